@@ -1,0 +1,205 @@
+// The batch kernels of hotrow._native. The Python face (hotrow.store.kernels) has told a user's mistakes of type and
+// layout before a call gets here; shapes and indices are checked below, before anything is written.
+#include <nanobind/stl/optional.h>
+
+#include <optional>
+
+#include "bind/arrays.h"
+#include "store/bags.h"
+#include "store/codec.h"
+#include "store/pool.h"
+#include "store/strings.h"
+#include "store/unique.h"
+
+namespace hotrow::bind {
+namespace {
+
+using Keys = HostArray<const store::Key, 1>;
+using KeysOut = HostArray<store::Key, 1>;
+using Numbers = HostArray<const std::uint32_t, 1>;
+using NumbersOut = HostArray<std::uint32_t, 1>;
+using Offsets = HostArray<const std::int64_t, 1>;
+using OffsetsOut = HostArray<std::int64_t, 1>;
+using Floats = HostArray<const float, 1>;
+using FloatsOut = HostArray<float, 1>;
+using Rows = HostArray<const float, 2>;
+using RowsOut = HostArray<float, 2>;
+using Halves = HostArray<const store::Half, 2>;
+using HalvesOut = HostArray<store::Half, 2>;
+using Bytes = HostArray<const std::uint8_t, 1>;
+
+constexpr std::size_t kPositionsMax = 0xfffffffe;  // positions and unique keys are numbered in 32 bits
+
+void demand(bool held, const std::string& sentence) {
+  if (!held) throw nb::value_error(sentence.c_str());
+}
+
+void demand_positions(const std::string& what, std::size_t count) {
+  demand(count <= kPositionsMax,
+         what + " holds " + std::to_string(count) + " ids: must be below 2^32 - 1 (split the batch)");
+}
+
+void demand_threads(int threads) { demand(threads >= 1, "threads=" + std::to_string(threads) + ": must be 1 or more"); }
+
+std::size_t unique(const Keys& keys, const KeysOut& unique_keys, const NumbersOut& inverse, const NumbersOut& counts,
+                   int threads) {
+  demand_positions("unique: keys", keys.size());
+  demand_shape("unique: unique_keys", unique_keys, {keys.size()});
+  demand_shape("unique: inverse", inverse, {keys.size()});
+  demand_shape("unique: counts", counts, {keys.size()});
+  demand_threads(threads);
+  const nb::gil_scoped_release unlocked;
+  return store::unique(span_of(keys), unique_keys.data(), inverse.data(), counts.data(), threads);
+}
+
+// What the three pooling calls check alike. The ids themselves are walked later, without the GIL.
+store::PooledIds pooled_ids(const std::string& who, const Numbers& inverse, const Offsets& offsets,
+                            const std::optional<Floats>& weights, bool mean, std::size_t dim, int threads) {
+  demand(dim > 0, who + ": rows have no columns: dim must be 1 or more");
+  demand_threads(threads);
+  demand_positions(who + ": inverse", inverse.size());
+  demand_positions(who + ": offsets", offsets.size());
+  if (weights) demand_shape(who + ": weights", *weights, {inverse.size()});
+  demand(!weights || !mean, who + ": mode='mean' takes no weights: use mode='sum' or leave them out");
+  demand(offsets.size() > 0, who + ": offsets is empty, expected one more than there are bags");
+  return {span_of(inverse), span_of(offsets), weights ? weights->data() : nullptr};
+}
+
+void pool(const Rows& rows, const Numbers& inverse, const Offsets& offsets, const std::optional<Floats>& weights,
+          bool mean, const RowsOut& out, int threads) {
+  const std::size_t dim = rows.shape(1);
+  const auto ids = pooled_ids("pool", inverse, offsets, weights, mean, dim, threads);
+  demand_shape("pool: out", out, {ids.bags(), dim});
+  const nb::gil_scoped_release unlocked;
+  store::check_ids("pool", ids, rows.shape(0));
+  store::pool(rows.data(), dim, ids, mean ? store::PoolMode::mean : store::PoolMode::sum, out.data(), threads);
+}
+
+void pool_backward(const Rows& grad_out, const Numbers& inverse, const Offsets& offsets,
+                   const std::optional<Floats>& weights, bool mean, const RowsOut& out, int threads) {
+  const std::size_t dim = grad_out.shape(1), rows = out.shape(0);
+  const auto ids = pooled_ids("pool_backward", inverse, offsets, weights, mean, dim, threads);
+  demand_shape("pool_backward: grad_out", grad_out, {ids.bags(), dim});
+  demand_shape("pool_backward: out", out, {rows, dim});
+  const nb::gil_scoped_release unlocked;
+  store::check_ids("pool_backward", ids, rows);
+  store::pool_backward(grad_out.data(), dim, ids, mean ? store::PoolMode::mean : store::PoolMode::sum, rows, out.data(),
+                       threads);
+}
+
+void pool_weight_gradient(const Rows& grad_out, const Rows& rows, const Numbers& inverse, const Offsets& offsets,
+                          const FloatsOut& out, int threads) {
+  const std::size_t dim = rows.shape(1);
+  const auto ids = pooled_ids("pool_weight_gradient", inverse, offsets, {}, false, dim, threads);
+  demand_shape("pool_weight_gradient: grad_out", grad_out, {ids.bags(), dim});
+  demand_shape("pool_weight_gradient: out", out, {inverse.size()});
+  const nb::gil_scoped_release unlocked;
+  store::check_ids("pool_weight_gradient", ids, rows.shape(0));
+  store::pool_weight_gradient(grad_out.data(), rows.data(), dim, ids, out.data(), threads);
+}
+
+void encode_rows(const Rows& rows, const HalvesOut& half, const FloatsOut& scale, int threads) {
+  const std::size_t count = rows.shape(0), dim = rows.shape(1);
+  demand(dim > 0, "encode_rows: rows have no columns: dim must be 1 or more");
+  demand_shape("encode_rows: half", half, {count, dim});
+  demand_shape("encode_rows: scale", scale, {count});
+  demand_threads(threads);
+  const nb::gil_scoped_release unlocked;
+  store::encode_rows(rows.data(), count, dim, half.data(), scale.data(), threads);
+}
+
+void decode_rows(const Halves& half, const Floats& scale, const RowsOut& rows, int threads) {
+  const std::size_t count = half.shape(0), dim = half.shape(1);
+  demand(dim > 0, "decode_rows: half has no columns: dim must be 1 or more");
+  demand_shape("decode_rows: scale", scale, {count});
+  demand_shape("decode_rows: rows", rows, {count, dim});
+  demand_threads(threads);
+  const nb::gil_scoped_release unlocked;
+  store::decode_rows(half.data(), scale.data(), count, dim, rows.data(), threads);
+}
+
+template <typename Sample>
+std::size_t compress_ids(const Keys& keys, const Offsets& offsets, const KeysOut& unique_keys, const NumbersOut& counts,
+                         const HostArray<Sample, 1>& samples, int threads) {
+  constexpr std::size_t bags_max = static_cast<Sample>(-1);
+  demand_positions("compress_ids: keys", keys.size());
+  demand(offsets.size() <= bags_max + 1, "compress_ids: " + std::to_string(offsets.size()) +
+                                             " offsets: must be at most " + std::to_string(bags_max + 1));
+  demand_shape("compress_ids: unique_keys", unique_keys, {keys.size()});
+  demand_shape("compress_ids: counts", counts, {keys.size()});
+  demand_shape("compress_ids: samples", samples, {keys.size()});
+  demand_threads(threads);
+  const nb::gil_scoped_release unlocked;
+  store::check_offsets("compress_ids", span_of(offsets), keys.size());
+  return store::compress_ids(span_of(keys), span_of(offsets), unique_keys.data(), counts.data(), samples.data(),
+                             threads);
+}
+
+template <typename Sample>
+void expand_ids(const Keys& unique_keys, const Numbers& counts, const HostArray<const Sample, 1>& samples,
+                const KeysOut& keys, const OffsetsOut& offsets) {
+  demand_shape("expand_ids: counts", counts, {unique_keys.size()});
+  demand_shape("expand_ids: keys", keys, {samples.size()});
+  demand(offsets.size() > 0, "expand_ids: offsets is empty, expected one more than there are bags");
+  const nb::gil_scoped_release unlocked;
+  store::expand_ids(span_of(unique_keys), span_of(counts), span_of(samples), offsets.size() - 1, keys.data(),
+                    offsets.data());
+}
+
+template <typename Offset>
+std::size_t hash_strings(const Bytes& data, const HostArray<const Offset, 1>& offsets,
+                         const std::optional<Bytes>& validity, std::size_t first, const KeysOut& out,
+                         std::uint64_t seed, std::uint64_t null, int threads) {
+  const std::size_t strings = out.size();
+  demand(strings < offsets.size() && first < offsets.size() - strings,
+         "hash_strings: offsets hold " + std::to_string(offsets.size()) + ", expected at least " +
+             std::to_string(first) + " + " + std::to_string(strings) + " + 1");
+  demand(!validity || validity->size() >= (first + strings + 7) / 8,
+         "hash_strings: validity is too short for " + std::to_string(first + strings) + " strings");
+  demand_threads(threads);
+  const store::StringColumn<Offset> column{span_of(data), span_of(offsets).subspan(first, strings + 1),
+                                           validity ? validity->data() : nullptr, first};
+  const nb::gil_scoped_release unlocked;
+  return store::hash_strings(column, seed, null, out.data(), threads);
+}
+
+template <typename Sample>
+void bind_ids(nb::module_& m) {
+  m.def("compress_ids", &compress_ids<Sample>, "keys"_a.noconvert(), "offsets"_a.noconvert(),
+        "unique_keys"_a.noconvert(), "counts"_a.noconvert(), "samples"_a.noconvert(), "threads"_a,
+        "Each key once with the bags it occurs in; return the number of unique keys.");
+  m.def("expand_ids", &expand_ids<Sample>, "unique_keys"_a.noconvert(), "counts"_a.noconvert(), "samples"_a.noconvert(),
+        "keys"_a.noconvert(), "offsets"_a.noconvert(), "The bags that compress_ids was given.");
+}
+
+template <typename Offset>
+void bind_strings(nb::module_& m) {
+  m.def("hash_strings", &hash_strings<Offset>, "data"_a.noconvert(), "offsets"_a.noconvert(),
+        "validity"_a.noconvert().none(), "first"_a, "out"_a.noconvert(), "seed"_a, "null"_a, "threads"_a,
+        "Hash out.size strings of an Arrow column from `first` on; return how many are null.");
+}
+
+}  // namespace
+
+void bind_batch_kernels(nb::module_& m) {
+  m.def("unique", &unique, "keys"_a.noconvert(), "unique_keys"_a.noconvert(), "inverse"_a.noconvert(),
+        "counts"_a.noconvert(), "threads"_a,
+        "Deduplicate in order of first occurrence; return the number of unique keys.");
+  m.def("pool", &pool, "rows"_a.noconvert(), "inverse"_a.noconvert(), "offsets"_a.noconvert(),
+        "weights"_a.noconvert().none(), "mean"_a, "out"_a.noconvert(), "threads"_a, "Sum or mean of each bag's rows.");
+  m.def("pool_backward", &pool_backward, "grad_out"_a.noconvert(), "inverse"_a.noconvert(), "offsets"_a.noconvert(),
+        "weights"_a.noconvert().none(), "mean"_a, "out"_a.noconvert(), "threads"_a, "Gradient of pool by its rows.");
+  m.def("pool_weight_gradient", &pool_weight_gradient, "grad_out"_a.noconvert(), "rows"_a.noconvert(),
+        "inverse"_a.noconvert(), "offsets"_a.noconvert(), "out"_a.noconvert(), "threads"_a,
+        "Gradient of pool by its weights.");
+  m.def("encode_rows", &encode_rows, "rows"_a.noconvert(), "half"_a.noconvert(), "scale"_a.noconvert(), "threads"_a,
+        "float32 rows to scaled fp16.");
+  m.def("decode_rows", &decode_rows, "half"_a.noconvert(), "scale"_a.noconvert(), "rows"_a.noconvert(), "threads"_a,
+        "Scaled fp16 to float32 rows.");
+  bind_ids<std::uint16_t>(m);
+  bind_ids<std::uint32_t>(m);
+  bind_strings<std::int32_t>(m);
+  bind_strings<std::int64_t>(m);
+}
+
+}  // namespace hotrow::bind

@@ -1,0 +1,18 @@
+// What every file of the border shares: the array types that are accepted, and the sentences for those that are not.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <string>
+
+namespace hotrow::bind {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+void bind_table(nb::module_& m);
+void bind_batch_kernels(nb::module_& m);
+void bind_limits(nb::module_& m);
+
+}  // namespace hotrow::bind

@@ -1,0 +1,13 @@
+// The Python module hotrow._native: what the store offers, bound once and re-exported by Python under its real names.
+#include <nanobind/nanobind.h>
+
+#include "bind/bind.h"
+#include "store/isa.h"
+
+NB_MODULE(_native, m) {
+  m.doc() = "Native core of Hotrow. Private: use hotrow.store and hotrow.kernels.";
+  m.def("isa", &hotrow::store::isa_name, "The instruction set in use: plain, avx2 or avx512.");
+  hotrow::bind::bind_table(m);
+  hotrow::bind::bind_batch_kernels(m);
+  hotrow::bind::bind_limits(m);
+}

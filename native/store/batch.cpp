@@ -1,0 +1,56 @@
+#include "store/batch.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "store/parallel.h"
+#include "store/scratch.h"
+#include "store/unique.h"
+
+namespace hotrow::store {
+namespace {
+
+constexpr std::size_t kKeysPerTask = 16384;  // below this a second thread costs more than it brings
+
+}  // namespace
+
+Batch::Batch(std::span<const Key> keys, int partitions_log2, int threads)
+    : size_(keys.size()), unique_begin_((std::size_t{1} << partitions_log2) + 1) {
+  if (size_ >= 0xffffffffu) throw std::length_error("a batch holds at most 4,294,967,294 keys: split it");
+  static thread_local Scratch<Key> found;
+  static thread_local Scratch<std::uint32_t> counts;
+  std::uint32_t* const numbers = counts.take(size_);  // how often a key occurs does not matter here
+  inverse_.reset(new std::uint32_t[size_]);
+  Key* const distinct = found.take(size_);
+  const std::size_t count = store::unique(keys, distinct, inverse_.get(), numbers, threads);
+  group(distinct, count, partitions_log2, numbers);
+  const std::size_t tasks = (size_ + kKeysPerTask - 1) / kKeysPerTask;
+  parallel_for(threads, tasks, [&](std::size_t task) {
+    const std::size_t end = std::min(size_, (task + 1) * kKeysPerTask);
+    for (std::size_t i = task * kKeysPerTask; i < end; ++i) inverse_[i] = numbers[inverse_[i]];
+  });
+}
+
+// Counting sort of the unique keys by partition; numbers[u] becomes the place of the u-th one found.
+void Batch::group(const Key* found, std::size_t count, int partitions_log2, std::uint32_t* numbers) {
+  const auto partition = [=](Key key) { return partition_bits(hash_key(key)) >> (kPartitionBits - partitions_log2); };
+  for (std::size_t u = 0; u < count; ++u) ++unique_begin_[partition(found[u]) + 1];
+  for (std::size_t p = 0; p < partitions(); ++p) unique_begin_[p + 1] += unique_begin_[p];
+  keys_.reset(new Key[count]);
+  slots_.reset(new std::uint32_t[count]);
+  std::vector<std::uint32_t> next(unique_begin_);
+  for (std::size_t u = 0; u < count; ++u) {
+    numbers[u] = next[partition(found[u])]++;
+    keys_[numbers[u]] = found[u];
+  }
+}
+
+float* Batch::rows(std::size_t dim) {
+  if (row_floats_ < dim) {
+    rows_.reset(new float[unique() * dim]);
+    row_floats_ = dim;
+  }
+  return rows_.get();
+}
+
+}  // namespace hotrow::store

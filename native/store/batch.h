@@ -1,0 +1,45 @@
+// The keys of one batch, planned once and used by the lookup and the update alike: duplicates folded, unique keys
+// grouped by partition, and for each of them the row where the last lookup found it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "store/hash.h"
+
+namespace hotrow::store {
+
+class Batch {
+ public:
+  Batch(std::span<const Key> keys, int partitions_log2, int threads);
+
+  std::size_t size() const { return size_; }
+  std::size_t unique() const { return unique_begin_.back(); }
+  std::size_t partitions() const { return unique_begin_.size() - 1; }
+  // Partition p owns the unique keys [unique_begin(p), unique_begin(p + 1)).
+  std::uint32_t unique_begin(std::size_t partition) const { return unique_begin_[partition]; }
+
+  const Key* keys() const { return keys_.get(); }                  // unique, by partition, then by first occurrence
+  const std::uint32_t* inverse() const { return inverse_.get(); }  // key of the batch -> number of its unique key
+  std::uint32_t* slots() { return slots_.get(); }
+  const std::uint32_t* slots() const { return slots_.get(); }
+  bool looked_up = false;  // slots hold what a lookup found; a slot is a hint, the row's key decides
+
+  // Room for one row of floats per unique key, kept for the update that follows a lookup.
+  float* rows(std::size_t dim);
+
+ private:
+  void group(const Key* found, std::size_t count, int partitions_log2, std::uint32_t* numbers);
+
+  std::size_t size_;
+  std::vector<std::uint32_t> unique_begin_;
+  std::unique_ptr<Key[]> keys_;
+  std::unique_ptr<std::uint32_t[]> inverse_, slots_;
+  std::unique_ptr<float[]> rows_;
+  std::size_t row_floats_ = 0;
+};
+
+}  // namespace hotrow::store

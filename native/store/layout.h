@@ -1,0 +1,65 @@
+// What one row is made of, in bytes:
+//
+//   key u64 | version u32 | last_update u32 | [clock] [last_seen] [period] [updates] u32 each | value | state
+//
+// Fields that the table's features do not use take no space. `version` is 0 in a free row, 1 in a fresh one and moves
+// by one with every change.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "store/hash.h"
+
+namespace hotrow::store {
+
+enum Field : int { kVersion, kLastUpdate, kClock, kLastSeen, kPeriod, kUpdates, kFields };
+
+constexpr const char* kFieldNames[kFields] = {"version", "last_update", "clock", "last_seen", "period", "updates"};
+
+class Layout {
+ public:
+  Layout(std::size_t dim, std::size_t state_dim, bool clock, bool last_seen, bool period, bool updates)
+      : dim_(dim), state_dim_(state_dim) {
+    const bool used[kFields] = {true, true, clock, last_seen, period, updates};
+    std::size_t offset = sizeof(Key);
+    for (int field = 0; field < kFields; ++field) {
+      offsets_[field] = used[field] ? static_cast<std::uint32_t>(offset) : 0;
+      if (used[field]) offset += sizeof(std::uint32_t);
+    }
+    value_offset_ = offset;
+    state_offset_ = offset + dim * sizeof(float);
+    row_bytes_ = (state_offset_ + state_dim * sizeof(float) + sizeof(Key) - 1) / sizeof(Key) * sizeof(Key);
+  }
+
+  std::size_t dim() const { return dim_; }
+  std::size_t state_dim() const { return state_dim_; }
+  std::size_t row_bytes() const { return row_bytes_; }
+  std::size_t value_end() const { return state_offset_; }
+  bool has(Field field) const { return offsets_[field] != 0; }
+
+  static Key& key(std::byte* row) { return *reinterpret_cast<Key*>(row); }
+  static Key key(const std::byte* row) { return *reinterpret_cast<const Key*>(row); }
+  static std::uint32_t& version(std::byte* row) { return *reinterpret_cast<std::uint32_t*>(row + sizeof(Key)); }
+  static std::uint32_t version(const std::byte* row) { return version(const_cast<std::byte*>(row)); }
+  static bool live(const std::byte* row) { return version(row) != 0; }
+
+  // Only for fields the table has.
+  std::uint32_t& field(std::byte* row, Field which) const {
+    return *reinterpret_cast<std::uint32_t*>(row + offsets_[which]);
+  }
+  std::uint32_t field(const std::byte* row, Field which) const { return field(const_cast<std::byte*>(row), which); }
+
+  float* value(std::byte* row) const { return reinterpret_cast<float*>(row + value_offset_); }
+  const float* value(const std::byte* row) const { return reinterpret_cast<const float*>(row + value_offset_); }
+  float* state(std::byte* row) const { return reinterpret_cast<float*>(row + state_offset_); }
+  const float* state(const std::byte* row) const { return reinterpret_cast<const float*>(row + state_offset_); }
+
+ private:
+  std::size_t dim_, state_dim_;
+  std::uint32_t offsets_[kFields];  // 0: the table does without this field
+  std::size_t value_offset_, state_offset_, row_bytes_;
+};
+
+}  // namespace hotrow::store

@@ -1,0 +1,115 @@
+#include "store/parallel.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace hotrow::store {
+namespace {
+
+// One parallel_run: whoever holds it takes tasks from `next` until none is left.
+struct Job {
+  TaskFunction function;
+  void* context;
+  std::size_t tasks;
+  std::atomic<std::size_t> next{0};
+  std::atomic<std::size_t> done{0};
+  std::mutex mutex;
+  std::condition_variable finished;
+  std::exception_ptr error;
+
+  void work() {
+    for (std::size_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
+      try {
+        function(context, task);
+      } catch (...) {
+        const std::lock_guard held(mutex);
+        if (!error) error = std::current_exception();
+      }
+      if (done.fetch_add(1, std::memory_order_acq_rel) + 1 == tasks) {
+        const std::lock_guard held(mutex);
+        finished.notify_all();
+      }
+    }
+  }
+};
+
+class Pool {
+ public:
+  void help(const std::shared_ptr<Job>& job, int helpers) {
+    {
+      const std::lock_guard held(mutex_);
+      for (; threads_ < helpers; ++threads_) std::thread([this] { serve(); }).detach();
+      for (int i = 0; i < helpers; ++i) queue_.push_back(job);
+    }
+    if (helpers == 1)
+      wake_.notify_one();
+    else
+      wake_.notify_all();
+  }
+
+ private:
+  void serve() {
+    for (;;) {
+      std::unique_lock held(mutex_);
+      wake_.wait(held, [this] { return !queue_.empty(); });
+      const std::shared_ptr<Job> job = std::move(queue_.front());
+      queue_.pop_front();
+      held.unlock();
+      job->work();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::shared_ptr<Job>> queue_;
+  int threads_ = 0;
+};
+
+// Never destroyed: its threads may outlive the interpreter's teardown. A forked child has none of the parent's threads,
+// so it gets a pool of its own.
+std::atomic<Pool*> current_pool{nullptr};
+
+void forget_pool() { current_pool.store(nullptr); }
+
+Pool& pool() {
+  static const int registered = pthread_atfork(nullptr, nullptr, forget_pool);
+  (void)registered;
+  Pool* found = current_pool.load();
+  if (found == nullptr) {
+    auto* fresh = new Pool();
+    if (current_pool.compare_exchange_strong(found, fresh)) return *fresh;
+    delete fresh;
+  }
+  return *found;
+}
+
+constexpr int kThreadsMax = 1024;
+
+}  // namespace
+
+void parallel_run(int threads, std::size_t tasks, TaskFunction function, void* context) {
+  if (threads > kThreadsMax) threads = kThreadsMax;
+  if (static_cast<std::size_t>(threads) > tasks) threads = static_cast<int>(tasks);
+  if (threads <= 1) {
+    for (std::size_t task = 0; task < tasks; ++task) function(context, task);
+    return;
+  }
+  auto job = std::make_shared<Job>();
+  job->function = function;
+  job->context = context;
+  job->tasks = tasks;
+  pool().help(job, threads - 1);
+  job->work();
+  std::unique_lock held(job->mutex);
+  job->finished.wait(held, [&] { return job->done.load(std::memory_order_acquire) == job->tasks; });
+  if (job->error) std::rethrow_exception(job->error);
+}
+
+}  // namespace hotrow::store

@@ -1,0 +1,101 @@
+#include "store/strings.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+#include "store/parallel.h"
+
+namespace hotrow::store {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "words are read as they lie in memory");
+
+constexpr std::uint64_t kSeed = 0x6a09e667f3bcc908ull;
+constexpr std::uint64_t kLength = 0xbb67ae8584caa73bull;
+constexpr std::uint64_t kWord = 0x3c6ef372fe94f82bull;
+constexpr std::uint64_t kLast = 0xa54ff53a5f1d36f1ull;
+constexpr std::size_t kTaskStrings = std::size_t{1} << 14;
+
+std::uint64_t fold(std::uint64_t a, std::uint64_t b) {
+  const unsigned __int128 product = static_cast<unsigned __int128>(a) * b;
+  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
+}
+
+std::uint64_t whole_word(const std::uint8_t* at) {
+  std::uint64_t word;
+  std::memcpy(&word, at, sizeof word);
+  return word;
+}
+
+// The last 0 to 8 bytes. Nearly always 8 bytes may be read and the strangers among them masked off; not at the very
+// end.
+std::uint64_t last_word(const std::uint8_t* at, std::size_t length, const std::uint8_t* readable_end) {
+  if (length == 0) return 0;
+  if (readable_end - at >= 8) [[likely]]
+    return whole_word(at) & ~std::uint64_t{0} >> (64 - 8 * length);
+  std::uint64_t word = 0;
+  std::memcpy(&word, at, length);
+  return word;
+}
+
+std::uint64_t hash(const std::uint8_t* at, std::size_t length, std::uint64_t seed, const std::uint8_t* readable_end) {
+  std::uint64_t h = (seed ^ kSeed) + length * kLength;
+  for (; length > 8; length -= 8, at += 8) h = fold(h ^ whole_word(at), kWord);
+  h = fold(h ^ last_word(at, length, readable_end), kWord);
+  return fold(h ^ kLast, kLength);
+}
+
+template <typename Offset>
+void check(const StringColumn<Offset>& column) {
+  const auto& offsets = column.offsets;
+  const std::string begin = "hash_strings: offsets[";
+  bool falls = false;
+  for (std::size_t i = 1; i < offsets.size(); ++i) falls |= offsets[i] < offsets[i - 1];
+  if (falls) {
+    const auto at = std::ranges::adjacent_find(offsets, std::ranges::greater()) - offsets.begin();
+    throw std::invalid_argument(begin + std::to_string(at + 1) + "] is " + std::to_string(offsets[at + 1]) + " after " +
+                                std::to_string(offsets[at]) + ": must never fall");
+  }
+  if (offsets.front() < 0 || static_cast<std::uint64_t>(offsets.back()) > column.data.size())
+    throw std::invalid_argument("hash_strings: offsets run from " + std::to_string(offsets.front()) + " to " +
+                                std::to_string(offsets.back()) + ": must stay within the data, 0 to " +
+                                std::to_string(column.data.size()));
+}
+
+}  // namespace
+
+template <typename Offset>
+std::size_t hash_strings(const StringColumn<Offset>& column, std::uint64_t seed, std::uint64_t null, std::uint64_t* out,
+                         int threads) {
+  check(column);
+  const std::size_t size = column.size();
+  const std::uint8_t* const data = column.data.data();
+  std::atomic<std::size_t> nulls{0};
+  parallel_for(threads, (size + kTaskStrings - 1) / kTaskStrings, [&](std::size_t task) {
+    const std::size_t begin = task * kTaskStrings, end = std::min(size, begin + kTaskStrings);
+    for (std::size_t i = begin; i < end; ++i) {
+      const Offset from = column.offsets[i];
+      out[i] =
+          hash(data + from, static_cast<std::size_t>(column.offsets[i + 1] - from), seed, data + column.data.size());
+    }
+    if (column.validity == nullptr) return;
+    std::size_t missing = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      const std::size_t bit = column.first_bit + i;
+      const bool valid = column.validity[bit / 8] >> (bit % 8) & 1;
+      out[i] = valid ? out[i] : null;
+      missing += !valid;
+    }
+    nulls += missing;
+  });
+  return nulls;
+}
+
+template std::size_t hash_strings(const StringColumn<std::int32_t>&, std::uint64_t, std::uint64_t, std::uint64_t*, int);
+template std::size_t hash_strings(const StringColumn<std::int64_t>&, std::uint64_t, std::uint64_t, std::uint64_t*, int);
+
+}  // namespace hotrow::store

@@ -1,0 +1,103 @@
+// Many threads on one table, built with ThreadSanitizer: cmake -DHOTROW_TESTS=ON -DHOTROW_TSAN=ON. Exits 0 when no row
+// lost an update and the structure is sound; the sanitizer adds its own exit code for any race it saw.
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "store/ram_tier.h"
+
+using namespace hotrow::store;
+
+namespace {
+
+constexpr std::size_t kDim = 8;
+constexpr std::size_t kKeys = 6000;   // shared by all threads, so that they meet on the same rows
+constexpr std::size_t kBatch = 4096;  // large enough for the pool's threads
+constexpr int kRounds = 12;
+
+std::vector<Key> random_keys(std::mt19937_64& random, Key base) {
+  std::vector<Key> keys(kBatch);
+  for (Key& key : keys) key = base + random() % kKeys;
+  return keys;
+}
+
+// Adds one to every value of every key, so the table's sum tells whether an update was lost.
+void trainer(RamTier& tier, unsigned seed, std::atomic<std::uint64_t>& updates) {
+  std::mt19937_64 random(seed);
+  std::vector<float> out(kBatch * kDim), gradients(kBatch * kDim, -1.0f);
+  for (int round = 0; round < kRounds; ++round) {
+    Batch batch = tier.batch(random_keys(random, 0), 2);
+    tier.find_or_init(batch, out.data(), Per::key, 2);
+    tier.apply(batch, {gradients.data(), nullptr, nullptr}, Per::key, {static_cast<std::uint64_t>(round), 0}, 2);
+    updates += kBatch;
+  }
+}
+
+void reader(const RamTier& tier, unsigned seed) {
+  std::mt19937_64 random(seed);
+  std::vector<float> out(kBatch * kDim);
+  std::vector<std::uint32_t> versions(kBatch);
+  for (int round = 0; round < kRounds; ++round) {
+    Batch batch = tier.batch(random_keys(random, 0), 2);
+    tier.find(batch, out.data(), Per::key, 2);
+    tier.read(batch, kVersion, versions.data(), 2);
+  }
+}
+
+// Rows of its own range come and go, so segments split and free rows are reused beside everybody else.
+void eraser(RamTier& tier, unsigned seed) {
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < kRounds; ++round) {
+    Batch fresh = tier.batch(random_keys(random, 1u << 20), 2);
+    tier.find_or_init(fresh, nullptr, Per::key, 2);
+    tier.erase(fresh, 2);
+  }
+}
+
+void exporter(const RamTier& tier) {
+  std::vector<Key> keys(1000);
+  std::vector<float> values(keys.size() * kDim), state;
+  std::vector<std::uint32_t> versions(keys.size()), updates(keys.size());
+  Columns columns;
+  columns.keys = keys.data();
+  columns.values = values.data();
+  columns.state = state.data();
+  columns.fields[kVersion] = versions.data();
+  columns.fields[kLastUpdate] = updates.data();
+  for (int round = 0; round < kRounds; ++round) {
+    std::uint64_t cursor = 0;
+    while (tier.export_rows(cursor, keys.size(), columns) != 0) {
+    }
+    tier.stats();
+    tier.verify();
+  }
+}
+
+}  // namespace
+
+int main() {
+  Optimizer sgd;
+  sgd.lr = 1;
+  RamTier tier({kDim, sgd, {InitKind::constant, 0, 1}, false, false, 3});
+  std::atomic<std::uint64_t> updates{0};
+  std::vector<std::thread> threads;
+  for (unsigned seed = 0; seed < 3; ++seed) threads.emplace_back([&, seed] { trainer(tier, seed, updates); });
+  threads.emplace_back([&] { reader(tier, 100); });
+  threads.emplace_back([&] { eraser(tier, 200); });
+  threads.emplace_back([&] { exporter(tier); });
+  for (std::thread& thread : threads) thread.join();
+
+  std::vector<Key> keys(kKeys);
+  for (std::size_t i = 0; i < kKeys; ++i) keys[i] = i;
+  std::vector<float> values(kKeys * kDim);
+  Batch batch = tier.batch(keys, 1);
+  tier.find(batch, values.data(), Per::key, 1);
+  double sum = 0;
+  for (const float value : values) sum += std::isnan(value) ? 0 : value;
+  for (const auto& fault : tier.verify()) std::fprintf(stderr, "%s\n", fault.c_str());
+  std::printf("%llu updates, sum %.0f\n", static_cast<unsigned long long>(updates.load()), sum);
+  return tier.verify().empty() && sum == static_cast<double>(updates) * kDim ? 0 : 1;
+}

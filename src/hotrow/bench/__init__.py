@@ -1,0 +1,1 @@
+"""Measurements behind `hotrow bench`: ours and the peers in one run, beside what the machine can do at best."""

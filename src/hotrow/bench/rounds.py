@@ -1,0 +1,77 @@
+"""Fair timing on an unfair machine: everyone runs once per round, and only what ran in the same round is compared."""
+
+import gc
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Seconds = NDArray[np.float64]
+Contestant = Callable[[int], float]  # runs with the batch of this round, returns its seconds
+
+Figures = dict[str, float | None]  # None: not measured here
+
+WARM_UP_ROUNDS = 3
+PAUSE_S = 0.002  # a peer's threads spin on for a moment after their work, and would slow down whoever comes next
+
+
+class Watch(Protocol):
+    """Who is told how far a measurement has come."""
+
+    def stage(self, label: str, total: int) -> None:
+        """A new part of `total` ticks begins."""
+
+    def tick(self) -> None:
+        """One more is done."""
+
+
+class NobodyWatches:
+    """A Watch that shows nothing."""
+
+    def stage(self, label: str, total: int) -> None:
+        pass
+
+    def tick(self) -> None:
+        pass
+
+
+def timed(run: Callable[[int], object]) -> Contestant:
+    """A contestant whose seconds are the wall time of `run`."""
+
+    def contestant(turn: int) -> float:
+        start = time.perf_counter()
+        run(turn)
+        return time.perf_counter() - start
+
+    return contestant
+
+
+def interleave(contestants: Mapping[str, Contestant], rounds: int, watch: Watch) -> dict[str, Seconds]:
+    """Seconds per round of each contestant. They run in a new order every round; warm-up rounds do not count."""
+    names = list(contestants)
+    order = np.random.default_rng(3)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    gc.collect()
+    gc.disable()  # a collection would hit whoever happens to run
+    try:
+        for turn in range(WARM_UP_ROUNDS + rounds):
+            for place in order.permutation(len(names)):
+                name = names[place]
+                time.sleep(PAUSE_S)
+                seconds[name].append(contestants[name](turn))
+            watch.tick()
+    finally:
+        gc.enable()
+    return {name: np.array(taken[WARM_UP_ROUNDS:]) for name, taken in seconds.items()}
+
+
+def median_ratio(slower: Seconds | None, ours: Seconds) -> float | None:
+    """Median over the rounds of how many times faster we were."""
+    return None if slower is None else float(np.median(slower / ours))
+
+
+def mega_rate(count: float, seconds: Seconds | None) -> float | None:
+    """Millions per second in the median round."""
+    return None if seconds is None else float(count / np.median(seconds) / 1e6)

@@ -1,0 +1,130 @@
+"""`hotrow bench store`: our table against torch's and FBGEMM's, and against the machine.
+
+A step is: look up a batch, sum the gradients of duplicate ids, Adagrad. Ours, the peers and the machine's limits take
+turns in every round; what is compared has run in the same round, and the median over the rounds counts. Row-wise
+Adagrad runs in a second group, after the tables of the first are freed.
+"""
+
+import gc
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hotrow.bench.growth import grow, measure_growth
+from hotrow.bench.ids import random_order_keys
+from hotrow.bench.limits import MachineLimits, step_limit
+from hotrow.bench.pages import huge_share
+from hotrow.bench.peers import EPS, FbgemmPeer, Peer, TorchPeer, fbgemm_present
+from hotrow.bench.plan import StorePlan
+from hotrow.bench.rounds import (
+    WARM_UP_ROUNDS,
+    Contestant,
+    Figures,
+    Seconds,
+    Watch,
+    interleave,
+    median_ratio,
+    mega_rate,
+    timed,
+)
+from hotrow.bench.workload import Ours, Unique, Workload, draw, torch_threads
+from hotrow.config import Table
+from hotrow.optim.sparse import Adagrad, RowwiseAdagrad
+from hotrow.store import RamTier
+
+SHARED = ("unique_mids", "bytes_per_row_overhead", "worst_growth_ms", "copy_gbps", "random_read_mrows")
+
+
+def measure(plan: StorePlan, watch: Watch) -> Figures:
+    """All figures of all dims, under flat keys: d16_step_mids and so on; those in SHARED also without the dim."""
+    figures: Figures = {}
+    watch.stage("drawing ids", 1)
+    work = draw(plan, plan.rows)
+    all_keys = random_order_keys(plan.rows)
+    watch.tick()
+    with torch_threads(plan.threads):
+        for dim in plan.dims:
+            figures |= {f"d{dim}_{key}": value for key, value in measure_dim(plan, work, all_keys, dim, watch).items()}
+    return figures | {key: figures[f"d{plan.dims[0]}_{key}"] for key in SHARED}
+
+
+def measure_dim(plan: StorePlan, work: Workload, all_keys: NDArray[np.uint64], dim: int, watch: Watch) -> Figures:
+    table = Table(dim=dim, optimizer=Adagrad(lr=plan.lr, eps=EPS))
+    tier, figures = measure_growth(table, all_keys, plan.ids, threads=plan.threads, watch=watch)
+    figures |= measure_exact(plan, work, tier, watch)
+    del tier
+    gc.collect()  # the second group needs the memory of the first
+    return figures | measure_rowwise(plan, work, all_keys, dim, watch)
+
+
+def measure_exact(plan: StorePlan, work: Workload, tier: RamTier, watch: Watch) -> Figures:
+    """Adagrad: ours, torch, FBGEMM, and the limits of the machine."""
+    dim = tier.dim
+    peers: dict[str, Peer] = {"torch": TorchPeer(plan.rows, dim, lr=plan.lr)}
+    if fbgemm_present():
+        peers["fbgemm"] = FbgemmPeer(plan.rows, dim, lr=plan.lr, rowwise=False)
+    limits = MachineLimits(plan.rows, dim, work.batches, threads=plan.threads, copy_bytes=plan.copy_bytes)
+    ours, unique = Ours(tier, plan.ids), Unique(plan.ids)
+    elsewhere = plan.pool // 2  # find must not profit from the step having warmed the same rows
+    contestants = {
+        **step_contestants(work, ours, peers, dim),
+        "find": timed(lambda turn: ours.find(work.batch(turn + elsewhere).keys)),
+        "unique": timed(lambda turn: unique.run(work.batch(turn).keys)),
+        "random_read": limits.seconds_per_row,
+        "copy": limits.seconds_per_byte,
+    }
+    watch.stage(f"dim {dim}: Adagrad, interleaved", plan.rounds + WARM_UP_ROUNDS)
+    seconds = interleave(contestants, plan.rounds, watch)
+    shares = {f"{name}_huge_share": huge_share(peer.values, peer.state) for name, peer in peers.items()}
+    return {**exact_figures(work, tier, seconds), "fbgemm_huge_share": None, **shares}
+
+
+def exact_figures(work: Workload, tier: RamTier, seconds: dict[str, Seconds]) -> Figures:
+    ids, step = work.ids, seconds["step"]
+    limit = step_limit(ids, work.mean_unique, tier.dim, tier.state_dim, seconds["random_read"], seconds["copy"])
+    return {
+        "step_mids": mega_rate(ids, step),
+        "torch_mids": mega_rate(ids, seconds["torch"]),
+        "fbgemm_mids": mega_rate(ids, seconds.get("fbgemm")),
+        "step_vs_torch": median_ratio(seconds["torch"], step),
+        "step_vs_fbgemm": median_ratio(seconds.get("fbgemm"), step),
+        "find_mids": mega_rate(ids, seconds["find"]),
+        "unique_mids": mega_rate(ids, seconds["unique"]),
+        "limit_mids": mega_rate(ids, limit),
+        "limit_share": float(np.median(limit / step)),
+        "random_read_mrows": mega_rate(1, seconds["random_read"]),
+        "copy_gbps": float(1 / np.median(seconds["copy"]) / 1e9),
+    }
+
+
+def measure_rowwise(plan: StorePlan, work: Workload, all_keys: NDArray[np.uint64], dim: int, watch: Watch) -> Figures:
+    """Row-wise Adagrad: ours and FBGEMM."""
+    watch.stage(f"dim {dim}: filling the row-wise table", -(-plan.rows // plan.ids))
+    table = Table(dim=dim, optimizer=RowwiseAdagrad(lr=plan.lr, eps=EPS))
+    ours = Ours(grow(table, all_keys, plan.ids, threads=plan.threads, watch=watch).tier, plan.ids)
+    peers: dict[str, Peer] = {}
+    if fbgemm_present():
+        peers["fbgemm"] = FbgemmPeer(plan.rows, dim, lr=plan.lr, rowwise=True)
+    watch.stage(f"dim {dim}: row-wise Adagrad, interleaved", plan.rounds + WARM_UP_ROUNDS)
+    seconds = interleave(step_contestants(work, ours, peers, dim), plan.rounds, watch)
+    return {
+        "rowwise_mids": mega_rate(plan.ids, seconds["step"]),
+        "fbgemm_rowwise_mids": mega_rate(plan.ids, seconds.get("fbgemm")),
+        "rowwise_vs_fbgemm": median_ratio(seconds.get("fbgemm"), seconds["step"]),
+    }
+
+
+def step_contestants(work: Workload, ours: Ours, peers: dict[str, Peer], dim: int) -> dict[str, Contestant]:
+    """Everyone's step over the same ids with the same gradients."""
+    gradients = work.gradients(dim)
+    tensor = torch.from_numpy(gradients)
+
+    def peer_step(peer: Peer) -> Callable[[int], None]:
+        return lambda turn: peer.step(work.batch(turn).rows, tensor)
+
+    return {
+        "step": timed(lambda turn: ours.step(work.batch(turn).keys, gradients)),
+        **{name: timed(peer_step(peer)) for name, peer in peers.items()},
+    }

@@ -1,0 +1,48 @@
+"""The command `hotrow`. One file per command; expected trouble is told in one sentence, with exit code 2."""
+
+from importlib.metadata import version
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from hotrow.cli import bench
+from hotrow.errors import HotrowError
+
+
+class Sentences(TyperGroup):
+    """Commands whose HotrowError becomes a sentence on standard error; with --debug it stays a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except HotrowError as error:
+            if ctx.params["debug"]:
+                raise
+            typer.echo(f"hotrow: {error}", err=True)
+            raise typer.Exit(2) from None
+
+
+app = typer.Typer(cls=Sentences, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
+app.add_typer(bench.app, name="bench")
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"hotrow {version('hotrow')}")
+        raise typer.Exit
+
+
+@app.callback()
+def hotrow(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of expected errors too.")] = False,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    """Train PyTorch recommendation models whose embedding tables do not fit where the model computes."""
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()

@@ -1,0 +1,101 @@
+"""`hotrow bench`: measurements that anyone can repeat."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Self
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from hotrow.bench import pages, peers, report
+from hotrow.bench.curve import measure_curve
+from hotrow.bench.picture import curve_svg
+from hotrow.bench.plan import StorePlan
+from hotrow.bench.store import measure
+from hotrow.errors import ConfigError
+
+app = typer.Typer(no_args_is_help=True, help="Measure Hotrow against its peers and against the machine.")
+
+
+class StageBar:
+    """A bar on a terminal, one line per stage in a log file; always on standard error."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        words = TextColumn("{task.description}")
+        self._progress = Progress(
+            words, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=self._console, transient=True
+        )
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def stage(self, label: str, total: int) -> None:
+        if not self._console.is_terminal:
+            self._console.print(label)
+            return
+        if self._task is not None:
+            self._progress.remove_task(self._task)
+        self._task = self._progress.add_task(label, total=total)
+
+    def tick(self) -> None:
+        if self._task is not None:
+            self._progress.advance(self._task)
+
+
+@app.callback()
+def bench() -> None:
+    """Measure Hotrow against its peers and against the machine."""
+
+
+@app.command()
+def store(
+    dim: Annotated[
+        list[int] | None, typer.Option(min=1, help="Floats per row; repeat for several. [16 and 64]")
+    ] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="Rows in the table. [10,000,000]")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds in which everyone runs once. [60]")] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads for ours and for the peers.")] = 2,
+    json: Annotated[Path | None, typer.Option(help="Write all figures to this file.")] = None,
+    curve: Annotated[bool, typer.Option("--curve", help="Also measure a tenth to twice the rows, at dim 16.")] = False,
+    picture: Annotated[Path | None, typer.Option(help="Write the curve to this SVG file.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: shows that it works, measures nothing.")] = False,
+) -> None:
+    """One training step of ours, torch's and FBGEMM's table, interleaved, beside the limits of the machine."""
+    demand_runnable(json, picture, curve)
+    if not pages.peers_get_huge_pages():
+        typer.echo(f"starting again with {pages.TUNABLES}={pages.HUGE_MALLOC}: peers get 2 MB pages too", err=True)
+        pages.restart_with_huge_pages()
+    sizes = StorePlan(threads=threads).quick() if quick else StorePlan(threads=threads)
+    dims = tuple(dim) if dim else sizes.dims
+    job = replace(sizes, dims=dims, rows=rows or sizes.rows, rounds=rounds or sizes.rounds)
+    job.demand_memory()
+    if not peers.fbgemm_present():
+        typer.echo(peers.FBGEMM_REMEDY, err=True)
+    with StageBar() as bar:
+        figures = measure(job, bar)
+        points = measure_curve(job, bar) if curve else None
+    if json is not None:
+        report.write_json(json, report.document(job, figures, points))
+    if picture is not None and points is not None:
+        picture.write_text(curve_svg(points, report.curve_headline(job)))
+    Console().print(report.summary(job, figures, points))
+
+
+def demand_runnable(json: Path | None, picture: Path | None, curve: bool) -> None:
+    """Say what would go wrong at the end of a long run before it starts."""
+    if sys.platform != "linux":
+        raise ConfigError(f"hotrow bench store reads memory from /proc, which {sys.platform} does not have: use Linux")
+    for option, path in (("json", json), ("picture", picture)):
+        if path is not None and not path.parent.is_dir():
+            raise ConfigError(f"--{option} {path}: the folder {path.parent} does not exist, make it first")
+    if picture is not None and not curve:
+        raise ConfigError(f"--picture {picture}: shows the curve, so give --curve too")

@@ -1,0 +1,20 @@
+"""What can go wrong, by whose fault it is.
+
+HotrowError
+├── ConfigError   a setting that cannot be: names the field, the value and the remedy
+└── InputError    arrays or ids that do not fit: shape, type, layout
+
+Anything else that escapes is a bug of ours.
+"""
+
+
+class HotrowError(Exception):
+    """Expected trouble, told in one sentence."""
+
+
+class ConfigError(HotrowError, ValueError):
+    """A setting that cannot be."""
+
+
+class InputError(HotrowError, ValueError):
+    """Arrays or ids that do not fit."""

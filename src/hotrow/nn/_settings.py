@@ -1,0 +1,59 @@
+"""The settings of an EmbeddingBag, checked: which tables, which feature reads which, how bags are read."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, get_args
+
+from hotrow.config import Table
+from hotrow.errors import ConfigError
+from hotrow.nn._bags import BagRules, Mode, signed
+
+
+def one_table(given: dict[str, Any]) -> dict[str, Table]:
+    """The table of a module without names."""
+    if "dim" not in given:
+        raise ConfigError("dim is missing: give the floats per row, or tables={...}")
+    table = Table(**given)
+    return {table.name: table}
+
+
+def many_tables(tables: Mapping[str, Table], given: dict[str, Any]) -> dict[str, Table]:
+    """Named tables; a name is part of what first values depend on, so each table takes the one it goes by."""
+    if given:
+        raise ConfigError(f"{listed(given)} given beside tables: set it in each hotrow.Table")
+    if not tables:
+        raise ConfigError("tables={}: give one or more, name -> hotrow.Table(dim=...)")
+    for name, table in tables.items():
+        if not isinstance(table, Table):
+            raise ConfigError(f"tables[{name!r}] is a {type(table).__name__}: give a hotrow.Table(dim=...)")
+        if table.name not in ("default", name):
+            raise ConfigError(f"tables[{name!r}].name={table.name!r}: must be {name!r}, or leave it out")
+    return {name: table.model_copy(update={"name": name}) for name, table in tables.items()}
+
+
+def table_of_feature(
+    tables: Mapping[str, Table], features: Mapping[str, str] | None, *, single: bool
+) -> dict[str, str]:
+    if features is None:
+        return {name: name for name in tables}
+    if single:
+        raise ConfigError("features given without tables: make the module with tables={...}")
+    for feature, table in features.items():
+        if table not in tables:
+            raise ConfigError(f"features[{feature!r}]={table!r}: there is no such table; there are {listed(tables)}")
+    if not features:
+        raise ConfigError("features={}: name one or more, feature -> table, or leave it out")
+    return dict(features)
+
+
+def bag_rules(mode: Mode, padding_idx: int | None, include_last_offset: bool) -> BagRules:
+    """How ids are read."""
+    if mode not in get_args(Mode):
+        raise ConfigError(f"mode={mode!r}: must be 'mean' or 'sum' (a maximum is not offered)")
+    if padding_idx is not None and not -(2**63) <= padding_idx < 2**64:
+        raise ConfigError(f"padding_idx={padding_idx}: must be a 64-bit id")
+    return BagRules(mode, None if padding_idx is None else signed(padding_idx), include_last_offset)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names for a sentence."""
+    return ", ".join(repr(name) for name in sorted(names))

@@ -1,0 +1,1 @@
+"""Optimizers: specs of the native sparse ones."""

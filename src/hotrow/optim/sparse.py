@@ -1,0 +1,110 @@
+"""Specs of the optimizers that live in the rows. The arithmetic is native; docs/store.md holds the formulas.
+
+Every spec is frozen and takes keywords only. Common to all: `l2` enters the gradient, `decay` shrinks the value before
+the update and beside it (as torch's AdamW), `clip` bounds the norm of a row's gradient.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from hotrow.spec import Spec
+
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Swap(Spec):
+    """SWAP: the second moment is multiplied by `decay` once per `period` samples, lazily, when the row is next updated.
+
+    `floor` stops the decay and never raises a value that is already below it.
+    """
+
+    period: int = Field(gt=0)
+    decay: float = Field(gt=0, le=1)
+    floor: NotNegative | None = None
+
+
+class SparseOptimizer(Spec):
+    """What all sparse optimizers share."""
+
+    lr: Positive = 0.05
+    l2: NotNegative = 0.0
+    decay: NotNegative = 0.0
+    clip: Positive | None = None
+
+    def state_dim(self, dim: int) -> int:
+        """Floats of optimizer state beside a value of `dim` floats."""
+        return 0
+
+
+class SGD(SparseOptimizer):
+    """value -= lr * g"""
+
+    name: Literal["sgd"] = "sgd"
+
+
+class _Adagrad(SparseOptimizer):
+    eps: NotNegative = 1e-10
+    initial: NotNegative = 0.0
+    eps_inside: bool = False
+
+    def state_dim(self, dim: int) -> int:
+        return dim
+
+
+class Adagrad(_Adagrad):
+    """v += g²; value -= lr * g / (sqrt(v) + eps), as torch; `eps_inside` divides by sqrt(v + eps) instead."""
+
+    name: Literal["adagrad"] = "adagrad"
+    swap: Swap | None = None
+
+
+class RowwiseAdagrad(_Adagrad):
+    """Adagrad with a single v per row, to which mean(g²) is added."""
+
+    name: Literal["rowwise_adagrad"] = "rowwise_adagrad"
+    swap: Swap | None = None
+
+    def state_dim(self, dim: int) -> int:
+        return 1
+
+
+class DecayedAdagrad(_Adagrad):
+    """v = rate * v + (1 - rate) * g² at each update of the row: SWAP's rival in its paper."""
+
+    name: Literal["decayed_adagrad"] = "decayed_adagrad"
+    rate: float = Field(default=0.999999, gt=0, lt=1)
+
+
+class Adam(SparseOptimizer):
+    """Adam on the rows a batch touches. Its bias is corrected by the row's own updates or by the step (SparseAdam)."""
+
+    name: Literal["adam"] = "adam"
+    lr: Positive = 0.001
+    beta1: Fraction = 0.9
+    beta2: Fraction = 0.999
+    eps: NotNegative = 1e-8
+    correction: Literal["row", "global"] = "row"
+    swap: Swap | None = None
+
+    def state_dim(self, dim: int) -> int:
+        return 2 * dim
+
+
+class FTRL(SparseOptimizer):
+    """FTRL-proximal (McMahan 2013): lr is its alpha; l1 and l2 are its own penalties, so l2 is not in the gradient."""
+
+    name: Literal["ftrl"] = "ftrl"
+    beta: Positive = 1.0
+    l1: NotNegative = 0.0
+
+    def state_dim(self, dim: int) -> int:
+        return 2 * dim
+
+
+AnyOptimizer = Annotated[
+    SGD | Adagrad | RowwiseAdagrad | DecayedAdagrad | Adam | FTRL,
+    Field(discriminator="name"),
+]

@@ -1,0 +1,294 @@
+"""The batch kernels: duplicates, pooling over ragged bags, compression, hashes of strings.
+
+Numpy arrays in (or CPU tensors, read in place), numpy arrays out. Nothing is copied or converted behind the caller's
+back: what does not fit raises InputError with a sentence, and no buffer has been written then. `threads` never changes
+a result.
+"""
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import DTypeLike, NDArray
+
+from hotrow import _native
+from hotrow.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Array: TypeAlias = NDArray[Any] | torch.Tensor
+Keys: TypeAlias = NDArray[np.uint64]
+Numbers: TypeAlias = NDArray[np.uint32]
+Floats: TypeAlias = NDArray[np.float32]
+Mode: TypeAlias = Literal["sum", "mean"]
+Result = TypeVar("Result")
+
+BAGS_OF_UINT16 = 65_535  # batches up to here name their samples in two bytes
+
+
+class Unique(NamedTuple):
+    keys: Keys  # in order of first occurrence
+    inverse: Numbers  # for every key of the batch its place in `keys`
+    counts: Numbers  # how often each of `keys` occurs
+
+
+class CompressedIds(NamedTuple):
+    keys: Keys  # each once, in order of first occurrence
+    counts: Numbers
+    samples: NDArray[np.uint16] | Numbers  # for each key in turn, the bag of every occurrence
+
+
+class Bags(NamedTuple):
+    keys: Keys
+    offsets: NDArray[np.int64]
+
+
+class StringHashes(NamedTuple):
+    hashes: Keys
+    null_count: int
+
+
+def unique(keys: Array, threads: int = 1) -> Unique:
+    """The keys of a batch (uint64, or int64 read as its bits) without duplicates, in order of first occurrence."""
+    batch = _keys("unique: keys", keys)
+    found, inverse, counts = _room(batch.size, np.uint64), _room(batch.size, np.uint32), _room(batch.size, np.uint32)
+    size = _checked(_native.unique, batch, found, inverse, counts, _threads(threads))
+    return Unique(found[:size], inverse, counts[:size])
+
+
+def pool(
+    rows: Array,
+    inverse: Array,
+    offsets: Array,
+    weights: Array | None = None,
+    mode: Mode = "sum",
+    out: Array | None = None,
+    threads: int = 1,
+) -> Floats:
+    """Sum or mean of each bag's rows, zeros for an empty bag: `out` float32 [bags, dim], made if not given.
+
+    Position p of the batch (bag b holds those from offsets[b] to offsets[b + 1]) stands for rows[inverse[p]], times
+    weights[p]. rows float32 [unique, dim], inverse uint32, offsets int64 from 0 to len(inverse), weights float32 with
+    mode "sum" only, as in torch.
+    """
+    table = _array("pool: rows", rows, np.float32, 2)
+    ids = _ids("pool", inverse, offsets, weights)
+    buffer = _output("pool: out", out, (max(0, ids[1].size - 1), table.shape[1]), table)
+    _checked(_native.pool, table, *ids, _is_mean("pool", mode), buffer, _threads(threads))
+    return buffer
+
+
+def pool_backward(
+    grad_out: Array,
+    inverse: Array,
+    offsets: Array,
+    weights: Array | None,
+    mode: Mode,
+    unique: int,
+    out: Array | None = None,
+    threads: int = 1,
+) -> Floats:
+    """Gradient of `pool` by its rows: `out` float32 [unique, dim] from grad_out [bags, dim]; zeros for unused rows."""
+    gradient = _array("pool_backward: grad_out", grad_out, np.float32, 2)
+    ids = _ids("pool_backward", inverse, offsets, weights)
+    rows = _unsigned("pool_backward: unique", unique, bits=32)
+    buffer = _output("pool_backward: out", out, (rows, gradient.shape[1]), gradient)
+    _checked(_native.pool_backward, gradient, *ids, _is_mean("pool_backward", mode), buffer, _threads(threads))
+    return buffer
+
+
+def pool_weight_gradient(
+    grad_out: Array, rows: Array, inverse: Array, offsets: Array, out: Array | None = None, threads: int = 1
+) -> Floats:
+    """Gradient of a summing `pool` by its weights: `out` float32 [positions], grad_out[bag] times row."""
+    who = "pool_weight_gradient"
+    gradient = _array(f"{who}: grad_out", grad_out, np.float32, 2)
+    table = _array(f"{who}: rows", rows, np.float32, 2)
+    positions, bounds, _ = _ids(who, inverse, offsets, None)
+    buffer = _output(f"{who}: out", out, (positions.size,), gradient, table)
+    _checked(_native.pool_weight_gradient, gradient, table, positions, bounds, buffer, _threads(threads))
+    return buffer
+
+
+def encode_rows(rows: Array, threads: int = 1) -> tuple[NDArray[np.uint16], Floats]:
+    """float32 rows as (bits of fp16 [n, dim], scale [n]): a row times 2^14 / its largest finite |value|.
+
+    Elements keep 11 bits down to 2^-28 of the largest. Zeros keep their sign, infinities and NaN stay what they are.
+    """
+    table = _array("encode_rows: rows", rows, np.float32, 2)
+    half, scale = np.empty(table.shape, np.uint16), np.empty(table.shape[0], np.float32)
+    _checked(_native.encode_rows, table, half, scale, _threads(threads))
+    return half, scale
+
+
+def decode_rows(half: Array, scale: Array, out: Array | None = None, threads: int = 1) -> Floats:
+    """Back to float32 [n, dim]."""
+    bits = _array("decode_rows: half", half, np.uint16, 2)
+    scales = _array("decode_rows: scale", scale, np.float32, 1)
+    buffer = _output("decode_rows: out", out, bits.shape, bits, scales)
+    _checked(_native.decode_rows, bits, scales, buffer, _threads(threads))
+    return buffer
+
+
+def compress_ids(keys: Array, offsets: Array, threads: int = 1) -> CompressedIds:
+    """Each key once, with the bags it occurs in: uint16 while there are at most 65,535 bags, else uint32."""
+    batch = _keys("compress_ids: keys", keys)
+    bounds = _array("compress_ids: offsets", offsets, np.int64, 1)
+    found, counts = _room(batch.size, np.uint64), _room(batch.size, np.uint32)
+    samples = _room(batch.size, np.uint16 if bounds.size - 1 <= BAGS_OF_UINT16 else np.uint32)
+    size = _checked(_native.compress_ids, batch, bounds, found, counts, samples, _threads(threads))
+    return CompressedIds(found[:size], counts[:size], samples)
+
+
+def expand_ids(keys: Array, counts: Array, samples: Array, bags: int) -> Bags:
+    """What `compress_ids` was given. The keys of a bag come in the order in which keys first occurred in the batch."""
+    each = _keys("expand_ids: keys", keys)
+    times = _array("expand_ids: counts", counts, np.uint32, 1)
+    where = _array("expand_ids: samples", samples, (np.uint16, np.uint32), 1)
+    batch, offsets = _room(where.size, np.uint64), _room(_unsigned("expand_ids: bags", bags, bits=32) + 1, np.int64)
+    _checked(_native.expand_ids, each, times, where, batch, offsets)
+    return Bags(batch, offsets)
+
+
+def hash_strings(array: "pa.Array | pa.ChunkedArray", seed: int = 0, null: int = 0, threads: int = 1) -> StringHashes:
+    """64-bit hashes, for ever the same, of a pyarrow column of (large) strings or bytes; `null` where it is null."""
+    chunks = list(_string_chunks(array))
+    out = _room(sum(len(chunk) for chunk in chunks), np.uint64)
+    at = nulls = 0
+    for chunk in chunks:
+        validity, bounds, data = chunk.buffers()
+        bitmap = None if validity is None else np.frombuffer(validity, np.uint8)
+        content = _room(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+        offset_type = np.int64 if str(chunk.type).startswith("large") else np.int32
+        offsets: NDArray[Any] = np.frombuffer(bounds, offset_type, count=chunk.offset + len(chunk) + 1)
+        into = out[at : at + len(chunk)]
+        nulls += _hash_into(into, content, offsets, bitmap, chunk.offset, seed, null, threads)
+        at += len(chunk)
+    return StringHashes(out, nulls)
+
+
+def hash_string_buffers(
+    data: Array, offsets: Array, validity: Array | None = None, seed: int = 0, null: int = 0, threads: int = 1
+) -> StringHashes:
+    """The same from Arrow's buffers: data uint8, offsets int32 or int64 [strings + 1], validity a bitmap in uint8."""
+    content = _array("hash_strings: data", data, np.uint8, 1)
+    bounds = _array("hash_strings: offsets", offsets, (np.int32, np.int64), 1)
+    bitmap = None if validity is None else _array("hash_strings: validity", validity, np.uint8, 1)
+    out = _room(max(0, bounds.size - 1), np.uint64)
+    return StringHashes(out, _hash_into(out, content, bounds, bitmap, 0, seed, null, threads))
+
+
+def _hash_into(
+    out: Keys,
+    data: NDArray[np.uint8],
+    offsets: NDArray[np.int32] | NDArray[np.int64],
+    validity: NDArray[np.uint8] | None,
+    first: int,
+    seed: int,
+    null: int,
+    threads: int,
+) -> int:
+    numbers = _unsigned("hash_strings: seed", seed, bits=64), _unsigned("hash_strings: null", null, bits=64)
+    return _checked(_native.hash_strings, data, offsets, validity, first, out, *numbers, _threads(threads))
+
+
+def _string_chunks(array: "pa.Array | pa.ChunkedArray") -> Iterator["pa.Array"]:
+    try:
+        import pyarrow as pa  # a column of strings is the only reason to need it
+    except ImportError:
+        raise InputError("hash_strings: pyarrow is missing: install it, or use hash_string_buffers") from None
+    if not isinstance(array, (pa.Array, pa.ChunkedArray)):
+        raise InputError(f"hash_strings: array is a {type(array).__name__}: give a pyarrow Array or ChunkedArray")
+    accepted = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+    if array.type not in accepted:
+        raise InputError(f"hash_strings: array is of {array.type}: cast it to one of {', '.join(map(str, accepted))}")
+    chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+    yield from (chunk for chunk in chunks if len(chunk) > 0)  # an empty one may have no buffers at all
+
+
+def _array(what: str, value: Array, types: DTypeLike | tuple[DTypeLike, ...], dimensions: int) -> NDArray[Any]:
+    """The array itself, or the memory of a tensor, if it is just what native code takes."""
+    array = _numpy(what, value)
+    accepted = [np.dtype(each) for each in (types if isinstance(types, tuple) else (types,))]
+    if array.dtype not in accepted:
+        raise InputError(f"{what} has type {array.dtype}: must be {' or '.join(map(str, accepted))}")
+    if array.ndim != dimensions:
+        raise InputError(f"{what} has {array.ndim} dimensions, expected {dimensions}")
+    if not (array.flags.c_contiguous and array.flags.aligned):
+        raise InputError(f"{what} is not contiguous: call .contiguous() or numpy.ascontiguousarray first")
+    return array
+
+
+def _numpy(what: str, value: Array) -> NDArray[Any]:
+    if isinstance(value, np.ndarray):
+        return value
+    if not isinstance(value, torch.Tensor):
+        raise InputError(f"{what} is a {type(value).__name__}: give a numpy array or a CPU tensor")
+    if value.device.type != "cpu":
+        raise InputError(f"{what} is on {value.device}: move it to the CPU first")
+    try:
+        array: NDArray[Any] = value.detach().numpy()
+    except (TypeError, RuntimeError):  # sparse, bfloat16, conjugated: numpy has no such thing
+        raise InputError(f"{what} is a {value.layout} tensor of {value.dtype}: numpy cannot read it in place") from None
+    return array
+
+
+def _keys(what: str, value: Array) -> Keys:
+    return _array(what, value, (np.uint64, np.int64), 1).view(np.uint64)
+
+
+def _ids(
+    who: str, inverse: Array, offsets: Array, weights: Array | None
+) -> tuple[Numbers, NDArray[np.int64], Floats | None]:
+    return (
+        _array(f"{who}: inverse", inverse, np.uint32, 1),
+        _array(f"{who}: offsets", offsets, np.int64, 1),
+        None if weights is None else _array(f"{who}: weights", weights, np.float32, 1),
+    )
+
+
+def _output(what: str, value: Array | None, shape: tuple[int, ...], *inputs: NDArray[Any]) -> Floats:
+    """The caller's float32 buffer, or a new one. Native code checks the shape of the former."""
+    if value is None:
+        return np.empty(shape, np.float32)
+    buffer = _array(what, value, np.float32, len(shape))
+    if not buffer.flags.writeable:
+        raise InputError(f"{what} is read-only: give a buffer that may be written")
+    if any(np.may_share_memory(buffer, each) for each in inputs):
+        raise InputError(f"{what} shares memory with an input: give a buffer of its own")
+    return buffer
+
+
+def _room(size: int, dtype: DTypeLike) -> NDArray[Any]:
+    return np.empty(size, dtype)
+
+
+def _is_mean(who: str, mode: Mode) -> bool:
+    if mode not in ("sum", "mean"):
+        raise InputError(f"{who}: mode={mode!r}: must be 'sum' or 'mean'")
+    return mode == "mean"
+
+
+def _threads(threads: int) -> int:
+    return min(_unsigned("threads", threads, bits=64), 1024)
+
+
+def _unsigned(what: str, value: int, bits: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InputError(f"{what}={value!r}: must be a whole number") from None
+    if not 0 <= number < 2**bits:
+        raise InputError(f"{what}={number}: must be 0 or more and below 2^{bits}")
+    return number
+
+
+def _checked(function: Callable[..., Result], *arguments: Any) -> Result:
+    """Native code checks shapes and indices and says what is wrong; here its sentence becomes our error."""
+    try:
+        return function(*arguments)
+    except ValueError as error:
+        raise InputError(str(error)) from None

@@ -1,0 +1,33 @@
+"""The examples run as they stand, on a slice of their data."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(EXAMPLES / name), *arguments]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+
+
+def test_click_model_learns_from_a_slice_and_says_how_well() -> None:
+    done = run("click_model.py", "--samples", "60000", "--test-samples", "20000", "--dim", "8", "--batch", "1024")
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"^AUC +(\S+) on 20,000 held-out samples; the teacher .* has (\S+)$", done.stdout, re.M)
+    assert found, done.stdout
+    ours, best = map(float, found.groups())
+    assert 0.65 < ours < best < 0.95
+    assert "60,000 samples in" in done.stdout
+    assert "samples/s  loss" in done.stderr  # plain lines: this is no terminal
+    assert "\r" not in done.stdout + done.stderr
+
+
+def test_click_model_refuses_what_it_cannot_do() -> None:
+    done = run("click_model.py", "--dim", "1")
+    assert done.returncode == 2
+    assert "--dim" in done.stderr
