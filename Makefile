@@ -40,7 +40,7 @@ format: install
 	$(BIN)/clang-format -i $(filter %.h %.cpp,$(NATIVE))
 
 bench: install
-	$(PIP) '.[bench]' --no-build-isolation --editable '.[bench]'
+	$(PIP) fbgemm-gpu-cpu
 	$(BIN)/hotrow bench store
 
 clean:

@@ -9,7 +9,7 @@
 #include <optional>
 #include <stdexcept>
 
-#include "bind/bind.h"
+#include "bind/arrays.h"
 #include "store/ram_tier.h"
 
 namespace hotrow::bind {
@@ -22,7 +22,7 @@ using store::Per;
 using store::RamTier;
 
 template <typename T, int dims>
-using Array = nb::ndarray<T, nb::ndim<dims>, nb::c_contig, nb::device::cpu>;
+using Array = HostArray<T, dims>;
 using Keys = Array<const std::uint64_t, 1>;
 using Rows = Array<float, 2>;
 using ConstRows = Array<const float, 2>;
@@ -31,14 +31,6 @@ using Integers = Array<const std::uint32_t, 1>;
 
 void demand(bool held, const char* sentence) {
   if (!held) throw nb::value_error(sentence);
-}
-
-template <typename Matrix>
-void demand_shape(const Matrix& matrix, std::size_t rows, std::size_t columns, const std::string& what) {
-  if (matrix.shape(0) == rows && matrix.shape(1) == columns) return;
-  const std::string fault = what + " is (" + std::to_string(matrix.shape(0)) + ", " + std::to_string(matrix.shape(1)) +
-                            "), expected (" + std::to_string(rows) + ", " + std::to_string(columns) + ")";
-  throw nb::value_error(fault.c_str());
 }
 
 std::size_t rows_of(const Batch& batch, bool per_unique) { return per_unique ? batch.unique() : batch.size(); }
@@ -58,24 +50,26 @@ RamTier* make_tier(std::size_t dim, const Optimizer& optimizer, int init_kind, f
 }
 
 std::size_t find(const RamTier& tier, Batch& batch, const std::optional<Rows>& out, bool per_unique, int threads) {
-  if (out) demand_shape(*out, rows_of(batch, per_unique), tier.layout().dim(), "find: out");
+  if (out) demand_shape("find: out", *out, {rows_of(batch, per_unique), tier.layout().dim()});
   const nb::gil_scoped_release unlocked;
   return tier.find(batch, out ? out->data() : nullptr, per(per_unique), threads);
 }
 
-std::size_t find_or_init(RamTier& tier, Batch& batch, const std::optional<Rows>& out, bool per_unique, int threads) {
-  if (out) demand_shape(*out, rows_of(batch, per_unique), tier.layout().dim(), "find_or_init: out");
+void find_or_init(RamTier& tier, Batch& batch, const std::optional<Rows>& out, bool per_unique, int threads) {
+  if (out) demand_shape("find_or_init: out", *out, {rows_of(batch, per_unique), tier.layout().dim()});
   const nb::gil_scoped_release unlocked;
-  return tier.find_or_init(batch, out ? out->data() : nullptr, per(per_unique), threads);
+  tier.find_or_init(batch, out ? out->data() : nullptr, per(per_unique), threads);
 }
 
-using Counts = std::tuple<std::size_t, std::size_t, std::size_t>;
+using Counts = std::tuple<std::size_t, std::size_t, std::size_t, std::size_t>;
+
+Counts counts(const store::Applied& done) { return {done.rows, done.refused, done.absent, done.weightless}; }
 
 Counts apply(RamTier& tier, Batch& batch, const ConstRows& gradients, const std::optional<Weights>& weights,
              const std::optional<Integers>& rows, bool per_unique, std::uint64_t step, std::uint64_t samples,
              int threads) {
   const std::size_t expected = rows_of(batch, per_unique);
-  demand_shape(gradients, rows ? gradients.shape(0) : expected, tier.layout().dim(), "apply: gradients");
+  demand_shape("apply: gradients", gradients, {rows ? gradients.shape(0) : expected, tier.layout().dim()});
   demand(!per_unique || (!weights && !rows), "apply: gradients per unique key take neither weights nor rows");
   demand(!weights || weights->shape(0) == expected, "apply: weights must hold one number per key");
   demand(!rows || rows->shape(0) == expected, "apply: rows must hold one number per key");
@@ -87,19 +81,19 @@ Counts apply(RamTier& tier, Batch& batch, const ConstRows& gradients, const std:
   const auto done =
       tier.apply(batch, {gradients.data(), weights ? weights->data() : nullptr, rows ? rows->data() : nullptr},
                  per(per_unique), {step, samples}, threads);
-  return {done.rows, done.refused, done.absent};
+  return counts(done);
 }
 
 Counts add(RamTier& tier, Batch& batch, const ConstRows& values, const std::optional<ConstRows>& state,
            const std::optional<Integers>& clocks, std::uint64_t step, std::uint64_t samples, int threads) {
-  demand_shape(values, batch.size(), tier.layout().dim(), "add: values");
-  if (state) demand_shape(*state, batch.size(), tier.layout().state_dim(), "add: state");
+  demand_shape("add: values", values, {batch.size(), tier.layout().dim()});
+  if (state) demand_shape("add: state", *state, {batch.size(), tier.layout().state_dim()});
   demand(!clocks || clocks->shape(0) == batch.size(), "add: clocks must hold one number per key");
   demand(!clocks || tier.layout().has(store::kClock), "add: this table keeps no clocks");
   const nb::gil_scoped_release unlocked;
   const auto done = tier.add(batch, values.data(), state ? state->data() : nullptr, clocks ? clocks->data() : nullptr,
                              {step, samples}, threads);
-  return {done.rows, done.refused, done.absent};
+  return counts(done);
 }
 
 int field_number(const RamTier& tier, const std::string& name) {
@@ -110,8 +104,8 @@ int field_number(const RamTier& tier, const std::string& name) {
 
 void put(RamTier& tier, Batch& batch, const ConstRows& values, const std::optional<ConstRows>& state,
          const nb::dict& fields, int threads) {
-  demand_shape(values, batch.size(), tier.layout().dim(), "put: values");
-  if (state) demand_shape(*state, batch.size(), tier.layout().state_dim(), "put: state");
+  demand_shape("put: values", values, {batch.size(), tier.layout().dim()});
+  if (state) demand_shape("put: state", *state, {batch.size(), tier.layout().state_dim()});
   store::Columns columns;
   columns.values = const_cast<float*>(values.data());  // put only reads its columns
   if (state) columns.state = const_cast<float*>(state->data());
@@ -134,7 +128,7 @@ void read(const RamTier& tier, Batch& batch, const std::string& field, const Arr
 }
 
 void first_values(const RamTier& tier, const Keys& keys, const Rows& out, int threads) {
-  demand_shape(out, keys.shape(0), tier.layout().dim(), "first_values: out");
+  demand_shape("first_values: out", out, {keys.shape(0), tier.layout().dim()});
   const nb::gil_scoped_release unlocked;
   tier.first_values({keys.data(), keys.size()}, out.data(), threads);
 }
@@ -143,8 +137,8 @@ std::tuple<std::size_t, std::uint64_t> export_rows(const RamTier& tier, std::uin
                                                    const Array<std::uint64_t, 1>& keys, const Rows& values,
                                                    const Rows& state, const nb::dict& fields) {
   const std::size_t most = keys.shape(0);
-  demand_shape(values, most, tier.layout().dim(), "export: values");
-  demand_shape(state, most, tier.layout().state_dim(), "export: state");
+  demand_shape("export: values", values, {most, tier.layout().dim()});
+  demand_shape("export: state", state, {most, tier.layout().state_dim()});
   store::Columns columns;
   columns.keys = keys.data();
   columns.values = values.data();

@@ -29,7 +29,7 @@ class Batch {
   bool looked_up = false;  // slots hold what a lookup found; a slot is a hint, the row's key decides
 
   // Room for one row of floats per unique key, kept for the update that follows a lookup.
-  float* rows(std::size_t dim);
+  float* rows(std::size_t floats);
 
  private:
   void group(const Key* found, std::size_t count, int partitions_log2, std::uint32_t* numbers);

@@ -1,5 +1,6 @@
 #include "store/index.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
@@ -51,7 +52,8 @@ void Index::insert(std::uint64_t hash, std::uint32_t row) {
   while (segment_of(hash)->entries >= entries_max_ && segment_of(hash)->depth < kDirectoryBits) split(hash);
   Segment& segment = *segment_of(hash);
   if (segment.entries == buckets_ * kBucketSlots)
-    throw std::length_error("too many keys share their hash bits: give the table more partitions");
+    throw std::length_error("the index is full: more than " + std::to_string(segment.entries) +
+                            " keys share 30 bits of their hash, which only crafted keys do");
   place(segment, hash, row);
   ++entries_;
 }
@@ -138,7 +140,9 @@ void Index::verify(std::vector<std::string>& faults) const {
     const Segment* segment = directory_[i];
     if (!seen.insert(segment).second) continue;
     const std::size_t run = std::size_t{1} << (depth_ - segment->depth);
-    if (i % run != 0) faults.push_back("index: a segment's directory run is not aligned");
+    const bool whole = i % run == 0 && std::all_of(directory_.begin() + i, directory_.begin() + i + run,
+                                                   [=](const Segment* other) { return other == segment; });
+    if (!whole) faults.push_back("index: a segment does not own the directory entries of its hash bits");
     std::size_t inside = 0;
     for (std::uint32_t number = 0; number < buckets_; ++number)
       inside += kBucketSlots - std::popcount(matches(segment->buckets()[number], 0));

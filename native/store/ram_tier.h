@@ -37,7 +37,18 @@ struct When {
 
 // In rows, each counted once however often its key stands in the batch.
 struct Applied {
-  std::size_t rows = 0, refused = 0, absent = 0;
+  std::size_t rows = 0;
+  std::size_t refused = 0;     // the gradient was not finite
+  std::size_t absent = 0;      // no such row
+  std::size_t weightless = 0;  // every weight of the key was 0
+
+  Applied& operator+=(const Applied& more) {
+    rows += more.rows;
+    refused += more.refused;
+    absent += more.absent;
+    weightless += more.weightless;
+    return *this;
+  }
 };
 
 struct Stats {
@@ -64,8 +75,8 @@ class RamTier {
 
   // Rows into `out` (null: only look); absent ones become NaN. Returns how many unique keys are absent.
   std::size_t find(Batch& batch, float* out, Per per, int threads) const;
-  // Absent rows are created with their first values. Returns how many were.
-  std::size_t find_or_init(Batch& batch, float* out, Per per, int threads);
+  // Absent rows are created with their first values.
+  void find_or_init(Batch& batch, float* out, Per per, int threads);
 
   // Gradients per unique key are summed already: they take neither weights nor rows.
   Applied apply(Batch& batch, const Gradients& gradients, Per per, When when, int threads);
@@ -92,24 +103,22 @@ class RamTier {
   struct Partition;
   struct Visit;
   struct Access;
-  struct Tally;
   template <typename Body>
-  void visit(Batch& batch, int threads, const Access& access, Body&& body) const;
+  Applied visit(Batch& batch, int threads, const Access& access, Body&& body) const;
   template <typename Body>
-  void visit_partition(Batch& batch, std::size_t p, const Access& access, Body&& body) const;
-  void ask_index(const Partition& partition, const Batch& batch, Visit& block) const;
-  void ask_rows(const Partition& partition, Batch& batch, Visit& block, const Access& access) const;
-  void settle(const Partition& partition, Batch& batch, Visit& block) const;
-  std::byte* create(Partition& partition, Key key, std::uint64_t hash, std::uint32_t& slot) const;
-  void copy_out(const Visit& block, float* rows) const;
+  Applied visit_partition(Batch& batch, std::size_t p, const Access& access, Body&& body) const;
+  void ask_index(const Partition& partition, const Batch& batch, Visit& visit) const;
+  void ask_row(const Partition& partition, Batch& batch, Visit& visit, const Access& access) const;
+  void settle(const Partition& partition, Batch& batch, Visit& visit) const;
+  void create(Partition& partition, Batch& batch, Visit& visit) const;
+  void copy_out(const Visit& visit, float* rows) const;
   void expand(const Batch& batch, const float* rows, float* out, int threads) const;
-  void fold(Batch& batch, const Gradients& gradients, float* sums, std::size_t dim, int threads) const;
   float swap_decay(std::byte* row, std::uint32_t period) const;
   void stamp(std::byte* row, When when) const;
   bool apply_row(std::byte* row, const float* gradient, When when) const;
   bool add_row(std::byte* row, const float* value, const float* state, When when) const;
   void put_row(std::byte* row, const Columns& columns, std::size_t at) const;
-  Applied tell(const Tally& tally);
+  Applied count(const Applied& applied);
 
   TableSpec spec_;
   Layout layout_;

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "store/ram_tier_visit.h"
+#include "store/scratch.h"
 
 namespace hotrow::store {
 namespace {
@@ -12,26 +13,36 @@ void bump_version(std::byte* row) {
   version = version == std::numeric_limits<std::uint32_t>::max() ? 2 : version + 1;  // 0 and 1 mean free and fresh
 }
 
-}  // namespace
-
 // One gradient per key of the batch -> their sums per unique key. Each thread owns a range of unique keys and walks the
 // batch in order, so the sums do not depend on the number of threads.
-void RamTier::fold(Batch& batch, const Gradients& gradients, float* sums, std::size_t dim, int threads) const {
+void fold(const Batch& batch, const Gradients& gradients, float* sums, std::size_t dim, int threads) {
   const std::size_t ranges = batch.size() < kSmallBatch ? 1 : static_cast<std::size_t>(threads);
   parallel_for(threads, ranges, [&](std::size_t range) {
     const auto begin = static_cast<std::uint32_t>(batch.unique() * range / ranges);
     const auto end = static_cast<std::uint32_t>(batch.unique() * (range + 1) / ranges);
-    static thread_local std::vector<std::uint32_t> own;
-    own.resize(batch.size() + 1);
+    static thread_local Scratch<std::uint32_t> room;
+    std::uint32_t* const own = room.take(batch.size() + 1);
     std::size_t count = 0;
     for (std::size_t i = 0; i < batch.size(); ++i) {
       own[count] = static_cast<std::uint32_t>(i);  // kept only if it is ours: cheaper than a branch no one can guess
       count += batch.inverse()[i] - begin < end - begin;
     }
     std::fill(sums + begin * dim, sums + end * dim, 0.0f);
-    row_kernels().fold(sums, gradients, batch.inverse(), own.data(), count, dim);
+    row_kernels().fold(sums, gradients, batch.inverse(), own, count, dim);
   });
 }
+
+// Which unique keys have a weight other than 0; empty where there are no weights. A key without any is not updated: an
+// update with a gradient of 0 would still move its moments.
+std::vector<bool> weighted_keys(const Batch& batch, const Gradients& gradients) {
+  if (gradients.weights == nullptr) return {};
+  std::vector<bool> weighted(batch.unique());
+  for (std::size_t i = 0; i < batch.size(); ++i)
+    if (gradients.weights[i] != 0) weighted[batch.inverse()[i]] = true;
+  return weighted;
+}
+
+}  // namespace
 
 // How much the second moment has to lose before an update in `period`, which the row then stands at. A row that was
 // never updated has nothing to lose.
@@ -68,56 +79,45 @@ bool RamTier::apply_row(std::byte* row, const float* gradient, When when) const 
 
 Applied RamTier::apply(Batch& batch, const Gradients& gradients, Per per, When when, int threads) {
   const std::size_t dim = layout_.dim();
+  const std::vector<bool> weighted = weighted_keys(batch, gradients);
   const float* sums = gradients.values;
   if (per == Per::key) {
-    float* own = batch.rows(dim);
+    float* const own = batch.rows(dim);
     fold(batch, gradients, own, dim, threads);
     sums = own;
   }
-  Tally tally;
-  visit(batch, threads, {true, layout_.row_bytes()}, [&](Partition&, Visit& block) {
-    Applied done;
-    for (std::uint32_t i = 0; i < block.count; ++i) {
-      if (block.rows[i] == nullptr)
-        ++done.absent;
-      else
-        ++(apply_row(block.rows[i], sums + (block.first + i) * dim, when) ? done.rows : done.refused);
-    }
-    tally.count(done);
-  });
-  return tell(tally);
+  return count(visit(batch, threads, {true, layout_.row_bytes()}, [&](auto&, const Visit& visit, Applied& done) {
+    if (visit.row == nullptr)
+      ++done.absent;
+    else if (!weighted.empty() && !weighted[visit.unique])
+      ++done.weightless;
+    else
+      ++(apply_row(visit.row, sums + visit.unique * dim, when) ? done.rows : done.refused);
+  }));
 }
 
 Applied RamTier::add(Batch& batch, const float* values, const float* state, const std::uint32_t* clocks, When when,
                      int threads) {
-  const std::size_t dim = layout_.dim(), state_dim = layout_.state_dim(), both = dim + state_dim;
-  // Values first, then state, one block of sums each.
-  float* sums = batch.rows(both);
-  float* state_sums = sums + batch.unique() * dim;
-  fold(batch, {values, nullptr, nullptr}, sums, dim, threads);
-  if (state != nullptr) fold(batch, {state, nullptr, nullptr}, state_sums, state_dim, threads);
+  const std::size_t dim = layout_.dim(), state_dim = layout_.state_dim();
   std::vector<std::uint32_t> newest(clocks != nullptr ? batch.unique() : 0);
   for (std::size_t i = 0; clocks != nullptr && i < batch.size(); ++i)
     newest[batch.inverse()[i]] = std::max(newest[batch.inverse()[i]], clocks[i]);
-  Tally tally;
-  visit(batch, threads, {true, layout_.row_bytes()}, [&](Partition&, Visit& block) {
-    Applied done;
-    for (std::uint32_t i = 0; i < block.count; ++i) {
-      std::byte* row = block.rows[i];
-      const std::size_t u = block.first + i;
-      const float* change_of_state = state != nullptr ? state_sums + u * state_dim : nullptr;
-      if (row == nullptr) {
-        ++done.absent;
-      } else if (!add_row(row, sums + u * dim, change_of_state, when)) {
-        ++done.refused;
-      } else {
-        ++done.rows;
-        if (clocks != nullptr) layout_.field(row, kClock) = std::max(layout_.field(row, kClock), newest[u]);
-      }
+  float* const changes = batch.rows(dim + state_dim);  // of all values, then of all states
+  float* const state_changes = changes + batch.unique() * dim;
+  fold(batch, {values, nullptr, nullptr}, changes, dim, threads);
+  if (state != nullptr) fold(batch, {state, nullptr, nullptr}, state_changes, state_dim, threads);
+  return count(visit(batch, threads, {true, layout_.row_bytes()}, [&](auto&, const Visit& visit, Applied& done) {
+    const std::size_t u = visit.unique;
+    const float* state_change = state != nullptr ? state_changes + u * state_dim : nullptr;
+    if (visit.row == nullptr) {
+      ++done.absent;
+    } else if (!add_row(visit.row, changes + u * dim, state_change, when)) {
+      ++done.refused;
+    } else {
+      ++done.rows;
+      if (clocks != nullptr) layout_.field(visit.row, kClock) = std::max(layout_.field(visit.row, kClock), newest[u]);
     }
-    tally.count(done);
-  });
-  return tell(tally);
+  }));
 }
 
 bool RamTier::add_row(std::byte* row, const float* value, const float* state, When when) const {
@@ -136,27 +136,22 @@ bool RamTier::add_row(std::byte* row, const float* value, const float* state, Wh
   return true;
 }
 
-Applied RamTier::tell(const Tally& tally) {
-  refused_ += tally.refused;
-  absent_ += tally.absent;
-  return {tally.rows, tally.refused, tally.absent};
+Applied RamTier::count(const Applied& applied) {
+  refused_ += applied.refused;
+  absent_ += applied.absent;
+  return applied;
 }
 
 void RamTier::put(Batch& batch, const Columns& columns, int threads) {
   if (batch.unique() != batch.size()) throw std::invalid_argument("put: a key stands in the batch twice");
   std::vector<std::uint32_t> places(batch.size());
   for (std::size_t i = 0; i < batch.size(); ++i) places[batch.inverse()[i]] = static_cast<std::uint32_t>(i);
-  visit(batch, threads, {true, layout_.row_bytes()}, [&](Partition& partition, Visit& block) {
-    for (std::uint32_t i = 0; i < block.count; ++i) {
-      const std::uint32_t u = block.first + i;
-      if (block.rows[i] == nullptr) {
-        block.rows[i] = create(partition, batch.keys()[u], block.hashes[i], batch.slots()[u]);
-        ++created_;
-      } else {
-        bump_version(block.rows[i]);
-      }
-      put_row(block.rows[i], columns, places[u]);
-    }
+  visit(batch, threads, {true, layout_.row_bytes()}, [&](Partition& partition, Visit& visit, Applied&) {
+    if (visit.row == nullptr)
+      create(partition, batch, visit);
+    else
+      bump_version(visit.row);
+    put_row(visit.row, columns, places[visit.unique]);
   });
 }
 

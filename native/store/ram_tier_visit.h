@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <mutex>
 #include <stdexcept>
@@ -11,22 +12,20 @@
 
 namespace hotrow::store {
 
-constexpr std::size_t kBlock = 32;         // rows asked for together, so that their cache misses overlap
-constexpr std::size_t kSmallBatch = 2048;  // not worth a second thread
+constexpr std::size_t kSmallBatch = 2048;        // not worth a second thread
+constexpr std::size_t kPrefetchBytesMax = 1024;  // longer rows: the processor's own prefetcher follows
+constexpr std::uintptr_t kLine = 64;
+
+inline void prefetch(const std::byte* from, std::size_t bytes) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(from);
+  const std::uintptr_t end = begin + std::min(bytes, kPrefetchBytesMax);
+  for (std::uintptr_t line = begin & ~(kLine - 1); line < end; line += kLine)
+    __builtin_prefetch(reinterpret_cast<const void*>(line));
+}
 
 inline std::uint32_t clamp32(std::uint64_t value) {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(value, std::numeric_limits<std::uint32_t>::max()));
 }
-
-// Applied, counted by several threads.
-struct RamTier::Tally {
-  std::atomic<std::size_t> rows{0}, refused{0}, absent{0};
-  void count(const Applied& block) {
-    rows += block.rows;
-    if (block.refused != 0) refused += block.refused;
-    if (block.absent != 0) absent += block.absent;
-  }
-};
 
 struct alignas(64) RamTier::Partition {
   Partition(Arena& arena, std::size_t row_bytes, double share) : slab(arena, row_bytes), index(arena, slab, share) {}
@@ -35,12 +34,12 @@ struct alignas(64) RamTier::Partition {
   Index index;
 };
 
-// A block of unique keys of one partition with their rows.
+// One unique key of the batch on its way through visit: its place in the index, then its row.
 struct RamTier::Visit {
-  std::uint32_t first, count;  // unique keys [first, first + count) of the batch
-  std::uint64_t hashes[kBlock];
-  const Bucket* homes[kBlock];
-  std::byte* rows[kBlock];  // null: absent
+  std::uint32_t unique;  // its number
+  std::uint64_t hash;
+  const Bucket* home;
+  std::byte* row;  // null: absent
 };
 
 // How a call uses the rows it visits.
@@ -49,12 +48,40 @@ struct RamTier::Access {
   std::size_t bytes;  // of each row, from its start
 };
 
-// Calls body(partition, block) for all unique keys of the batch, block by block, under the partitions' locks.
+inline void RamTier::ask_index(const Partition& partition, const Batch& batch, Visit& visit) const {
+  visit.hash = hash_key(batch.keys()[visit.unique]);
+  visit.home = partition.index.home(visit.hash);
+  __builtin_prefetch(visit.home);
+}
+
+// Guesses the key's row and asks for its memory: from the slot an earlier lookup left, or by the tag in the index.
+inline void RamTier::ask_row(const Partition& partition, Batch& batch, Visit& visit, const Access& access) const {
+  std::uint32_t& slot = batch.slots()[visit.unique];
+  if (!batch.looked_up) slot = Index::first_match(*visit.home, visit.hash);
+  visit.row = slot < partition.slab.end() ? partition.slab.row(slot) : nullptr;
+  if (visit.row != nullptr) prefetch(visit.row, access.bytes);
+}
+
+// The row's own key decides; a guess that was wrong, or has become so, is looked up in full.
+inline void RamTier::settle(const Partition& partition, Batch& batch, Visit& visit) const {
+  const Key key = batch.keys()[visit.unique];
+  const std::byte* row = visit.row;
+  if (row != nullptr && Layout::key(row) == key && Layout::live(row)) return;
+  std::uint32_t& slot = batch.slots()[visit.unique];
+  visit.hash = hash_key(key);
+  slot = partition.index.find(visit.hash, key);
+  visit.row = slot == kNoRow ? nullptr : partition.slab.row(slot);
+}
+
+// Calls body(partition, visit, done) for every unique key of the batch under its partition's lock; returns the sum of
+// what the bodies counted in `done`.
 template <typename Body>
-void RamTier::visit(Batch& batch, int threads, const Access& access, Body&& body) const {
+Applied RamTier::visit(Batch& batch, int threads, const Access& access, Body&& body) const {
   if (batch.partitions() != partitions_.size())
     throw std::invalid_argument("the batch was planned for a table with another number of partitions");
   if (batch.size() < kSmallBatch) threads = 1;
+  Applied total;
+  std::mutex counting;
   // Concurrent batches start at different partitions, or they would queue at every lock.
   const std::uint64_t start = next_start_.fetch_add(7, std::memory_order_relaxed);
   parallel_for(threads, partitions_.size(), [&](std::size_t task) {
@@ -66,33 +93,38 @@ void RamTier::visit(Batch& batch, int threads, const Access& access, Body&& body
       alone.lock();
     else
       shared.lock();
-    visit_partition(batch, p, access, body);
+    const Applied done = visit_partition(batch, p, access, body);
+    const std::lock_guard held(counting);
+    total += done;
   });
   batch.looked_up = true;
+  return total;
 }
 
-// Three blocks are under way at a time, each a stage further than the next: its index lines are asked for, then its
-// rows, then it is worked on. So the misses of many keys overlap with each other and with the work.
+// A pipeline: while one key's row is worked on, the row of a key kAhead further is asked for, and the index line of one
+// 2 kAhead further. So the misses of many keys overlap with each other and with the work.
 template <typename Body>
-void RamTier::visit_partition(Batch& batch, std::size_t p, const Access& access, Body&& body) const {
+Applied RamTier::visit_partition(Batch& batch, std::size_t p, const Access& access, Body&& body) const {
+  constexpr std::uint32_t kAhead = 16;
   Partition& partition = *partitions_[p];
-  const std::uint32_t begin = batch.unique_begin(p), end = batch.unique_begin(p + 1);
-  const std::uint32_t blocks = (end - begin + kBlock - 1) / kBlock;
-  Visit stages[3];
-  for (std::uint32_t tick = 0; tick < blocks + 2; ++tick) {
-    if (tick < blocks) {
-      Visit& block = stages[tick % 3];
-      block.first = begin + tick * kBlock;
-      block.count = std::min<std::uint32_t>(kBlock, end - block.first);
-      if (!batch.looked_up) ask_index(partition, batch, block);
+  const std::uint32_t begin = batch.unique_begin(p), count = batch.unique_begin(p + 1) - begin;
+  Visit ring[2 * kAhead];  // a key keeps its place from the first stage to the last
+  Applied done;
+  for (std::uint32_t tick = 0; tick < count + 2 * kAhead; ++tick) {
+    if (tick >= 2 * kAhead) {
+      Visit& visit = ring[tick % (2 * kAhead)];
+      settle(partition, batch, visit);
+      body(partition, visit, done);
     }
-    if (tick >= 1 && tick < blocks + 1) ask_rows(partition, batch, stages[(tick - 1) % 3], access);
-    if (tick >= 2) {
-      Visit& block = stages[(tick - 2) % 3];
-      settle(partition, batch, block);
-      body(partition, block);
+    if (tick >= kAhead && tick < count + kAhead)
+      ask_row(partition, batch, ring[(tick - kAhead) % (2 * kAhead)], access);
+    if (tick < count) {
+      Visit& visit = ring[tick % (2 * kAhead)];
+      visit.unique = begin + tick;
+      if (!batch.looked_up) ask_index(partition, batch, visit);
     }
   }
+  return done;
 }
 
 }  // namespace hotrow::store

@@ -19,7 +19,7 @@ from hotrow.bench.limits import step_limit
 from hotrow.bench.peers import FbgemmPeer, Peer, TorchPeer, fbgemm_present
 from hotrow.bench.picture import curve_svg
 from hotrow.bench.plan import StorePlan
-from hotrow.bench.rounds import NobodyWatches, interleave, median_ratio
+from hotrow.bench.rounds import BURST, WARM_UP_ROUNDS, NobodyWatches, interleave, median_ratio
 from hotrow.bench.store import measure
 from hotrow.errors import ConfigError
 from hotrow.store import RamTier
@@ -139,16 +139,17 @@ def test_ratios_are_taken_within_a_round() -> None:
     assert median_ratio(None, weather) is None
 
 
-def test_everyone_runs_once_per_round_and_warm_up_is_left_out() -> None:
-    ran: list[tuple[str, int]] = []
+def test_everyone_runs_in_every_round_and_warm_up_is_left_out() -> None:
+    turns: dict[str, list[int]] = {"a": [], "b": []}
 
-    def contestant(name: str) -> float:
-        ran.append((name, len(ran) // 2))
-        return float(len(ran))
+    def contestant(name: str, turn: int) -> float:
+        turns[name].append(turn)
+        return float(turn // BURST)
 
-    seconds = interleave({"a": lambda _: contestant("a"), "b": lambda _: contestant("b")}, 4, NobodyWatches())
-    assert {name: len(taken) for name, taken in seconds.items()} == {"a": 4, "b": 4}
-    assert sorted(ran) == sorted((name, turn) for turn in range(7) for name in "ab")
+    seconds = interleave({"a": lambda n: contestant("a", n), "b": lambda n: contestant("b", n)}, 4, NobodyWatches())
+    assert turns == {name: list(range((WARM_UP_ROUNDS + 4) * BURST)) for name in "ab"}
+    for taken in seconds.values():
+        np.testing.assert_array_equal(taken, WARM_UP_ROUNDS + np.arange(4.0))
 
 
 def test_limit_of_a_step_adds_random_reads_and_straight_bytes() -> None:

@@ -132,7 +132,7 @@ INVENTED = {
         {"config.py": "import socket", "routes.py": "from hotrow.config import Table"},
         "hotrow.routes -> hotrow.config imports socket: hotrow.routes must stay pure",
     ),
-    "a module without a room": ({"helpers.py": ""}, "hotrow.helpers belongs to no room"),
+    "a module without a room": ({"misc.py": ""}, "hotrow.misc belongs to no room"),
 }  # fmt: skip
 
 

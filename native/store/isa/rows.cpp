@@ -26,15 +26,27 @@ inline __attribute__((always_inline)) void each(size_t dim, Body body) {
 
 inline float square_root(float x) { return __builtin_sqrtf(x); }
 
-inline float sum_of_squares(const float* __restrict values, size_t dim) {
-  float lanes[kLanes] = {};
+// Sixteen running sums and, at the end, their sum in a fixed order.
+typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float)), aligned(4)));
+
+inline float total(Lanes lanes) {
+  lanes += __builtin_shufflevector(lanes, lanes, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+  lanes += __builtin_shufflevector(lanes, lanes, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3);
+  lanes += __builtin_shufflevector(lanes, lanes, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1);
+  return lanes[0] + lanes[1];
+}
+
+template <typename Element>  // element(i): what to square and add
+inline __attribute__((always_inline)) float sum_of_squares(size_t dim, Element element) {
+  Lanes sums = {};
   size_t i = 0;
-  for (; i + kLanes <= dim; i += kLanes)
-    for (size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += values[i + lane] * values[i + lane];
-  for (size_t lane = 0; i + lane < dim; ++lane) lanes[lane] += values[i + lane] * values[i + lane];
-  for (size_t half = kLanes / 2; half > 0; half /= 2)
-    for (size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-  return lanes[0];
+  for (; i + kLanes <= dim; i += kLanes) {
+    Lanes block;
+    for (size_t lane = 0; lane < kLanes; ++lane) block[lane] = element(i + lane);
+    sums += block * block;
+  }
+  for (size_t lane = 0; i + lane < dim; ++lane) sums[lane] += element(i + lane) * element(i + lane);
+  return total(sums);
 }
 
 constexpr size_t kAhead = 16;  // keys whose rows are asked for before their turn
@@ -62,13 +74,16 @@ void fold(float* sums, const Gradients& gradients, const uint32_t* inverse, cons
     }
     const uint32_t key = keys[n];
     const float weight = gradients.weights ? gradients.weights[key] : 1.0f;
+    if (weight == 0.0f) continue;  // what has no weight may even be infinite
     const float* __restrict from = gradients.row(key, dim);
     float* __restrict to = sums + size_t{inverse[key]} * dim;
     each(dim, [=](size_t i) { to[i] += weight * from[i]; });
   }
 }
 
-float squared_norm(const float* values, size_t dim) { return sum_of_squares(values, dim); }
+float squared_norm(const float* values, size_t dim) {
+  return sum_of_squares(dim, [=](size_t i) { return values[i]; });
+}
 
 void add(float* __restrict to, const float* __restrict from, size_t dim) {
   each(dim, [=](size_t i) { to[i] += from[i]; });
@@ -126,18 +141,8 @@ void rowwise_adagrad(const UpdateRule& rule, const RowTouch& touch, float* __res
                      const float* __restrict gradient, size_t dim) {
   if (touch.swap_decay != 1.0f) decay(state, touch.swap_decay, rule.swap_floor, 1);
   const float l2 = rule.l2, keep = rule.keep, scale = touch.scale;
-  float lanes[kLanes] = {};
-  const auto square = [=](size_t i) {
-    const float g = scale * gradient[i] + l2 * value[i];
-    return g * g;
-  };
-  size_t i = 0;
-  for (; i + kLanes <= dim; i += kLanes)
-    for (size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += square(i + lane);
-  for (size_t lane = 0; i + lane < dim; ++lane) lanes[lane] += square(i + lane);
-  for (size_t half = kLanes / 2; half > 0; half /= 2)
-    for (size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-  const float v = *state + lanes[0] / static_cast<float>(dim);
+  const float squares = sum_of_squares(dim, [=](size_t i) { return scale * gradient[i] + l2 * value[i]; });
+  const float v = *state + squares / static_cast<float>(dim);
   *state = v;
   const float root = rule.eps_inside ? square_root(v + rule.eps) : square_root(v) + rule.eps;
   const float rate = root > 0 ? rule.lr / root : 0.0f;

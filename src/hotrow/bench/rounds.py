@@ -1,4 +1,4 @@
-"""Fair timing on an unfair machine: everyone runs once per round, and only what ran in the same round is compared."""
+"""Fair timing on an unfair machine: everyone runs in every round, and only what ran in the same round is compared."""
 
 import gc
 import time
@@ -14,7 +14,8 @@ Contestant = Callable[[int], float]  # runs with the batch of this round, return
 Figures = dict[str, float | None]  # None: not measured here
 
 WARM_UP_ROUNDS = 3
-PAUSE_S = 0.002  # a peer's threads spin on for a moment after their work, and would slow down whoever comes next
+BURST = 4  # turns in a row: a training loop does not start every step from cold caches and sleeping threads
+PAUSE_S = 0.03  # the peers' OpenMP threads spin on for some 15 ms after their work, on the cores of whoever comes next
 
 
 class Watch(Protocol):
@@ -49,18 +50,21 @@ def timed(run: Callable[[int], object]) -> Contestant:
 
 
 def interleave(contestants: Mapping[str, Contestant], rounds: int, watch: Watch) -> dict[str, Seconds]:
-    """Seconds per round of each contestant. They run in a new order every round; warm-up rounds do not count."""
+    """Mean seconds of a turn, per round and contestant.
+
+    In every round each runs BURST turns, in a new order each time; warm-up rounds do not count.
+    """
     names = list(contestants)
     order = np.random.default_rng(3)
     seconds: dict[str, list[float]] = {name: [] for name in names}
     gc.collect()
     gc.disable()  # a collection would hit whoever happens to run
     try:
-        for turn in range(WARM_UP_ROUNDS + rounds):
+        for turn in range(0, (WARM_UP_ROUNDS + rounds) * BURST, BURST):
             for place in order.permutation(len(names)):
                 name = names[place]
                 time.sleep(PAUSE_S)
-                seconds[name].append(contestants[name](turn))
+                seconds[name].append(sum(contestants[name](turn + n) for n in range(BURST)) / BURST)
             watch.tick()
     finally:
         gc.enable()

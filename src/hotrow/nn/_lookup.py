@@ -101,13 +101,13 @@ class PooledRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, weights: Tensor | None, lookup: Lookup) -> tuple[Tensor, ...]:
         ctx.lookup = lookup
-        ctx.save_for_backward(anchor, weights)  # so that torch notices a second backward, or weights written over
+        ctx.save_for_backward(weights)  # so that torch notices a second backward, or weights written over
         return lookup.outputs()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor | None, None]:
-        _, weights = ctx.saved_tensors
+        (weights,) = ctx.saved_tensors
         gradient = gradients[0] if len(gradients) == 1 else torch.cat(gradients)
         ctx.lookup.remember(gradient, weights)
         return None, ctx.lookup.weight_gradient(gradient) if ctx.needs_input_grad[1] else None, None

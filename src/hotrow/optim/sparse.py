@@ -10,8 +10,9 @@ from pydantic import Field
 
 from hotrow.spec import Spec
 
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
+# Rows are float32: what is far outside its range would become 0 or infinity there.
+Positive = Annotated[float, Field(ge=1e-30, le=1e30)]
+NotNegative = Annotated[float, Field(ge=0, le=1e30)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 

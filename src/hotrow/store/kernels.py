@@ -10,19 +10,15 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import DTypeLike, NDArray
 
 from hotrow import _native
 from hotrow.errors import InputError
+from hotrow.store.arrays import ArrayLike, Floats, Integers, Keys, as_array, as_keys, as_output
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Array: TypeAlias = NDArray[Any] | torch.Tensor
-Keys: TypeAlias = NDArray[np.uint64]
-Numbers: TypeAlias = NDArray[np.uint32]
-Floats: TypeAlias = NDArray[np.float32]
 Mode: TypeAlias = Literal["sum", "mean"]
 Result = TypeVar("Result")
 
@@ -31,14 +27,14 @@ BAGS_OF_UINT16 = 65_535  # batches up to here name their samples in two bytes
 
 class Unique(NamedTuple):
     keys: Keys  # in order of first occurrence
-    inverse: Numbers  # for every key of the batch its place in `keys`
-    counts: Numbers  # how often each of `keys` occurs
+    inverse: Integers  # for every key of the batch its place in `keys`
+    counts: Integers  # how often each of `keys` occurs
 
 
 class CompressedIds(NamedTuple):
     keys: Keys  # each once, in order of first occurrence
-    counts: Numbers
-    samples: NDArray[np.uint16] | Numbers  # for each key in turn, the bag of every occurrence
+    counts: Integers
+    samples: NDArray[np.uint16] | Integers  # for each key in turn, the bag of every occurrence
 
 
 class Bags(NamedTuple):
@@ -51,21 +47,21 @@ class StringHashes(NamedTuple):
     null_count: int
 
 
-def unique(keys: Array, threads: int = 1) -> Unique:
+def unique(keys: ArrayLike, threads: int = 1) -> Unique:
     """The keys of a batch (uint64, or int64 read as its bits) without duplicates, in order of first occurrence."""
-    batch = _keys("unique: keys", keys)
+    batch = as_keys("unique: keys", keys)
     found, inverse, counts = _room(batch.size, np.uint64), _room(batch.size, np.uint32), _room(batch.size, np.uint32)
     size = _checked(_native.unique, batch, found, inverse, counts, _threads(threads))
     return Unique(found[:size], inverse, counts[:size])
 
 
 def pool(
-    rows: Array,
-    inverse: Array,
-    offsets: Array,
-    weights: Array | None = None,
+    rows: ArrayLike,
+    inverse: ArrayLike,
+    offsets: ArrayLike,
+    weights: ArrayLike | None = None,
     mode: Mode = "sum",
-    out: Array | None = None,
+    out: ArrayLike | None = None,
     threads: int = 1,
 ) -> Floats:
     """Sum or mean of each bag's rows, zeros for an empty bag: `out` float32 [bags, dim], made if not given.
@@ -74,7 +70,7 @@ def pool(
     weights[p]. rows float32 [unique, dim], inverse uint32, offsets int64 from 0 to len(inverse), weights float32 with
     mode "sum" only, as in torch.
     """
-    table = _array("pool: rows", rows, np.float32, 2)
+    table = as_array("pool: rows", rows, np.float32, 2)
     ids = _ids("pool", inverse, offsets, weights)
     buffer = _output("pool: out", out, (max(0, ids[1].size - 1), table.shape[1]), table)
     _checked(_native.pool, table, *ids, _is_mean("pool", mode), buffer, _threads(threads))
@@ -82,17 +78,17 @@ def pool(
 
 
 def pool_backward(
-    grad_out: Array,
-    inverse: Array,
-    offsets: Array,
-    weights: Array | None,
+    grad_out: ArrayLike,
+    inverse: ArrayLike,
+    offsets: ArrayLike,
+    weights: ArrayLike | None,
     mode: Mode,
     unique: int,
-    out: Array | None = None,
+    out: ArrayLike | None = None,
     threads: int = 1,
 ) -> Floats:
     """Gradient of `pool` by its rows: `out` float32 [unique, dim] from grad_out [bags, dim]; zeros for unused rows."""
-    gradient = _array("pool_backward: grad_out", grad_out, np.float32, 2)
+    gradient = as_array("pool_backward: grad_out", grad_out, np.float32, 2)
     ids = _ids("pool_backward", inverse, offsets, weights)
     rows = _unsigned("pool_backward: unique", unique, bits=32)
     buffer = _output("pool_backward: out", out, (rows, gradient.shape[1]), gradient)
@@ -101,53 +97,58 @@ def pool_backward(
 
 
 def pool_weight_gradient(
-    grad_out: Array, rows: Array, inverse: Array, offsets: Array, out: Array | None = None, threads: int = 1
+    grad_out: ArrayLike,
+    rows: ArrayLike,
+    inverse: ArrayLike,
+    offsets: ArrayLike,
+    out: ArrayLike | None = None,
+    threads: int = 1,
 ) -> Floats:
     """Gradient of a summing `pool` by its weights: `out` float32 [positions], grad_out[bag] times row."""
     who = "pool_weight_gradient"
-    gradient = _array(f"{who}: grad_out", grad_out, np.float32, 2)
-    table = _array(f"{who}: rows", rows, np.float32, 2)
+    gradient = as_array(f"{who}: grad_out", grad_out, np.float32, 2)
+    table = as_array(f"{who}: rows", rows, np.float32, 2)
     positions, bounds, _ = _ids(who, inverse, offsets, None)
     buffer = _output(f"{who}: out", out, (positions.size,), gradient, table)
     _checked(_native.pool_weight_gradient, gradient, table, positions, bounds, buffer, _threads(threads))
     return buffer
 
 
-def encode_rows(rows: Array, threads: int = 1) -> tuple[NDArray[np.uint16], Floats]:
+def encode_rows(rows: ArrayLike, threads: int = 1) -> tuple[NDArray[np.uint16], Floats]:
     """float32 rows as (bits of fp16 [n, dim], scale [n]): a row times 2^14 / its largest finite |value|.
 
     Elements keep 11 bits down to 2^-28 of the largest. Zeros keep their sign, infinities and NaN stay what they are.
     """
-    table = _array("encode_rows: rows", rows, np.float32, 2)
+    table = as_array("encode_rows: rows", rows, np.float32, 2)
     half, scale = np.empty(table.shape, np.uint16), np.empty(table.shape[0], np.float32)
     _checked(_native.encode_rows, table, half, scale, _threads(threads))
     return half, scale
 
 
-def decode_rows(half: Array, scale: Array, out: Array | None = None, threads: int = 1) -> Floats:
+def decode_rows(half: ArrayLike, scale: ArrayLike, out: ArrayLike | None = None, threads: int = 1) -> Floats:
     """Back to float32 [n, dim]."""
-    bits = _array("decode_rows: half", half, np.uint16, 2)
-    scales = _array("decode_rows: scale", scale, np.float32, 1)
+    bits = as_array("decode_rows: half", half, np.uint16, 2)
+    scales = as_array("decode_rows: scale", scale, np.float32, 1)
     buffer = _output("decode_rows: out", out, bits.shape, bits, scales)
     _checked(_native.decode_rows, bits, scales, buffer, _threads(threads))
     return buffer
 
 
-def compress_ids(keys: Array, offsets: Array, threads: int = 1) -> CompressedIds:
+def compress_ids(keys: ArrayLike, offsets: ArrayLike, threads: int = 1) -> CompressedIds:
     """Each key once, with the bags it occurs in: uint16 while there are at most 65,535 bags, else uint32."""
-    batch = _keys("compress_ids: keys", keys)
-    bounds = _array("compress_ids: offsets", offsets, np.int64, 1)
+    batch = as_keys("compress_ids: keys", keys)
+    bounds = as_array("compress_ids: offsets", offsets, np.int64, 1)
     found, counts = _room(batch.size, np.uint64), _room(batch.size, np.uint32)
     samples = _room(batch.size, np.uint16 if bounds.size - 1 <= BAGS_OF_UINT16 else np.uint32)
     size = _checked(_native.compress_ids, batch, bounds, found, counts, samples, _threads(threads))
     return CompressedIds(found[:size], counts[:size], samples)
 
 
-def expand_ids(keys: Array, counts: Array, samples: Array, bags: int) -> Bags:
+def expand_ids(keys: ArrayLike, counts: ArrayLike, samples: ArrayLike, bags: int) -> Bags:
     """What `compress_ids` was given. The keys of a bag come in the order in which keys first occurred in the batch."""
-    each = _keys("expand_ids: keys", keys)
-    times = _array("expand_ids: counts", counts, np.uint32, 1)
-    where = _array("expand_ids: samples", samples, (np.uint16, np.uint32), 1)
+    each = as_keys("expand_ids: keys", keys)
+    times = as_array("expand_ids: counts", counts, np.uint32, 1)
+    where = as_array("expand_ids: samples", samples, (np.uint16, np.uint32), 1)
     batch, offsets = _room(where.size, np.uint64), _room(_unsigned("expand_ids: bags", bags, bits=32) + 1, np.int64)
     _checked(_native.expand_ids, each, times, where, batch, offsets)
     return Bags(batch, offsets)
@@ -171,12 +172,17 @@ def hash_strings(array: "pa.Array | pa.ChunkedArray", seed: int = 0, null: int =
 
 
 def hash_string_buffers(
-    data: Array, offsets: Array, validity: Array | None = None, seed: int = 0, null: int = 0, threads: int = 1
+    data: ArrayLike,
+    offsets: ArrayLike,
+    validity: ArrayLike | None = None,
+    seed: int = 0,
+    null: int = 0,
+    threads: int = 1,
 ) -> StringHashes:
     """The same from Arrow's buffers: data uint8, offsets int32 or int64 [strings + 1], validity a bitmap in uint8."""
-    content = _array("hash_strings: data", data, np.uint8, 1)
-    bounds = _array("hash_strings: offsets", offsets, (np.int32, np.int64), 1)
-    bitmap = None if validity is None else _array("hash_strings: validity", validity, np.uint8, 1)
+    content = as_array("hash_strings: data", data, np.uint8, 1)
+    bounds = as_array("hash_strings: offsets", offsets, (np.int32, np.int64), 1)
+    bitmap = None if validity is None else as_array("hash_strings: validity", validity, np.uint8, 1)
     out = _room(max(0, bounds.size - 1), np.uint64)
     return StringHashes(out, _hash_into(out, content, bounds, bitmap, 0, seed, null, threads))
 
@@ -209,57 +215,19 @@ def _string_chunks(array: "pa.Array | pa.ChunkedArray") -> Iterator["pa.Array"]:
     yield from (chunk for chunk in chunks if len(chunk) > 0)  # an empty one may have no buffers at all
 
 
-def _array(what: str, value: Array, types: DTypeLike | tuple[DTypeLike, ...], dimensions: int) -> NDArray[Any]:
-    """The array itself, or the memory of a tensor, if it is just what native code takes."""
-    array = _numpy(what, value)
-    accepted = [np.dtype(each) for each in (types if isinstance(types, tuple) else (types,))]
-    if array.dtype not in accepted:
-        raise InputError(f"{what} has type {array.dtype}: must be {' or '.join(map(str, accepted))}")
-    if array.ndim != dimensions:
-        raise InputError(f"{what} has {array.ndim} dimensions, expected {dimensions}")
-    if not (array.flags.c_contiguous and array.flags.aligned):
-        raise InputError(f"{what} is not contiguous: call .contiguous() or numpy.ascontiguousarray first")
-    return array
-
-
-def _numpy(what: str, value: Array) -> NDArray[Any]:
-    if isinstance(value, np.ndarray):
-        return value
-    if not isinstance(value, torch.Tensor):
-        raise InputError(f"{what} is a {type(value).__name__}: give a numpy array or a CPU tensor")
-    if value.device.type != "cpu":
-        raise InputError(f"{what} is on {value.device}: move it to the CPU first")
-    try:
-        array: NDArray[Any] = value.detach().numpy()
-    except (TypeError, RuntimeError):  # sparse, bfloat16, conjugated: numpy has no such thing
-        raise InputError(f"{what} is a {value.layout} tensor of {value.dtype}: numpy cannot read it in place") from None
-    return array
-
-
-def _keys(what: str, value: Array) -> Keys:
-    return _array(what, value, (np.uint64, np.int64), 1).view(np.uint64)
-
-
 def _ids(
-    who: str, inverse: Array, offsets: Array, weights: Array | None
-) -> tuple[Numbers, NDArray[np.int64], Floats | None]:
+    who: str, inverse: ArrayLike, offsets: ArrayLike, weights: ArrayLike | None
+) -> tuple[Integers, NDArray[np.int64], Floats | None]:
     return (
-        _array(f"{who}: inverse", inverse, np.uint32, 1),
-        _array(f"{who}: offsets", offsets, np.int64, 1),
-        None if weights is None else _array(f"{who}: weights", weights, np.float32, 1),
+        as_array(f"{who}: inverse", inverse, np.uint32, 1),
+        as_array(f"{who}: offsets", offsets, np.int64, 1),
+        None if weights is None else as_array(f"{who}: weights", weights, np.float32, 1),
     )
 
 
-def _output(what: str, value: Array | None, shape: tuple[int, ...], *inputs: NDArray[Any]) -> Floats:
+def _output(what: str, value: ArrayLike | None, shape: tuple[int, ...], *inputs: NDArray[Any]) -> Floats:
     """The caller's float32 buffer, or a new one. Native code checks the shape of the former."""
-    if value is None:
-        return np.empty(shape, np.float32)
-    buffer = _array(what, value, np.float32, len(shape))
-    if not buffer.flags.writeable:
-        raise InputError(f"{what} is read-only: give a buffer that may be written")
-    if any(np.may_share_memory(buffer, each) for each in inputs):
-        raise InputError(f"{what} shares memory with an input: give a buffer of its own")
-    return buffer
+    return np.empty(shape, np.float32) if value is None else as_output(what, value, len(shape), *inputs)
 
 
 def _room(size: int, dtype: DTypeLike) -> NDArray[Any]:

@@ -5,7 +5,7 @@ gave back serves the update of the same keys again: the duplicates are folded an
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -38,6 +38,7 @@ class Applied:
     rows: int
     refused: int  # the gradient was not finite: the row stays as it was
     absent: int  # no such row: nothing was created
+    weightless: int = 0  # every weight of the key was 0: the row stays as it was
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +145,14 @@ class RamTier:
     def find(self, keys: ArrayLike | Batch, out: ArrayLike | None = None, *, per: Per = "key") -> Batch:
         """Copy rows into `out`. Absent ones become NaN there and are counted in the batch's `absent`."""
         batch = self._batch(keys)
-        buffer = None if out is None else as_output("out", out, _count(batch, per), self.dim)
+        buffer = None if out is None else self._output(out, _count(batch, per))
         batch.absent = self._native.find(batch._native, buffer, per == "unique", self.threads)
         return batch
 
     def find_or_init(self, keys: ArrayLike | Batch, out: ArrayLike | None = None, *, per: Per = "key") -> Batch:
         """As `find`, but absent rows are created with their first values."""
         batch = self._batch(keys)
-        buffer = None if out is None else as_output("out", out, _count(batch, per), self.dim)
+        buffer = None if out is None else self._output(out, _count(batch, per))
         self._native.find_or_init(batch._native, buffer, per == "unique", self.threads)
         batch.absent = 0
         return batch
@@ -209,7 +210,7 @@ class RamTier:
         keys: ArrayLike,
         values: ArrayLike,
         state: ArrayLike | None = None,
-        fields: dict[str, ArrayLike] | None = None,
+        fields: Mapping[str, ArrayLike] | None = None,
     ) -> None:
         """Insert or overwrite whole rows. What is not given keeps what it was, or starts as in a fresh row."""
         batch = self.batch(keys)
@@ -220,12 +221,14 @@ class RamTier:
         for name in fields or {}:
             self._demand_field(name)
         columns = {name: as_integers(name, column, len(batch)) for name, column in (fields or {}).items()}
+        if "version" in columns and not columns["version"].all():
+            raise InputError("version holds a 0: rows that exist have 1 or more")
         self._native.put(batch._native, value, whole, columns, self.threads)
 
     def first_values(self, keys: ArrayLike, out: ArrayLike) -> None:
         """What `find_or_init` would put into rows that are absent, without creating any."""
         ids = as_keys("keys", keys)
-        self._native.first_values(ids, as_output("out", out, len(ids), self.dim), self.threads)
+        self._native.first_values(ids, self._output(out, len(ids)), self.threads)
 
     def versions(self, keys: ArrayLike | Batch) -> Integers:
         """How often each row changed, counted from 1; 0 where the row is absent."""
@@ -290,6 +293,9 @@ class RamTier:
                 f"this one has {self.partitions}: plan it with this table's batch()"
             )
         return keys
+
+    def _output(self, out: ArrayLike, rows: int) -> Floats:
+        return as_matrix("out", as_output("out", out, 2), rows, self.dim)
 
     def _demand_field(self, name: str) -> None:
         if name not in self.fields:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import hotrow as hr
 from hotrow.nn import EmbeddingBag
-from hotrow.store import Applied
+from hotrow.store import Applied, RamTier
 from oracles.bags import (
     LR,
     OPTIMIZERS,
@@ -160,6 +160,30 @@ def test_step_counts_and_forgets() -> None:
     with pytest.raises(hr.InputError, match="samples=-1"):
         emb.step(samples=-1)
     assert emb.steps == 3
+
+
+def test_rows_hear_the_number_of_the_step_and_the_samples_so_far() -> None:
+    forgetful = hr.Adagrad(lr=LR, swap=hr.Swap(period=4, decay=0.5))  # its rows depend on the samples
+    emb, tier = EmbeddingBag(3, optimizer=forgetful), RamTier(hr.Table(dim=3, optimizer=forgetful))
+    for step in range(4):
+        emb(IDS[:, None]).sum().backward()
+        emb.step()
+        batch = tier.find_or_init(IDS)
+        tier.apply(batch, np.ones((3, 3), np.float32), step=step, samples=3 * (step + 1))
+    assert emb.table().last_updates(IDS).tolist() == [4, 4, 4]
+    expected = np.empty((3, 3), np.float32)
+    tier.find(IDS, expected)
+    assert np.array_equal(emb.eval()(IDS[:, None]).numpy(), expected)
+
+
+def test_weights_written_over_before_backward_are_noticed_as_in_torch() -> None:
+    emb, weights = EmbeddingBag(4, mode="sum"), torch.ones(1, 3, requires_grad=True)
+    scaled = weights * 2
+    out = emb(IDS[None], per_sample_weights=scaled)
+    with torch.no_grad():
+        scaled.zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
 
 
 def test_a_row_with_a_gradient_that_is_not_finite_stays_as_it_is() -> None:

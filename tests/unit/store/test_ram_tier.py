@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from hotrow import FTRL, SGD, Adagrad, Adam, ConfigError, Constant, InputError, Swap, Table, Uniform
-from hotrow.store import RamTier
+from hotrow.store import Applied, RamTier
 
 DIM = 4
 HERE = np.array([5, 2**64 - 1, 0], np.uint64)
@@ -148,6 +148,19 @@ def test_infinities_of_duplicates_do_not_cancel(tier: RamTier) -> None:
     applied = tier.apply(np.array([5, 5], np.uint64), rows(np.inf, -np.inf))
     assert (applied.rows, applied.refused) == (0, 1)
     assert tier.versions(HERE).tolist() == [1, 1, 1]
+
+
+def test_key_whose_weights_are_all_zero_is_left_untouched() -> None:
+    tier = RamTier(Table(dim=2, optimizer=Adam()))
+    tier.find_or_init(HERE)
+    before = snapshot(tier)
+    keys = np.concatenate([HERE, HERE[:1]])
+    gradients = np.full((4, 2), np.inf, np.float32)
+    gradients[3] = 1.0
+    applied = tier.apply(keys, gradients, weights=np.array([0, 0, 0, 1], np.float32))
+    assert applied == Applied(rows=1, refused=0, absent=0, weightless=2)
+    after = snapshot(tier)
+    assert [int(key) for key in HERE if after[int(key)] != before[int(key)]] == [int(HERE[0])]
 
 
 def test_gradient_whose_square_overflows_is_refused(tier: RamTier) -> None:
@@ -313,7 +326,7 @@ REFUSED: dict[str, Callable[[RamTier], object]] = {
     "find keys float": lambda t: t.find(HERE.astype(np.float64), empty(3)),
     "find keys two-dimensional": lambda t: t.find(HERE[:, None], empty(3)),
     "find keys not contiguous": lambda t: t.find(np.repeat(HERE, 2)[::2], empty(3)),
-    "find keys a list": lambda t: t.find([1, 2, 3], empty(3)),
+    "find keys a list": lambda t: t.find([1, 2, 3], empty(3)),  # type: ignore[arg-type]
     "find per something else": lambda t: t.find(HERE, empty(3), per="row"),  # type: ignore[arg-type]
     "find per unique, rows per key": lambda t: t.find(t.batch(MIXED), empty(6), per="unique"),
     "find_or_init out too short": lambda t: t.find_or_init(GONE, empty(1)),
