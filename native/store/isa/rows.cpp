@@ -49,7 +49,8 @@ inline __attribute__((always_inline)) float sum_of_squares(size_t dim, Element e
   return total(sums);
 }
 
-constexpr size_t kAhead = 16;  // keys whose rows are asked for before their turn
+constexpr size_t kAhead =
+    48;  // keys whose rows are asked for before their turn; 16 was a third slower on a busy machine
 
 inline void prefetch_row(const float* row, size_t dim) {
   for (size_t i = 0; i < dim; i += 16) __builtin_prefetch(row + i);
