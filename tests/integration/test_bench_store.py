@@ -36,6 +36,7 @@ WANTED = [
     "bytes_per_row_overhead",
     "worst_growth_ms",
     "worst_idle_stall_ms",
+    "worst_touch_stall_ms",
     "rowwise_mids",
     "torch_mids",
     "fbgemm_mids",

@@ -44,13 +44,15 @@ def measure_growth(
 ) -> tuple[RamTier, Figures]:
     """The filled table, and its figures.
 
-    It is filled twice and the better run counts, since stalls of the machine rarely strike twice; then the same batches
-    are looked up without growth, which shows how the machine stalls on its own.
+    It is filled twice and the better run counts, since stalls of the machine rarely strike twice. How the machine stalls
+    on its own is shown by two loops: the same batches looked up without growth, and as much plain memory as the table
+    takes touched for the first time, batch by batch.
     """
-    watch.stage(f"dim {table.dim}: growing from empty", 3 * -(-len(keys) // ids))
+    watch.stage(f"dim {table.dim}: growing from empty", 4 * -(-len(keys) // ids))
     first = grow(table, keys, ids, threads=threads, watch=watch)
     memory, first_stall_ms = first.memory, worst_stall_ms(first.seconds)
     del first  # before the second one, or both would have to fit
+    touched = _touch(memory.bytes, -(-len(keys) // ids), watch)
     second = grow(table, keys, ids, threads=threads, watch=watch)
     tier = second.tier
     idle = _batch_by_batch(tier.find, keys, np.zeros((ids, table.dim), np.float32), watch)
@@ -59,6 +61,7 @@ def measure_growth(
     return tier, {
         "worst_growth_ms": min(first_stall_ms, worst_stall_ms(second.seconds)),
         "worst_idle_stall_ms": worst_stall_ms(idle),
+        "worst_touch_stall_ms": worst_stall_ms(touched),
         "growth_batch_ms": float(np.median(second.seconds)) * 1e3,
         "bytes_per_row_overhead": memory.bytes / len(keys) - needed,
         "stats_bytes_per_row_overhead": (stats.slab_bytes + stats.index_bytes) / len(keys) - needed,
@@ -81,6 +84,18 @@ def _batch_by_batch(
         part = keys[first : first + len(out)]
         start = time.perf_counter()
         look_up(part, out[: len(part)])
+        seconds.append(time.perf_counter() - start)
+        watch.tick()
+    return np.array(seconds)
+
+
+def _touch(size: int, batches: int, watch: Watch) -> Seconds:
+    """Seconds to make `size` bytes of new memory resident in so many equal parts."""
+    memory = np.empty(size, np.uint8)
+    seconds = []
+    for at in range(batches):
+        start = time.perf_counter()
+        memory[size * at // batches : size * (at + 1) // batches : 4096] = 1
         seconds.append(time.perf_counter() - start)
         watch.tick()
     return np.array(seconds)

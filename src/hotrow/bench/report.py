@@ -40,6 +40,7 @@ LINES = (
     ("bytes_per_row_overhead", "memory beyond value and state", "bytes/row"),
     ("worst_growth_ms", "worst stall while growing", "ms"),
     ("worst_idle_stall_ms", "same loop without growth", "ms"),
+    ("worst_touch_stall_ms", "touching that much new memory", "ms"),
     ("huge_share", "in 2 MB pages: Hotrow", "%"),
     ("torch_huge_share", "in 2 MB pages: torch", "%"),
     ("fbgemm_huge_share", "in 2 MB pages: FBGEMM", "%"),
