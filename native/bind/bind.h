@@ -1,4 +1,4 @@
-// What every file of the border shares: the array types that are accepted, and the sentences for those that are not.
+// The files of the border: each binds one part of the store.
 #pragma once
 
 #include <nanobind/nanobind.h>

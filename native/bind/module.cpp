@@ -8,7 +8,7 @@ NB_MODULE(_native, m) {
   // torch keeps the last autograd graph, and with it our objects, until after the interpreter has gone: no fault of
   // ours.
   nanobind::set_leak_warnings(false);
-  m.doc() = "Native core of Hotrow. Private: use hotrow.store and hotrow.kernels.";
+  m.doc() = "Native core of Hotrow. Private: use hotrow.store and hotrow.store.kernels.";
   m.def("isa", &hotrow::store::isa_name, "The instruction set in use: plain, avx2 or avx512.");
   hotrow::bind::bind_table(m);
   hotrow::bind::bind_batch_kernels(m);

@@ -1,6 +1,8 @@
 #include "store/isa.h"
 
 #include <cstdlib>
+#include <stdexcept>
+#include <string>
 #include <string_view>
 
 namespace hotrow::store {
@@ -19,13 +21,16 @@ Isa best() {
 #endif
 }
 
+const char* name_of(Isa isa) { return isa == Isa::avx512 ? "avx512" : isa == Isa::avx2 ? "avx2" : "plain"; }
+
 Isa choose() {
   const Isa most = best();
   const char* asked = std::getenv("HOTROW_ISA");
   if (asked == nullptr) return most;
   const std::string_view name(asked);
-  const Isa wanted = name == "plain" ? Isa::plain : name == "avx2" ? Isa::avx2 : Isa::avx512;
-  return wanted < most ? wanted : most;
+  for (const Isa each : {Isa::plain, Isa::avx2, Isa::avx512})
+    if (name == name_of(each)) return each < most ? each : most;
+  throw std::invalid_argument("HOTROW_ISA=" + std::string(name) + ": must be plain, avx2 or avx512");
 }
 
 }  // namespace
@@ -35,15 +40,6 @@ Isa isa() {
   return chosen;
 }
 
-const char* isa_name() {
-  switch (isa()) {
-    case Isa::avx512:
-      return "avx512";
-    case Isa::avx2:
-      return "avx2";
-    default:
-      return "plain";
-  }
-}
+const char* isa_name() { return name_of(isa()); }
 
 }  // namespace hotrow::store

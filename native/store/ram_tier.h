@@ -115,7 +115,7 @@ class RamTier {
   void expand(const Batch& batch, const float* rows, float* out, int threads) const;
   float swap_decay(std::byte* row, std::uint32_t period) const;
   void stamp(std::byte* row, When when) const;
-  bool apply_row(std::byte* row, const float* gradient, When when) const;
+  bool apply_row(std::byte* row, const float* gradient, When when, float adam_step) const;
   bool add_row(std::byte* row, const float* value, const float* state, When when) const;
   void put_row(std::byte* row, const Columns& columns, std::size_t at) const;
   Applied count(const Applied& applied);

@@ -16,7 +16,8 @@ void bump_version(std::byte* row) {
 // One gradient per key of the batch -> their sums per unique key. Each thread owns a range of unique keys and walks the
 // batch in order, so the sums do not depend on the number of threads.
 void fold(const Batch& batch, const Gradients& gradients, float* sums, std::size_t dim, int threads) {
-  const std::size_t ranges = batch.size() < kSmallBatch ? 1 : static_cast<std::size_t>(threads);
+  constexpr int kRangesMax = 16;  // everyone reads the whole batch, so more would not help
+  const auto ranges = static_cast<std::size_t>(batch.size() < kSmallBatch ? 1 : std::clamp(threads, 1, kRangesMax));
   parallel_for(threads, ranges, [&](std::size_t range) {
     const auto begin = static_cast<std::uint32_t>(batch.unique() * range / ranges);
     const auto end = static_cast<std::uint32_t>(batch.unique() * (range + 1) / ranges);
@@ -49,7 +50,8 @@ std::vector<bool> weighted_keys(const Batch& batch, const Gradients& gradients) 
 float RamTier::swap_decay(std::byte* row, std::uint32_t period) const {
   if (!layout_.has(kPeriod)) return 1;
   std::uint32_t& stands_at = layout_.field(row, kPeriod);
-  const std::uint32_t behind = Layout::version(row) > 1 && period > stands_at ? period - stands_at : 0;
+  const bool updated = layout_.field(row, kLastUpdate) != 0;
+  const std::uint32_t behind = updated && period > stands_at ? period - stands_at : 0;
   stands_at = std::max(stands_at, period);
   return behind == 0 ? 1.0f : static_cast<float>(std::pow(spec_.optimizer.swap_decay, behind));
 }
@@ -60,7 +62,7 @@ void RamTier::stamp(std::byte* row, When when) const {
 }
 
 // False: the gradient is not finite (or too large to be squared), and the row stays as it is.
-bool RamTier::apply_row(std::byte* row, const float* gradient, When when) const {
+bool RamTier::apply_row(std::byte* row, const float* gradient, When when, float adam_step) const {
   const RowKernels& kernels = row_kernels();
   const Optimizer& optimizer = spec_.optimizer;
   const float squares = kernels.squared_norm(gradient, layout_.dim());
@@ -70,7 +72,7 @@ bool RamTier::apply_row(std::byte* row, const float* gradient, When when) const 
   if (clip > 0 && squares > clip * clip) touch.scale = static_cast<float>(clip / std::sqrt(double{squares}));
   if (optimizer.swap_period != 0) touch.swap_decay = swap_decay(row, clamp32(when.samples / optimizer.swap_period));
   if (optimizer.rule == Rule::adam)
-    touch.step_size = adam_steps_.at(optimizer.correct_by_row ? ++layout_.field(row, kUpdates) : when.step + 1);
+    touch.step_size = optimizer.correct_by_row ? adam_steps_.at(++layout_.field(row, kUpdates)) : adam_step;
   kernels.update[static_cast<int>(rule_.rule)](rule_, touch, layout_.value(row), layout_.state(row), gradient,
                                                layout_.dim());
   stamp(row, when);
@@ -80,6 +82,8 @@ bool RamTier::apply_row(std::byte* row, const float* gradient, When when) const 
 Applied RamTier::apply(Batch& batch, const Gradients& gradients, Per per, When when, int threads) {
   const std::size_t dim = layout_.dim();
   const std::vector<bool> weighted = weighted_keys(batch, gradients);
+  const bool adam = spec_.optimizer.rule == Rule::adam;
+  const float adam_step = adam && !spec_.optimizer.correct_by_row ? adam_steps_.at(when.step + 1) : 0;
   const float* sums = gradients.values;
   if (per == Per::key) {
     float* const own = batch.rows(dim);
@@ -92,7 +96,7 @@ Applied RamTier::apply(Batch& batch, const Gradients& gradients, Per per, When w
     else if (!weighted.empty() && !weighted[visit.unique])
       ++done.weightless;
     else
-      ++(apply_row(visit.row, sums + visit.unique * dim, when) ? done.rows : done.refused);
+      ++(apply_row(visit.row, sums + visit.unique * dim, when, adam_step) ? done.rows : done.refused);
   }));
 }
 

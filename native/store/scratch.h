@@ -35,7 +35,9 @@ class Scratch {
     data_ = static_cast<T*>(std::aligned_alloc(kHugePage, bytes));
     if (data_ == nullptr) throw std::bad_alloc();
     bytes_ = bytes;
+#if defined(MADV_HUGEPAGE)
     madvise(data_, bytes, MADV_HUGEPAGE);  // a wish: without it random access pays for page walks
+#endif
   }
 
   T* data_ = nullptr;

@@ -12,7 +12,7 @@ class Uniform(Spec):
     """First values uniform in [-bound, bound)."""
 
     name: Literal["uniform"] = "uniform"
-    bound: float = Field(default=0.01, ge=0)
+    bound: float = Field(default=0.01, ge=0, le=1e30)
     scaled: bool = False  # times 1 / sqrt(dim)
 
 
@@ -20,7 +20,7 @@ class Normal(Spec):
     """First values normal with mean 0."""
 
     name: Literal["normal"] = "normal"
-    std: float = Field(default=0.01, ge=0)
+    std: float = Field(default=0.01, ge=0, le=1e30)
     scaled: bool = False  # times 1 / sqrt(dim)
 
 
@@ -28,7 +28,7 @@ class Constant(Spec):
     """The same first value everywhere."""
 
     name: Literal["constant"] = "constant"
-    value: float = 0.0
+    value: float = Field(default=0.0, ge=-1e30, le=1e30)
     scaled: bool = False  # times 1 / sqrt(dim)
 
 
@@ -44,4 +44,4 @@ class Table(Spec):
     init: AnyInit = Uniform()
     seed: int = Field(default=0, ge=0, lt=2**64)
     clock: bool = False  # rows carry HET's clock
-    last_seen: bool = False  # rows carry the step at which they were last looked up
+    last_seen: bool = False  # rows carry the step at which they were last touched

@@ -1,10 +1,21 @@
-"""The base of every setting: frozen, checked when made, and faults told in a sentence."""
+"""The base of every setting: frozen, checked when made, and faults told in a sentence; and numbers that stand alone."""
 
+import operator
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from hotrow.errors import ConfigError
+from hotrow.errors import ConfigError, HotrowError
+
+
+def whole_number(name: str, value: Any, low: int, high: int, error: type[HotrowError] = ConfigError) -> int:
+    """`value` as an int from low to high; anything else is told with its name."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise error(f"{name}={value!r}: must be a whole number")
+    number = operator.index(value)
+    if not low <= number <= high:
+        raise error(f"{name}={number}: must be from {low:,} to {high:,}")
+    return number
 
 
 class Spec(BaseModel):

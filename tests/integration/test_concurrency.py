@@ -1,5 +1,6 @@
 """Several Python threads on one tier: nothing is lost, nothing is torn, and a forked child can go on."""
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -187,9 +188,10 @@ def test_forked_child_goes_on_with_threads_of_its_own() -> None:
 @pytest.mark.slow
 def test_thread_sanitizer_finds_no_race(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
-    configure = ["cmake", "-S", str(root), "-B", str(tmp_path), "-DHOTROW_TESTS=ON", "-DHOTROW_TSAN=ON"]
+    cmake = shutil.which("cmake") or str(Path(sys.executable).with_name("cmake"))
+    configure = [cmake, "-S", str(root), "-B", str(tmp_path), "-DHOTROW_TESTS=ON", "-DHOTROW_TSAN=ON"]
     subprocess.run(configure, check=True)
-    subprocess.run(["cmake", "--build", str(tmp_path), "--target", "stress"], check=True)
+    subprocess.run([cmake, "--build", str(tmp_path), "--target", "stress"], check=True)
     run = subprocess.run([str(tmp_path / "stress")], capture_output=True, text=True, timeout=600, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "ThreadSanitizer" not in run.stderr

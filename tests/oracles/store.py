@@ -158,9 +158,9 @@ class TwinTier:
     def export(self) -> dict[int, TwinRow]:
         return dict(self.rows)
 
-    def settled(self, state: F32, version: int, period: int) -> F32:
+    def settled(self, state: F32, last_update: int, period: int) -> F32:
         """The state of a native row that was last decayed to `period`, decayed to the twin's period."""
-        if version == 1:
+        if last_update == 0:
             return state
         spec = self.table.optimizer
         return _stored(optimizers.decayed(spec, state.astype(np.float64), self.table.dim, self.period - period))
@@ -180,7 +180,7 @@ class TwinTier:
             return
         moved, self.period = samples // swap.period - self.period, samples // swap.period
         for row in self.rows.values():
-            if row.version > 1:  # a row that never changed keeps the accumulator it was born with
+            if row.last_update > 0:  # a row that was never updated keeps the accumulator it was born with
                 state = row.state.astype(np.float64)
                 row.state = _stored(optimizers.decayed(self.table.optimizer, state, self.table.dim, moved))
 

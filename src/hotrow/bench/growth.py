@@ -44,8 +44,8 @@ def measure_growth(
 ) -> tuple[RamTier, Figures]:
     """The filled table, and its figures.
 
-    It is filled twice and the better run counts, since stalls of the machine rarely strike twice. How the machine stalls
-    on its own is shown by two loops: the same batches looked up without growth, and as much plain memory as the table
+    It is filled twice and the better run counts, since stalls of the machine rarely strike twice. How the machine
+    stalls on its own two loops show: the same batches looked up without growth, and as much plain memory as the table
     takes touched for the first time, batch by batch.
     """
     watch.stage(f"dim {table.dim}: growing from empty", 4 * -(-len(keys) // ids))

@@ -97,5 +97,7 @@ def demand_runnable(json: Path | None, picture: Path | None, curve: bool) -> Non
     for option, path in (("json", json), ("picture", picture)):
         if path is not None and not path.parent.is_dir():
             raise ConfigError(f"--{option} {path}: the folder {path.parent} does not exist, make it first")
+        if path is not None and path.is_dir():
+            raise ConfigError(f"--{option} {path}: is a folder, name a file in it")
     if picture is not None and not curve:
         raise ConfigError(f"--picture {picture}: shows the curve, so give --curve too")

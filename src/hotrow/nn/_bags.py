@@ -77,7 +77,12 @@ def joined(bags: Sequence[Bags]) -> Bags:
         bounds = np.concatenate([np.zeros(1, np.int64), *(part.lengths() for part in bags)]).cumsum()
     weights = None
     if any(part.weights is not None for part in bags):
-        weights = torch.cat([torch.ones(len(p.keys)) if p.weights is None else p.weights for p in bags])
+        weights = torch.cat(
+            [
+                torch.ones(len(p.keys), dtype=torch.float32, device="cpu") if p.weights is None else p.weights
+                for p in bags
+            ]
+        )
     return Bags(keys, bounds, weights, bags[0].device)
 
 

@@ -44,7 +44,7 @@ class Lookup:
 
     def outputs(self) -> tuple[Tensor, ...]:
         """[bags, dim] for each feature."""
-        pooled = torch.empty(self.bags.count, self.tier.dim)
+        pooled = torch.empty(self.bags.count, self.tier.dim, dtype=torch.float32, device="cpu")
         self._fill(pooled.numpy())
         if len(self.sizes) == 1:
             return (pooled,)
@@ -54,14 +54,14 @@ class Lookup:
 
     def remember(self, gradient: Tensor, weights: Tensor | None) -> None:
         """Keep the gradient of all outputs, [bags, dim], for `step`."""
-        if self.stash is not None:
-            key_weights = None if weights is None else weights.detach().contiguous().numpy()
-            self.stash.append(Pending(self, gradient.contiguous(), key_weights))
+        if self.stash is not None:  # copies: whoever made the tensors may write to them before `step`
+            key_weights = None if weights is None else weights.detach().clone().contiguous().numpy()
+            self.stash.append(Pending(self, gradient.clone(memory_format=torch.contiguous_format), key_weights))
 
     def weight_gradient(self, gradient: Tensor) -> Tensor:
         """d loss / d weights, [ids]: each id's row times the gradient of its bag."""
         assert self.rows is not None
-        out = torch.empty(len(self.bags.keys))
+        out = torch.empty(len(self.bags.keys), dtype=torch.float32, device="cpu")
         bounds = self.bags.all_bounds()
         grad = gradient.contiguous().numpy()
         kernels.pool_weight_gradient(grad, self.rows, self.batch.inverse, bounds, out.numpy(), self.threads)
@@ -141,7 +141,8 @@ def run(lookup: Lookup) -> tuple[Tensor, ...]:
     weights_learn = torch.is_grad_enabled() and weights is not None and weights.requires_grad
     if lookup.stash is None and not weights_learn:
         return lookup.outputs()
-    outputs: tuple[Tensor, ...] = PooledRows.apply(torch.empty(0, requires_grad=True), weights, lookup)  # type: ignore[no-untyped-call]
+    anchor = torch.empty(0, dtype=torch.float32, device="cpu", requires_grad=True)
+    outputs: tuple[Tensor, ...] = PooledRows.apply(anchor, weights, lookup)  # type: ignore[no-untyped-call]
     return outputs
 
 

@@ -6,6 +6,7 @@ from typing import Any, get_args
 from hotrow.config import Table
 from hotrow.errors import ConfigError
 from hotrow.nn._bags import BagRules, Mode, signed
+from hotrow.spec import whole_number
 
 
 def one_table(given: dict[str, Any]) -> dict[str, Table]:
@@ -20,6 +21,8 @@ def many_tables(tables: Mapping[str, Table], given: dict[str, Any]) -> dict[str,
     """Named tables; a name is part of what first values depend on, so each table takes the one it goes by."""
     if given:
         raise ConfigError(f"{listed(given)} given beside tables: set it in each hotrow.Table")
+    if not isinstance(tables, Mapping):
+        raise ConfigError(f"tables is a {type(tables).__name__}: give a dict, name -> hotrow.Table(dim=...)")
     if not tables:
         raise ConfigError("tables={}: give one or more, name -> hotrow.Table(dim=...)")
     for name, table in tables.items():
@@ -35,6 +38,8 @@ def table_of_feature(
 ) -> dict[str, str]:
     if features is None:
         return {name: name for name in tables}
+    if not isinstance(features, Mapping):
+        raise ConfigError(f"features is a {type(features).__name__}: give a dict, feature -> table")
     if single:
         raise ConfigError("features given without tables: make the module with tables={...}")
     for feature, table in features.items():
@@ -49,8 +54,8 @@ def bag_rules(mode: Mode, padding_idx: int | None, include_last_offset: bool) ->
     """How ids are read."""
     if mode not in get_args(Mode):
         raise ConfigError(f"mode={mode!r}: must be 'mean' or 'sum' (a maximum is not offered)")
-    if padding_idx is not None and not -(2**63) <= padding_idx < 2**64:
-        raise ConfigError(f"padding_idx={padding_idx}: must be a 64-bit id")
+    if padding_idx is not None:
+        padding_idx = whole_number("padding_idx", padding_idx, -(2**63), 2**64 - 1)
     return BagRules(mode, None if padding_idx is None else signed(padding_idx), include_last_offset)
 
 

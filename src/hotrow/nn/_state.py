@@ -42,9 +42,9 @@ def load_rows(table: Table, saved: Mapping[str, Any], threads: int) -> RamTier:
     _check_same_kind(table, json.loads(saved["table"]))
     tier = RamTier(table, threads=threads)
     if len(saved["keys"]):
-        fields = {name: bits.numpy().view(np.uint32) for name, bits in saved["fields"].items()}
-        state = saved["state"].numpy() if tier.state_dim else None
-        tier.put(saved["keys"].numpy().view(np.uint64), saved["values"].numpy(), state, fields)
+        fields = {name: bits.cpu().numpy().view(np.uint32) for name, bits in saved["fields"].items()}
+        state = saved["state"].cpu().numpy() if tier.state_dim else None
+        tier.put(saved["keys"].cpu().numpy().view(np.uint64), saved["values"].cpu().numpy(), state, fields)
     return tier
 
 

@@ -14,6 +14,7 @@ from hotrow.nn._lookup import Call, Lookup, Pending, apply_stash, run
 from hotrow.nn._settings import bag_rules, listed, many_tables, one_table, table_of_feature
 from hotrow.nn._state import load_rows, save_rows
 from hotrow.optim.sparse import AnyOptimizer
+from hotrow.spec import whole_number
 from hotrow.store import Applied, RamTier, Stats
 
 FeatureInput = Tensor | tuple[Tensor, Tensor | None] | tuple[Tensor, Tensor | None, Tensor | None]
@@ -58,9 +59,7 @@ class EmbeddingBag(nn.Module):
         self._tables = one_table(given) if tables is None else many_tables(tables, given)
         self._features = table_of_feature(self._tables, features, single=self._single)
         self._rules = bag_rules(mode, padding_idx, include_last_offset)
-        self._threads = torch.get_num_threads() if threads is None else threads
-        if self._threads < 1:
-            raise ConfigError(f"threads={threads}: must be 1 or more")
+        self._threads = whole_number("threads", torch.get_num_threads() if threads is None else threads, 1, 1024)
         self._tiers = {key: RamTier(table, threads=self._threads) for key, table in self._tables.items()}
         self._stashes: dict[str, list[Pending]] = {key: [] for key in self._tables}
         self.steps = 0  # calls of step so far
@@ -88,8 +87,8 @@ class EmbeddingBag(nn.Module):
 
         `samples` are those of this step; left out, the bags of the forward calls count (of a dict its longest feature).
         """
-        if samples is not None and samples < 0:
-            raise InputError(f"samples={samples}: must be 0 or more")
+        if samples is not None:
+            samples = whole_number("samples", samples, 0, 2**62, InputError)
         calls = {pending.lookup.call for stash in self._stashes.values() for pending in stash}
         self.samples += sum(call.samples for call in calls) if samples is None else samples
         applied = {

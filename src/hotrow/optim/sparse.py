@@ -22,7 +22,7 @@ class Swap(Spec):
     `floor` stops the decay and never raises a value that is already below it.
     """
 
-    period: int = Field(gt=0)
+    period: int = Field(gt=0, lt=2**63)
     decay: float = Field(gt=0, le=1)
     floor: NotNegative | None = None
 

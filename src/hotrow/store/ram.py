@@ -16,6 +16,7 @@ from hotrow import _native
 from hotrow.config import AnyInit, Constant, Normal, Table, Uniform
 from hotrow.errors import ConfigError, InputError
 from hotrow.optim.sparse import AnyOptimizer
+from hotrow.spec import whole_number
 from hotrow.store.arrays import (
     ArrayLike,
     Floats,
@@ -113,14 +114,12 @@ class RamTier:
     """One table's rows in memory. Safe to use from several threads at once."""
 
     def __init__(self, table: Table, *, threads: int = 1, partitions: int = 32) -> None:
-        if threads < 1:
-            raise ConfigError(f"threads={threads}: must be 1 or more")
-        if not 1 <= partitions <= 1024 or partitions & (partitions - 1):
-            raise ConfigError(f"partitions={partitions}: must be a power of two from 1 to 1024")
         self.table = table
         self.dim = table.dim
-        self.threads = threads
-        self.partitions = partitions
+        self.threads = whole_number("threads", threads, 1, 1024)
+        self.partitions = whole_number("partitions", partitions, 1, 1024)
+        if partitions & (partitions - 1):
+            raise ConfigError(f"partitions={partitions}: must be a power of two")
         kind, amount = _first_values(table.init, table.dim)
         self._native = _native.RamTier(
             dim=table.dim,
@@ -217,6 +216,8 @@ class RamTier:
         if batch.unique != len(batch):
             raise InputError(f"keys: {len(batch) - batch.unique} of them stand there twice, give each row once")
         value = as_matrix("values", values, len(batch), self.dim)
+        if not np.isfinite(value).all():
+            raise InputError("values holds NaN or infinity: a row cannot start from it")
         whole = None if state is None else as_matrix("state", state, len(batch), self.state_dim)
         for name in fields or {}:
             self._demand_field(name)
@@ -252,6 +253,7 @@ class RamTier:
 
     def touch(self, keys: ArrayLike | Batch, step: int) -> int:
         """Mark rows as seen at `step`; returns how many of them exist."""
+        self._demand_field("last_seen")
         return self._native.touch(self._batch(keys)._native, _when(step, 0)[0], self.threads)
 
     def erase(self, keys: ArrayLike | Batch) -> int:
@@ -260,8 +262,7 @@ class RamTier:
 
     def export(self, rows: int = 65_536) -> Iterator[Rows]:
         """All rows in chunks of at most `rows`. What changes meanwhile is seen or not, row by row."""
-        if rows < 1:
-            raise InputError(f"rows={rows}: must be 1 or more")
+        rows = whole_number("rows", rows, 1, 2**32, InputError)
         cursor = 0
         while True:
             keys = np.empty(rows, np.uint64)
@@ -309,10 +310,8 @@ def _count(batch: Batch, per: Per) -> int:
 
 
 def _when(step: int, samples: int) -> tuple[int, int]:
-    for name, number in (("step", step), ("samples", samples)):
-        if not 0 <= number < 2**63:
-            raise InputError(f"{name}={number}: must be 0 or more")
-    return step, samples
+    most = 2**62
+    return whole_number("step", step, 0, most, InputError), whole_number("samples", samples, 0, most, InputError)
 
 
 def _first_values(init: AnyInit, dim: int) -> tuple[int, float]:

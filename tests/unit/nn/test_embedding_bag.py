@@ -263,3 +263,29 @@ def test_padding_is_any_id_and_never_gets_a_row() -> None:
     emb = EmbeddingBag(4, padding_idx=2**64 - 1)  # the bits of -1
     assert torch.equal(emb(torch.tensor([[7, -1], [-1, -1]]))[1], torch.zeros(4))
     assert len(emb) == 1
+
+
+def test_gradients_and_weights_count_as_they_were_at_backward() -> None:
+    ids = torch.tensor([[1, 2]])
+    weights = torch.nn.Parameter(torch.tensor([[1.0, 1.0]]))
+    emb = hr.nn.EmbeddingBag(dim=2, optimizer=hr.SGD(lr=1.0), init=hr.Constant(value=0.0), mode="sum", threads=1)
+    gradient = torch.ones(1, 2)
+    emb(ids, per_sample_weights=weights).backward(gradient)
+    with torch.no_grad():  # as a dense optimizer's step before emb.step()
+        weights.fill_(100.0)
+        gradient.zero_()
+    emb.step()
+    emb.eval()
+    assert emb(ids, per_sample_weights=torch.ones(1, 2)).tolist() == [[-2.0, -2.0]]
+
+
+def test_torch_defaults_do_not_leak_in() -> None:
+    emb = hr.nn.EmbeddingBag(dim=3, threads=1)
+    torch.set_default_dtype(torch.float64)
+    try:
+        out = emb(torch.tensor([[1, 2], [3, 4]]))
+        out.sum().backward()
+        emb.step()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert out.dtype == torch.float32

@@ -62,8 +62,8 @@ REFUSED_SETTINGS = {
     "zero": ({"dim": 0}, "Table.dim=0"),
     "both": ({"dim": 4, "tables": {"a": hr.Table(dim=4)}}, "'dim' given beside tables"),
     "max": ({"dim": 4, "mode": "max"}, "mode='max': must be 'mean' or 'sum'"),
-    "threads": ({"dim": 4, "threads": 0}, "threads=0: must be 1 or more"),
-    "padding": ({"dim": 4, "padding_idx": 2**64}, "padding_idx=18446744073709551616: must be a 64-bit id"),
+    "threads": ({"dim": 4, "threads": 0}, "threads=0: must be from 1 to 1,024"),
+    "padding": ({"dim": 4, "padding_idx": 2**64}, "padding_idx=18446744073709551616: must be from"),
     "features": ({"dim": 4, "features": {"a": "b"}}, "features given without tables"),
     "no such table": (
         {"tables": {"a": hr.Table(dim=4)}, "features": {"x": "b"}},

@@ -190,7 +190,7 @@ class Histories(RuleBasedStateMachine):
             for i, key in enumerate(chunk.keys.tolist()):
                 row, fields = left.pop(key), {name: int(column[i]) for name, column in chunk.fields.items()}
                 self._same_values(chunk.values[i], row.value)
-                state = self.twin.settled(chunk.state[i], fields["version"], fields.get("period", 0))
+                state = self.twin.settled(chunk.state[i], fields["last_update"], fields.get("period", 0))
                 np.testing.assert_allclose(state, row.state, rtol=1e-4, atol=1e-5)
                 assert (fields["version"], fields["last_update"]) == (row.version, row.last_update)
                 assert (fields["clock"], fields["last_seen"]) == (row.clock, row.last_seen)
