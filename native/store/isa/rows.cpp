@@ -49,8 +49,9 @@ inline __attribute__((always_inline)) float sum_of_squares(size_t dim, Element e
   return total(sums);
 }
 
-constexpr size_t kAhead =
-    48;  // keys whose rows are asked for before their turn; 16 was a third slower on a busy machine
+// Keys whose rows are asked for before their turn. With 16, expand took 0.95 instead of 0.75 ms and fold 1.6 instead of
+// 1.15 (106,496 rows of 16 floats, one thread).
+constexpr size_t kAhead = 48;
 
 inline void prefetch_row(const float* row, size_t dim) {
   for (size_t i = 0; i < dim; i += 16) __builtin_prefetch(row + i);
