@@ -46,12 +46,4 @@ void Batch::group(const Key* found, std::size_t count, int partitions_log2, std:
   }
 }
 
-float* Batch::rows(std::size_t floats) {
-  if (row_floats_ < floats) {
-    rows_.reset(new float[unique() * floats]);
-    row_floats_ = floats;
-  }
-  return rows_.get();
-}
-
 }  // namespace hotrow::store

@@ -28,9 +28,6 @@ class Batch {
   const std::uint32_t* slots() const { return slots_.get(); }
   bool looked_up = false;  // slots hold what a lookup found; a slot is a hint, the row's key decides
 
-  // Room for one row of floats per unique key, kept for the update that follows a lookup.
-  float* rows(std::size_t floats);
-
  private:
   void group(const Key* found, std::size_t count, int partitions_log2, std::uint32_t* numbers);
 
@@ -38,8 +35,6 @@ class Batch {
   std::vector<std::uint32_t> unique_begin_;
   std::unique_ptr<Key[]> keys_;
   std::unique_ptr<std::uint32_t[]> inverse_, slots_;
-  std::unique_ptr<float[]> rows_;
-  std::size_t row_floats_ = 0;
 };
 
 }  // namespace hotrow::store

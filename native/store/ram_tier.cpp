@@ -53,15 +53,17 @@ void RamTier::copy_out(const Visit& visit, float* rows) const {
 
 // One row per unique key -> one row per key of the batch.
 void RamTier::expand(const Batch& batch, const float* rows, float* out, int threads) const {
+  constexpr std::size_t kCacheBytes = 4 << 20;  // a larger output has left a core's caches before anyone reads it
+  const bool past_caches = batch.size() * layout_.dim() * sizeof(float) > kCacheBytes;
   const std::size_t stretches = batch.size() < kSmallBatch ? 1 : static_cast<std::size_t>(threads) * 4;
   parallel_for(threads, stretches, [&](std::size_t i) {
     row_kernels().expand(out, rows, batch.inverse(), batch.size() * i / stretches, batch.size() * (i + 1) / stretches,
-                         layout_.dim());
+                         layout_.dim(), past_caches);
   });
 }
 
 std::size_t RamTier::find(Batch& batch, float* out, Per per, int threads) const {
-  float* rows = out == nullptr || per == Per::unique ? out : batch.rows(layout_.dim());
+  float* rows = out == nullptr || per == Per::unique ? out : unique_rows(batch, layout_.dim());
   const Applied seen = visit(batch, threads, {false, layout_.value_end()}, [&](auto&, Visit& visit, Applied& done) {
     done.absent += visit.row == nullptr;
     if (rows != nullptr) copy_out(visit, rows);
@@ -71,7 +73,7 @@ std::size_t RamTier::find(Batch& batch, float* out, Per per, int threads) const 
 }
 
 void RamTier::find_or_init(Batch& batch, float* out, Per per, int threads) {
-  float* rows = out == nullptr || per == Per::unique ? out : batch.rows(layout_.dim());
+  float* rows = out == nullptr || per == Per::unique ? out : unique_rows(batch, layout_.dim());
   visit(batch, threads, {true, layout_.value_end()}, [&](Partition& partition, Visit& visit, Applied&) {
     if (visit.row == nullptr) create(partition, batch, visit);
     if (rows != nullptr) copy_out(visit, rows);

@@ -86,7 +86,7 @@ Applied RamTier::apply(Batch& batch, const Gradients& gradients, Per per, When w
   const float adam_step = adam && !spec_.optimizer.correct_by_row ? adam_steps_.at(when.step + 1) : 0;
   const float* sums = gradients.values;
   if (per == Per::key) {
-    float* const own = batch.rows(dim);
+    float* const own = unique_rows(batch, dim);
     fold(batch, gradients, own, dim, threads);
     sums = own;
   }
@@ -106,7 +106,7 @@ Applied RamTier::add(Batch& batch, const float* values, const float* state, cons
   std::vector<std::uint32_t> newest(clocks != nullptr ? batch.unique() : 0);
   for (std::size_t i = 0; clocks != nullptr && i < batch.size(); ++i)
     newest[batch.inverse()[i]] = std::max(newest[batch.inverse()[i]], clocks[i]);
-  float* const changes = batch.rows(dim + state_dim);  // of all values, then of all states
+  float* const changes = unique_rows(batch, dim + state_dim);  // of all values, then of all states
   float* const state_changes = changes + batch.unique() * dim;
   fold(batch, {values, nullptr, nullptr}, changes, dim, threads);
   if (state != nullptr) fold(batch, {state, nullptr, nullptr}, state_changes, state_dim, threads);

@@ -31,9 +31,9 @@ struct FirstValues {
 };
 
 struct RowKernels {
-  // out[i] = rows[inverse[i]] for i in [begin, end)
+  // out[i] = rows[inverse[i]] for i in [begin, end); past the caches where that is asked and can be done
   void (*expand)(float* out, const float* rows, const std::uint32_t* inverse, std::size_t begin, std::size_t end,
-                 std::size_t dim);
+                 std::size_t dim, bool past_caches);
   // sums[inverse[i]] += gradient of key i, for i in `keys` in their order
   void (*fold)(float* sums, const Gradients&, const std::uint32_t* inverse, const std::uint32_t* keys,
                std::size_t count, std::size_t dim);

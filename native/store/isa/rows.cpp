@@ -7,6 +7,10 @@
 #include <math.h>
 #include <stdint.h>
 
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
 namespace hotrow::store::HOTROW_ISA {
 namespace {
 
@@ -57,13 +61,50 @@ inline void prefetch_row(const float* row, size_t dim) {
   for (size_t i = 0; i < dim; i += 16) __builtin_prefetch(row + i);
 }
 
-void expand(float* out, const float* rows, const uint32_t* inverse, size_t begin, size_t end, size_t dim) {
+// Stores that go to memory past the caches. An ordinary store reads the line first, and a large output pushes out of
+// the caches what the update is about to use: a lookup of 106,496 rows took 1.3 times as long.
+#if defined(__SSE2__)
+inline bool may_stream(const float* out, size_t dim) {
+  return reinterpret_cast<uintptr_t>(out) % sizeof(__m128) == 0 && dim % 4 == 0;
+}
+
+inline void stream_row(float* to, const float* from, size_t dim) {
+#if defined(__AVX512F__)
+  if (reinterpret_cast<uintptr_t>(to) % sizeof(__m512) == 0 && dim % kLanes == 0) {
+    for (size_t i = 0; i < dim; i += kLanes) _mm512_stream_ps(to + i, _mm512_loadu_ps(from + i));
+    return;
+  }
+#endif
+  for (size_t i = 0; i < dim; i += 4) _mm_stream_ps(to + i, _mm_loadu_ps(from + i));
+}
+
+inline void end_stream() { _mm_sfence(); }  // other threads see the stores before they see that we are done
+#else
+inline bool may_stream(const float*, size_t) { return false; }
+inline void stream_row(float*, const float*, size_t) {}
+inline void end_stream() {}
+#endif
+
+template <typename Copy>
+inline __attribute__((always_inline)) void expand_by(Copy copy, float* out, const float* rows, const uint32_t* inverse,
+                                                     size_t begin, size_t end, size_t dim) {
   for (size_t n = begin; n < end; ++n) {
     if (n + kAhead < end) prefetch_row(rows + size_t{inverse[n + kAhead]} * dim, dim);
-    float* __restrict to = out + n * dim;
-    const float* __restrict from = rows + size_t{inverse[n]} * dim;
-    each(dim, [=](size_t i) { to[i] = from[i]; });
+    copy(out + n * dim, rows + size_t{inverse[n]} * dim);
   }
+}
+
+void expand(float* out, const float* rows, const uint32_t* inverse, size_t begin, size_t end, size_t dim,
+            bool past_caches) {
+  if (past_caches && may_stream(out, dim)) {
+    expand_by([=](float* to, const float* from) { stream_row(to, from, dim); }, out, rows, inverse, begin, end, dim);
+    end_stream();
+    return;
+  }
+  const auto copy = [=](float* __restrict to, const float* __restrict from) {
+    each(dim, [=](size_t i) { to[i] = from[i]; });
+  };
+  expand_by(copy, out, rows, inverse, begin, end, dim);
 }
 
 void fold(float* sums, const Gradients& gradients, const uint32_t* inverse, const uint32_t* keys, size_t count,

@@ -37,7 +37,7 @@ class Ours:
 
     def __init__(self, tier: RamTier, ids: int) -> None:
         self._tier = tier
-        self._out = np.zeros((ids, tier.dim), np.float32)
+        self._out = torch.zeros(ids, tier.dim)  # a tensor as in training: its memory is aligned, numpy's is not
         self._steps = 0
 
     def step(self, keys: NDArray[np.uint64], gradients: NDArray[np.float32]) -> None:

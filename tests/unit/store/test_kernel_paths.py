@@ -4,9 +4,13 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+import torch
 
 from hotrow import _native
+from hotrow.config import Table
+from hotrow.store import RamTier
 
 PATHS = ("plain", "avx2", "avx512")
 
@@ -71,3 +75,17 @@ def test_all_paths_of_this_processor_give_the_same_bits() -> None:
         if name != path:
             pytest.skip(f"this processor has no {path}")
         assert lines == expected[1:]
+
+
+@pytest.mark.parametrize("shift", [0, 1, 4, 8])  # floats: aligned for the widest stores, for none, for some
+def test_large_outputs_that_are_stored_past_the_caches_hold_the_same_rows(shift: int) -> None:
+    tier = RamTier(Table(dim=16), threads=2)
+    keys = np.random.default_rng(4).integers(0, 20_000, 80_000).astype(np.uint64)
+    memory = torch.zeros(80_000 * 16 + 16)
+    out = memory.numpy()[shift : shift + 80_000 * 16].reshape(80_000, 16)
+    batch = tier.find_or_init(keys, out)
+    rows = np.empty((batch.unique, 16), np.float32)
+    tier.find(batch, rows, per="unique")
+    np.testing.assert_array_equal(out, rows[batch.inverse])
+    assert not memory.numpy()[:shift].any()
+    assert not memory.numpy()[shift + 80_000 * 16 :].any()
