@@ -40,6 +40,7 @@ struct UpdateRule {
 
 // What differs from row to row.
 struct RowTouch {
+  float squares = 0;     // of the gradient, summed
   float scale = 1;       // clipping
   float swap_decay = 1;  // how much the second moment has to lose first
   float step_size = 0;   // Adam: lr with bias correction

@@ -67,7 +67,7 @@ bool RamTier::apply_row(std::byte* row, const float* gradient, When when, float 
   const Optimizer& optimizer = spec_.optimizer;
   const float squares = kernels.squared_norm(gradient, layout_.dim());
   if (!std::isfinite(squares)) return false;
-  RowTouch touch;
+  RowTouch touch{.squares = squares};
   const double clip = optimizer.clip;
   if (clip > 0 && squares > clip * clip) touch.scale = static_cast<float>(clip / std::sqrt(double{squares}));
   if (optimizer.swap_period != 0) touch.swap_decay = swap_decay(row, clamp32(when.samples / optimizer.swap_period));

@@ -184,7 +184,9 @@ void rowwise_adagrad(const UpdateRule& rule, const RowTouch& touch, float* __res
                      const float* __restrict gradient, size_t dim) {
   if (touch.swap_decay != 1.0f) decay(state, touch.swap_decay, rule.swap_floor, 1);
   const float l2 = rule.l2, keep = rule.keep, scale = touch.scale;
-  const float squares = sum_of_squares(dim, [=](size_t i) { return scale * gradient[i] + l2 * value[i]; });
+  const bool plain = scale == 1.0f && l2 == 0.0f;  // then the sum is known already
+  const float squares =
+      plain ? touch.squares : sum_of_squares(dim, [=](size_t i) { return scale * gradient[i] + l2 * value[i]; });
   const float v = *state + squares / static_cast<float>(dim);
   *state = v;
   const float root = rule.eps_inside ? square_root(v + rule.eps) : square_root(v) + rule.eps;
