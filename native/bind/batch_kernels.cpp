@@ -7,6 +7,7 @@
 #include "bind/arrays.h"
 #include "store/bags.h"
 #include "store/codec.h"
+#include "store/narrow.h"
 #include "store/pool.h"
 #include "store/strings.h"
 #include "store/unique.h"
@@ -27,6 +28,7 @@ using RowsOut = HostArray<float, 2>;
 using Halves = HostArray<const store::Half, 2>;
 using HalvesOut = HostArray<store::Half, 2>;
 using Bytes = HostArray<const std::uint8_t, 1>;
+using Streams = HostArray<const std::uint64_t, 1>;
 
 constexpr std::size_t kPositionsMax = 0xfffffffe;  // positions and unique keys are numbered in 32 bits
 
@@ -118,6 +120,34 @@ void decode_rows(const Halves& half, const Floats& scale, const RowsOut& rows, i
   store::decode_rows(half.data(), scale.data(), count, dim, rows.data(), threads);
 }
 
+void demand_narrow(const std::string& who, int type, std::size_t dim) {
+  demand(type == static_cast<int>(store::RowType::float16) || type == static_cast<int>(store::RowType::bfloat16),
+         who + ": type=" + std::to_string(type) + ": must be 1 (float16) or 2 (bfloat16)");
+  demand(dim > 0, who + ": rows have no columns: dim must be 1 or more");
+}
+
+std::size_t narrow(const Rows& values, int type, const Streams& streams, const HalvesOut& out) {
+  const std::size_t count = values.shape(0), dim = values.shape(1);
+  demand_narrow("narrow", type, dim);
+  demand_shape("narrow: streams", streams, {count});
+  demand_shape("narrow: out", out, {count, dim});
+  const nb::gil_scoped_release unlocked;
+  const auto kernel = store::narrow_kernels().narrow[type];
+  std::size_t saturated = 0;
+  for (std::size_t row = 0; row < count; ++row)
+    saturated += kernel(values.data() + row * dim, out.data() + row * dim, dim, streams.data()[row]);
+  return saturated;
+}
+
+void widen(const Halves& values, int type, const RowsOut& out) {
+  const std::size_t count = values.shape(0), dim = values.shape(1);
+  demand_narrow("widen", type, dim);
+  demand_shape("widen: out", out, {count, dim});
+  const nb::gil_scoped_release unlocked;
+  const auto kernel = store::narrow_kernels().widen[type];
+  for (std::size_t row = 0; row < count; ++row) kernel(values.data() + row * dim, out.data() + row * dim, dim);
+}
+
 template <typename Sample>
 std::size_t compress_ids(const Keys& keys, const Offsets& offsets, const KeysOut& unique_keys, const NumbersOut& counts,
                          const HostArray<Sample, 1>& samples, int threads) {
@@ -196,6 +226,10 @@ void bind_batch_kernels(nb::module_& m) {
         "float32 rows to scaled fp16.");
   m.def("decode_rows", &decode_rows, "half"_a.noconvert(), "scale"_a.noconvert(), "rows"_a.noconvert(), "threads"_a,
         "Scaled fp16 to float32 rows.");
+  m.def("narrow", &narrow, "values"_a.noconvert(), "type"_a, "streams"_a.noconvert(), "out"_a.noconvert(),
+        "Round rows stochastically to float16 (1) or bfloat16 (2); return how many elements were too large.");
+  m.def("widen", &widen, "values"_a.noconvert(), "type"_a, "out"_a.noconvert(),
+        "float16 (1) or bfloat16 (2) rows to float32, exactly.");
   bind_ids<std::uint16_t>(m);
   bind_ids<std::uint32_t>(m);
   bind_strings<std::int32_t>(m);

@@ -14,5 +14,6 @@ using namespace nb::literals;
 void bind_table(nb::module_& m);
 void bind_batch_kernels(nb::module_& m);
 void bind_limits(nb::module_& m);
+void bind_segment(nb::module_& m);
 
 }  // namespace hotrow::bind

@@ -13,4 +13,5 @@ NB_MODULE(_native, m) {
   hotrow::bind::bind_table(m);
   hotrow::bind::bind_batch_kernels(m);
   hotrow::bind::bind_limits(m);
+  hotrow::bind::bind_segment(m);
 }

@@ -1,6 +1,7 @@
 // hotrow._native.RamTier and Batch. The Python face (hotrow.store.ram) has told a user's mistakes in sentences before a
 // call gets here; the checks below keep memory safe whoever calls.
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -36,17 +37,33 @@ void demand(bool held, const char* sentence) {
 std::size_t rows_of(const Batch& batch, bool per_unique) { return per_unique ? batch.unique() : batch.size(); }
 Per per(bool per_unique) { return per_unique ? Per::unique : Per::key; }
 
-RamTier* make_tier(std::size_t dim, const Optimizer& optimizer, int init_kind, float init_amount, std::uint64_t stream,
-                   bool clock, bool last_seen, int partitions_log2) {
+store::TableSpec table_spec(std::size_t dim, int type, const Optimizer& optimizer, int init_kind, float init_amount,
+                            std::uint64_t stream, const store::LifeSpec& life, bool clock, bool last_seen,
+                            int partitions_log2) {
   demand(dim > 0, "dim must be 1 or more");
+  demand(type >= 0 && type <= 2, "unknown type of rows");
   demand(partitions_log2 >= 0 && partitions_log2 <= store::kPartitionBits, "partitions must be a power of two to 1024");
   demand(init_kind >= 0 && init_kind <= 2, "unknown kind of first values");
-  return new RamTier({dim,
-                      optimizer,
-                      {static_cast<store::InitKind>(init_kind), init_amount, stream},
-                      clock,
-                      last_seen,
-                      partitions_log2});
+  demand(life.capacity_rows == 0 || life.capacity_rows >> partitions_log2 > 0,
+         "capacity must be at least one row per partition");
+  demand((life.eviction == store::Eviction::none) == (life.capacity_rows == 0),
+         "a capacity and what happens at it belong together");
+  return {dim,       static_cast<store::RowType>(type),
+          optimizer, {static_cast<store::InitKind>(init_kind), init_amount, stream},
+          life,      clock,
+          last_seen, partitions_log2};
+}
+
+using SegmentArgs = std::tuple<std::string, store::Identity, bool, bool>;  // path, identity, huge, keep
+
+RamTier* make_tier(const store::TableSpec& spec, const std::optional<SegmentArgs>& segment) {
+  std::unique_ptr<store::Segment> memory;
+  if (segment) {
+    const auto& [path, identity, huge, keep] = *segment;
+    const nb::gil_scoped_release unlocked;
+    memory = std::make_unique<store::Segment>(store::SegmentSpec{path, identity, huge, keep});
+  }
+  return new RamTier(spec, std::move(memory));
 }
 
 std::size_t find(const RamTier& tier, Batch& batch, const std::optional<Rows>& out, bool per_unique, int threads) {
@@ -55,15 +72,18 @@ std::size_t find(const RamTier& tier, Batch& batch, const std::optional<Rows>& o
   return tier.find(batch, out ? out->data() : nullptr, per(per_unique), threads);
 }
 
-void find_or_init(RamTier& tier, Batch& batch, const std::optional<Rows>& out, bool per_unique, int threads) {
+std::size_t find_or_init(RamTier& tier, Batch& batch, const std::optional<Rows>& out, bool per_unique, bool seen,
+                         const std::optional<std::uint64_t>& samples, int threads) {
   if (out) demand_shape("find_or_init: out", *out, {rows_of(batch, per_unique), tier.layout().dim()});
   const nb::gil_scoped_release unlocked;
-  tier.find_or_init(batch, out ? out->data() : nullptr, per(per_unique), threads);
+  return tier.find_or_init(batch, out ? out->data() : nullptr, per(per_unique), {seen, samples}, threads);
 }
 
-using Counts = std::tuple<std::size_t, std::size_t, std::size_t, std::size_t>;
+using Counts = std::tuple<std::size_t, std::size_t, std::size_t, std::size_t, std::size_t>;
 
-Counts counts(const store::Applied& done) { return {done.rows, done.refused, done.absent, done.weightless}; }
+Counts counts(const store::Applied& done) {
+  return {done.rows, done.refused, done.absent, done.weightless, done.unadmitted};
+}
 
 Counts apply(RamTier& tier, Batch& batch, const ConstRows& gradients, const std::optional<Weights>& weights,
              const std::optional<Integers>& rows, bool per_unique, std::uint64_t step, std::uint64_t samples,
@@ -97,13 +117,13 @@ Counts add(RamTier& tier, Batch& batch, const ConstRows& values, const std::opti
 }
 
 int field_number(const RamTier& tier, const std::string& name) {
-  for (int field = 0; field < store::kFields; ++field)
+  for (int field = 0; field < store::kExportedFields; ++field)
     if (name == store::kFieldNames[field] && tier.layout().has(store::Field(field))) return field;
   throw nb::value_error(("this table's rows have no field '" + name + "'").c_str());
 }
 
-void put(RamTier& tier, Batch& batch, const ConstRows& values, const std::optional<ConstRows>& state,
-         const nb::dict& fields, int threads) {
+std::size_t put(RamTier& tier, Batch& batch, const ConstRows& values, const std::optional<ConstRows>& state,
+                const nb::dict& fields, int threads) {
   demand_shape("put: values", values, {batch.size(), tier.layout().dim()});
   if (state) demand_shape("put: state", *state, {batch.size(), tier.layout().state_dim()});
   store::Columns columns;
@@ -116,7 +136,7 @@ void put(RamTier& tier, Batch& batch, const ConstRows& values, const std::option
     columns.fields[field_number(tier, nb::cast<std::string>(name))] = const_cast<std::uint32_t*>(kept.back().data());
   }
   const nb::gil_scoped_release unlocked;
-  tier.put(batch, columns, threads);
+  return tier.put(batch, columns, threads);
 }
 
 void read(const RamTier& tier, Batch& batch, const std::string& field, const Array<std::uint32_t, 1>& out,
@@ -133,34 +153,90 @@ void first_values(const RamTier& tier, const Keys& keys, const Rows& out, int th
   tier.first_values({keys.data(), keys.size()}, out.data(), threads);
 }
 
+// The caller's columns for whole rows, checked for room.
+class OutColumns {
+ public:
+  OutColumns(const RamTier& tier, const Array<std::uint64_t, 1>& keys, const Rows& values, const Rows& state,
+             const nb::dict& fields) {
+    rows_ = keys.shape(0);
+    demand_shape("rows: values", values, {rows_, tier.layout().dim()});
+    demand_shape("rows: state", state, {rows_, tier.layout().state_dim()});
+    columns_.keys = keys.data();
+    columns_.values = values.data();
+    columns_.state = state.data();
+    for (const auto& [name, column] : fields) {
+      kept_.push_back(nb::cast<Array<std::uint32_t, 1>>(column));
+      demand(kept_.back().shape(0) == rows_, "rows: a field must have room for every row");
+      columns_.fields[field_number(tier, nb::cast<std::string>(name))] = kept_.back().data();
+    }
+    for (int field = 0; field < store::kExportedFields; ++field)
+      demand(!tier.layout().has(store::Field(field)) || columns_.fields[field] != nullptr,
+             "rows: a field has no column");
+  }
+
+  std::size_t rows() const { return rows_; }
+  const store::Columns& columns() const { return columns_; }
+
+ private:
+  std::size_t rows_;
+  store::Columns columns_;
+  std::vector<Array<std::uint32_t, 1>> kept_;
+};
+
 std::tuple<std::size_t, std::uint64_t> export_rows(const RamTier& tier, std::uint64_t cursor,
                                                    const Array<std::uint64_t, 1>& keys, const Rows& values,
                                                    const Rows& state, const nb::dict& fields) {
-  const std::size_t most = keys.shape(0);
-  demand_shape("export: values", values, {most, tier.layout().dim()});
-  demand_shape("export: state", state, {most, tier.layout().state_dim()});
-  store::Columns columns;
-  columns.keys = keys.data();
-  columns.values = values.data();
-  columns.state = state.data();
-  std::vector<Array<std::uint32_t, 1>> kept;
-  for (const auto& [name, column] : fields) {
-    kept.push_back(nb::cast<Array<std::uint32_t, 1>>(column));
-    demand(kept.back().shape(0) == most, "export: a field must have room for every row");
-    columns.fields[field_number(tier, nb::cast<std::string>(name))] = kept.back().data();
-  }
-  for (int field = 0; field < store::kFields; ++field)
-    demand(!tier.layout().has(store::Field(field)) || columns.fields[field] != nullptr,
-           "export: a field has no column");
+  const OutColumns out(tier, keys, values, state, fields);
   const nb::gil_scoped_release unlocked;
-  const std::size_t written = tier.export_rows(cursor, most, columns);
+  const std::size_t written = tier.export_rows(cursor, out.rows(), out.columns());
   return {written, cursor};
 }
 
-std::vector<std::string> fields_of(const RamTier& tier) {
+void evicted(const RamTier& tier, const Batch& batch, const Array<std::uint64_t, 1>& keys, const Rows& values,
+             const Rows& state, const nb::dict& fields) {
+  const OutColumns out(tier, keys, values, state, fields);
+  demand(out.rows() == tier.evicted_rows(batch), "evicted: columns must have room for exactly the evicted rows");
+  const nb::gil_scoped_release unlocked;
+  tier.evicted(batch, out.columns());
+}
+
+nb::bytes as_bytes(const std::vector<Key>& keys) { return nb::bytes(keys.data(), keys.size() * sizeof(Key)); }
+
+std::tuple<nb::bytes, bool> take_gone_keys(RamTier& tier) {
+  std::vector<Key> keys;
+  bool whole;
+  {
+    const nb::gil_scoped_release unlocked;
+    whole = tier.take_gone_keys(keys);
+  }
+  return {as_bytes(keys), whole};
+}
+
+nb::bytes eviction_order(const RamTier& tier, std::size_t partition) {
+  demand(partition >> tier.partitions_log2() == 0, "eviction_order: there is no such partition");
+  std::vector<Key> keys;
+  {
+    const nb::gil_scoped_release unlocked;
+    keys = tier.eviction_order(partition);
+  }
+  return as_bytes(keys);
+}
+
+std::tuple<std::size_t, std::size_t> attach(RamTier& tier, int threads) {
+  const nb::gil_scoped_release unlocked;
+  const store::Attached found = tier.attach(threads);
+  return {found.rows, found.dropped};
+}
+
+store::Segment& segment_of(const RamTier& tier) {
+  demand(tier.segment() != nullptr, "the table has no segment");
+  return *tier.segment();
+}
+
+std::vector<std::string> fields_of(const store::Layout& layout) {
   std::vector<std::string> names;
-  for (int field = 0; field < store::kFields; ++field)
-    if (tier.layout().has(store::Field(field))) names.emplace_back(store::kFieldNames[field]);
+  for (int field = 0; field < store::kExportedFields; ++field)
+    if (layout.has(store::Field(field))) names.emplace_back(store::kFieldNames[field]);
   return names;
 }
 
@@ -174,11 +250,18 @@ nb::dict stats(const RamTier& tier) {
   out["rows"] = found.rows;
   out["slab_bytes"] = found.slab_bytes;
   out["index_bytes"] = found.index_bytes;
+  out["admission_bytes"] = found.admission_bytes;
+  out["bytes"] = found.bytes;
   out["splits"] = found.splits;
-  out["created"] = found.created;
-  out["erased"] = found.erased;
+  out["created"] = found.counts.created;
+  out["erased"] = found.counts.erased;
+  out["evicted"] = found.counts.evicted;
+  out["expired"] = found.counts.expired;
+  out["turned_away"] = found.counts.turned_away;
+  out["saturated"] = found.counts.saturated;
   out["refused"] = found.refused;
   out["absent"] = found.absent;
+  out["unadmitted"] = found.unadmitted;
   return out;
 }
 
@@ -195,7 +278,8 @@ void batch_inverse(const Batch& batch, const Array<std::uint32_t, 1>& out) {
 void batch_absent(const Batch& batch, const Array<bool, 1>& out) {
   demand(out.shape(0) == batch.size(), "absent_mask: out must hold one flag per key");
   demand(batch.looked_up, "absent_mask: the batch has not been looked up yet");
-  for (std::size_t i = 0; i < batch.size(); ++i) out.data()[i] = batch.slots()[batch.inverse()[i]] == store::kNoRow;
+  for (std::size_t i = 0; i < batch.size(); ++i)
+    out.data()[i] = batch.slots()[batch.inverse()[i]] >= store::kTurnedAway;
 }
 
 void bind_optimizer(nb::module_& m) {
@@ -227,10 +311,44 @@ void bind_optimizer(nb::module_& m) {
       .def_rw("swap_floor", &Optimizer::swap_floor);
 }
 
+void bind_life(nb::module_& m) {
+  nb::enum_<store::Eviction>(m, "Eviction")
+      .value("none", store::Eviction::none)
+      .value("lru", store::Eviction::lru)
+      .value("lfu", store::Eviction::lfu)
+      .value("refuse", store::Eviction::refuse);
+  nb::enum_<store::AdmissionKind>(m, "AdmissionKind")
+      .value("everyone", store::AdmissionKind::everyone)
+      .value("at_least", store::AdmissionKind::at_least)
+      .value("chance", store::AdmissionKind::chance);
+  nb::class_<store::AdmissionSpec>(m, "Admission")
+      .def(nb::init<>())
+      .def_rw("kind", &store::AdmissionSpec::kind)
+      .def_rw("count", &store::AdmissionSpec::count)
+      .def_rw("filter_bytes", &store::AdmissionSpec::filter_bytes)
+      .def_rw("probability", &store::AdmissionSpec::probability);
+  nb::class_<store::LifeSpec>(m, "Life")
+      .def(nb::init<>())
+      .def_rw("capacity_rows", &store::LifeSpec::capacity_rows)
+      .def_rw("eviction", &store::LifeSpec::eviction)
+      .def_rw("expiry", &store::LifeSpec::expiry)
+      .def_rw("admission", &store::LifeSpec::admission)
+      .def_rw("default_value", &store::LifeSpec::default_value)
+      .def_rw("keep_evicted", &store::LifeSpec::keep_evicted)
+      .def_rw("gone_keys_max", &store::LifeSpec::gone_keys_max);
+  nb::class_<store::TableSpec>(m, "TableSpec")
+      .def(nb::new_(&table_spec), "dim"_a, "type"_a, "optimizer"_a, "init_kind"_a, "init_amount"_a, "stream"_a,
+           "life"_a, "clock"_a, "last_seen"_a, "partitions_log2"_a)
+      .def_prop_ro("fields", [](const store::TableSpec& spec) { return fields_of(store::layout_of(spec)); })
+      .def_prop_ro("capacity_rows", [](const store::TableSpec& spec) { return spec.life.capacity_rows; })
+      .def("rows_within", &RamTier::rows_within, "bytes"_a, "in_segment"_a);
+}
+
 }  // namespace
 
 void bind_table(nb::module_& m) {
   bind_optimizer(m);
+  bind_life(m);
   nb::class_<Batch>(m, "Batch")
       .def("__len__", &Batch::size)
       .def_prop_ro("unique", &Batch::unique)
@@ -240,12 +358,17 @@ void bind_table(nb::module_& m) {
       .def("inverse", &batch_inverse, "out"_a.noconvert())
       .def("absent_mask", &batch_absent, "out"_a.noconvert());
   nb::class_<RamTier>(m, "RamTier")
-      .def(nb::new_(&make_tier), "dim"_a, "optimizer"_a, "init_kind"_a, "init_amount"_a, "stream"_a, "clock"_a,
-           "last_seen"_a, "partitions_log2"_a)
+      .def(nb::new_(&make_tier), "spec"_a, "segment"_a.none())
+      .def("attach", &attach, "threads"_a)
+      .def_prop_ro("attached", [](const RamTier& tier) { return segment_of(tier).attached(); })
+      .def("close_segment", [](RamTier& tier) { segment_of(tier).close(); })
+      .def("push_begin",
+           [](RamTier& tier, std::uint64_t grant) { return static_cast<int>(segment_of(tier).pushes().begin(grant)); })
+      .def("push_finish", [](RamTier& tier, std::uint64_t grant) { segment_of(tier).pushes().finish(grant); })
+      .def("push_partly", [](const RamTier& tier) { return segment_of(tier).pushes().partly(); })
       .def("__len__", &RamTier::size, nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("state_dim", [](const RamTier& tier) { return tier.layout().state_dim(); })
       .def_prop_ro("row_bytes", [](const RamTier& tier) { return tier.layout().row_bytes(); })
-      .def_prop_ro("fields", &fields_of)
       .def(
           "batch",
           [](const RamTier& tier, const Keys& keys, int threads) {
@@ -254,14 +377,27 @@ void bind_table(nb::module_& m) {
           },
           "keys"_a.noconvert(), "threads"_a)
       .def("find", &find, "batch"_a, "out"_a.noconvert().none(), "per_unique"_a, "threads"_a)
-      .def("find_or_init", &find_or_init, "batch"_a, "out"_a.noconvert().none(), "per_unique"_a, "threads"_a)
+      .def("find_or_init", &find_or_init, "batch"_a, "out"_a.noconvert().none(), "per_unique"_a, "seen"_a,
+           "samples"_a.none(), "threads"_a)
       .def("apply", &apply, "batch"_a, "gradients"_a.noconvert(), "weights"_a.noconvert().none(),
            "rows"_a.noconvert().none(), "per_unique"_a, "step"_a, "samples"_a, "threads"_a)
       .def("add", &add, "batch"_a, "values"_a.noconvert(), "state"_a.noconvert().none(), "clocks"_a.noconvert().none(),
            "step"_a, "samples"_a, "threads"_a)
       .def("put", &put, "batch"_a, "values"_a.noconvert(), "state"_a.noconvert().none(), "fields"_a, "threads"_a)
       .def("read", &read, "batch"_a, "field"_a, "out"_a.noconvert(), "threads"_a)
-      .def("touch", &RamTier::touch, "batch"_a, "step"_a, "threads"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "touch",
+          [](RamTier& tier, Batch& batch, const std::optional<std::uint64_t>& samples, int threads) {
+            const nb::gil_scoped_release unlocked;
+            return tier.touch(batch, {true, samples}, threads);
+          },
+          "batch"_a, "samples"_a.none(), "threads"_a)
+      .def("expire", &RamTier::expire, "samples"_a.none(), "threads"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("evicted_rows", &RamTier::evicted_rows, "batch"_a)
+      .def("evicted", &evicted, "batch"_a, "keys"_a.noconvert(), "values"_a.noconvert(), "state"_a.noconvert(),
+           "fields"_a)
+      .def("take_gone_keys", &take_gone_keys)
+      .def("eviction_order", &eviction_order, "partition"_a)
       .def("erase", &RamTier::erase, "batch"_a, "threads"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("first_values", &first_values, "keys"_a.noconvert(), "out"_a.noconvert(), "threads"_a)
       .def("export_rows", &export_rows, "cursor"_a, "keys"_a.noconvert(), "values"_a.noconvert(), "state"_a.noconvert(),

@@ -28,7 +28,13 @@ std::byte* Arena::allocate(std::size_t bytes) {
   std::byte* piece = free_;
   free_ += bytes;
   free_bytes_ -= bytes;
+  handed_out_ += bytes;
   return piece;
+}
+
+std::size_t Arena::bytes() const {
+  const std::lock_guard held(mutex_);
+  return handed_out_;
 }
 
 void Arena::map_block(std::size_t bytes) {

@@ -20,14 +20,15 @@ class Arena {
 
   // Zeroed bytes, aligned to a cache line. Throws std::bad_alloc and changes nothing when the system has none left.
   std::byte* allocate(std::size_t bytes);
+  std::size_t bytes() const;  // handed out so far
 
  private:
   void map_block(std::size_t bytes);
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<std::pair<void*, std::size_t>> mappings_;
   std::byte* free_ = nullptr;  // rest of the block that pieces are cut from
-  std::size_t free_bytes_ = 0;
+  std::size_t free_bytes_ = 0, handed_out_ = 0;
   std::size_t next_block_ = 256 << 10;  // doubles, so small tables stay small
 };
 

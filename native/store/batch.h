@@ -14,7 +14,8 @@ namespace hotrow::store {
 
 class Batch {
  public:
-  Batch(std::span<const Key> keys, int partitions_log2, int threads);
+  // `counted`: occurrences() will be asked for.
+  Batch(std::span<const Key> keys, int partitions_log2, bool counted, int threads);
 
   std::size_t size() const { return size_; }
   std::size_t unique() const { return unique_begin_.back(); }
@@ -24,17 +25,21 @@ class Batch {
 
   const Key* keys() const { return keys_.get(); }                  // unique, by partition, then by first occurrence
   const std::uint32_t* inverse() const { return inverse_.get(); }  // key of the batch -> number of its unique key
+  std::uint32_t occurrences(std::size_t unique) const { return counts_[unique]; }
   std::uint32_t* slots() { return slots_.get(); }
   const std::uint32_t* slots() const { return slots_.get(); }
   bool looked_up = false;  // slots hold what a lookup found; a slot is a hint, the row's key decides
 
+  // Rows that fell out for this batch, whole, by partition; filled where the table keeps them.
+  std::vector<std::vector<std::byte>> evicted;
+
  private:
-  void group(const Key* found, std::size_t count, int partitions_log2, std::uint32_t* numbers);
+  void group(const Key* found, std::size_t count, int partitions_log2, bool counted, std::uint32_t* numbers);
 
   std::size_t size_;
   std::vector<std::uint32_t> unique_begin_;
   std::unique_ptr<Key[]> keys_;
-  std::unique_ptr<std::uint32_t[]> inverse_, slots_;
+  std::unique_ptr<std::uint32_t[]> inverse_, slots_, counts_;
 };
 
 }  // namespace hotrow::store

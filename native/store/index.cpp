@@ -30,6 +30,19 @@ Index::Segment* Index::new_segment(std::uint32_t depth) {
   return segment;
 }
 
+void Index::reserve(std::size_t entries) {
+  // Some segments get more than their share: a tenth of room keeps nearly all of them from splitting at the end.
+  while (depth_ < kDirectoryBits && entries > (segments_ * entries_max_) / 10 * 9) {
+    std::vector<Segment*> wider(directory_.size() * 2);
+    for (std::size_t i = 0; i < wider.size(); ++i) {
+      wider[i] = i % 2 == 0 ? directory_[i / 2] : new_segment(depth_ + 1);
+      wider[i]->depth = depth_ + 1;
+    }
+    directory_.swap(wider);
+    ++depth_;
+  }
+}
+
 std::uint32_t Index::find(std::uint64_t hash, Key key) const {
   const Segment* segment = segment_of(hash);
   const std::uint8_t tag = tag_of(hash);

@@ -47,6 +47,9 @@ class Index {
     return hits == 0 ? kNoRow : bucket.rows[std::countr_zero(hits)];
   }
 
+  // Makes room for so many entries at once. Only while there are none.
+  void reserve(std::size_t entries);
+
   std::uint32_t find(std::uint64_t hash, Key key) const;  // kNoRow: absent
   void insert(std::uint64_t hash, std::uint32_t row);     // the key must be absent
   bool erase(std::uint64_t hash, std::uint32_t row);      // false: was not there

@@ -1,39 +1,59 @@
 // What one row is made of, in bytes:
 //
-//   key u64 | version u32 | last_update u32 | [clock] [last_seen] [period] [updates] u32 each | value | state
+//   key u64 | version u32 | last_update u32 | [other fields u32 each] | value | state
 //
 // Fields that the table's features do not use take no space. `version` is 0 in a free row, 1 in a fresh one and moves
-// by one with every change.
+// by one with every change; it is written last when a row is made and first when one is freed, so that memory which
+// outlives its process shows only whole rows.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "store/hash.h"
+#include "store/narrow.h"
 
 namespace hotrow::store {
 
-enum Field : int { kVersion, kLastUpdate, kClock, kLastSeen, kPeriod, kUpdates, kFields };
+enum Field : int {
+  kVersion,
+  kLastUpdate,
+  kClock,
+  kLastSeen,
+  kPeriod,
+  kUpdates,
+  kFrequency,
+  kOlder,  // the links of the eviction order are no one else's business: they are never exported
+  kNewer,
+  kFields,
+  kExportedFields = kOlder,
+};
 
-constexpr const char* kFieldNames[kFields] = {"version", "last_update", "clock", "last_seen", "period", "updates"};
+constexpr const char* kFieldNames[kExportedFields] = {"version", "last_update", "clock",    "last_seen",
+                                                      "period",  "updates",     "frequency"};
+
+using FieldSet = std::array<bool, kFields>;
 
 class Layout {
  public:
-  Layout(std::size_t dim, std::size_t state_dim, bool clock, bool last_seen, bool period, bool updates)
-      : dim_(dim), state_dim_(state_dim) {
-    const bool used[kFields] = {true, true, clock, last_seen, period, updates};
+  Layout(std::size_t dim, RowType type, std::size_t state_dim, FieldSet used)
+      : dim_(dim), state_dim_(state_dim), type_(type) {
+    used[kVersion] = used[kLastUpdate] = true;
     std::size_t offset = sizeof(Key);
     for (int field = 0; field < kFields; ++field) {
       offsets_[field] = used[field] ? static_cast<std::uint32_t>(offset) : 0;
       if (used[field]) offset += sizeof(std::uint32_t);
     }
     value_offset_ = offset;
-    state_offset_ = offset + dim * sizeof(float);
+    state_offset_ = offset + value_bytes(type, dim);
     row_bytes_ = (state_offset_ + state_dim * sizeof(float) + sizeof(Key) - 1) / sizeof(Key) * sizeof(Key);
   }
 
   std::size_t dim() const { return dim_; }
+  RowType type() const { return type_; }
+  bool narrow() const { return type_ != RowType::float32; }
   std::size_t state_dim() const { return state_dim_; }
   std::size_t row_bytes() const { return row_bytes_; }
   std::size_t value_end() const { return state_offset_; }
@@ -44,6 +64,12 @@ class Layout {
   static std::uint32_t& version(std::byte* row) { return *reinterpret_cast<std::uint32_t*>(row + sizeof(Key)); }
   static std::uint32_t version(const std::byte* row) { return version(const_cast<std::byte*>(row)); }
   static bool live(const std::byte* row) { return version(row) != 0; }
+  // Sets the version after everything stored before, and before everything stored after.
+  static void mark(std::byte* row, std::uint32_t version_now) {
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    std::atomic_ref(version(row)).store(version_now, std::memory_order_release);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
 
   // Only for fields the table has.
   std::uint32_t& field(std::byte* row, Field which) const {
@@ -51,13 +77,20 @@ class Layout {
   }
   std::uint32_t field(const std::byte* row, Field which) const { return field(const_cast<std::byte*>(row), which); }
 
+  // The value of a float32 row, in place.
   float* value(std::byte* row) const { return reinterpret_cast<float*>(row + value_offset_); }
   const float* value(const std::byte* row) const { return reinterpret_cast<const float*>(row + value_offset_); }
+  // The value of a 16-bit row.
+  std::uint16_t* narrow_value(std::byte* row) const { return reinterpret_cast<std::uint16_t*>(row + value_offset_); }
+  const std::uint16_t* narrow_value(const std::byte* row) const {
+    return reinterpret_cast<const std::uint16_t*>(row + value_offset_);
+  }
   float* state(std::byte* row) const { return reinterpret_cast<float*>(row + state_offset_); }
   const float* state(const std::byte* row) const { return reinterpret_cast<const float*>(row + state_offset_); }
 
  private:
   std::size_t dim_, state_dim_;
+  RowType type_;
   std::uint32_t offsets_[kFields];  // 0: the table does without this field
   std::size_t value_offset_, state_offset_, row_bytes_;
 };

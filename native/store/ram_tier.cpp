@@ -6,119 +6,173 @@
 #include "store/ram_tier_visit.h"
 
 namespace hotrow::store {
+namespace {
 
-RamTier::RamTier(const TableSpec& spec)
+FieldSet fields_of(const TableSpec& spec) {
+  FieldSet used{};
+  const LifeSpec& life = spec.life;
+  used[kClock] = spec.clock;
+  used[kLastSeen] = spec.last_seen || life.ordered() || life.expiry != 0;
+  used[kPeriod] = spec.optimizer.swap_period != 0;
+  used[kUpdates] = spec.optimizer.rule == Rule::adam && spec.optimizer.correct_by_row;
+  used[kFrequency] = life.eviction == Eviction::lfu;
+  used[kOlder] = used[kNewer] = life.ordered();
+  return used;
+}
+
+}  // namespace
+
+Layout layout_of(const TableSpec& spec) {
+  return Layout(spec.dim, spec.type, spec.optimizer.state_dim(spec.dim), fields_of(spec));
+}
+
+RamTier::RamTier(const TableSpec& spec, std::unique_ptr<Segment> segment)
     : spec_(spec),
-      layout_(spec.dim, spec.optimizer.state_dim(spec.dim), spec.clock, spec.last_seen, spec.optimizer.swap_period != 0,
-              spec.optimizer.rule == Rule::adam && spec.optimizer.correct_by_row),
+      layout_(layout_of(spec)),
       rule_(update_rule(spec.optimizer)),
-      adam_steps_(spec.optimizer) {
+      adam_steps_(spec.optimizer),
+      ticks_(spec.life),
+      counts_occurrences_(spec.life.eviction == Eviction::lfu || spec.life.admission.kind == AdmissionKind::at_least),
+      segment_(std::move(segment)) {
   const std::size_t partitions = std::size_t{1} << spec.partitions_log2;
-  for (std::size_t p = 0; p < partitions; ++p)
-    partitions_.push_back(
-        std::make_unique<Partition>(arena_, layout_.row_bytes(), static_cast<double>(p) / partitions));
+  for (std::size_t p = 0; p < partitions; ++p) partitions_.push_back(std::make_unique<Partition>(*this, p));
 }
 
 RamTier::~RamTier() = default;
 
-void RamTier::create(Partition& partition, Batch& batch, Visit& visit) const {
-  const Key key = batch.keys()[visit.unique];
-  const std::uint32_t fresh = partition.slab.take();
-  std::byte* row = partition.slab.row(fresh);
-  std::memset(row, 0, layout_.row_bytes());
-  Layout::key(row) = key;
-  row_kernels().first_values(spec_.first_values, key, layout_.value(row), layout_.dim());
-  row_kernels().first_state(rule_, static_cast<float>(spec_.optimizer.initial), layout_.value(row), layout_.state(row),
-                            layout_.dim());
-  try {
-    partition.index.insert(visit.hash, fresh);
-  } catch (...) {
-    partition.slab.give(fresh);
-    throw;
+std::size_t RamTier::rows_within(const TableSpec& spec, std::size_t bytes, bool in_segment) {
+  // Segments of the index that just split are 42 % full, and churn splits some that would not have to: 14 bytes. The
+  // list of keys that are gone takes up to 2.
+  constexpr double kBytesBesideRow = 16;
+  constexpr std::size_t kPartitionBytes = 20 << 10;  // the first segment of the index, chunks of odd size
+  constexpr std::size_t kFrequencyBytes = 2 * Order::kFrequencies * sizeof(std::uint64_t);  // heads of LFU's lists
+  constexpr std::size_t kSegmentBytes = 18 << 20;  // header, push log, the block that pieces are cut from
+  const std::size_t per_partition = kPartitionBytes + (spec.life.eviction == Eviction::lfu ? kFrequencyBytes : 0);
+  const std::size_t fixed =
+      (per_partition << spec.partitions_log2) + spec.life.admission.filter_bytes + (in_segment ? kSegmentBytes : 0);
+  if (bytes <= fixed) return 0;
+  const double per_row = static_cast<double>(layout_of(spec).row_bytes()) + kBytesBesideRow;
+  return static_cast<std::size_t>(static_cast<double>(bytes - fixed) / per_row);
+}
+
+// Where a lookup writes the row of each unique key, and how rows reach all positions of their key.
+struct RamTier::Output {
+  Output(const RamTier& table, const Batch& of, float* to, Per per)
+      : tier(table),
+        batch(of),
+        out(to),
+        rows(to == nullptr || per == Per::unique ? to : unique_rows(of, table.layout_.dim())) {}
+
+  // `row` null: every element becomes `otherwise`.
+  void write(std::size_t unique, const std::byte* row, float otherwise) const {
+    if (rows == nullptr) return;
+    float* to = rows + unique * tier.layout_.dim();
+    if (row != nullptr)
+      tier.widen_into(row, to);
+    else
+      std::fill_n(to, tier.layout_.dim(), otherwise);
   }
-  Layout::version(row) = 1;
-  ++created_;
-  batch.slots()[visit.unique] = fresh;
-  visit.row = row;
-}
 
-void RamTier::copy_out(const Visit& visit, float* rows) const {
-  const std::size_t dim = layout_.dim();
-  float* to = rows + visit.unique * dim;
-  if (visit.row != nullptr)
-    std::memcpy(to, layout_.value(visit.row), dim * sizeof(float));
-  else
-    std::fill_n(to, dim, std::numeric_limits<float>::quiet_NaN());
-}
+  // One row per unique key -> one row per key of the batch.
+  void expand(int threads) const {
+    if (rows == out) return;
+    constexpr std::size_t kCacheBytes = 4 << 20;  // a larger output has left a core's caches before anyone reads it
+    const std::size_t dim = tier.layout_.dim(), size = batch.size();
+    const bool past_caches = size * dim * sizeof(float) > kCacheBytes;
+    const std::size_t stretches = size < kSmallBatch ? 1 : static_cast<std::size_t>(threads) * 4;
+    parallel_for(threads, stretches, [&](std::size_t i) {
+      row_kernels().expand(out, rows, batch.inverse(), size * i / stretches, size * (i + 1) / stretches, dim,
+                           past_caches);
+    });
+  }
 
-// One row per unique key -> one row per key of the batch.
-void RamTier::expand(const Batch& batch, const float* rows, float* out, int threads) const {
-  constexpr std::size_t kCacheBytes = 4 << 20;  // a larger output has left a core's caches before anyone reads it
-  const bool past_caches = batch.size() * layout_.dim() * sizeof(float) > kCacheBytes;
-  const std::size_t stretches = batch.size() < kSmallBatch ? 1 : static_cast<std::size_t>(threads) * 4;
-  parallel_for(threads, stretches, [&](std::size_t i) {
-    row_kernels().expand(out, rows, batch.inverse(), batch.size() * i / stretches, batch.size() * (i + 1) / stretches,
-                         layout_.dim(), past_caches);
-  });
-}
+  const RamTier& tier;
+  const Batch& batch;
+  float *out, *rows;
+};
 
 std::size_t RamTier::find(Batch& batch, float* out, Per per, int threads) const {
-  float* rows = out == nullptr || per == Per::unique ? out : unique_rows(batch, layout_.dim());
+  const Output output(*this, batch, out, per);
   const Applied seen = visit(batch, threads, {false, layout_.value_end()}, [&](auto&, Visit& visit, Applied& done) {
     done.absent += visit.row == nullptr;
-    if (rows != nullptr) copy_out(visit, rows);
+    output.write(visit.unique, visit.row, std::numeric_limits<float>::quiet_NaN());
   });
-  if (rows != out) expand(batch, rows, out, threads);
+  output.expand(threads);
   return seen.absent;
 }
 
-void RamTier::find_or_init(Batch& batch, float* out, Per per, int threads) {
-  float* rows = out == nullptr || per == Per::unique ? out : unique_rows(batch, layout_.dim());
-  visit(batch, threads, {true, layout_.value_end()}, [&](Partition& partition, Visit& visit, Applied&) {
-    if (visit.row == nullptr) create(partition, batch, visit);
-    if (rows != nullptr) copy_out(visit, rows);
-  });
-  if (rows != out) expand(batch, rows, out, threads);
+std::size_t RamTier::find_or_init(Batch& batch, float* out, Per per, const Sight& sight, int threads) {
+  const Output output(*this, batch, out, per);
+  const std::uint64_t call = calls_.fetch_add(1, std::memory_order_relaxed);
+  std::atomic<std::size_t> turned_away{0};
+  advance(sight);
+  batch.evicted.clear();
+  if (spec_.life.keep_evicted) batch.evicted.resize(partitions_.size());
+  const auto keep = [&](auto&, Visit& visit, Applied&) {
+    if (visit.row != nullptr) output.write(visit.unique, visit.row, 0);
+  };
+  const auto finish = [&](Partition& partition, std::size_t begin, std::size_t end) {
+    if (sight.seen) see(partition, batch, begin, end);
+    for (std::size_t unique = begin; unique < end; ++unique) {
+      std::uint32_t& slot = batch.slots()[unique];
+      if (slot < kTurnedAway) continue;
+      const bool admitted = sight.seen ? let_in(partition, batch, unique, call) : partition.admission.open();
+      const std::byte* row = admitted ? create(partition, batch, unique) : nullptr;
+      if (row == nullptr) {
+        slot = kTurnedAway;
+        ++partition.counts.turned_away;
+        ++turned_away;
+      }
+      output.write(unique, row, spec_.life.default_value);
+    }
+    if (spec_.life.expiry != 0) sweep(partition, static_cast<std::uint32_t>(end - begin));
+  };
+  visit(batch, threads, {true, layout_.value_end()}, keep, finish);
+  output.expand(threads);
+  return turned_away;
 }
 
 void RamTier::read(Batch& batch, Field field, std::uint32_t* out, int threads) const {
   std::vector<std::uint32_t> found(batch.unique());
   visit(batch, threads, {false, sizeof(Key)}, [&](auto&, Visit& visit, Applied&) {
-    found[visit.unique] = visit.row == nullptr ? 0 : layout_.field(visit.row, field);
+    found[visit.unique] = visit.row == nullptr ? 0 : layout_.field(static_cast<const std::byte*>(visit.row), field);
   });
   for (std::size_t i = 0; i < batch.size(); ++i) out[i] = found[batch.inverse()[i]];
 }
 
-std::size_t RamTier::touch(Batch& batch, std::uint64_t step, int threads) {
-  const Applied seen = visit(batch, threads, {true, sizeof(Key)}, [&](auto&, Visit& visit, Applied& done) {
-    if (visit.row == nullptr) return;
-    ++done.rows;
-    if (!layout_.has(kLastSeen)) return;
-    std::uint32_t& seen_at = layout_.field(visit.row, kLastSeen);
-    seen_at = std::max(seen_at, clamp32(step));
-  });
-  return seen.rows;
+std::size_t RamTier::touch(Batch& batch, const Sight& sight, int threads) {
+  advance(sight);
+  const auto count = [](auto&, Visit& visit, Applied& done) { done.rows += visit.row != nullptr; };
+  const auto finish = [&](Partition& partition, std::size_t begin, std::size_t end) {
+    see(partition, batch, begin, end);
+  };
+  return visit(batch, threads, {true, sizeof(Key)}, count, finish).rows;
 }
 
 std::size_t RamTier::erase(Batch& batch, int threads) {
   const Applied gone = visit(batch, threads, {true, sizeof(Key)}, [&](auto& partition, Visit& visit, Applied& done) {
     if (visit.row == nullptr) return;
-    std::uint32_t& slot = batch.slots()[visit.unique];
-    partition.index.erase(hash_key(batch.keys()[visit.unique]), slot);
-    partition.slab.give(slot);
-    slot = kNoRow;
+    remove(partition, std::exchange(batch.slots()[visit.unique], kNoRow));
+    ++partition.counts.erased;
     ++done.rows;
   });
-  erased_ += gone.rows;
   return gone.rows;
 }
 
 void RamTier::first_values(std::span<const Key> keys, float* out, int threads) const {
   constexpr std::size_t kRun = 1024;
   parallel_for(threads, (keys.size() + kRun - 1) / kRun, [&](std::size_t task) {
+    std::vector<std::uint64_t> row(layout_.row_bytes() / sizeof(std::uint64_t));  // as it would stand in the table
+    auto* const bytes = reinterpret_cast<std::byte*>(row.data());
     const std::size_t end = std::min(keys.size(), (task + 1) * kRun);
-    for (std::size_t i = task * kRun; i < end; ++i)
-      row_kernels().first_values(spec_.first_values, keys[i], out + i * layout_.dim(), layout_.dim());
+    for (std::size_t i = task * kRun; i < end; ++i) {
+      float* to = out + i * layout_.dim();
+      row_kernels().first_values(spec_.first_values, keys[i], to, layout_.dim());
+      if (!layout_.narrow()) continue;
+      Layout::key(bytes) = keys[i];
+      store_value(bytes, to, 1);
+      widen_into(bytes, to);
+    }
   });
 }
 

@@ -1,10 +1,11 @@
-// A table of rows in memory: partitions by hash, each with its own lock, slab and index. Every call takes a batch and
-// runs on as many threads as asked; what it computes does not depend on how many.
+// A table of rows in memory: partitions by hash, each with its own lock, slab, index and order of eviction. Every call
+// takes a batch and runs on as many threads as asked; what it computes does not depend on how many.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <shared_mutex>
 #include <string>
 #include <vector>
@@ -13,19 +14,28 @@
 #include "store/batch.h"
 #include "store/index.h"
 #include "store/layout.h"
+#include "store/life.h"
 #include "store/optimizer.h"
 #include "store/rows.h"
+#include "store/segment.h"
 #include "store/slab.h"
 
 namespace hotrow::store {
 
 struct TableSpec {
   std::size_t dim;
+  RowType type;
   Optimizer optimizer;
   FirstValues first_values;
+  LifeSpec life;
   bool clock, last_seen;
   int partitions_log2;
 };
+
+Layout layout_of(const TableSpec& spec);
+
+// The slot of a key that was looked up and not let in.
+constexpr std::uint32_t kTurnedAway = kNoRow - 1;
 
 // Whose rows of a caller's array: one for every key of the batch, or one for every unique key.
 enum class Per { key, unique };
@@ -41,19 +51,44 @@ struct Applied {
   std::size_t refused = 0;     // the gradient was not finite
   std::size_t absent = 0;      // no such row
   std::size_t weightless = 0;  // every weight of the key was 0
+  std::size_t unadmitted = 0;  // the lookup had turned the key away
 
   Applied& operator+=(const Applied& more) {
     rows += more.rows;
     refused += more.refused;
     absent += more.absent;
     weightless += more.weightless;
+    unadmitted += more.unadmitted;
     return *this;
   }
 };
 
+// What happened to the rows of a table, or of one partition.
+struct Counts {
+  std::uint64_t created = 0, erased = 0, evicted = 0, expired = 0;
+  std::uint64_t turned_away = 0;  // keys, once per lookup
+  std::uint64_t saturated = 0;    // elements too large for a 16-bit row
+
+  Counts& operator+=(const Counts& more);
+};
+
 struct Stats {
-  std::size_t rows = 0, slab_bytes = 0, index_bytes = 0, splits = 0;
-  std::uint64_t created = 0, erased = 0, refused = 0, absent = 0;
+  std::size_t rows = 0, slab_bytes = 0, index_bytes = 0, admission_bytes = 0, splits = 0;
+  std::size_t bytes = 0;  // all memory handed out, with room for growth
+  Counts counts;
+  std::uint64_t refused = 0, absent = 0, unadmitted = 0;
+};
+
+// What a lookup says of the rows it finds. Reading ahead is not seeing.
+struct Sight {
+  bool seen = true;
+  std::optional<std::uint64_t> samples;  // trained so far; none: the call counts as one tick
+};
+
+// What an attach found.
+struct Attached {
+  std::size_t rows = 0;
+  std::size_t dropped = 0;  // rows that could not be the table's: a key twice, or in a partition not its own
 };
 
 // Whole rows laid out as columns, for export and put. A null column is skipped.
@@ -66,34 +101,57 @@ struct Columns {
 
 class RamTier {
  public:
-  explicit RamTier(const TableSpec& spec);
+  // With a segment the rows live there; what an earlier process left in it is taken over by attach(), before any other
+  // call.
+  explicit RamTier(const TableSpec& spec, std::unique_ptr<Segment> segment = nullptr);
   ~RamTier();
+  Attached attach(int threads);
+
+  // How many rows fit into so many bytes, everything counted: the index at its loosest, room for growth, the filter.
+  static std::size_t rows_within(const TableSpec& spec, std::size_t bytes, bool in_segment);
 
   const Layout& layout() const { return layout_; }
   int partitions_log2() const { return spec_.partitions_log2; }
-  Batch batch(std::span<const Key> keys, int threads) const { return Batch(keys, spec_.partitions_log2, threads); }
+  Segment* segment() const { return segment_.get(); }
+  Batch batch(std::span<const Key> keys, int threads) const {
+    return Batch(keys, spec_.partitions_log2, counts_occurrences_, threads);
+  }
 
-  // Rows into `out` (null: only look); absent ones become NaN. Returns how many unique keys are absent.
+  // Rows into `out` (null: only look); absent ones become NaN. Returns how many unique keys are absent. Changes
+  // nothing.
   std::size_t find(Batch& batch, float* out, Per per, int threads) const;
-  // Absent rows are created with their first values.
-  void find_or_init(Batch& batch, float* out, Per per, int threads);
+  // Absent rows are created with their first values, if their keys are let in; others give the default row. Rows that
+  // are there come first, so that room made for new ones never costs a row of the same batch that was there. Returns
+  // how many unique keys were turned away.
+  std::size_t find_or_init(Batch& batch, float* out, Per per, const Sight& sight, int threads);
 
   // Gradients per unique key are summed already: they take neither weights nor rows.
   Applied apply(Batch& batch, const Gradients& gradients, Per per, When when, int threads);
   // Adds changes of value and state (null: none); clocks (null: none) only ever rise.
   Applied add(Batch& batch, const float* values, const float* state, const std::uint32_t* clocks, When when,
               int threads);
-  // Whole rows, one per key, inserted or overwritten.
-  void put(Batch& batch, const Columns& rows, int threads);
+  // Whole rows, one per key, inserted or overwritten; they become the newest. Everyone is let in while there is room;
+  // returns how many keys found none, in a table that evicts nobody.
+  std::size_t put(Batch& batch, const Columns& rows, int threads);
 
   // `field` of every key of the batch, 0 where absent.
   void read(Batch& batch, Field field, std::uint32_t* out, int threads) const;
-  std::size_t touch(Batch& batch, std::uint64_t step, int threads);
+  // As if a lookup had seen the rows; returns how many exist.
+  std::size_t touch(Batch& batch, const Sight& sight, int threads);
   std::size_t erase(Batch& batch, int threads);
+  // Removes every row that nobody saw for too long; returns how many.
+  std::size_t expire(std::optional<std::uint64_t> samples, int threads);
   void first_values(std::span<const Key> keys, float* out, int threads) const;
 
   // Up to `most` rows from `cursor` on, which moves; 0 rows: the end. Concurrent changes are seen or not, row by row.
   std::size_t export_rows(std::uint64_t& cursor, std::size_t most, const Columns& out) const;
+  // The rows that fell out in the batch's last find_or_init or put.
+  std::size_t evicted_rows(const Batch& batch) const;
+  void evicted(const Batch& batch, const Columns& out) const;
+  // Keys whose rows were evicted or expired since the last call; false: there were more than the list could hold.
+  bool take_gone_keys(std::vector<Key>& keys);
+  // Keys of a partition, the first to be evicted first.
+  std::vector<Key> eviction_order(std::size_t partition) const;
 
   std::size_t size() const;
   Stats stats() const;
@@ -103,6 +161,9 @@ class RamTier {
   struct Partition;
   struct Visit;
   struct Access;
+  struct Output;
+  template <typename Body, typename Finish>
+  Applied visit(Batch& batch, int threads, const Access& access, Body&& body, Finish&& finish) const;
   template <typename Body>
   Applied visit(Batch& batch, int threads, const Access& access, Body&& body) const;
   template <typename Body>
@@ -110,23 +171,49 @@ class RamTier {
   void ask_index(const Partition& partition, const Batch& batch, Visit& visit) const;
   void ask_row(const Partition& partition, Batch& batch, Visit& visit, const Access& access) const;
   void settle(const Partition& partition, Batch& batch, Visit& visit) const;
-  void create(Partition& partition, Batch& batch, Visit& visit) const;
-  void copy_out(const Visit& visit, float* rows) const;
-  void expand(const Batch& batch, const float* rows, float* out, int threads) const;
+
+  // Life: ram_tier_life.cpp
+  std::uint32_t quota(std::size_t partition) const;
+  bool expired(const std::byte* row) const;
+  void advance(const Sight& sight);
+  void advance_to(std::uint32_t tick);
+  void see(Partition& partition, const Batch& batch, std::size_t begin, std::size_t end) const;
+  void sweep(Partition& partition, std::uint32_t rows) const;
+  bool let_in(Partition& partition, const Batch& batch, std::size_t unique, std::uint64_t call) const;
+  std::byte* create(Partition& partition, Batch& batch, std::size_t unique) const;
+  bool make_room(Partition& partition, Batch& batch) const;
+  void let_expire(Partition& partition, std::uint32_t index) const;
+  void remove(Partition& partition, std::uint32_t index) const;
+  void list_gone(Partition& partition, Key key) const;
+
+  // Values of any type: ram_tier_values.cpp
+  void widen_into(const std::byte* row, float* to) const;
+  float* open_value(std::byte* row) const;
+  std::size_t store_value(std::byte* row, const float* value, std::uint32_t version) const;
+  void copy_columns(const std::byte* row, const Columns& out, std::size_t at) const;
+
   float swap_decay(std::byte* row, std::uint32_t period) const;
   void stamp(std::byte* row, When when) const;
-  bool apply_row(std::byte* row, const float* gradient, When when, float adam_step) const;
-  bool add_row(std::byte* row, const float* value, const float* state, When when) const;
-  void put_row(std::byte* row, const Columns& columns, std::size_t at) const;
+  bool apply_row(Partition& partition, std::byte* row, const float* gradient, When when, float adam_step) const;
+  bool add_row(Partition& partition, std::byte* row, const float* value, const float* state, When when) const;
+  void put_row(Partition& partition, std::uint32_t index, const Columns& columns, std::size_t at) const;
   Applied count(const Applied& applied);
+  Attached take_over(int threads);
+  std::size_t recover(Partition& partition, std::uint32_t& newest) const;
+  void recover_order(Partition& partition) const;
+  void verify_order(const Partition& partition, std::size_t live, std::vector<std::string>& faults) const;
 
   TableSpec spec_;
   Layout layout_;
   UpdateRule rule_;
   AdamSteps adam_steps_;
+  Ticks ticks_;
+  bool counts_occurrences_;
+  std::unique_ptr<Segment> segment_;
   Arena arena_;
   std::vector<std::unique_ptr<Partition>> partitions_;
-  mutable std::atomic<std::uint64_t> next_start_{0}, refused_{0}, absent_{0}, created_{0}, erased_{0};
+  mutable std::atomic<std::uint64_t> next_start_{0}, refused_{0}, absent_{0}, unadmitted_{0}, calls_{0};
+  std::atomic<std::uint32_t> now_{0};  // the latest tick anyone told
 };
 
 }  // namespace hotrow::store

@@ -14,13 +14,7 @@ std::size_t RamTier::export_rows(std::uint64_t& cursor, std::size_t most, const 
     const std::shared_lock held(partition.mutex);
     for (; index < partition.slab.end() && written < most; ++index) {
       const std::byte* row = partition.slab.row(index);
-      if (!Layout::live(row)) continue;
-      out.keys[written] = Layout::key(row);
-      std::memcpy(out.values + written * layout_.dim(), layout_.value(row), layout_.dim() * sizeof(float));
-      std::memcpy(out.state + written * layout_.state_dim(), layout_.state(row), layout_.state_dim() * sizeof(float));
-      for (int field = 0; field < kFields; ++field)
-        if (layout_.has(Field(field))) out.fields[field][written] = layout_.field(row, Field(field));
-      ++written;
+      if (Layout::live(row) && !expired(row)) copy_columns(row, out, written++);
     }
     if (index < partition.slab.end()) break;
   }
@@ -37,6 +31,16 @@ std::size_t RamTier::size() const {
   return rows;
 }
 
+Counts& Counts::operator+=(const Counts& more) {
+  created += more.created;
+  erased += more.erased;
+  evicted += more.evicted;
+  expired += more.expired;
+  turned_away += more.turned_away;
+  saturated += more.saturated;
+  return *this;
+}
+
 Stats RamTier::stats() const {
   Stats stats;
   for (const auto& partition : partitions_) {
@@ -44,12 +48,15 @@ Stats RamTier::stats() const {
     stats.rows += partition->slab.rows();
     stats.slab_bytes += partition->slab.end() * layout_.row_bytes();
     stats.index_bytes += partition->index.bytes();
+    stats.admission_bytes += partition->admission.bytes();
     stats.splits += partition->index.splits();
+    stats.bytes += partition->order.bytes() + partition->gone.capacity() * sizeof(Key);
+    stats.counts += partition->counts;
   }
-  stats.created = created_;
-  stats.erased = erased_;
+  stats.bytes += arena_.bytes() + stats.admission_bytes + (segment_ != nullptr ? segment_->bytes() : 0);
   stats.refused = refused_;
   stats.absent = absent_;
+  stats.unadmitted = unadmitted_;
   return stats;
 }
 
@@ -81,8 +88,33 @@ std::vector<std::string> RamTier::verify() const {
       slot = static_cast<std::uint32_t>(Layout::key(const_cast<const std::byte*>(partition.slab.row(slot))));
     if (freed != partition.slab.free_rows())
       faults.push_back("partition " + std::to_string(p) + ": the list of free rows is broken");
+    if (partition.slab.rows() > partition.slab.rows_max())
+      faults.push_back("partition " + std::to_string(p) + " holds more rows than its capacity");
+    if (spec_.life.ordered()) verify_order(partition, live, faults);
   }
   return faults;
+}
+
+void RamTier::verify_order(const Partition& partition, std::size_t live, std::vector<std::string>& faults) const {
+  const std::string who = "partition " + std::to_string(partition.number) + ": ";
+  std::size_t walked = 0;
+  std::uint32_t before = kNoRow, frequency_before = 0;
+  partition.order.walk([&](std::uint32_t index) {
+    const std::byte* row = partition.slab.row(index);
+    const std::uint32_t older = layout_.field(row, kOlder);
+    if (!Layout::live(row)) faults.push_back(who + "a free row stands in the order of eviction");
+    if (older != kNoRow && older != before) faults.push_back(who + "the links of the order do not fit together");
+    if (layout_.has(kFrequency)) {
+      const std::uint32_t frequency = std::min(layout_.field(row, kFrequency), Order::kFrequencies);
+      if (frequency < frequency_before) faults.push_back(who + "a row stands at a frequency that is not its own");
+      frequency_before = frequency;
+    }
+    before = index;
+    ++walked;
+  });
+  if (walked != live || partition.order.rows() != live)
+    faults.push_back(who + std::to_string(live) + " live rows, " + std::to_string(walked) +
+                     " in the order of eviction");
 }
 
 }  // namespace hotrow::store

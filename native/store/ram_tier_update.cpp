@@ -62,7 +62,7 @@ void RamTier::stamp(std::byte* row, When when) const {
 }
 
 // False: the gradient is not finite (or too large to be squared), and the row stays as it is.
-bool RamTier::apply_row(std::byte* row, const float* gradient, When when, float adam_step) const {
+bool RamTier::apply_row(Partition& partition, std::byte* row, const float* gradient, When when, float adam_step) const {
   const RowKernels& kernels = row_kernels();
   const Optimizer& optimizer = spec_.optimizer;
   const float squares = kernels.squared_norm(gradient, layout_.dim());
@@ -73,9 +73,10 @@ bool RamTier::apply_row(std::byte* row, const float* gradient, When when, float 
   if (optimizer.swap_period != 0) touch.swap_decay = swap_decay(row, clamp32(when.samples / optimizer.swap_period));
   if (optimizer.rule == Rule::adam)
     touch.step_size = optimizer.correct_by_row ? adam_steps_.at(++layout_.field(row, kUpdates)) : adam_step;
-  kernels.update[static_cast<int>(rule_.rule)](rule_, touch, layout_.value(row), layout_.state(row), gradient,
-                                               layout_.dim());
+  float* value = open_value(row);
+  kernels.update[static_cast<int>(rule_.rule)](rule_, touch, value, layout_.state(row), gradient, layout_.dim());
   stamp(row, when);
+  if (layout_.narrow()) partition.counts.saturated += store_value(row, value, Layout::version(row));
   return true;
 }
 
@@ -90,14 +91,15 @@ Applied RamTier::apply(Batch& batch, const Gradients& gradients, Per per, When w
     fold(batch, gradients, own, dim, threads);
     sums = own;
   }
-  return count(visit(batch, threads, {true, layout_.row_bytes()}, [&](auto&, const Visit& visit, Applied& done) {
+  const auto update = [&](Partition& partition, const Visit& visit, Applied& done) {
     if (visit.row == nullptr)
-      ++done.absent;
+      ++(batch.slots()[visit.unique] == kTurnedAway ? done.unadmitted : done.absent);
     else if (!weighted.empty() && !weighted[visit.unique])
       ++done.weightless;
     else
-      ++(apply_row(visit.row, sums + visit.unique * dim, when, adam_step) ? done.rows : done.refused);
-  }));
+      ++(apply_row(partition, visit.row, sums + visit.unique * dim, when, adam_step) ? done.rows : done.refused);
+  };
+  return count(visit(batch, threads, {true, layout_.row_bytes()}, update));
 }
 
 Applied RamTier::add(Batch& batch, const float* values, const float* state, const std::uint32_t* clocks, When when,
@@ -110,21 +112,22 @@ Applied RamTier::add(Batch& batch, const float* values, const float* state, cons
   float* const state_changes = changes + batch.unique() * dim;
   fold(batch, {values, nullptr, nullptr}, changes, dim, threads);
   if (state != nullptr) fold(batch, {state, nullptr, nullptr}, state_changes, state_dim, threads);
-  return count(visit(batch, threads, {true, layout_.row_bytes()}, [&](auto&, const Visit& visit, Applied& done) {
+  const auto change = [&](Partition& partition, const Visit& visit, Applied& done) {
     const std::size_t u = visit.unique;
     const float* state_change = state != nullptr ? state_changes + u * state_dim : nullptr;
     if (visit.row == nullptr) {
-      ++done.absent;
-    } else if (!add_row(visit.row, changes + u * dim, state_change, when)) {
+      ++(batch.slots()[u] == kTurnedAway ? done.unadmitted : done.absent);
+    } else if (!add_row(partition, visit.row, changes + u * dim, state_change, when)) {
       ++done.refused;
     } else {
       ++done.rows;
       if (clocks != nullptr) layout_.field(visit.row, kClock) = std::max(layout_.field(visit.row, kClock), newest[u]);
     }
-  }));
+  };
+  return count(visit(batch, threads, {true, layout_.row_bytes()}, change));
 }
 
-bool RamTier::add_row(std::byte* row, const float* value, const float* state, When when) const {
+bool RamTier::add_row(Partition& partition, std::byte* row, const float* value, const float* state, When when) const {
   const RowKernels& kernels = row_kernels();
   const std::size_t dim = layout_.dim(), state_dim = layout_.state_dim();
   if (!std::isfinite(kernels.squared_norm(value, dim))) return false;
@@ -134,42 +137,69 @@ bool RamTier::add_row(std::byte* row, const float* value, const float* state, Wh
     const std::size_t moment = rule_.rule == Rule::adam ? dim : 0;  // of Adam's state only v decays
     if (factor != 1) kernels.decay(layout_.state(row) + moment, factor, rule_.swap_floor, state_dim - moment);
   }
-  kernels.add(layout_.value(row), value, dim);
+  float* sum = open_value(row);
+  kernels.add(sum, value, dim);
   if (state != nullptr) kernels.add(layout_.state(row), state, state_dim);
   stamp(row, when);
+  if (layout_.narrow()) partition.counts.saturated += store_value(row, sum, Layout::version(row));
   return true;
 }
 
 Applied RamTier::count(const Applied& applied) {
   refused_ += applied.refused;
   absent_ += applied.absent;
+  unadmitted_ += applied.unadmitted;
   return applied;
 }
 
-void RamTier::put(Batch& batch, const Columns& columns, int threads) {
+std::size_t RamTier::put(Batch& batch, const Columns& columns, int threads) {
   if (batch.unique() != batch.size()) throw std::invalid_argument("put: a key stands in the batch twice");
   std::vector<std::uint32_t> places(batch.size());
   for (std::size_t i = 0; i < batch.size(); ++i) places[batch.inverse()[i]] = static_cast<std::uint32_t>(i);
-  visit(batch, threads, {true, layout_.row_bytes()}, [&](Partition& partition, Visit& visit, Applied&) {
-    if (visit.row == nullptr)
-      create(partition, batch, visit);
-    else
-      bump_version(visit.row);
-    put_row(visit.row, columns, places[visit.unique]);
-  });
+  if (const std::uint32_t* seen = columns.fields[kLastSeen]; seen != nullptr && batch.size() != 0)
+    advance_to(
+        *std::max_element(seen, seen + batch.size()));  // rows come back with their times, and the clock with them
+  std::atomic<std::size_t> turned_away{0};
+  batch.evicted.clear();
+  if (spec_.life.keep_evicted) batch.evicted.resize(partitions_.size());
+  const auto overwrite = [&](Partition& partition, Visit& visit, Applied&) {
+    if (visit.row == nullptr) return;
+    bump_version(visit.row);
+    put_row(partition, batch.slots()[visit.unique], columns, places[visit.unique]);
+  };
+  const auto insert = [&](Partition& partition, std::size_t begin, std::size_t end) {
+    for (std::size_t unique = begin; unique < end; ++unique) {
+      if (batch.slots()[unique] < kTurnedAway) continue;
+      if (create(partition, batch, unique) != nullptr) {
+        put_row(partition, batch.slots()[unique], columns, places[unique]);
+      } else {
+        batch.slots()[unique] = kTurnedAway;
+        ++partition.counts.turned_away;
+        ++turned_away;
+      }
+    }
+  };
+  visit(batch, threads, {true, layout_.row_bytes()}, overwrite, insert);
+  return turned_away;
 }
 
-void RamTier::put_row(std::byte* row, const Columns& columns, std::size_t at) const {
+void RamTier::put_row(Partition& partition, std::uint32_t index, const Columns& columns, std::size_t at) const {
   const std::size_t dim = layout_.dim(), state_dim = layout_.state_dim();
-  std::memcpy(layout_.value(row), columns.values + at * dim, dim * sizeof(float));
+  std::byte* row = partition.slab.row(index);
+  if (spec_.life.ordered()) partition.order.remove(index);  // its frequency may change
+  if (layout_.has(kLastSeen)) layout_.field(row, kLastSeen) = now_.load(std::memory_order_relaxed);
+  for (int field = 0; field < kExportedFields; ++field)
+    if (columns.fields[field] != nullptr && layout_.has(Field(field)))
+      layout_.field(row, Field(field)) = columns.fields[field][at];
+  if (layout_.has(kLastSeen)) partition.seen_since = std::min(partition.seen_since, layout_.field(row, kLastSeen));
+  if (Layout::version(row) == 0) Layout::version(row) = 1;  // 0 would mean free
+  const float* value = columns.values + at * dim;
+  partition.counts.saturated += store_value(row, value, Layout::version(row));
   if (columns.state != nullptr)
     std::memcpy(layout_.state(row), columns.state + at * state_dim, state_dim * sizeof(float));
   else
-    row_kernels().follow_value(rule_, layout_.value(row), layout_.state(row), dim);
-  for (int field = 0; field < kFields; ++field)
-    if (columns.fields[field] != nullptr && layout_.has(Field(field)))
-      layout_.field(row, Field(field)) = columns.fields[field][at];
-  if (Layout::version(row) == 0) Layout::version(row) = 1;  // 0 would mean free
+    row_kernels().follow_value(rule_, value, layout_.state(row), dim);
+  if (spec_.life.ordered()) partition.order.add(index);
 }
 
 }  // namespace hotrow::store

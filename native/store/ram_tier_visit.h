@@ -2,11 +2,14 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <mutex>
 #include <stdexcept>
 
+#include "store/admission.h"
+#include "store/order.h"
 #include "store/parallel.h"
 #include "store/ram_tier.h"
 #include "store/scratch.h"
@@ -36,16 +39,33 @@ inline float* unique_rows(const Batch& batch, std::size_t floats) {
 }
 
 struct alignas(64) RamTier::Partition {
-  Partition(Arena& arena, std::size_t row_bytes, double share) : slab(arena, row_bytes), index(arena, slab, share) {}
+  Partition(RamTier& tier, std::size_t p)
+      : number(p),
+        slab(tier.arena_, tier.segment_.get(), static_cast<std::uint32_t>(p), tier.layout_.row_bytes(), tier.quota(p)),
+        index(tier.arena_, slab, share(tier, p)),
+        order(tier.spec_.life.eviction, tier.layout_, slab),
+        admission(tier.spec_.life.admission, tier.spec_.first_values.stream, std::size_t{1} << tier.partitions_log2(),
+                  share(tier, p)) {}
+
+  static double share(const RamTier& tier, std::size_t p) { return std::ldexp(p, -tier.partitions_log2()); }
+
   mutable std::shared_mutex mutex;
+  std::size_t number;
   Slab slab;
   Index index;
+  Order order;  // empty where the table evicts nobody
+  Admission admission;
+  Counts counts;
+  std::vector<Key> gone;         // evicted or expired since someone asked
+  bool gone_is_whole = true;     // false: the list was full
+  std::uint32_t swept = 0;       // where the search for expired rows goes on
+  std::uint32_t seen_since = 0;  // no row was last seen before this tick
 };
 
 // One unique key of the batch on its way through visit: its place in the index, then its row.
 struct RamTier::Visit {
   std::uint32_t unique;  // its number
-  std::uint64_t hash;
+  std::uint64_t hash;    // set while the index is asked
   const Bucket* home;
   std::byte* row;  // null: absent
 };
@@ -70,21 +90,30 @@ inline void RamTier::ask_row(const Partition& partition, Batch& batch, Visit& vi
   if (visit.row != nullptr) prefetch(visit.row, access.bytes);
 }
 
+// Nobody saw the row for so long that it counts as gone.
+inline bool RamTier::expired(const std::byte* row) const {
+  return spec_.life.expiry != 0 && ticks_.expired(layout_.field(row, kLastSeen), now_.load(std::memory_order_relaxed));
+}
+
 // The row's own key decides; a guess that was wrong, or has become so, is looked up in full.
 inline void RamTier::settle(const Partition& partition, Batch& batch, Visit& visit) const {
   const Key key = batch.keys()[visit.unique];
   const std::byte* row = visit.row;
-  if (row != nullptr && Layout::key(row) == key && Layout::live(row)) return;
+  if (row != nullptr && Layout::key(row) == key && Layout::live(row) && !expired(row)) return;
   std::uint32_t& slot = batch.slots()[visit.unique];
-  visit.hash = hash_key(key);
-  slot = partition.index.find(visit.hash, key);
+  const std::uint32_t absent = slot == kTurnedAway ? kTurnedAway : kNoRow;
+  slot = partition.index.find(hash_key(key), key);
   visit.row = slot == kNoRow ? nullptr : partition.slab.row(slot);
+  if (visit.row != nullptr && !expired(visit.row)) return;
+  visit.row = nullptr;
+  slot = absent;
 }
 
-// Calls body(partition, visit, done) for every unique key of the batch under its partition's lock; returns the sum of
-// what the bodies counted in `done`.
-template <typename Body>
-Applied RamTier::visit(Batch& batch, int threads, const Access& access, Body&& body) const {
+// Calls body(partition, visit, done) for every unique key of the batch under its partition's lock, and, before the lock
+// is given back, finish(partition, first, end) for the partition's unique keys together; returns the sum of what the
+// bodies counted in `done`.
+template <typename Body, typename Finish>
+Applied RamTier::visit(Batch& batch, int threads, const Access& access, Body&& body, Finish&& finish) const {
   if (batch.partitions() != partitions_.size())
     throw std::invalid_argument("the batch was planned for a table with another number of partitions");
   if (batch.size() < kSmallBatch) threads = 1;
@@ -102,11 +131,17 @@ Applied RamTier::visit(Batch& batch, int threads, const Access& access, Body&& b
     else
       shared.lock();
     const Applied done = visit_partition(batch, p, access, body);
+    finish(*partitions_[p], batch.unique_begin(p), batch.unique_begin(p + 1));
     const std::lock_guard held(counting);
     total += done;
   });
   batch.looked_up = true;
   return total;
+}
+
+template <typename Body>
+Applied RamTier::visit(Batch& batch, int threads, const Access& access, Body&& body) const {
+  return visit(batch, threads, access, body, [](const Partition&, std::size_t, std::size_t) {});
 }
 
 // A pipeline: while one key's row is worked on, the row of a key kAhead further is asked for, and the index line of one

@@ -30,7 +30,7 @@ void trainer(RamTier& tier, unsigned seed, std::atomic<std::uint64_t>& updates) 
   std::vector<float> out(kBatch * kDim), gradients(kBatch * kDim, -1.0f);
   for (int round = 0; round < kRounds; ++round) {
     Batch batch = tier.batch(random_keys(random, 0), 2);
-    tier.find_or_init(batch, out.data(), Per::key, 2);
+    tier.find_or_init(batch, out.data(), Per::key, {}, 2);
     tier.apply(batch, {gradients.data(), nullptr, nullptr}, Per::key, {static_cast<std::uint64_t>(round), 0}, 2);
     updates += kBatch;
   }
@@ -52,7 +52,7 @@ void eraser(RamTier& tier, unsigned seed) {
   std::mt19937_64 random(seed);
   for (int round = 0; round < kRounds; ++round) {
     Batch fresh = tier.batch(random_keys(random, 1u << 20), 2);
-    tier.find_or_init(fresh, nullptr, Per::key, 2);
+    tier.find_or_init(fresh, nullptr, Per::key, {}, 2);
     tier.erase(fresh, 2);
   }
 }
@@ -81,7 +81,7 @@ void exporter(const RamTier& tier) {
 int main() {
   Optimizer sgd;
   sgd.lr = 1;
-  RamTier tier({kDim, sgd, {InitKind::constant, 0, 1}, false, false, 3});
+  RamTier tier({kDim, RowType::float32, sgd, {InitKind::constant, 0, 1}, {}, false, false, 3});
   std::atomic<std::uint64_t> updates{0};
   std::vector<std::thread> threads;
   for (unsigned seed = 0; seed < 3; ++seed) threads.emplace_back([&, seed] { trainer(tier, seed, updates); });

@@ -1,7 +1,7 @@
 """Hotrow: embedding tables that do not fit where the model computes."""
 
 from hotrow import nn
-from hotrow.config import Constant, Normal, Table, Uniform
+from hotrow.config import AtLeast, Chance, Constant, Normal, Segment, Table, Uniform
 from hotrow.errors import ConfigError, HotrowError, InputError
 from hotrow.optim.sparse import FTRL, SGD, Adagrad, Adam, DecayedAdagrad, RowwiseAdagrad, Swap
 
@@ -10,6 +10,8 @@ __all__ = [
     "SGD",
     "Adagrad",
     "Adam",
+    "AtLeast",
+    "Chance",
     "ConfigError",
     "Constant",
     "DecayedAdagrad",
@@ -17,6 +19,7 @@ __all__ = [
     "InputError",
     "Normal",
     "RowwiseAdagrad",
+    "Segment",
     "Swap",
     "Table",
     "Uniform",

@@ -1,11 +1,15 @@
-"""What a table is: dimension, optimizer, first values, and which fields its rows carry."""
+"""What a table is: dimension, optimizer, first values, which fields its rows carry, and how long a row lives."""
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
+from hotrow.life import AnyAdmission, AtLeast, Chance, Segment
 from hotrow.optim.sparse import Adagrad, AnyOptimizer
+from hotrow.sizes import FILE_NAME_RULE, MOST, Whole, WholeOrSize, fits_file_name, parse_bytes
 from hotrow.spec import Spec
+
+__all__ = ["AnyAdmission", "AnyInit", "AtLeast", "Chance", "Constant", "Normal", "Segment", "Table", "Uniform"]
 
 
 class Uniform(Spec):
@@ -33,6 +37,7 @@ class Constant(Spec):
 
 
 AnyInit = Annotated[Uniform | Normal | Constant, Field(discriminator="name")]
+Policy = Literal["lru", "lfu", "refuse"]  # what a full table does with a key that is let in
 
 
 class Table(Spec):
@@ -40,8 +45,71 @@ class Table(Spec):
 
     name: str = "default"
     dim: int = Field(gt=0, le=65_536)
+    type: Literal["float32", "float16", "bfloat16"] = "float32"  # of the values; state is float32
     optimizer: AnyOptimizer = Adagrad()
     init: AnyInit = Uniform()
     seed: int = Field(default=0, ge=0, lt=2**64)
     clock: bool = False  # rows carry HET's clock
-    last_seen: bool = False  # rows carry the step at which they were last touched
+    last_seen: bool = False  # rows carry when they were last seen
+    capacity: WholeOrSize | None = None  # rows, or a text: bytes, everything counted
+    eviction: Policy | None = None  # None with a capacity means "lru"
+    expiry: Whole | None = Field(default=None, ge=1, le=MOST)  # a row is gone after so many samples unseen
+    admission: AnyAdmission | None = None
+    default: float = Field(default=0.0, ge=-1e30, le=1e30)  # every element of what a key that is not let in gives
+    segment: Segment | None = None  # None: the rows live in this process's own memory
+
+    @property
+    def capacity_rows(self) -> int | None:
+        """The capacity where it is given in rows."""
+        return self.capacity if isinstance(self.capacity, int) else None
+
+    @property
+    def capacity_bytes(self) -> int | None:
+        """The capacity where it is given in bytes."""
+        return parse_bytes(self.capacity) if isinstance(self.capacity, str) else None
+
+    @property
+    def policy(self) -> Policy | None:
+        """What happens at the capacity; None without one."""
+        return None if self.capacity is None else self.eviction or "lru"
+
+    # Settings that do not go together. Each check stands at the later of its fields, so that the one before is known; a
+    # field that is missing from info.data has a fault of its own.
+
+    @field_validator("eviction")
+    @classmethod
+    def _eviction_needs_a_capacity(cls, value: Policy | None, info: ValidationInfo) -> Policy | None:
+        if value is not None and info.data.get("capacity", 0) is None:
+            raise ValueError("there is no capacity to keep: give capacity too, or leave eviction out")
+        return value
+
+    @field_validator("admission")
+    @classmethod
+    def _admission_fits_the_capacity(cls, value: AnyAdmission | None, info: ValidationInfo) -> AnyAdmission | None:
+        capacity = info.data.get("capacity")
+        if not isinstance(value, AtLeast) or not isinstance(capacity, str):
+            return value
+        if value.filter_bytes is None:
+            given = f"capacity={capacity!r} bounds the memory and exact counts have no bound"
+            raise ValueError(f"{given}: give AtLeast a filter, or the capacity in rows")
+        if value.filter_bytes >= parse_bytes(capacity):
+            given = f"a filter of {value.filter_bytes:,} bytes leaves no room for rows in capacity={capacity!r}"
+            raise ValueError(f"{given}: give a smaller filter or a larger capacity")
+        return value
+
+    @field_validator("default")
+    @classmethod
+    def _default_can_be_given(cls, value: float, info: ValidationInfo) -> float:
+        known = "admission" in info.data and "eviction" in info.data
+        if value != 0 and known and info.data["admission"] is None and info.data["eviction"] != "refuse":
+            without = "no key would ever get it: every key is let in"
+            raise ValueError(f"{without}; give admission or eviction='refuse', or leave default out")
+        return value
+
+    @field_validator("segment")
+    @classmethod
+    def _name_fits_the_file_of_the_segment(cls, value: Segment | None, info: ValidationInfo) -> Segment | None:
+        if value is not None and not fits_file_name(info.data.get("name", "unknown")):
+            given = f"the table's name {info.data['name']!r} is a part of the segment's file name"
+            raise ValueError(f"{given}: name the table with {FILE_NAME_RULE}")
+        return value

@@ -1,8 +1,9 @@
 """What can go wrong, by whose fault it is.
 
 HotrowError
-├── ConfigError   a setting that cannot be: names the field, the value and the remedy
-└── InputError    arrays or ids that do not fit: shape, type, layout
+├── ConfigError    a setting that cannot be: names the field, the value and the remedy
+├── InputError     arrays or ids that do not fit: shape, type, layout
+└── SegmentError   a segment that cannot be used: in use, of another table, damaged, no room
 
 Anything else that escapes is a bug of ours.
 """
@@ -18,3 +19,7 @@ class ConfigError(HotrowError, ValueError):
 
 class InputError(HotrowError, ValueError):
     """Arrays or ids that do not fit."""
+
+
+class SegmentError(HotrowError):
+    """A segment of row memory that cannot be used."""

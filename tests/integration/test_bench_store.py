@@ -20,7 +20,7 @@ from hotrow.bench.peers import FbgemmPeer, Peer, TorchPeer, fbgemm_present
 from hotrow.bench.picture import curve_svg
 from hotrow.bench.plan import StorePlan
 from hotrow.bench.rounds import BURST, WARM_UP_ROUNDS, NobodyWatches, interleave, median_ratio
-from hotrow.bench.store import measure
+from hotrow.bench.store import SHARED, measure
 from hotrow.errors import ConfigError
 from hotrow.store import RamTier
 
@@ -42,6 +42,13 @@ WANTED = [
     "fbgemm_mids",
     "fbgemm_rowwise_mids",
     "random_read_mrows",
+    "evict_step_vs_plain",
+    "evicted_per_batch",
+    "bytes_per_row_overhead_lru",
+    "shm_vs_anon",
+    "bf16_vs_fp32",
+    "attach_mrows",
+    "attach_open_ms",
 ]
 
 needs_fbgemm = pytest.mark.skipif(not fbgemm_present(), reason="FBGEMM is not installed")
@@ -78,8 +85,7 @@ def test_fbgemm_peer_does_what_our_step_does(rowwise: bool) -> None:
 @needs_fbgemm
 def test_every_promised_figure_is_there_and_finite() -> None:
     figures = measure(TINY, NobodyWatches())
-    shared = ["unique_mids", "bytes_per_row_overhead", "worst_growth_ms", "copy_gbps"]
-    for key in [f"d4_{name}" for name in WANTED] + shared:
+    for key in [f"d4_{name}" for name in WANTED] + list(SHARED):
         value = figures[key]
         assert value is not None, key
         assert math.isfinite(value), key

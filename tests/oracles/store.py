@@ -45,6 +45,7 @@ class TwinTier:
     first_values: FirstValues
     rows: dict[int, TwinRow] = field(default_factory=dict)
     period: int = 0
+    now: int = 0  # ticks: lookups, or 1024 samples each where they are told
     created: int = 0
     erased: int = 0
     refused: int = 0
@@ -66,8 +67,11 @@ class TwinTier:
         """Values per key and the keys that were created for it."""
         keys = list(keys)
         fresh = {key for key in keys if key not in self.rows}
+        self.now += 1
         for key in fresh:
             self._create(key)
+        for key in keys:
+            self.rows[key].last_seen = self.now
         return self.find(keys)[0], fresh
 
     def apply(
@@ -124,7 +128,8 @@ class TwinTier:
         for i, key in enumerate(keys):
             value = values[i].astype(np.float64)
             if key not in self.rows:
-                self.rows[key] = TwinRow(values[i].copy(), self._first_state(values[i]), version=0)
+                state_now = self._first_state(values[i])
+                self.rows[key] = TwinRow(values[i].copy(), state_now, version=0, last_seen=self.now)
                 self.created += 1
             row = self.rows[key]
             old_state = row.state.astype(np.float64)
@@ -133,12 +138,14 @@ class TwinTier:
             if state is not None:
                 row.state = state[i].copy()
             row.version += 1
+            row.last_seen = self.now
 
-    def touch(self, keys: Iterable[int], step: int) -> int:
-        """Say that the rows were seen at `step`; return how many are present."""
+    def touch(self, keys: Iterable[int], samples: int) -> int:
+        """Say that the rows were seen after `samples` samples; return how many are present."""
+        self.now = max(self.now, samples // 1024)
         present = {key for key in keys if key in self.rows}
         for key in present:
-            self.rows[key].last_seen = max(self.rows[key].last_seen, step)
+            self.rows[key].last_seen = self.now
         return len(present)
 
     def erase(self, keys: Iterable[int]) -> int:

@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 PACKAGE = "hotrow"
 
 FLOORS = (
-    ("types", "errors", "spec", "config", "optim.sparse", "_native"),
+    ("types", "errors", "spec", "sizes", "life", "config", "optim.sparse", "_native"),
     ("modes", "staleness", "switching", "routes", "cache.clocks"),
     ("store", "kernels", "optim", "data"),
     ("nn", "models", "cache"),
@@ -28,7 +28,19 @@ FLOORS = (
     ("cli",),
     ("",),  # hotrow/__init__.py, the public names
 )
-PURE = ("types", "errors", "spec", "config", "modes", "staleness", "switching", "routes", "cache.clocks")
+PURE = (
+    "types",
+    "errors",
+    "spec",
+    "sizes",
+    "life",
+    "config",
+    "modes",
+    "staleness",
+    "switching",
+    "routes",
+    "cache.clocks",
+)
 IMPURE = (
     "asyncio", "multiprocessing", "numpy", "random", "ray", "secrets", "socket", "threading", "time", "torch", "zmq",
 )  # fmt: skip

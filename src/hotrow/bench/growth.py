@@ -56,17 +56,21 @@ def measure_growth(
     second = grow(table, keys, ids, threads=threads, watch=watch)
     tier = second.tier
     idle = _batch_by_batch(tier.find, keys, np.zeros((ids, table.dim), np.float32), watch)
-    needed = FLOAT_BYTES * (tier.dim + tier.state_dim)
     stats = tier.stats()
     return tier, {
         "worst_growth_ms": min(first_stall_ms, worst_stall_ms(second.seconds)),
         "worst_idle_stall_ms": worst_stall_ms(idle),
         "worst_touch_stall_ms": worst_stall_ms(touched),
         "growth_batch_ms": float(np.median(second.seconds)) * 1e3,
-        "bytes_per_row_overhead": memory.bytes / len(keys) - needed,
-        "stats_bytes_per_row_overhead": (stats.slab_bytes + stats.index_bytes) / len(keys) - needed,
+        "bytes_per_row_overhead": beyond_row(tier, memory.bytes),
+        "stats_bytes_per_row_overhead": beyond_row(tier, stats.slab_bytes + stats.index_bytes),
         "huge_share": memory.huge_share,
     }
+
+
+def beyond_row(tier: RamTier, size: int) -> float:
+    """Of `size` bytes that a table takes, those per row that are neither value nor state."""
+    return size / len(tier) - FLOAT_BYTES * (tier.dim + tier.state_dim)
 
 
 def worst_stall_ms(seconds: Seconds) -> float:

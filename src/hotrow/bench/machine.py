@@ -9,6 +9,7 @@ from pathlib import Path
 from hotrow import _native
 
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+SHARED_HUGE_PAGES = HUGE_PAGES.with_name("shmem_enabled")
 
 
 def machine() -> dict[str, str | int | float]:
@@ -19,6 +20,7 @@ def machine() -> dict[str, str | int | float]:
         "memory_gib": round(_memory_kib("MemTotal") / 2**20, 1),
         "kernel": platform.release(),
         "huge_pages": HUGE_PAGES.read_text().strip() if HUGE_PAGES.exists() else "none",
+        "shared_huge_pages": SHARED_HUGE_PAGES.read_text().strip() if SHARED_HUGE_PAGES.exists() else "none",
         "architecture": platform.machine(),
     }
 

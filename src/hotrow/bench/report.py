@@ -38,12 +38,20 @@ LINES = (
     ("limit_share", "Hotrow's share of that", "%"),
     ("", "", ""),
     ("bytes_per_row_overhead", "memory beyond value and state", "bytes/row"),
+    ("bytes_per_row_overhead_lru", "the same of a full LRU table", "bytes/row"),
     ("worst_growth_ms", "worst stall while growing", "ms"),
     ("worst_idle_stall_ms", "same loop without growth", "ms"),
     ("worst_touch_stall_ms", "touching that much new memory", "ms"),
     ("huge_share", "in 2 MB pages: Hotrow", "%"),
     ("torch_huge_share", "in 2 MB pages: torch", "%"),
     ("fbgemm_huge_share", "in 2 MB pages: FBGEMM", "%"),
+    ("", "", ""),
+    ("evict_step_vs_plain", "step: full LRU table / no limit", "x"),
+    ("evicted_per_batch", "distinct ids that evict there", "%"),
+    ("shm_vs_anon", "step: shared memory / own memory", "x"),
+    ("bf16_vs_fp32", "step: bfloat16 / float32", "x"),
+    ("attach_mrows", "attach to a segment, one thread", "M rows/s"),
+    ("attach_open_ms", "opening its file before that", "ms"),
 )
 
 

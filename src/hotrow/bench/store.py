@@ -1,8 +1,8 @@
 """`hotrow bench store`: our table against torch's and FBGEMM's, and against the machine.
 
 A step is: look up a batch, sum the gradients of duplicate ids, Adagrad. Ours, the peers and the machine's limits take
-turns in every round; what is compared has run in the same round, and the median over the rounds counts. Row-wise
-Adagrad runs in a second group, after the tables of the first are freed.
+turns in every round; what is compared has run in the same round, and the median over the rounds counts. Then our table
+meets others of ours (bench/life.py). Row-wise Adagrad runs last, after all other tables are freed.
 """
 
 import gc
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from hotrow.bench.growth import grow, measure_growth
 from hotrow.bench.ids import random_order_keys
+from hotrow.bench.life import measure_life
 from hotrow.bench.limits import MachineLimits, step_limit
 from hotrow.bench.pages import huge_share
 from hotrow.bench.peers import EPS, FbgemmPeer, Peer, TorchPeer, fbgemm_present
@@ -29,12 +30,24 @@ from hotrow.bench.rounds import (
     mega_rate,
     timed,
 )
+from hotrow.bench.shared_memory import measure_attach
 from hotrow.bench.workload import Ours, Unique, Workload, draw, torch_threads
 from hotrow.config import Table
 from hotrow.optim.sparse import Adagrad, RowwiseAdagrad
 from hotrow.store import RamTier
 
-SHARED = ("unique_mids", "bytes_per_row_overhead", "worst_growth_ms", "copy_gbps", "random_read_mrows")
+SHARED = (
+    "unique_mids",
+    "bytes_per_row_overhead",
+    "worst_growth_ms",
+    "copy_gbps",
+    "random_read_mrows",
+    "evict_step_vs_plain",
+    "bytes_per_row_overhead_lru",
+    "shm_vs_anon",
+    "bf16_vs_fp32",
+    "attach_mrows",
+)
 
 
 def measure(plan: StorePlan, watch: Watch) -> Figures:
@@ -54,8 +67,11 @@ def measure_dim(plan: StorePlan, work: Workload, all_keys: NDArray[np.uint64], d
     table = Table(dim=dim, optimizer=Adagrad(lr=plan.lr, eps=EPS))
     tier, figures = measure_growth(table, all_keys, plan.ids, threads=plan.threads, watch=watch)
     figures |= measure_exact(plan, work, tier, watch)
+    gc.collect()  # each group needs the memory of the one before
+    figures |= measure_life(plan, work, all_keys, tier, watch)
     del tier
-    gc.collect()  # the second group needs the memory of the first
+    gc.collect()
+    figures |= measure_attach(plan, all_keys, dim, watch)
     return figures | measure_rowwise(plan, work, all_keys, dim, watch)
 
 
@@ -101,7 +117,7 @@ def exact_figures(work: Workload, tier: RamTier, seconds: dict[str, Seconds]) ->
 
 def measure_rowwise(plan: StorePlan, work: Workload, all_keys: NDArray[np.uint64], dim: int, watch: Watch) -> Figures:
     """Row-wise Adagrad: ours and FBGEMM."""
-    watch.stage(f"dim {dim}: filling the row-wise table", -(-plan.rows // plan.ids))
+    watch.stage(f"dim {dim}: filling the row-wise table", plan.fill_batches)
     table = Table(dim=dim, optimizer=RowwiseAdagrad(lr=plan.lr, eps=EPS))
     ours = Ours(grow(table, all_keys, plan.ids, threads=plan.threads, watch=watch).tier, plan.ids)
     peers: dict[str, Peer] = {}

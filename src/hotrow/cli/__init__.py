@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from hotrow.cli import bench
+from hotrow.cli import bench, segments
 from hotrow.errors import HotrowError
 
 
@@ -25,6 +25,7 @@ class Sentences(TyperGroup):
 
 app = typer.Typer(cls=Sentences, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 app.add_typer(bench.app, name="bench")
+app.add_typer(segments.app, name="segments")
 
 
 def show_version(wanted: bool) -> None:

@@ -13,6 +13,7 @@ from hotrow.bench import pages, peers, report
 from hotrow.bench.curve import measure_curve
 from hotrow.bench.picture import curve_svg
 from hotrow.bench.plan import StorePlan
+from hotrow.bench.shared_memory import lack_of_room
 from hotrow.bench.store import measure
 from hotrow.errors import ConfigError
 
@@ -80,6 +81,8 @@ def store(
     job.demand_memory()
     if not peers.fbgemm_present():
         typer.echo(peers.FBGEMM_REMEDY, err=True)
+    for lack in filter(None, (lack_of_room(job, size) for size in job.dims)):
+        typer.echo(lack, err=True)
     with StageBar() as bar:
         figures = measure(job, bar)
         points = measure_curve(job, bar) if curve else None

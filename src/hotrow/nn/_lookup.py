@@ -26,6 +26,7 @@ class Call:
     """One call of forward, whose samples count once however many tables and backward passes it has."""
 
     samples: int
+    samples_before: int = 0  # applied by all steps before it
 
 
 @dataclass(slots=True, eq=False)
@@ -81,18 +82,24 @@ class Lookup:
 
     def _read(self, keys: Batch | I64, out: F32, *, per: Literal["key", "unique"]) -> Batch:
         if self.stash is not None:
-            return self.tier.find_or_init(keys, out, per=per)
+            return self.tier.find_or_init(keys, out, per=per, samples=self.call.samples_before)
         batch = self.tier.find(keys, out, per=per)
         if batch.absent:
             absent = batch.absent_mask()
             if per == "unique":  # the mask has a place for every id, `out` one for every unique id
                 by_key, absent = absent, np.zeros(batch.unique, np.bool_)
                 absent[batch.inverse[by_key]] = True
-            absent_keys = batch.keys[absent] if per == "unique" else self.bags.keys[absent]
-            first = np.empty((len(absent_keys), self.tier.dim), np.float32)
-            self.tier.first_values(absent_keys, first)
-            out[absent] = first
+            out[absent] = self._values_without_rows(batch.keys[absent] if per == "unique" else self.bags.keys[absent])
         return batch
+
+    def _values_without_rows(self, keys: NDArray[np.uint64] | I64) -> F32:
+        """What a lookup that learns would give: the first values, or the default row where keys have to be let in."""
+        table = self.tier.table
+        if table.admission is not None or table.policy == "refuse":
+            return np.full((len(keys), self.tier.dim), table.default, np.float32)
+        first = np.empty((len(keys), self.tier.dim), np.float32)
+        self.tier.first_values(keys, first)
+        return first
 
 
 class PooledRows(torch.autograd.Function):

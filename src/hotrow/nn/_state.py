@@ -35,17 +35,25 @@ def save_rows(tier: RamTier) -> dict[str, Any]:
 
 
 def load_rows(table: Table, saved: Mapping[str, Any], threads: int) -> RamTier:
-    """A new tier with the saved rows; refuses rows of another kind of table."""
+    """A new tier in plain memory with the saved rows; refuses rows of another kind of table."""
     missing = {"table", "keys", "values", "state", "fields"} - set(saved)
     if missing:
         raise InputError(f"table {table.name!r}: the state has no {', '.join(sorted(missing))}: was it cut?")
     _check_same_kind(table, json.loads(saved["table"]))
-    tier = RamTier(table, threads=threads)
+    tier = RamTier(table.model_copy(update={"segment": None}), threads=threads)
     if len(saved["keys"]):
         fields = {name: bits.cpu().numpy().view(np.uint32) for name, bits in saved["fields"].items()}
         state = saved["state"].cpu().numpy() if tier.state_dim else None
         tier.put(saved["keys"].cpu().numpy().view(np.uint64), saved["values"].cpu().numpy(), state, fields)
     return tier
+
+
+def move_rows(source: RamTier, target: RamTier) -> None:
+    """Replace all rows of `target` by those of `source`."""
+    for chunk in target.export():
+        target.erase(chunk.keys)
+    for chunk in source.export():
+        target.put(chunk.keys, chunk.values, chunk.state if source.state_dim else None, chunk.fields)
 
 
 def _joined(parts: list[Any], empty_shape: tuple[int, ...], dtype: Any) -> torch.Tensor:
@@ -68,4 +76,5 @@ def _kind(settings: dict[str, Any]) -> dict[str, Any]:
     free = FREE_SETTINGS - {"lr", "l2"} if optimizer["name"] == "ftrl" else FREE_SETTINGS
     kind = {"dim": settings["dim"], "optimizer.name": optimizer["name"]}  # told first, as the rest follows from them
     kind |= {f"optimizer.{name}": value for name, value in optimizer.items() if name not in free}
-    return kind | {name: value for name, value in settings.items() if name != "optimizer"}
+    apart = {"optimizer", "segment"}  # where rows live does not shape them
+    return kind | {name: value for name, value in settings.items() if name not in apart}

@@ -12,7 +12,7 @@ from hotrow.errors import ConfigError, InputError
 from hotrow.nn._bags import Bags, Mode, joined, read_bags
 from hotrow.nn._lookup import Call, Lookup, Pending, apply_stash, run
 from hotrow.nn._settings import bag_rules, listed, many_tables, one_table, table_of_feature
-from hotrow.nn._state import load_rows, save_rows
+from hotrow.nn._state import load_rows, move_rows, save_rows
 from hotrow.optim.sparse import AnyOptimizer
 from hotrow.spec import whole_number
 from hotrow.store import Applied, RamTier, Stats
@@ -32,8 +32,9 @@ class EmbeddingBag(nn.Module):
     eval mode or without gradients no row is made: absent ids take the first value they would get, and `absent_ids`
     counts them. The rows are no parameters: optimizers and `.to()` do not see them, `state_dict()` does.
 
-    `optimizer` (Adagrad(lr=0.05)), `init` (Uniform(bound=0.01)), `seed` (0) and `name` describe the one table, as in
-    `hotrow.Table`. Two modules with the same name and seed start an id at the same values.
+    `optimizer` (Adagrad(lr=0.05)), `init` (Uniform(bound=0.01)), `seed` (0), `name` and every other setting of
+    `hotrow.Table` (capacity, expiry, admission, ...) describe the one table. Two modules with the same name and seed
+    start an id at the same values.
     """
 
     def __init__(
@@ -50,17 +51,18 @@ class EmbeddingBag(nn.Module):
         threads: int | None = None,
         tables: Mapping[str, Table] | None = None,
         features: Mapping[str, str] | None = None,
+        **table: Any,
     ) -> None:
         super().__init__()
         _stay_out_of_compiled_graphs()
-        settings = {"dim": dim, "optimizer": optimizer, "init": init, "seed": seed, "name": name}
+        settings = {"dim": dim, "optimizer": optimizer, "init": init, "seed": seed, "name": name, **table}
         given = {key: value for key, value in settings.items() if value is not None}
         self._single = tables is None
         self._tables = one_table(given) if tables is None else many_tables(tables, given)
         self._features = table_of_feature(self._tables, features, single=self._single)
         self._rules = bag_rules(mode, padding_idx, include_last_offset)
         self._threads = whole_number("threads", torch.get_num_threads() if threads is None else threads, 1, 1024)
-        self._tiers = {key: RamTier(table, threads=self._threads) for key, table in self._tables.items()}
+        self._tiers = {key: RamTier(spec, threads=self._threads) for key, spec in self._tables.items()}
         self._stashes: dict[str, list[Pending]] = {key: [] for key in self._tables}
         self.steps = 0  # calls of step so far
         self.samples = 0  # samples they applied
@@ -135,7 +137,11 @@ class EmbeddingBag(nn.Module):
             theirs, ours = listed(state["tables"]), listed(self._tables)
             raise InputError(f"the state has tables {theirs} and this module {ours}: make the module with the same")
         loaded = {key: load_rows(table, state["tables"][key], self._threads) for key, table in self._tables.items()}
-        self._tiers = loaded  # only now, so that a state that is refused changes nothing
+        for key, tier in loaded.items():  # only now, so that a state that is refused changes nothing
+            if self._tables[key].segment is None:
+                self._tiers[key] = tier
+            else:
+                move_rows(tier, self._tiers[key])  # a segment has room for one owner
         self._stashes = {key: [] for key in self._tables}  # gradients of graphs that saw the old rows go nowhere
         self.steps, self.samples = int(state["steps"]), int(state["samples"])
 
@@ -147,6 +153,9 @@ class EmbeddingBag(nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         rows = state.pop("_rows")
         super().__setstate__(state)  # type: ignore[no-untyped-call]
+        # A segment has one owner: the rows of a copy are in plain memory.
+        self._tables = {key: table.model_copy(update={"segment": None}) for key, table in self._tables.items()}
+        self._tiers = {}
         self.set_extra_state(rows)
 
     def _read_features(self, inputs: Mapping[str, FeatureInput]) -> dict[str, Bags]:
@@ -166,7 +175,7 @@ class EmbeddingBag(nn.Module):
     def _look_up(self, bags: dict[str, Bags]) -> dict[str, Tensor]:
         """All features, table by table; every input was checked before, so nothing is left half done."""
         learning = self.training and torch.is_grad_enabled()
-        call = Call(samples=max(part.count for part in bags.values()))
+        call = Call(samples=max(part.count for part in bags.values()), samples_before=self.samples)
         outputs: dict[str, Tensor] = {}
         for key, tier in self._tiers.items():
             features = [feature for feature in bags if self._features[feature] == key]

@@ -1,5 +1,6 @@
 """Where rows live. One protocol; today its only tier is RAM."""
 
-from hotrow.store.ram import Applied, Batch, RamTier, Rows, Stats
+from hotrow.store.ram import RamTier
+from hotrow.store.rows import Applied, Attached, Batch, GoneKeys, Rows, Stats
 
-__all__ = ["Applied", "Batch", "RamTier", "Rows", "Stats"]
+__all__ = ["Applied", "Attached", "Batch", "GoneKeys", "RamTier", "Rows", "Stats"]

@@ -1,21 +1,20 @@
-"""Rows in this process's memory: the Python face of the native store.
+"""Rows in this process's memory, or in a segment that outlives it: the Python face of the native store.
 
 Every call takes a batch of keys, checks it, and crosses into native code once, without the GIL. A `Batch` that a lookup
 gave back serves the update of the same keys again: the duplicates are folded and the rows are found already.
 """
 
-import hashlib
+import os
+import time
+import weakref
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from hotrow import _native
-from hotrow.config import AnyInit, Constant, Normal, Table, Uniform
+from hotrow.config import Table
 from hotrow.errors import ConfigError, InputError
-from hotrow.optim.sparse import AnyOptimizer
 from hotrow.spec import whole_number
 from hotrow.store.arrays import (
     ArrayLike,
@@ -28,111 +27,74 @@ from hotrow.store.arrays import (
     as_output,
     as_weights,
 )
+from hotrow.store.native_spec import identity, table_spec
+from hotrow.store.pushes import Pushes
+from hotrow.store.rows import Applied, Attached, Batch, GoneKeys, Rows, Stats
+from hotrow.store.segments import segment_path
 
 Per: TypeAlias = Literal["key", "unique"]
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """What became of an update, in rows: each counted once however often its key stands in the batch."""
+class RamTier:
+    """One table's rows in memory. Safe to use from several threads at once.
 
-    rows: int
-    refused: int  # the gradient was not finite: the row stays as it was
-    absent: int  # no such row: nothing was created
-    weightless: int = 0  # every weight of the key was 0: the row stays as it was
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Whole rows as columns."""
-
-    keys: Keys
-    values: Floats
-    state: Floats
-    fields: dict[str, Integers]
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """Counts since the tier was made, and bytes in use."""
-
-    rows: int
-    value_bytes: int
-    state_bytes: int
-    slab_bytes: int  # rows with all their fields, erased ones included
-    index_bytes: int
-    splits: int  # segments of the index that grew in two
-    created: int
-    erased: int
-    refused: int  # rows skipped because their gradient was not finite
-    absent: int  # rows that an update did not find
-
-
-class Batch:
-    """The keys of one batch, duplicates folded, with the rows where the last lookup found them.
-
-    Use it in one thread at a time. Rows may come and go meanwhile: a row that moved is looked up anew.
+    With `keep_evicted` a batch carries the rows that fell out for it. With a segment in the table's settings the rows
+    live there: what an earlier process left is taken over (`attached` says what was found), and `close`, or the end of
+    the program, removes it unless the segment is to be kept.
     """
 
-    __slots__ = ("_native", "absent")
-
-    def __init__(self, native: _native.Batch) -> None:
-        self._native = native
-        self.absent = 0  # unique keys that the last find did not find
-
-    def __len__(self) -> int:
-        return len(self._native)
-
-    @property
-    def unique(self) -> int:
-        return self._native.unique
-
-    @property
-    def keys(self) -> Keys:
-        """The unique keys, in the order of everything that is `per="unique"`."""
-        out = np.empty(self.unique, np.uint64)
-        self._native.keys(out)
-        return out
-
-    @property
-    def inverse(self) -> Integers:
-        """For each key of the batch, which unique key it is."""
-        out = np.empty(len(self), np.uint32)
-        self._native.inverse(out)
-        return out
-
-    def absent_mask(self) -> npt.NDArray[np.bool_]:
-        """For each key of the batch, whether the last find missed it."""
-        if not self._native.looked_up:
-            raise InputError("absent_mask: the batch has not been looked up yet: call find first")
-        out = np.empty(len(self), np.bool_)
-        self._native.absent_mask(out)
-        return out
-
-
-class RamTier:
-    """One table's rows in memory. Safe to use from several threads at once."""
-
-    def __init__(self, table: Table, *, threads: int = 1, partitions: int = 32) -> None:
+    def __init__(
+        self, table: Table, *, threads: int = 1, partitions: int | None = None, keep_evicted: bool = False
+    ) -> None:
         self.table = table
         self.dim = table.dim
         self.threads = whole_number("threads", threads, 1, 1024)
-        self.partitions = whole_number("partitions", partitions, 1, 1024)
-        if partitions & (partitions - 1):
+        if partitions is not None and (whole_number("partitions", partitions, 1, 1024) & (partitions - 1)):
             raise ConfigError(f"partitions={partitions}: must be a power of two")
-        kind, amount = _first_values(table.init, table.dim)
-        self._native = _native.RamTier(
-            dim=table.dim,
-            optimizer=_optimizer(table.optimizer),
-            init_kind=kind,
-            init_amount=amount,
-            stream=_stream(table.seed, table.name),
-            clock=table.clock,
-            last_seen=table.last_seen,
-            partitions_log2=partitions.bit_length() - 1,
-        )
+        self._keeps_evicted = keep_evicted
+        spec, self.partitions = table_spec(table, partitions, keep_evicted=keep_evicted)
+        self.capacity_rows = spec.capacity_rows  # 0: no limit
+        self.attached: Attached | None = None
+        self._owner: int | None = None  # the process whose segment it is
+        self._opened: _native.RamTier | None = self._open(spec)
         self.state_dim = self._native.state_dim
-        self.fields: tuple[str, ...] = tuple(self._native.fields)
+        self.fields: tuple[str, ...] = tuple(spec.fields)
+
+    def _open(self, spec: _native.TableSpec) -> _native.RamTier:
+        segment = self.table.segment
+        if segment is None:
+            return _native.RamTier(spec, None)
+        path = segment_path(segment.run, self.table.name, segment.directory, huge=segment.huge)
+        agreed = identity(self.table, spec, self.partitions)
+        native = _native.RamTier(spec, (str(path), agreed, segment.huge, segment.keep))
+        if native.attached:
+            start = time.perf_counter()
+            rows, dropped = native.attach(self.threads)
+            self.attached = Attached(rows, dropped, time.perf_counter() - start, native.push_partly())
+        self._owner = os.getpid()
+        self._finalizer = weakref.finalize(self, native.close_segment)
+        return native
+
+    @property
+    def _native(self) -> _native.RamTier:
+        if self._opened is None:
+            raise InputError(f"table {self.table.name!r} is closed: make a new tier")
+        if self._owner is not None and os.getpid() != self._owner:  # both would write to the same memory
+            raise InputError(f"table {self.table.name!r} lives in a segment of its parent process: open it there only")
+        return self._opened
+
+    @property
+    def pushes(self) -> Pushes:
+        """The log of applied pushes; it lives in the segment."""
+        if self.table.segment is None:
+            raise InputError(f"pushes: table {self.table.name!r} has no segment to keep them in: give it one")
+        return Pushes(self._native)
+
+    def close(self) -> None:
+        """Give the rows up, and remove their segment unless it is to be kept. The tier cannot be used after it."""
+        if self._opened is not None and self.table.segment is not None:
+            self._finalizer()
+        self._opened = None
 
     def __len__(self) -> int:
         return len(self._native)
@@ -148,13 +110,27 @@ class RamTier:
         batch.absent = self._native.find(batch._native, buffer, per == "unique", self.threads)
         return batch
 
-    def find_or_init(self, keys: ArrayLike | Batch, out: ArrayLike | None = None, *, per: Per = "key") -> Batch:
-        """As `find`, but absent rows are created with their first values."""
+    def find_or_init(
+        self,
+        keys: ArrayLike | Batch,
+        out: ArrayLike | None = None,
+        *,
+        per: Per = "key",
+        samples: int | None = None,
+        seen: bool = True,
+    ) -> Batch:
+        """As `find`, but absent rows are created with their first values, if their keys are let in.
+
+        Keys that are not give the table's default row and are counted in the batch's `turned_away`. `samples` counts
+        all samples trained so far (expiry's clock). `seen=False` reads ahead: rows that are there keep their place in
+        the order of eviction, and nobody is counted for admission.
+        """
         batch = self._batch(keys)
         buffer = None if out is None else self._output(out, _count(batch, per))
-        self._native.find_or_init(batch._native, buffer, per == "unique", self.threads)
+        now = _samples(samples)
+        batch.turned_away = self._native.find_or_init(batch._native, buffer, per == "unique", seen, now, self.threads)
         batch.absent = 0
-        return batch
+        return self._with_evicted(batch)
 
     def apply(
         self,
@@ -210,8 +186,12 @@ class RamTier:
         values: ArrayLike,
         state: ArrayLike | None = None,
         fields: Mapping[str, ArrayLike] | None = None,
-    ) -> None:
-        """Insert or overwrite whole rows. What is not given keeps what it was, or starts as in a fresh row."""
+    ) -> Batch:
+        """Insert or overwrite whole rows. What is not given keeps what it was, or starts as in a fresh row.
+
+        Rows that are put are the newest; they pass by admission. The batch that comes back says what fell out for them,
+        and how many found no room in a table that evicts nobody (`turned_away`).
+        """
         batch = self.batch(keys)
         if batch.unique != len(batch):
             raise InputError(f"keys: {len(batch) - batch.unique} of them stand there twice, give each row once")
@@ -224,7 +204,8 @@ class RamTier:
         columns = {name: as_integers(name, column, len(batch)) for name, column in (fields or {}).items()}
         if "version" in columns and not columns["version"].all():
             raise InputError("version holds a 0: rows that exist have 1 or more")
-        self._native.put(batch._native, value, whole, columns, self.threads)
+        batch.turned_away = self._native.put(batch._native, value, whole, columns, self.threads)
+        return self._with_evicted(batch)
 
     def first_values(self, keys: ArrayLike, out: ArrayLike) -> None:
         """What `find_or_init` would put into rows that are absent, without creating any."""
@@ -251,10 +232,26 @@ class RamTier:
         self._native.read(batch._native, field, out, self.threads)
         return out
 
-    def touch(self, keys: ArrayLike | Batch, step: int) -> int:
-        """Mark rows as seen at `step`; returns how many of them exist."""
+    def touch(self, keys: ArrayLike | Batch, samples: int | None = None) -> int:
+        """Mark rows as seen, as a lookup does; returns how many of them exist."""
         self._demand_field("last_seen")
-        return self._native.touch(self._batch(keys)._native, _when(step, 0)[0], self.threads)
+        return self._native.touch(self._batch(keys)._native, _samples(samples), self.threads)
+
+    def expire(self, samples: int | None = None) -> int:
+        """Remove every row that nobody saw for `expiry` samples; returns how many. Without expiry there are none."""
+        return self._native.expire(_samples(samples), self.threads)
+
+    def take_evicted_keys(self) -> GoneKeys:
+        """Keys whose rows were evicted or expired since the last call, for an export that has to follow."""
+        keys, complete = self._native.take_gone_keys()
+        return GoneKeys(np.frombuffer(keys, np.uint64), complete)
+
+    def eviction_order(self, partition: int = 0) -> Keys:
+        """The keys of a partition, the first to be evicted first."""
+        if self.table.policy not in ("lru", "lfu"):
+            raise InputError(f"eviction_order: table {self.table.name!r} evicts nobody: make it with a capacity")
+        partition = whole_number("partition", partition, 0, self.partitions - 1, InputError)
+        return np.frombuffer(self._native.eviction_order(partition), np.uint64)
 
     def erase(self, keys: ArrayLike | Batch) -> int:
         """Remove rows; returns how many there were."""
@@ -265,21 +262,24 @@ class RamTier:
         rows = whole_number("rows", rows, 1, 2**32, InputError)
         cursor = 0
         while True:
-            keys = np.empty(rows, np.uint64)
-            values = np.empty((rows, self.dim), np.float32)
-            state = np.empty((rows, self.state_dim), np.float32)
-            fields = {name: np.empty(rows, np.uint32) for name in self.fields}
-            count, cursor = self._native.export_rows(cursor, keys, values, state, fields)
+            chunk = self._empty_rows(rows)
+            count, cursor = self._native.export_rows(cursor, chunk.keys, chunk.values, chunk.state, chunk.fields)
             if count == 0:
                 return
-            columns = {name: column[:count] for name, column in fields.items()}
-            yield Rows(keys[:count], values[:count], state[:count], columns)
+            fields = {name: column[:count] for name, column in chunk.fields.items()}
+            yield Rows(chunk.keys[:count], chunk.values[:count], chunk.state[:count], fields)
 
     def stats(self) -> Stats:
         """Counts and bytes."""
         found = self._native.stats()
         rows = found["rows"]
-        return Stats(value_bytes=rows * self.dim * 4, state_bytes=rows * self.state_dim * 4, **found)
+        value_bytes = rows * self.dim * (4 if self.table.type == "float32" else 2)
+        return Stats(
+            value_bytes=value_bytes,
+            state_bytes=rows * self.state_dim * 4,
+            capacity_rows=self.capacity_rows,
+            **found,
+        )
 
     def verify(self) -> list[str]:
         """Faults of the structure as sentences; none means that rows and index agree."""
@@ -294,6 +294,21 @@ class RamTier:
                 f"this one has {self.partitions}: plan it with this table's batch()"
             )
         return keys
+
+    def _empty_rows(self, rows: int) -> Rows:
+        return Rows(
+            np.empty(rows, np.uint64),
+            np.empty((rows, self.dim), np.float32),
+            np.empty((rows, self.state_dim), np.float32),
+            {name: np.empty(rows, np.uint32) for name in self.fields},
+        )
+
+    def _with_evicted(self, batch: Batch) -> Batch:
+        if self._keeps_evicted:
+            fell = self._empty_rows(self._native.evicted_rows(batch._native))
+            self._native.evicted(batch._native, fell.keys, fell.values, fell.state, fell.fields)
+            batch.evicted = fell
+        return batch
 
     def _output(self, out: ArrayLike, rows: int) -> Floats:
         return as_matrix("out", as_output("out", out, 2), rows, self.dim)
@@ -314,31 +329,5 @@ def _when(step: int, samples: int) -> tuple[int, int]:
     return whole_number("step", step, 0, most, InputError), whole_number("samples", samples, 0, most, InputError)
 
 
-def _first_values(init: AnyInit, dim: int) -> tuple[int, float]:
-    scale = dim**-0.5 if init.scaled else 1.0
-    match init:
-        case Uniform(bound=bound):
-            return 0, bound * scale
-        case Normal(std=std):
-            return 1, std * scale
-        case Constant(value=value):
-            return 2, value * scale
-
-
-def _stream(seed: int, table: str) -> int:
-    """64 bits from seed and table name; with the key they decide a row's first value, on any machine, for ever."""
-    digest = hashlib.blake2b(table.encode(), digest_size=8, key=seed.to_bytes(8, "little")).digest()
-    return int.from_bytes(digest, "little")
-
-
-def _optimizer(spec: AnyOptimizer) -> _native.Optimizer:
-    native = _native.Optimizer()
-    native.rule = getattr(_native.Rule, spec.name)
-    settings = spec.model_dump(exclude={"name", "clip", "swap", "correction"})
-    for name, value in settings.items():
-        setattr(native, name, value)
-    native.clip = spec.clip or 0.0
-    native.correct_by_row = getattr(spec, "correction", "global") == "row"
-    if (swap := getattr(spec, "swap", None)) is not None:
-        native.swap_period, native.swap_decay, native.swap_floor = swap.period, swap.decay, swap.floor or 0.0
-    return native
+def _samples(samples: int | None) -> int | None:
+    return None if samples is None else whole_number("samples", samples, 0, 2**63, InputError)

@@ -1,5 +1,7 @@
 """A table grows from empty through many splits, shrinks and grows again, and never loses a row, whatever its keys."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -11,7 +13,7 @@ Keys = NDArray[np.uint64]
 BATCH = 20_000
 
 
-def grown(keys: Keys, dim: int, **options: int) -> RamTier:
+def grown(keys: Keys, dim: int, **options: Any) -> RamTier:
     tier = RamTier(Table(dim=dim, optimizer=SGD(), init=Constant(value=0.0)), **options)
     for start in range(0, len(keys), BATCH):
         tier.find_or_init(keys[start : start + BATCH])

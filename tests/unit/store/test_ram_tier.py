@@ -209,7 +209,7 @@ def test_export_put_into_another_tier_is_the_same_table(optimizer: Adagrad | Ada
     source, copy = RamTier(table, partitions=2), RamTier(table, partitions=8)
     source.find_or_init(MIXED)
     source.apply(HERE, rows(1, 2, 3), step=4, samples=9)
-    source.touch(GONE, 11)
+    source.touch(GONE, 11 * 1024)
     for chunk in source.export(rows=2):
         assert len(chunk.keys) <= 2
         copy.put(chunk.keys, chunk.values, chunk.state, chunk.fields)
@@ -224,8 +224,8 @@ def test_versions_clocks_and_last_updates_are_zero_for_absent_keys(tier: RamTier
 
 
 def test_touch_marks_present_rows_and_counts_them(tier: RamTier) -> None:
-    assert tier.touch(MIXED, 12) == 2  # rows, not keys
-    assert tier.touch(MIXED, 11) == 2  # a late word does not make a row older
+    assert tier.touch(MIXED, 12 * 1024) == 2  # rows, not keys; a tick is 1024 samples
+    assert tier.touch(MIXED, 12 * 1024 - 1) == 2  # a late word does not make a row older
     seen = {
         int(k): int(s) for chunk in tier.export() for k, s in zip(chunk.keys, chunk.fields["last_seen"], strict=True)
     }
@@ -361,7 +361,7 @@ REFUSED: dict[str, Callable[[RamTier], object]] = {
     "put field the table does not use": lambda t: t.put(HERE, empty(3), None, {"period": np.ones(3, np.uint32)}),
     "put short field": lambda t: t.put(HERE, empty(3), None, {"version": np.ones(2, np.uint32)}),
     "put field of floats": lambda t: t.put(HERE, empty(3), None, {"version": np.ones(3, np.float32)}),
-    "touch negative step": lambda t: t.touch(HERE, -1),
+    "touch negative samples": lambda t: t.touch(HERE, -1),
     "erase float keys": lambda t: t.erase(HERE.astype(np.float32)),
     "versions of int32 keys": lambda t: t.versions(HERE.astype(np.int32)),
     "export no rows at a time": lambda t: list(t.export(rows=0)),
@@ -398,7 +398,7 @@ def test_bad_input_is_refused_and_changes_nothing(tier: RamTier, case: str) -> N
 )
 def test_tier_refuses_settings_that_cannot_be(field: str, value: int) -> None:
     with pytest.raises(ConfigError, match=rf"{field}={value}"):
-        RamTier(Table(dim=DIM), **{field: value})
+        RamTier(Table(dim=DIM), **{field: value})  # type: ignore[arg-type]
 
 
 def test_fields_a_table_does_not_carry_are_not_asked_for_in_vain() -> None:

@@ -154,7 +154,8 @@ class Histories(RuleBasedStateMachine):
 
     @rule(keys=keys_of)
     def touch(self, keys: list[int]) -> None:
-        assert self.tier.touch(as_keys(keys), self.step) == self.twin.touch(keys, self.step)
+        samples = 1024 * self.step + 1023  # a tick is 1024 samples, and begun ones do not count
+        assert self.tier.touch(as_keys(keys), samples) == self.twin.touch(keys, samples)
 
     @rule(keys=keys_of)
     def erase(self, keys: list[int]) -> None:

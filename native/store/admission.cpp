@@ -1,0 +1,97 @@
+#include "store/admission.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace hotrow::store {
+namespace {
+
+constexpr std::size_t kBlock = 64;  // counters of a filter block: one cache line
+constexpr int kCounters = 4;        // per key
+constexpr std::size_t kWaitingLeast = 64;
+constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15ull;
+
+}  // namespace
+
+Admission::Admission(const AdmissionSpec& spec, std::uint64_t stream, std::size_t partitions, double share)
+    : spec_(spec), stream_(stream) {
+  if (spec.kind != AdmissionKind::at_least) return;
+  if (spec.filter_bytes != 0)
+    filter_.resize(std::max<std::size_t>(spec.filter_bytes / partitions / kBlock, 1) * kBlock);
+  else
+    waiting_.resize(static_cast<std::size_t>(kWaitingLeast * std::exp2(share)));
+}
+
+bool Admission::admit(Key key, std::uint32_t occurrences, std::uint64_t call) {
+  switch (spec_.kind) {
+    case AdmissionKind::at_least:
+      return filter_.empty() ? admit_exactly(key, occurrences) : admit_by_filter(key, occurrences);
+    case AdmissionKind::chance: {
+      const std::uint64_t bits = hash_key(hash_key(key ^ stream_) + call * kGolden);
+      return static_cast<double>(bits >> 11) * 0x1p-53 < spec_.probability;
+    }
+    default:
+      return true;
+  }
+}
+
+bool Admission::admit_by_filter(Key key, std::uint32_t occurrences) {
+  const std::uint64_t hash = hash_key(key ^ kGolden);  // not the table's hash: a partition holds only part of those
+  std::uint8_t* block = &filter_[(hash >> 32) * (filter_.size() / kBlock) >> 32 << 6];
+  std::uint8_t* counters[kCounters];
+  std::uint32_t least = 255;
+  for (int n = 0; n < kCounters; ++n) {
+    counters[n] = block + (hash >> (6 * n)) % kBlock;
+    least = std::min<std::uint32_t>(least, *counters[n]);
+  }
+  const std::uint32_t count = std::min<std::uint64_t>(std::uint64_t{least} + occurrences, 255);
+  for (std::uint8_t* counter : counters) *counter = std::max(*counter, static_cast<std::uint8_t>(count));
+  return count >= spec_.count;
+}
+
+// Open addressing; a key that is let in is taken out again, and those behind it move up.
+bool Admission::admit_exactly(Key key, std::uint32_t occurrences) {
+  std::size_t place = home(key);
+  while (waiting_[place].count != 0 && waiting_[place].key != key) place = next(place);
+  Waiting& found = waiting_[place];
+  const bool fresh = found.count == 0;
+  const std::uint64_t count = std::uint64_t{found.count} + occurrences;
+  if (count >= spec_.count) {
+    if (!fresh) forget(place);
+    return true;
+  }
+  found = {key, static_cast<std::uint32_t>(count)};
+  waiting_keys_ += fresh;
+  if (waiting_keys_ * 4 > waiting_.size() * 3) grow();
+  return false;
+}
+
+std::size_t Admission::home(Key key) const {
+  return static_cast<std::size_t>((hash_key(key ^ kGolden) >> 32) * waiting_.size() >> 32);
+}
+
+void Admission::forget(std::size_t place) {
+  --waiting_keys_;
+  for (std::size_t behind = next(place); waiting_[behind].count != 0; behind = next(behind)) {
+    // Whoever could not have stood at `place` stays: its home lies behind it.
+    const std::size_t from_home = (behind + waiting_.size() - home(waiting_[behind].key)) % waiting_.size();
+    const std::size_t from_place = (behind + waiting_.size() - place) % waiting_.size();
+    if (from_home < from_place) continue;
+    waiting_[place] = waiting_[behind];
+    place = behind;
+  }
+  waiting_[place].count = 0;
+}
+
+void Admission::grow() {
+  std::vector<Waiting> old(waiting_.size() * 2);
+  old.swap(waiting_);
+  for (const Waiting& each : old) {
+    if (each.count == 0) continue;
+    std::size_t place = home(each.key);
+    while (waiting_[place].count != 0) place = next(place);
+    waiting_[place] = each;
+  }
+}
+
+}  // namespace hotrow::store

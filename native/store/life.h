@@ -1,0 +1,49 @@
+// How long a row may stay, as plain data: capacity and what happens at it, expiry, and who is let in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace hotrow::store {
+
+enum class Eviction : int { none, lru, lfu, refuse };
+
+enum class AdmissionKind : int { everyone, at_least, chance };
+
+struct AdmissionSpec {
+  AdmissionKind kind = AdmissionKind::everyone;
+  std::uint32_t count = 0;         // at_least: occurrences
+  std::uint64_t filter_bytes = 0;  // at_least: of the counting Bloom filter; 0: exact counts
+  double probability = 1;          // chance
+};
+
+struct LifeSpec {
+  std::uint64_t capacity_rows = 0;  // 0: no limit
+  Eviction eviction = Eviction::none;
+  std::uint64_t expiry = 0;  // samples unseen; 0: never
+  AdmissionSpec admission;
+  float default_value = 0;                               // every element of what a key that was turned away gives
+  bool keep_evicted = false;                             // batches carry the rows that fell out for them
+  std::uint64_t gone_keys_max = std::uint64_t{1} << 22;  // evicted or expired keys that wait for someone to ask
+
+  bool ordered() const { return eviction == Eviction::lru || eviction == Eviction::lfu; }
+};
+
+// Time as rows know it: 32 bits that count samples in units coarse enough to last.
+class Ticks {
+ public:
+  explicit Ticks(const LifeSpec& life)
+      : expiry_(life.expiry), unit_(life.expiry == 0 ? kUnit : (life.expiry + kPerExpiry - 1) / kPerExpiry) {}
+
+  std::uint64_t of(std::uint64_t samples) const { return samples / unit_; }
+  bool expired(std::uint32_t last_seen, std::uint32_t now) const {
+    return expiry_ != 0 && now > last_seen && std::uint64_t{now - last_seen} * unit_ > expiry_;
+  }
+
+ private:
+  static constexpr std::uint64_t kUnit = 1024;
+  static constexpr std::uint64_t kPerExpiry = 65536;
+  std::uint64_t expiry_, unit_;
+};
+
+}  // namespace hotrow::store

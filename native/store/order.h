@@ -1,0 +1,109 @@
+// Who goes first when a partition is full. Rows are linked by their indexes, in fields of their own, so the order needs
+// no memory beside the rows and can be made again from what they say: when they were last seen, and how often.
+//
+// LRU is one list from oldest to newest. LFU is one such list per frequency; rows seen kFrequencies times or more share
+// the last.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "store/life.h"
+#include "store/slab.h"
+
+namespace hotrow::store {
+
+class Order {
+ public:
+  static constexpr std::uint32_t kFrequencies = 4095;
+
+  Order(Eviction policy, const Layout& layout, const Slab& slab)
+      : layout_(layout), slab_(slab), by_frequency_(policy == Eviction::lfu), lists_(1) {}
+
+  // As the newest, of its frequency.
+  void add(std::uint32_t index) {
+    std::byte* row = slab_.row(index);
+    List& list = list_of(row);
+    layout_.field(row, kOlder) = list.newest;
+    layout_.field(row, kNewer) = kNoRow;
+    if (list.newest == kNoRow)
+      list.oldest = index;
+    else
+      layout_.field(slab_.row(list.newest), kNewer) = index;
+    list.newest = index;
+    ++rows_;
+  }
+
+  void remove(std::uint32_t index) {
+    const std::byte* row = slab_.row(index);
+    List& list = list_of(row);
+    const std::uint32_t older = layout_.field(row, kOlder), newer = layout_.field(row, kNewer);
+    (older == kNoRow ? list.oldest : layout_.field(slab_.row(older), kNewer)) = newer;
+    (newer == kNoRow ? list.newest : layout_.field(slab_.row(newer), kOlder)) = older;
+    --rows_;
+  }
+
+  // Moves a row to the newest end of its new place.
+  void see(std::uint32_t index, std::uint32_t occurrences) {
+    remove(index);
+    if (by_frequency_) {
+      std::uint32_t& frequency = layout_.field(slab_.row(index), kFrequency);
+      frequency += std::min(occurrences, ~frequency);  // sticks at the largest number
+    }
+    add(index);
+  }
+
+  // Asks for the memory that `see` will touch.
+  void prefetch_neighbours(std::uint32_t index) const {
+    const std::byte* row = slab_.row(index);
+    for (const Field link : {kOlder, kNewer}) {
+      const std::uint32_t beside = layout_.field(row, link);
+      if (beside != kNoRow) __builtin_prefetch(&layout_.field(slab_.row(beside), link), 1);
+    }
+  }
+
+  // The row to go first; kNoRow: there is none.
+  std::uint32_t first() {
+    while (lowest_ + 1 < lists_.size() && lists_[lowest_].oldest == kNoRow) ++lowest_;
+    return lists_[lowest_].oldest;
+  }
+
+  std::size_t rows() const { return rows_; }
+  std::size_t bytes() const { return lists_.capacity() * sizeof(List); }
+
+  // visit(row index) from the first to go to the last.
+  template <typename Visit>
+  void walk(Visit&& visit) const {
+    for (const List& list : lists_) {
+      std::size_t steps = 0;
+      for (std::uint32_t index = list.oldest; index != kNoRow && steps <= rows_; ++steps) {
+        visit(index);
+        index = layout_.field(static_cast<const std::byte*>(slab_.row(index)), kNewer);
+      }
+    }
+  }
+
+ private:
+  struct List {
+    std::uint32_t oldest = kNoRow, newest = kNoRow;
+  };
+
+  List& list_of(const std::byte* row) {
+    if (!by_frequency_) return lists_[0];
+    const std::uint32_t number = std::min(layout_.field(row, kFrequency), kFrequencies);
+    if (number >= lists_.size()) lists_.resize(number + 1);
+    lowest_ = std::min(lowest_, number);
+    return lists_[number];
+  }
+
+  const Layout& layout_;
+  const Slab& slab_;
+  bool by_frequency_;
+  std::vector<List> lists_;
+  std::uint32_t lowest_ = 0;  // no list below it holds a row
+  std::size_t rows_ = 0;
+};
+
+}  // namespace hotrow::store

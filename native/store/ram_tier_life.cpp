@@ -1,0 +1,202 @@
+// How rows come to stay and to go: seeing, admission, eviction, expiry.
+#include <cstring>
+#include <utility>
+
+#include "store/ram_tier_visit.h"
+#include "store/scratch.h"
+
+namespace hotrow::store {
+
+std::uint32_t RamTier::quota(std::size_t partition) const {
+  const std::uint64_t rows = spec_.life.capacity_rows, partitions = std::uint64_t{1} << spec_.partitions_log2;
+  if (rows == 0) return std::numeric_limits<std::uint32_t>::max();
+  return clamp32(rows / partitions + (partition < rows % partitions));
+}
+
+// Moves the table's clock: to the samples told, or by one tick for a call that tells none. A table with expiry goes by
+// samples alone.
+void RamTier::advance(const Sight& sight) {
+  if (!layout_.has(kLastSeen)) return;
+  if (sight.samples)
+    advance_to(clamp32(ticks_.of(*sight.samples)));
+  else if (spec_.life.expiry == 0 && sight.seen)
+    advance_to(clamp32(std::uint64_t{now_} + 1));
+}
+
+void RamTier::advance_to(std::uint32_t tick) {
+  std::uint32_t now = now_.load();
+  while (tick > now && !now_.compare_exchange_weak(now, tick)) {
+  }
+}
+
+// The rows of [begin, end) that were found are newest now. Their neighbours in the order lie anywhere in memory, so
+// they are asked for ahead of time.
+void RamTier::see(Partition& partition, const Batch& batch, std::size_t begin, std::size_t end) const {
+  if (!layout_.has(kLastSeen)) return;
+  constexpr std::size_t kAhead = 16;
+  const bool ordered = spec_.life.ordered();
+  const std::uint32_t now = now_.load(std::memory_order_relaxed);
+  const std::uint32_t* slots = batch.slots();
+  for (std::size_t unique = begin; unique < end; ++unique) {
+    if (ordered && unique + kAhead < end && slots[unique + kAhead] < kTurnedAway)
+      partition.order.prefetch_neighbours(slots[unique + kAhead]);
+    if (slots[unique] >= kTurnedAway) continue;
+    std::uint32_t& last_seen = layout_.field(partition.slab.row(slots[unique]), kLastSeen);
+    last_seen = std::max(last_seen, now);
+    if (ordered) partition.order.see(slots[unique], counts_occurrences_ ? batch.occurrences(unique) : 1);
+  }
+}
+
+bool RamTier::let_in(Partition& partition, const Batch& batch, std::size_t unique, std::uint64_t call) const {
+  if (partition.admission.open()) return true;
+  const std::uint32_t occurrences = counts_occurrences_ ? batch.occurrences(unique) : 1;
+  return partition.admission.admit(batch.keys()[unique], occurrences, call);
+}
+
+// A row with its first values for an absent key; null: the partition is full and evicts nobody. The version comes last:
+// a process that dies before leaves a free row.
+std::byte* RamTier::create(Partition& partition, Batch& batch, std::size_t unique) const {
+  const Key key = batch.keys()[unique];
+  const std::uint64_t hash = hash_key(key);
+  if (spec_.life.expiry != 0) {  // an expired row may still hold the key's place
+    const std::uint32_t stale = partition.index.find(hash, key);
+    if (stale != kNoRow) let_expire(partition, stale);
+  }
+  if (partition.slab.full() && !make_room(partition, batch)) return nullptr;
+  const std::uint32_t fresh = partition.slab.take();
+  std::byte* row = partition.slab.row(fresh);
+  std::memset(row, 0, layout_.row_bytes());
+  Layout::key(row) = key;
+  static thread_local Scratch<float> room;
+  float* value = layout_.narrow() ? room.take(layout_.dim()) : layout_.value(row);
+  row_kernels().first_values(spec_.first_values, key, value, layout_.dim());
+  row_kernels().first_state(rule_, static_cast<float>(spec_.optimizer.initial), value, layout_.state(row),
+                            layout_.dim());
+  partition.counts.saturated += store_value(row, value, 1);
+  if (layout_.has(kLastSeen)) layout_.field(row, kLastSeen) = now_.load(std::memory_order_relaxed);
+  if (layout_.has(kFrequency)) layout_.field(row, kFrequency) = batch.occurrences(unique);
+  try {
+    partition.index.insert(hash, fresh);
+  } catch (...) {
+    partition.slab.give(fresh);
+    throw;
+  }
+  Layout::mark(row, 1);
+  if (spec_.life.ordered()) partition.order.add(fresh);
+  ++partition.counts.created;
+  batch.slots()[unique] = fresh;
+  return row;
+}
+
+// False: the table evicts nobody. Expired rows go first; with LRU they are the oldest anyway, otherwise the whole
+// partition is searched, but only when some row in it can have expired.
+bool RamTier::make_room(Partition& partition, Batch& batch) const {
+  if (spec_.life.eviction != Eviction::lru && spec_.life.expiry != 0 &&
+      ticks_.expired(partition.seen_since, now_.load(std::memory_order_relaxed))) {
+    sweep(partition, partition.slab.end());
+    if (!partition.slab.full()) return true;
+  }
+  if (!spec_.life.ordered()) return false;
+  const std::uint32_t first = partition.order.first();
+  const std::byte* row = partition.slab.row(first);
+  if (expired(row)) {
+    let_expire(partition, first);
+    return true;
+  }
+  if (spec_.life.keep_evicted) {
+    auto& kept = batch.evicted[partition.number];
+    kept.insert(kept.end(), row, row + layout_.row_bytes());
+  }
+  list_gone(partition, Layout::key(row));
+  remove(partition, first);
+  ++partition.counts.evicted;
+  return true;
+}
+
+void RamTier::let_expire(Partition& partition, std::uint32_t index) const {
+  list_gone(partition, Layout::key(static_cast<const std::byte*>(partition.slab.row(index))));
+  remove(partition, index);
+  ++partition.counts.expired;
+}
+
+void RamTier::remove(Partition& partition, std::uint32_t index) const {
+  partition.index.erase(hash_key(Layout::key(static_cast<const std::byte*>(partition.slab.row(index)))), index);
+  if (spec_.life.ordered()) partition.order.remove(index);
+  partition.slab.give(index);
+}
+
+void RamTier::list_gone(Partition& partition, Key key) const {
+  if (partition.gone.size() < std::max<std::size_t>(spec_.life.gone_keys_max >> spec_.partitions_log2, 1))
+    partition.gone.push_back(key);
+  else
+    partition.gone_is_whole = false;
+}
+
+// Looks at the next `rows` rows in turn, so that the memory of expired ones comes back at the pace of the lookups. A
+// sweep over all of them leaves behind since when every row has been seen.
+void RamTier::sweep(Partition& partition, std::uint32_t rows) const {
+  const bool whole = rows >= partition.slab.end();
+  std::uint32_t seen_since = std::numeric_limits<std::uint32_t>::max();
+  for (std::uint32_t n = std::min(rows, partition.slab.end()); n > 0; --n) {
+    if (partition.swept >= partition.slab.end()) partition.swept = 0;
+    const std::byte* row = partition.slab.row(partition.swept);
+    if (Layout::live(row)) {
+      if (expired(row))
+        let_expire(partition, partition.swept);
+      else
+        seen_since = std::min(seen_since, layout_.field(row, kLastSeen));
+    }
+    ++partition.swept;
+  }
+  if (whole) partition.seen_since = std::min(seen_since, now_.load(std::memory_order_relaxed));
+}
+
+std::size_t RamTier::expire(std::optional<std::uint64_t> samples, int threads) {
+  if (spec_.life.expiry == 0) return 0;
+  advance({true, samples});
+  std::atomic<std::size_t> gone{0};
+  parallel_for(threads, partitions_.size(), [&](std::size_t p) {
+    Partition& partition = *partitions_[p];
+    const std::unique_lock held(partition.mutex);
+    const std::uint64_t before = partition.counts.expired;
+    sweep(partition, partition.slab.end());
+    gone += partition.counts.expired - before;
+  });
+  return gone;
+}
+
+std::size_t RamTier::evicted_rows(const Batch& batch) const {
+  std::size_t bytes = 0;
+  for (const auto& rows : batch.evicted) bytes += rows.size();
+  return bytes / layout_.row_bytes();
+}
+
+void RamTier::evicted(const Batch& batch, const Columns& out) const {
+  std::size_t at = 0;
+  for (const auto& rows : batch.evicted)
+    for (std::size_t byte = 0; byte < rows.size(); byte += layout_.row_bytes())
+      copy_columns(rows.data() + byte, out, at++);
+}
+
+bool RamTier::take_gone_keys(std::vector<Key>& keys) {
+  bool whole = true;
+  for (const auto& partition : partitions_) {
+    const std::unique_lock held(partition->mutex);
+    keys.insert(keys.end(), partition->gone.begin(), partition->gone.end());
+    partition->gone = {};
+    whole &= std::exchange(partition->gone_is_whole, true);
+  }
+  return whole;
+}
+
+std::vector<Key> RamTier::eviction_order(std::size_t p) const {
+  const Partition& partition = *partitions_[p];
+  const std::shared_lock held(partition.mutex);
+  std::vector<Key> keys;
+  partition.order.walk([&](std::uint32_t index) {
+    keys.push_back(Layout::key(static_cast<const std::byte*>(partition.slab.row(index))));
+  });
+  return keys;
+}
+
+}  // namespace hotrow::store

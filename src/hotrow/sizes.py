@@ -1,0 +1,60 @@
+"""Sizes in bytes as people write them ("8GB", "512MiB"), whole numbers that are no booleans, names fit for files."""
+
+import operator
+import re
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+UNITS = {
+    "B": 1,
+    "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+    "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
+}  # fmt: skip
+MOST = 2**62  # rows or bytes; more would not fit the store's numbers
+
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*")
+_FILE_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+def parse_bytes(text: str) -> int:
+    """The bytes that `text` names, rounded down; ValueError with a remedy where it names none."""
+    found = _SIZE.fullmatch(text)
+    if found is None or found[2] not in UNITS:
+        raise ValueError(f"is not a size: write a number and a unit ({', '.join(UNITS)}), as '8GB' or '1.5GiB'")
+    size = int(Decimal(found[1]) * UNITS[found[2]])
+    if not 1 <= size <= MOST:
+        raise ValueError(f"is {size:,} bytes: must be from 1 to {MOST:,} bytes")
+    return size
+
+
+def whole(value: Any) -> int:
+    """`value` as an int; a boolean, a float or a text is none."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ValueError("must be a whole number")
+    return operator.index(value)
+
+
+def whole_or_size(value: Any) -> int | str:
+    """A whole number from 1, or a text that names a size: kept as it was written, so that it is saved like that."""
+    if isinstance(value, str):
+        parse_bytes(value)
+        return value
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ValueError("must be a whole number, or a size in bytes such as '8GB' or '512MiB'")
+    number = operator.index(value)
+    if not 1 <= number <= MOST:
+        raise ValueError(f"must be from 1 to {MOST:,}")
+    return number
+
+
+def fits_file_name(name: str) -> bool:
+    """Whether a name can be a part of a segment's file name on any file system."""
+    return _FILE_NAME.fullmatch(name) is not None
+
+
+FILE_NAME_RULE = "1 to 64 of the letters A-Z and a-z, digits, '.', '_' and '-'"
+
+Whole = Annotated[int, BeforeValidator(whole)]
+WholeOrSize = Annotated[int | str, BeforeValidator(whole_or_size)]

@@ -1,0 +1,136 @@
+"""A table's settings in the words of the native store."""
+
+import hashlib
+import json
+
+from hotrow import _native
+from hotrow.config import AnyInit, AtLeast, Chance, Constant, Normal, Table, Uniform
+from hotrow.errors import ConfigError
+from hotrow.optim.sparse import AnyOptimizer
+
+TYPES = ("float32", "float16", "bfloat16")
+PARTITIONS = 32
+ROWS_PER_PARTITION = 256  # a small table has fewer partitions, so that its order of eviction is closer to one for all
+
+# What may differ between rows that were written and the table that takes them over: it shapes no row, only what
+# happens to them from now on.
+FREE_OF_OPTIMIZER = {"lr", "l2", "decay", "clip"}
+
+
+def table_spec(table: Table, partitions: int | None, *, keep_evicted: bool) -> tuple[_native.TableSpec, int]:
+    """The native spec, and the number of its partitions."""
+    rows = table.capacity_rows or 0
+    if table.capacity_bytes is not None:
+        rows, partitions = _rows_within(table, table.capacity_bytes, partitions)
+    if partitions is None:
+        partitions = _partitions_for(rows) if rows else PARTITIONS
+    if rows and rows < partitions:
+        raise ConfigError(
+            f"Table.capacity={table.capacity!r}: holds {rows} rows, must be one or more for each of "
+            f"{partitions} partitions: give more, or fewer partitions"
+        )
+    return _spec(table, rows, partitions, keep_evicted=keep_evicted), partitions
+
+
+def identity(table: Table, spec: _native.TableSpec, partitions: int) -> list[tuple[str, str]]:
+    """What must agree between a segment and the table that attaches to it, most telling first."""
+    optimizer = table.optimizer.model_dump(mode="json")
+    free = FREE_OF_OPTIMIZER - {"lr", "l2"} if table.optimizer.name == "ftrl" else FREE_OF_OPTIMIZER
+    return [
+        ("table", table.name),
+        ("dim", str(table.dim)),
+        ("type", table.type),
+        ("optimizer", json.dumps({name: value for name, value in optimizer.items() if name not in free})),
+        ("seed", str(table.seed)),
+        ("init", json.dumps(table.init.model_dump(mode="json"))),
+        ("fields", ",".join(spec.fields)),
+        ("capacity_rows", str(spec.capacity_rows)),
+        ("eviction", table.policy or "none"),
+        ("expiry", str(table.expiry or 0)),
+        ("partitions", str(partitions)),
+    ]
+
+
+def _rows_within(table: Table, size: int, partitions: int | None) -> tuple[int, int]:
+    choices = [partitions] if partitions else [PARTITIONS >> n for n in range(PARTITIONS.bit_length())]
+    in_segment = table.segment is not None
+    for choice in choices:
+        rows = _spec(table, choice, choice, keep_evicted=False).rows_within(size, in_segment)
+        if rows >= choice * (1 if partitions else ROWS_PER_PARTITION):
+            return rows, choice
+    if rows < choice:
+        raise ConfigError(f"Table.capacity={table.capacity!r}: not one row and what the table itself needs: give more")
+    return rows, choice
+
+
+def _partitions_for(rows: int) -> int:
+    partitions = PARTITIONS
+    while partitions > 1 and rows / partitions < ROWS_PER_PARTITION:
+        partitions //= 2
+    return partitions
+
+
+def _spec(table: Table, capacity_rows: int, partitions: int, *, keep_evicted: bool) -> _native.TableSpec:
+    kind, amount = _first_values(table.init, table.dim)
+    return _native.TableSpec(
+        dim=table.dim,
+        type=TYPES.index(table.type),
+        optimizer=_optimizer(table.optimizer),
+        init_kind=kind,
+        init_amount=amount,
+        stream=_stream(table.seed, table.name),
+        life=_life(table, capacity_rows, keep_evicted),
+        clock=table.clock,
+        last_seen=table.last_seen,
+        partitions_log2=partitions.bit_length() - 1,
+    )
+
+
+def _life(table: Table, capacity_rows: int, keep_evicted: bool) -> _native.Life:
+    life = _native.Life()
+    life.capacity_rows = capacity_rows
+    life.eviction = getattr(_native.Eviction, table.policy or "none")
+    life.expiry = table.expiry or 0
+    life.default_value = table.default
+    life.keep_evicted = keep_evicted
+    if table.capacity_bytes is not None:  # rows_within has left two bytes per row for it
+        life.gone_keys_max = capacity_rows // 8
+    admission = _native.Admission()
+    match table.admission:
+        case AtLeast() as rule:
+            admission.kind, admission.count = _native.AdmissionKind.at_least, rule.count
+            admission.filter_bytes = rule.filter_bytes or 0
+        case Chance() as rule:
+            admission.kind, admission.probability = _native.AdmissionKind.chance, rule.probability
+    life.admission = admission
+    return life
+
+
+def _first_values(init: AnyInit, dim: int) -> tuple[int, float]:
+    scale = dim**-0.5 if init.scaled else 1.0
+    match init:
+        case Uniform(bound=bound):
+            return 0, bound * scale
+        case Normal(std=std):
+            return 1, std * scale
+        case Constant(value=value):
+            return 2, value * scale
+
+
+def _stream(seed: int, table: str) -> int:
+    """64 bits from seed and table name; with the key they decide a row's first value, on any machine, for ever."""
+    digest = hashlib.blake2b(table.encode(), digest_size=8, key=seed.to_bytes(8, "little")).digest()
+    return int.from_bytes(digest, "little")
+
+
+def _optimizer(spec: AnyOptimizer) -> _native.Optimizer:
+    native = _native.Optimizer()
+    native.rule = getattr(_native.Rule, spec.name)
+    settings = spec.model_dump(exclude={"name", "clip", "swap", "correction"})
+    for name, value in settings.items():
+        setattr(native, name, value)
+    native.clip = spec.clip or 0.0
+    native.correct_by_row = getattr(spec, "correction", "global") == "row"
+    if (swap := getattr(spec, "swap", None)) is not None:
+        native.swap_period, native.swap_decay, native.swap_floor = swap.period, swap.decay, swap.floor or 0.0
+    return native

@@ -1,0 +1,35 @@
+"""Which pushes a table has applied, told by a log in its segment that outlives the process."""
+
+from typing import Literal, TypeAlias
+
+from hotrow import _native
+from hotrow.errors import InputError
+from hotrow.spec import whole_number
+
+Seen: TypeAlias = Literal["fresh", "done", "partly", "forgotten"]
+
+_SEEN: tuple[Seen, ...] = ("fresh", "done", "partly", "forgotten")
+_GRANT_MAX = 2**62 - 1
+
+
+class Pushes:
+    """The log of one table. A push is applied between `begin` and `finish`, and only if `begin` says "fresh".
+
+    "done": it was applied before. "partly": it was begun and not finished, by a process that died or a caller that is
+    still at it: do not repeat it, count it. "forgotten": it is older than the log reaches.
+    """
+
+    def __init__(self, native: _native.RamTier) -> None:
+        self._native = native
+
+    def begin(self, grant: int) -> Seen:
+        """Mark the intent to apply the push of `grant`."""
+        return _SEEN[self._native.push_begin(_grant(grant))]
+
+    def finish(self, grant: int) -> None:
+        """The push of `grant` is applied."""
+        self._native.push_finish(_grant(grant))
+
+
+def _grant(grant: int) -> int:
+    return whole_number("grant", grant, 1, _GRANT_MAX, InputError)

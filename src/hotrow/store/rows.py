@@ -1,0 +1,117 @@
+"""What goes into the store and comes out of it: batches of keys, whole rows, counts."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hotrow import _native
+from hotrow.errors import InputError
+from hotrow.store.arrays import Floats, Integers, Keys
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of an update, in rows: each counted once however often its key stands in the batch."""
+
+    rows: int
+    refused: int  # the gradient was not finite: the row stays as it was
+    absent: int  # no such row: nothing was created
+    weightless: int = 0  # every weight of the key was 0: the row stays as it was
+    unadmitted: int = 0  # the lookup had turned the key away: it has no row
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Whole rows as columns."""
+
+    keys: Keys
+    values: Floats
+    state: Floats
+    fields: dict[str, Integers]
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Counts since the tier was made, and bytes in use."""
+
+    rows: int
+    value_bytes: int
+    state_bytes: int
+    slab_bytes: int  # rows with all their fields, erased ones included
+    index_bytes: int
+    admission_bytes: int  # counts of keys that wait, or the filter
+    bytes: int  # all memory handed out, with room for growth
+    capacity_rows: int  # 0: no limit
+    splits: int  # segments of the index that grew in two
+    created: int
+    erased: int
+    evicted: int  # rows that made room for others
+    expired: int  # rows nobody saw for too long
+    turned_away: int  # keys that were not let in, once per lookup
+    saturated: int  # elements too large for a 16-bit row, stored as its largest number
+    refused: int  # rows skipped because their gradient was not finite
+    absent: int  # rows that an update did not find
+    unadmitted: int  # updates of keys that had been turned away
+
+
+@dataclass(frozen=True, slots=True)
+class GoneKeys:
+    """Keys whose rows were evicted or expired."""
+
+    keys: Keys
+    complete: bool  # False: there were more than the list could hold
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """What was found in a segment that an earlier process left."""
+
+    rows: int
+    dropped: int  # damaged rows: a key twice, or in a place that is not its own
+    seconds: float
+    partly_applied: list[int]  # grants whose push was cut in the middle
+
+
+class Batch:
+    """The keys of one batch, duplicates folded, with the rows where the last lookup found them.
+
+    Use it in one thread at a time. Rows may come and go meanwhile: a row that moved is looked up anew.
+    """
+
+    __slots__ = ("_native", "absent", "evicted", "turned_away")
+
+    def __init__(self, native: _native.Batch) -> None:
+        self._native = native
+        self.absent = 0  # unique keys that the last find did not find
+        self.turned_away = 0  # unique keys that the last find_or_init or put did not let in
+        self.evicted: Rows | None = None  # what fell out for the last of these, where the tier keeps it
+
+    def __len__(self) -> int:
+        return len(self._native)
+
+    @property
+    def unique(self) -> int:
+        return self._native.unique
+
+    @property
+    def keys(self) -> Keys:
+        """The unique keys, in the order of everything that is `per="unique"`."""
+        out = np.empty(self.unique, np.uint64)
+        self._native.keys(out)
+        return out
+
+    @property
+    def inverse(self) -> Integers:
+        """For each key of the batch, which unique key it is."""
+        out = np.empty(len(self), np.uint32)
+        self._native.inverse(out)
+        return out
+
+    def absent_mask(self) -> npt.NDArray[np.bool_]:
+        """For each key of the batch, whether the last find missed it."""
+        if not self._native.looked_up:
+            raise InputError("absent_mask: the batch has not been looked up yet: call find first")
+        out = np.empty(len(self), np.bool_)
+        self._native.absent_mask(out)
+        return out

@@ -1,0 +1,137 @@
+"""Segments by name: where a table's file lies, which files are there, and removing those that nobody uses.
+
+What a segment is and how its file looks stands in docs/segments.md.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hotrow import _native
+from hotrow.errors import ConfigError, SegmentError
+from hotrow.sizes import FILE_NAME_RULE, fits_file_name
+
+SHARED_MEMORY = Path("/dev/shm")
+MOUNTS = Path("/proc/self/mounts")
+PREFIX, SUFFIX = "hotrow-", ".rows"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """What can be told of a segment's file without attaching to it."""
+
+    path: Path
+    run: str
+    table: str
+    bytes: int
+    identity: dict[str, str]
+    owner: int | None  # process that has it (0: it does not say); None: nobody has
+    kept: bool  # its last owner closed it and wanted it kept
+    damaged: str | None  # what is wrong, as a sentence
+    age_s: float  # since the file was made or last grew
+
+    @property
+    def state(self) -> str:
+        if self.owner is not None:
+            return f"in use by {self.owner}" if self.owner else "in use"
+        if self.damaged is not None:
+            return "damaged"
+        return "kept" if self.kept else "left behind"
+
+
+def segment_path(run: str, table: str, directory: Path | None = None, huge: bool = False) -> Path:
+    """`<directory>/hotrow-<run>-<table>.rows`; without a directory in /dev/shm, or on the first mount of hugetlbfs."""
+    for field, value in (("run", run), ("table", table)):
+        if not fits_file_name(value):
+            raise ConfigError(f"{field}={value!r}: is a part of the segment's file name: use {FILE_NAME_RULE}")
+    if directory is None:
+        directory = _first_huge_mount() if huge else SHARED_MEMORY
+    return Path(directory) / f"{PREFIX}{run}-{table}{SUFFIX}"
+
+
+def list_segments(directory: Path | None = None) -> list[SegmentInfo]:
+    """The segments in a directory, by name; without one those in /dev/shm and on every mount of hugetlbfs."""
+    if directory is not None and not directory.is_dir():
+        raise ConfigError(f"directory={str(directory)!r}: is not a directory, name the one that holds the segments")
+    places = default_directories() if directory is None else [directory]
+    files = [path for place in places for path in sorted(place.glob(f"{PREFIX}*{SUFFIX}"))]
+    return [info for path in files if (info := _look_at(path)) is not None]
+
+
+def remove_segment(path: Path) -> None:
+    """Remove a segment's file; SegmentError where it is none or a process has it."""
+    if not (path.name.startswith(PREFIX) and path.name.endswith(SUFFIX)):
+        raise SegmentError(f"segment {path}: is not named {PREFIX}RUN-TABLE{SUFFIX}: remove it by hand if you must")
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise SegmentError(f"segment {path}: cannot be opened, {error.strerror}") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
+    except BlockingIOError:
+        info = _look_at(path)
+        raise SegmentError(f"segment {path}: {info.state if info else 'in use'}; end that process first") from None
+    except OSError as error:
+        raise SegmentError(f"segment {path}: cannot be removed, {error.strerror}") from None
+    finally:
+        os.close(descriptor)
+
+
+def default_directories() -> list[Path]:
+    """Where segments lie whose directory was not given."""
+    return [SHARED_MEMORY, *huge_mounts()]
+
+
+def huge_mounts() -> Iterator[Path]:
+    """Where hugetlbfs is mounted."""
+    if MOUNTS.exists():
+        for line in MOUNTS.read_text().splitlines():
+            _, place, kind, *_ = line.split(" ")
+            if kind == "hugetlbfs":
+                yield Path(place.encode().decode("unicode_escape"))  # spaces are written \040
+
+
+def _first_huge_mount() -> Path:
+    found = next(huge_mounts(), None)
+    if found is None:
+        raise ConfigError("huge=True: hugetlbfs is not mounted; mount it (mount -t hugetlbfs none DIRECTORY)")
+    return found
+
+
+def _look_at(path: Path) -> SegmentInfo | None:
+    """None where the file went meanwhile."""
+    identity: list[tuple[str, str]]
+    try:
+        age_s = max(0.0, time.time() - path.lstat().st_mtime)
+        size, identity, in_use, owner, kept, fault = _native.inspect_segment(str(path))
+    except FileNotFoundError:
+        return None
+    except SegmentError as error:
+        if not path.exists():
+            return None
+        size, identity, in_use, owner, kept, fault = path.lstat().st_size, [], False, 0, False, str(error)
+    fields = dict(identity)
+    run, table = _run_and_table(path.name.removeprefix(PREFIX).removesuffix(SUFFIX), fields.get("table"))
+    return SegmentInfo(
+        path=path,
+        run=run,
+        table=table,
+        bytes=size,
+        identity=fields,
+        owner=owner if in_use else None,
+        kept=kept,
+        damaged=fault or None,
+        age_s=age_s,
+    )
+
+
+def _run_and_table(name: str, table: str | None) -> tuple[str, str]:
+    """A name with several '-' can be read in more than one way; the table that the header names says which is meant."""
+    if table and name.endswith(f"-{table}"):
+        return name.removesuffix(f"-{table}"), table
+    run, _, last = name.rpartition("-")
+    return run, last
