@@ -110,6 +110,8 @@ bool RamTier::make_room(Partition& partition, Batch& batch) const {
   list_gone(partition, Layout::key(row));
   remove(partition, first);
   ++partition.counts.evicted;
+  const std::uint32_t next = partition.order.first();  // it lies anywhere: ask for it while the new row is made
+  if (next != kNoRow) prefetch(partition.slab.row(next), layout_.row_bytes());
   return true;
 }
 

@@ -10,27 +10,25 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from hotrow.config import Table
 from hotrow.errors import InputError
-from hotrow.store import RamTier
+from hotrow.store import RamTier, Rows
 
 # What may differ between the module that saved and the one that loads: it shapes no row, only the updates to come.
 FREE_SETTINGS = {"lr", "l2", "decay", "clip"}
 
 
 def save_rows(tier: RamTier) -> dict[str, Any]:
-    """Everything a table holds."""
-    chunks = list(tier.export())
-    names = chunks[0].fields if chunks else {}
+    """Everything a table holds, the first to be evicted first."""
+    rows = _all_rows(tier)
     return {
         "table": tier.table.model_dump_json(),
-        "keys": _joined([chunk.keys.view(np.int64) for chunk in chunks], (0,), np.int64),
-        "values": _joined([chunk.values for chunk in chunks], (0, tier.dim), np.float32),
-        "state": _joined([chunk.state for chunk in chunks], (0, tier.state_dim), np.float32),
-        "fields": {
-            name: _joined([chunk.fields[name].view(np.int32) for chunk in chunks], (0,), np.int32) for name in names
-        },
+        "keys": torch.from_numpy(rows.keys.view(np.int64)),
+        "values": torch.from_numpy(rows.values),
+        "state": torch.from_numpy(rows.state),
+        "fields": {name: torch.from_numpy(column.view(np.int32)) for name, column in rows.fields.items()},
     }
 
 
@@ -52,12 +50,35 @@ def move_rows(source: RamTier, target: RamTier) -> None:
     """Replace all rows of `target` by those of `source`."""
     for chunk in target.export():
         target.erase(chunk.keys)
-    for chunk in source.export():
-        target.put(chunk.keys, chunk.values, chunk.state if source.state_dim else None, chunk.fields)
+    rows = _all_rows(source)
+    if len(rows.keys):
+        target.put(rows.keys, rows.values, rows.state if source.state_dim else None, rows.fields)
 
 
-def _joined(parts: list[Any], empty_shape: tuple[int, ...], dtype: Any) -> torch.Tensor:
-    return torch.from_numpy(np.concatenate(parts) if parts else np.empty(empty_shape, dtype))
+def _all_rows(tier: RamTier) -> Rows:
+    """The rows in the order of eviction, where there is one: put back like this they stand in the same order again."""
+    chunks = list(tier.export())
+    if not chunks:
+        return Rows(
+            np.empty(0, np.uint64), np.empty((0, tier.dim), np.float32), np.empty((0, tier.state_dim), np.float32), {}
+        )
+    keys = np.concatenate([chunk.keys for chunk in chunks])
+    take = _eviction_order(tier, keys)
+    return Rows(
+        keys[take],
+        np.concatenate([chunk.values for chunk in chunks])[take],
+        np.concatenate([chunk.state for chunk in chunks])[take],
+        {name: np.concatenate([chunk.fields[name] for chunk in chunks])[take] for name in chunks[0].fields},
+    )
+
+
+def _eviction_order(tier: RamTier, keys: NDArray[np.uint64]) -> Any:
+    if tier.table.policy not in ("lru", "lfu"):
+        return slice(None)
+    order = np.concatenate([tier.eviction_order(partition) for partition in range(tier.partitions)])
+    by_key = np.argsort(keys)
+    order = order[np.isin(order, keys)]  # expired rows stand in the order and are not exported
+    return by_key[np.searchsorted(keys, order, sorter=by_key)]
 
 
 def _check_same_kind(table: Table, saved: dict[str, Any]) -> None:
