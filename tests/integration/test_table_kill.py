@@ -12,7 +12,7 @@ import pytest
 TABLES: list[dict[str, Any]] = [
     {},
     {"capacity": 1500},
-    {"capacity": 1500, "eviction": "lfu", "type": "bfloat16"},
+    {"capacity": 1500, "eviction": "lfu", "type": "float16"},  # holds whole numbers to 2048
 ]
 
 
