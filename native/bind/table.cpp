@@ -354,6 +354,7 @@ void bind_table(nb::module_& m) {
       .def_prop_ro("unique", &Batch::unique)
       .def_prop_ro("partitions", &Batch::partitions)
       .def_ro("looked_up", &Batch::looked_up)
+      .def_prop_ro("counted", &Batch::counted)
       .def("keys", &batch_keys, "out"_a.noconvert())
       .def("inverse", &batch_inverse, "out"_a.noconvert())
       .def("absent_mask", &batch_absent, "out"_a.noconvert());
@@ -361,12 +362,15 @@ void bind_table(nb::module_& m) {
       .def(nb::new_(&make_tier), "spec"_a, "segment"_a.none())
       .def("attach", &attach, "threads"_a)
       .def_prop_ro("attached", [](const RamTier& tier) { return segment_of(tier).attached(); })
+      .def("leave_segment", [](RamTier& tier) { segment_of(tier).leave(); })
+      .def_prop_ro("samples", &RamTier::samples)
       .def("close_segment", [](RamTier& tier) { segment_of(tier).close(); })
       .def("push_begin",
            [](RamTier& tier, std::uint64_t grant) { return static_cast<int>(segment_of(tier).pushes().begin(grant)); })
       .def("push_finish", [](RamTier& tier, std::uint64_t grant) { segment_of(tier).pushes().finish(grant); })
       .def("push_partly", [](const RamTier& tier) { return segment_of(tier).pushes().partly(); })
       .def("__len__", &RamTier::size, nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro("counts_occurrences", &RamTier::counts_occurrences)
       .def_prop_ro("state_dim", [](const RamTier& tier) { return tier.layout().state_dim(); })
       .def_prop_ro("row_bytes", [](const RamTier& tier) { return tier.layout().row_bytes(); })
       .def(

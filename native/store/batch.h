@@ -25,6 +25,7 @@ class Batch {
 
   const Key* keys() const { return keys_.get(); }                  // unique, by partition, then by first occurrence
   const std::uint32_t* inverse() const { return inverse_.get(); }  // key of the batch -> number of its unique key
+  bool counted() const { return counts_ != nullptr || unique() == 0; }
   std::uint32_t occurrences(std::size_t unique) const { return counts_[unique]; }
   std::uint32_t* slots() { return slots_.get(); }
   const std::uint32_t* slots() const { return slots_.get(); }

@@ -36,6 +36,7 @@ class Ticks {
       : expiry_(life.expiry), unit_(life.expiry == 0 ? kUnit : (life.expiry + kPerExpiry - 1) / kPerExpiry) {}
 
   std::uint64_t of(std::uint64_t samples) const { return samples / unit_; }
+  std::uint64_t samples(std::uint32_t ticks) const { return ticks * unit_; }
   bool expired(std::uint32_t last_seen, std::uint32_t now) const {
     return expiry_ != 0 && now > last_seen && std::uint64_t{now - last_seen} * unit_ > expiry_;
   }

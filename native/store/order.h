@@ -73,13 +73,13 @@ class Order {
   std::size_t rows() const { return rows_; }
   std::size_t bytes() const { return lists_.capacity() * sizeof(List); }
 
-  // visit(row index) from the first to go to the last.
+  // visit(row index, whether its list begins there) from the first to go to the last.
   template <typename Visit>
   void walk(Visit&& visit) const {
     for (const List& list : lists_) {
       std::size_t steps = 0;
       for (std::uint32_t index = list.oldest; index != kNoRow && steps <= rows_; ++steps) {
-        visit(index);
+        visit(index, steps == 0);
         index = layout_.field(static_cast<const std::byte*>(slab_.row(index)), kNewer);
       }
     }

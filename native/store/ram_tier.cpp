@@ -1,6 +1,7 @@
 // Finding, creating and removing rows.
 #include "store/ram_tier.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "store/ram_tier_visit.h"
@@ -51,7 +52,12 @@ std::size_t RamTier::rows_within(const TableSpec& spec, std::size_t bytes, bool 
   const std::size_t fixed =
       (per_partition << spec.partitions_log2) + spec.life.admission.filter_bytes + (in_segment ? kSegmentBytes : 0);
   if (bytes <= fixed) return 0;
-  const double per_row = static_cast<double>(layout_of(spec).row_bytes()) + kBytesBesideRow;
+  const std::size_t row_bytes = layout_of(spec).row_bytes();
+  // Pieces of a segment do not cross its blocks: what is left at their ends is lost.
+  const double piece = static_cast<double>(Slab::chunk_bytes(row_bytes) + kPieceAlign);
+  const double block = std::max(static_cast<double>(kBlockMax), piece);
+  const double lost = in_segment ? block / (std::floor(block / piece) * piece) : 1;
+  const double per_row = static_cast<double>(row_bytes) * lost + kBytesBesideRow;
   return static_cast<std::size_t>(static_cast<double>(bytes - fixed) / per_row);
 }
 
@@ -125,7 +131,8 @@ std::size_t RamTier::find_or_init(Batch& batch, float* out, Per per, const Sight
       }
       output.write(unique, row, spec_.life.default_value);
     }
-    if (spec_.life.expiry != 0) sweep(partition, static_cast<std::uint32_t>(end - begin));
+    // Twice as many as were visited: where all keys are new, the search must outrun the growth.
+    if (spec_.life.expiry != 0) sweep(partition, static_cast<std::uint32_t>(2 * (end - begin)));
   };
   visit(batch, threads, {true, layout_.value_end()}, keep, finish);
   output.expand(threads);

@@ -113,6 +113,7 @@ class RamTier {
   const Layout& layout() const { return layout_; }
   int partitions_log2() const { return spec_.partitions_log2; }
   Segment* segment() const { return segment_.get(); }
+  bool counts_occurrences() const { return counts_occurrences_; }  // its batches have to be counted
   Batch batch(std::span<const Key> keys, int threads) const {
     return Batch(keys, spec_.partitions_log2, counts_occurrences_, threads);
   }
@@ -153,6 +154,7 @@ class RamTier {
   // Keys of a partition, the first to be evicted first.
   std::vector<Key> eviction_order(std::size_t partition) const;
 
+  std::uint64_t samples() const { return ticks_.samples(now_); }  // the latest that anyone told, down to a tick
   std::size_t size() const;
   Stats stats() const;
   std::vector<std::string> verify() const;

@@ -195,7 +195,7 @@ std::vector<Key> RamTier::eviction_order(std::size_t p) const {
   const Partition& partition = *partitions_[p];
   const std::shared_lock held(partition.mutex);
   std::vector<Key> keys;
-  partition.order.walk([&](std::uint32_t index) {
+  partition.order.walk([&](std::uint32_t index, bool) {
     keys.push_back(Layout::key(static_cast<const std::byte*>(partition.slab.row(index))));
   });
   return keys;

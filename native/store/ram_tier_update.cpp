@@ -156,9 +156,10 @@ std::size_t RamTier::put(Batch& batch, const Columns& columns, int threads) {
   if (batch.unique() != batch.size()) throw std::invalid_argument("put: a key stands in the batch twice");
   std::vector<std::uint32_t> places(batch.size());
   for (std::size_t i = 0; i < batch.size(); ++i) places[batch.inverse()[i]] = static_cast<std::uint32_t>(i);
-  if (const std::uint32_t* seen = columns.fields[kLastSeen]; seen != nullptr && batch.size() != 0)
-    advance_to(
-        *std::max_element(seen, seen + batch.size()));  // rows come back with their times, and the clock with them
+  // Rows that come back into an empty table bring its clock with them. Otherwise the clock stands, and nobody can have
+  // been seen later than now.
+  const std::uint32_t* seen = columns.fields[kLastSeen];
+  if (seen != nullptr && batch.size() != 0 && size() == 0) now_ = *std::max_element(seen, seen + batch.size());
   std::atomic<std::size_t> turned_away{0};
   batch.evicted.clear();
   if (spec_.life.keep_evicted) batch.evicted.resize(partitions_.size());
@@ -187,11 +188,16 @@ void RamTier::put_row(Partition& partition, std::uint32_t index, const Columns& 
   const std::size_t dim = layout_.dim(), state_dim = layout_.state_dim();
   std::byte* row = partition.slab.row(index);
   if (spec_.life.ordered()) partition.order.remove(index);  // its frequency may change
-  if (layout_.has(kLastSeen)) layout_.field(row, kLastSeen) = now_.load(std::memory_order_relaxed);
+  const std::uint32_t now = now_.load(std::memory_order_relaxed);
+  if (layout_.has(kLastSeen)) layout_.field(row, kLastSeen) = now;
   for (int field = 0; field < kExportedFields; ++field)
     if (columns.fields[field] != nullptr && layout_.has(Field(field)))
       layout_.field(row, Field(field)) = columns.fields[field][at];
-  if (layout_.has(kLastSeen)) partition.seen_since = std::min(partition.seen_since, layout_.field(row, kLastSeen));
+  if (layout_.has(kLastSeen)) {
+    std::uint32_t& last_seen = layout_.field(row, kLastSeen);
+    last_seen = std::min(last_seen, now);
+    partition.seen_since = std::min(partition.seen_since, last_seen);
+  }
   if (Layout::version(row) == 0) Layout::version(row) = 1;  // 0 would mean free
   const float* value = columns.values + at * dim;
   partition.counts.saturated += store_value(row, value, Layout::version(row));

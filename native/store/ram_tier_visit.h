@@ -116,6 +116,8 @@ template <typename Body, typename Finish>
 Applied RamTier::visit(Batch& batch, int threads, const Access& access, Body&& body, Finish&& finish) const {
   if (batch.partitions() != partitions_.size())
     throw std::invalid_argument("the batch was planned for a table with another number of partitions");
+  if (counts_occurrences_ && !batch.counted())
+    throw std::invalid_argument("the batch was planned for a table that does not count how often keys come");
   if (batch.size() < kSmallBatch) threads = 1;
   Applied total;
   std::mutex counting;

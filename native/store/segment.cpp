@@ -16,7 +16,6 @@ namespace {
 
 constexpr std::size_t kHugePage = 2 << 20;
 constexpr std::size_t kFirstBlock = 2 << 20;
-constexpr std::size_t kBlockMax = 16 << 20;
 constexpr std::size_t kPieceMax = std::size_t{1} << 46;  // more than any file has, and sums with it cannot overflow
 constexpr long kHugetlbfs = 0x958458f6;
 constexpr int kReserveTries = 100;  // a signal interrupts a reservation, which then starts over

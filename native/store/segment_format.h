@@ -29,7 +29,8 @@ struct PieceTag {
 using Identity = std::vector<std::pair<std::string, std::string>>;
 
 constexpr std::uint32_t kSegmentVersion = 1;
-constexpr std::size_t kPieceAlign = 64;  // pieces and their headers start at multiples of it
+constexpr std::size_t kBlockMax = 16 << 20;  // the file grows by so much at a time, or by one larger piece
+constexpr std::size_t kPieceAlign = 64;      // pieces and their headers start at multiples of it
 constexpr std::size_t kHeaderBytes = 4096;
 constexpr std::size_t kPiecesAt = kHeaderBytes + PushLog::kBytes;
 

@@ -31,6 +31,13 @@ class Slab {
     while (row_bytes << (full_log2_ + 1) <= kChunkBytes) ++full_log2_;
   }
 
+  // Of a chunk of a large slab.
+  static std::size_t chunk_bytes(std::size_t row_bytes) {
+    std::size_t bytes = row_bytes << kFirstLog2;
+    while (bytes * 2 <= kChunkBytes) bytes *= 2;
+    return bytes;
+  }
+
   std::byte* row(std::uint32_t index) const {
     return reinterpret_cast<std::byte*>(bases_[chunk_of(index)] + std::uintptr_t{index} * row_bytes_);
   }

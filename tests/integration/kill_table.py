@@ -81,7 +81,8 @@ def check(table: Table, first: int, done: int, before: Values) -> tuple[Values, 
     high = low + added(done + 1, done + 2)
     now = np.zeros((KEYS, DIM))
     for chunk in tier.export():
-        now[chunk.keys.astype(np.int64)] = chunk.values
+        now[chunk.keys.astype(np.int64)] = chunk.values - 1
+        assert (chunk.values >= 1).all(), "a row is half made"
         assert (chunk.fields["version"] >= 1).all()
     if table.capacity is None:
         assert (now >= low).all(), "lost more than the batch in flight"
@@ -98,7 +99,8 @@ def check(table: Table, first: int, done: int, before: Values) -> tuple[Values, 
 
 def main(kills: int, seed: int, directory: str, settings: dict[str, Any]) -> None:
     segment = Segment(run=f"kill{seed}", directory=directory, keep=True)
-    table = Table(dim=DIM, optimizer=SGD(lr=1.0), init=Constant(value=0.0), segment=segment, **settings)
+    # Rows start at 1: one that was half made would show 0.
+    table = Table(dim=DIM, optimizer=SGD(lr=1.0), init=Constant(value=1.0), segment=segment, **settings)
     generator = random.Random(seed)
     values, position, attaches = np.zeros((KEYS, DIM)), 0, 0
     for _ in range(kills):

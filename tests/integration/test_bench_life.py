@@ -62,9 +62,9 @@ def test_attach_takes_every_row_over_and_leaves_no_file(monkeypatch: pytest.Monk
     attached = []
 
     class NotingTier(RamTier):
-        def close(self) -> None:
+        def close(self, *, leave: bool = False) -> None:
             attached.append(self.attached)
-            super().close()
+            super().close(leave=leave)
 
     monkeypatch.setattr(shared_memory, "RamTier", NotingTier)
     figures = shared_memory.measure_attach(TINY, KEYS, 4, NobodyWatches())

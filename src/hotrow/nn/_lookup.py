@@ -95,7 +95,8 @@ class Lookup:
     def _values_without_rows(self, keys: NDArray[np.uint64] | I64) -> F32:
         """What a lookup that learns would give: the first values, or the default row where keys have to be let in."""
         table = self.tier.table
-        if table.admission is not None or table.policy == "refuse":
+        full = table.policy == "refuse" and len(self.tier) >= self.tier.capacity_rows
+        if table.admission is not None or full:
             return np.full((len(keys), self.tier.dim), table.default, np.float32)
         first = np.empty((len(keys), self.tier.dim), np.float32)
         self.tier.first_values(keys, first)

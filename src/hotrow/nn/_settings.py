@@ -7,6 +7,7 @@ from hotrow.config import Table
 from hotrow.errors import ConfigError
 from hotrow.nn._bags import BagRules, Mode, signed
 from hotrow.spec import whole_number
+from hotrow.store import RamTier
 
 
 def one_table(given: dict[str, Any]) -> dict[str, Table]:
@@ -31,6 +32,19 @@ def many_tables(tables: Mapping[str, Table], given: dict[str, Any]) -> dict[str,
         if table.name not in ("default", name):
             raise ConfigError(f"tables[{name!r}].name={table.name!r}: must be {name!r}, or leave it out")
     return {name: table.model_copy(update={"name": name}) for name, table in tables.items()}
+
+
+def open_tiers(tables: Mapping[str, Table], threads: int) -> dict[str, RamTier]:
+    """All of them, or none: where one cannot be opened, segments that others attached to are left as they were."""
+    tiers: dict[str, RamTier] = {}
+    try:
+        for key, table in tables.items():
+            tiers[key] = RamTier(table, threads=threads)
+    except BaseException:
+        for tier in tiers.values():
+            tier.close(leave=tier.attached is not None)
+        raise
+    return tiers
 
 
 def table_of_feature(

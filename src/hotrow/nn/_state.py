@@ -48,6 +48,9 @@ def load_rows(table: Table, saved: Mapping[str, Any], threads: int) -> RamTier:
 
 def move_rows(source: RamTier, target: RamTier) -> None:
     """Replace all rows of `target` by those of `source`."""
+    if target.capacity_rows and len(source) > target.capacity_rows:
+        room = f"table {target.table.name!r} has room for {target.capacity_rows:,} rows"
+        raise InputError(f"{room}, and the state holds {len(source):,}: give it more capacity")
     for chunk in target.export():
         target.erase(chunk.keys)
     rows = _all_rows(source)
@@ -97,5 +100,5 @@ def _kind(settings: dict[str, Any]) -> dict[str, Any]:
     free = FREE_SETTINGS - {"lr", "l2"} if optimizer["name"] == "ftrl" else FREE_SETTINGS
     kind = {"dim": settings["dim"], "optimizer.name": optimizer["name"]}  # told first, as the rest follows from them
     kind |= {f"optimizer.{name}": value for name, value in optimizer.items() if name not in free}
-    apart = {"optimizer", "segment"}  # where rows live does not shape them
+    apart = {"optimizer", "segment", "capacity"}  # where rows live and how many may does not shape them
     return kind | {name: value for name, value in settings.items() if name not in apart}

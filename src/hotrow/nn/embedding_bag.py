@@ -11,7 +11,7 @@ from hotrow.config import AnyInit, Table
 from hotrow.errors import ConfigError, InputError
 from hotrow.nn._bags import Bags, Mode, joined, read_bags
 from hotrow.nn._lookup import Call, Lookup, Pending, apply_stash, run
-from hotrow.nn._settings import bag_rules, listed, many_tables, one_table, table_of_feature
+from hotrow.nn._settings import bag_rules, listed, many_tables, one_table, open_tiers, table_of_feature
 from hotrow.nn._state import load_rows, move_rows, save_rows
 from hotrow.optim.sparse import AnyOptimizer
 from hotrow.spec import whole_number
@@ -62,10 +62,11 @@ class EmbeddingBag(nn.Module):
         self._features = table_of_feature(self._tables, features, single=self._single)
         self._rules = bag_rules(mode, padding_idx, include_last_offset)
         self._threads = whole_number("threads", torch.get_num_threads() if threads is None else threads, 1, 1024)
-        self._tiers = {key: RamTier(spec, threads=self._threads) for key, spec in self._tables.items()}
+        self._tiers = open_tiers(self._tables, self._threads)
         self._stashes: dict[str, list[Pending]] = {key: [] for key in self._tables}
         self.steps = 0  # calls of step so far
-        self.samples = 0  # samples they applied
+        # Samples they applied, and those of the process before where tables outlived it.
+        self.samples = max((tier.samples for tier in self._tiers.values() if tier.attached), default=0)
         self.absent_ids = 0  # distinct absent ids of each lookup that made no rows, added up
 
     def forward(

@@ -1,5 +1,6 @@
 """Which pushes a table has applied, told by a log in its segment that outlives the process."""
 
+from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 from hotrow import _native
@@ -19,16 +20,19 @@ class Pushes:
     still at it: do not repeat it, count it. "forgotten": it is older than the log reaches.
     """
 
-    def __init__(self, native: _native.RamTier) -> None:
-        self._native = native
+    def __init__(self, table: Callable[[], _native.RamTier]) -> None:
+        self._table = table  # refuses when it is closed, or another process's
 
     def begin(self, grant: int) -> Seen:
         """Mark the intent to apply the push of `grant`."""
-        return _SEEN[self._native.push_begin(_grant(grant))]
+        return _SEEN[self._table().push_begin(_grant(grant))]
 
     def finish(self, grant: int) -> None:
         """The push of `grant` is applied."""
-        self._native.push_finish(_grant(grant))
+        try:
+            self._table().push_finish(_grant(grant))
+        except ValueError as error:
+            raise InputError(f"{error}: call begin first, once") from None
 
 
 def _grant(grant: int) -> int:

@@ -5,6 +5,7 @@ gave back serves the update of the same keys again: the duplicates are folded an
 """
 
 import os
+import sys
 import time
 import weakref
 from collections.abc import Iterator, Mapping
@@ -72,7 +73,7 @@ class RamTier:
             rows, dropped = native.attach(self.threads)
             self.attached = Attached(rows, dropped, time.perf_counter() - start, native.push_partly())
         self._owner = os.getpid()
-        self._finalizer = weakref.finalize(self, native.close_segment)
+        self._finalizer = weakref.finalize(self, _end, native)
         return native
 
     @property
@@ -88,11 +89,21 @@ class RamTier:
         """The log of applied pushes; it lives in the segment."""
         if self.table.segment is None:
             raise InputError(f"pushes: table {self.table.name!r} has no segment to keep them in: give it one")
-        return Pushes(self._native)
+        return Pushes(lambda: self._native)
 
-    def close(self) -> None:
-        """Give the rows up, and remove their segment unless it is to be kept. The tier cannot be used after it."""
+    @property
+    def samples(self) -> int:
+        """The latest count of samples that the table was told, down to a tick; it outlives the process in a segment."""
+        return self._native.samples
+
+    def close(self, *, leave: bool = False) -> None:
+        """Give the rows up, and remove their segment unless it is to be kept. The tier cannot be used after it.
+
+        With `leave` the segment stays, whatever its settings say: the next process attaches to it.
+        """
         if self._opened is not None and self.table.segment is not None:
+            if leave and os.getpid() == self._owner:
+                self._opened.leave_segment()
             self._finalizer()
         self._opened = None
 
@@ -293,6 +304,8 @@ class RamTier:
                 f"keys: the batch was planned for a table of {keys._native.partitions} partitions, "
                 f"this one has {self.partitions}: plan it with this table's batch()"
             )
+        if self._native.counts_occurrences and not keys._native.counted:
+            raise InputError("keys: the batch was planned by another kind of table: plan it with this table's batch()")
         return keys
 
     def _empty_rows(self, rows: int) -> Rows:
@@ -327,6 +340,14 @@ def _count(batch: Batch, per: Per) -> int:
 def _when(step: int, samples: int) -> tuple[int, int]:
     most = 2**62
     return whole_number("step", step, 0, most, InputError), whole_number("samples", samples, 0, most, InputError)
+
+
+def _end(native: _native.RamTier) -> None:
+    """The tier is collected or the program ends. One that ends by an error leaves its rows to the next."""
+    failed = hasattr(sys, "last_value") and not hasattr(sys, "ps1")  # at a prompt, an error is not the end
+    if failed:
+        native.leave_segment()
+    native.close_segment()
 
 
 def _samples(samples: int | None) -> int | None:

@@ -71,7 +71,8 @@ def remove_segment(path: Path) -> None:
         raise SegmentError(f"segment {path}: cannot be opened, {error.strerror}") from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        path.unlink()
+        if os.path.samestat(os.fstat(descriptor), path.lstat()):  # else it went, and another came in its place
+            path.unlink()
     except BlockingIOError:
         info = _look_at(path)
         raise SegmentError(f"segment {path}: {info.state if info else 'in use'}; end that process first") from None

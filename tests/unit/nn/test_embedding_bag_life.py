@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from hotrow import SGD, AtLeast, ConfigError, Constant, Segment, Table
+from hotrow.errors import InputError, SegmentError
 from hotrow.nn import EmbeddingBag
 
 
@@ -94,3 +95,49 @@ def test_copies_and_states_of_a_module_with_a_segment(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
     emb.table().close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_module_that_cannot_open_one_table_loses_no_rows_of_another(tmp_path: Path) -> None:
+    def tables(dim: int) -> dict[str, Table]:
+        segment = Segment(run="m", directory=tmp_path)
+        return {"a": Table(dim=2, segment=segment), "b": Table(dim=dim, segment=segment)}
+
+    emb = EmbeddingBag(tables=tables(2))
+    emb({"a": ids(1, 2), "b": ids(3, 4)})
+    for name in ("a", "b"):
+        emb.table(name).close(leave=True)
+    with pytest.raises(SegmentError, match="dim"):
+        EmbeddingBag(tables=tables(3))
+    again = EmbeddingBag(tables=tables(2))
+    assert len(again) == 4
+    for name in ("a", "b"):
+        again.table(name).close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_samples_go_on_where_a_segment_was_left(tmp_path: Path) -> None:
+    def made() -> EmbeddingBag:
+        return EmbeddingBag(dim=2, expiry=10, segment=Segment(run="m", directory=tmp_path))
+
+    emb = made()
+    for _ in range(3):
+        learn(emb, 1, 2, 3, 4)
+    emb.table().close(leave=True)
+    again = made()
+    assert again.samples == 8  # told by the last lookup
+    for _ in range(3):
+        learn(again, 5, 6, 7, 8)
+    learn(again, 9)
+    assert again.table().find(np.array([1], np.uint64)).absent == 1
+    again.table().close()
+
+
+def test_a_state_larger_than_the_table_is_refused_before_anything_is_lost(tmp_path: Path) -> None:
+    large = EmbeddingBag(dim=2)
+    learn(large, *range(300))
+    small = EmbeddingBag(dim=2, capacity=200, eviction="refuse", segment=Segment(run="m", directory=tmp_path))
+    learn(small, 1, 2)
+    with pytest.raises(InputError, match=r"capacity|eviction"):
+        small.load_state_dict(large.state_dict())
+    assert len(small) == 2
+    small.table().close()

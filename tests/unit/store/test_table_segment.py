@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hotrow import Adagrad, ConfigError, Segment, Table
+from hotrow import Adagrad, ConfigError, Segment, Table, _native
 from hotrow.errors import InputError, SegmentError
 from hotrow.store import RamTier
 from hotrow.store.segments import list_segments
@@ -132,15 +132,77 @@ def test_a_second_owner_is_refused_and_a_clean_end_leaves_nothing(tmp_path: Path
     assert list_segments(tmp_path) == []
 
 
-@pytest.mark.parametrize("ending", ["pass", "raise SystemExit(3)", "raise RuntimeError('x')"])
-def test_the_end_of_the_program_removes_the_segment(ending: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("ending", "files"), [("pass", 0), ("raise SystemExit(3)", 0), ("del tier", 0), ("raise RuntimeError('x')", 1)]
+)
+def test_the_end_of_the_program_removes_the_segment_unless_it_ends_by_an_error(
+    ending: str, files: int, tmp_path: Path
+) -> None:
     program = (
         "import sys, numpy as np, hotrow as hr; from hotrow.store import RamTier\n"
         "tier = RamTier(hr.Table(dim=4, segment=hr.Segment(run='t', directory=sys.argv[1])))\n"
         "tier.find_or_init(np.arange(10, dtype=np.uint64))\n" + ending
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False, capture_output=True)
-    assert list(tmp_path.iterdir()) == []
+    assert len(list(tmp_path.iterdir())) == files
+
+
+def test_closing_can_leave_the_rows_to_the_next(tmp_path: Path) -> None:
+    spec = table(tmp_path, keep=False)
+    filled(spec).close(leave=True)
+    again = RamTier(spec)
+    assert len(again) == 3000
+    again.close()
+    assert list_segments(tmp_path) == []
+
+
+def test_an_attach_that_fails_leaves_the_file(tmp_path: Path) -> None:
+    filled(table(tmp_path)).close()
+    data = bytearray(file_of(tmp_path).read_bytes())
+    first = 528_384  # where the pieces begin: docs/segments.md
+    tag = data[first : first + 64]
+    numbers = np.frombuffer(bytes(tag), np.uint32).copy()
+    whole = file_of(tmp_path).read_bytes()
+    changed = False
+    for place in range(16):  # whatever number is changed, the file must stay
+        damaged = bytearray(whole)
+        numbers_now = numbers.copy()
+        numbers_now[place] ^= 1
+        damaged[first : first + 64] = numbers_now.tobytes()
+        file_of(tmp_path).write_bytes(damaged)
+        try:
+            RamTier(table(tmp_path, keep=False)).close(leave=True)
+        except SegmentError:
+            changed = True
+        assert file_of(tmp_path).read_bytes()[:8] == b"hotrowsg"
+    assert changed
+
+
+def test_rows_in_another_order_than_they_were_made_are_damage_that_costs_nothing(tmp_path: Path) -> None:
+    spec = table(tmp_path, keep=False)
+    tier = RamTier(spec)
+    identity = list(list_segments(tmp_path)[0].identity.items())
+    tier.close()
+    segment = _native.Segment(str(file_of(tmp_path)), identity, False, True)
+    segment.allocate(0, 64, 64, 64 * 64)  # the rows of a partition begin at 0
+    segment.close()
+    with pytest.raises(SegmentError, match="partition 0 from row 64"):
+        RamTier(spec)
+    assert file_of(tmp_path).exists()
+
+
+def test_the_clock_of_expiry_goes_on_after_an_attach(tmp_path: Path) -> None:
+    spec = table(tmp_path, expiry=100)
+    tier = RamTier(spec)
+    tier.find_or_init(KEYS[:10], samples=1000)
+    tier.find_or_init(KEYS[:5], samples=1090)
+    tier.close()
+    again = RamTier(spec)
+    assert again.samples == 1090
+    assert again.find(KEYS[:10]).absent == 0
+    assert again.expire(1101) == 5
+    assert again.find(KEYS[:10]).absent == 5
+    again.close()
 
 
 def test_a_forked_child_neither_uses_nor_removes_the_segment(tmp_path: Path) -> None:
@@ -169,7 +231,12 @@ def test_pushes_are_told_apart_across_processes(tmp_path: Path) -> None:
     assert again.attached is not None
     assert again.attached.partly_applied == [2]
     assert [again.pushes.begin(grant) for grant in (1, 2, 3)] == ["done", "partly", "fresh"]
+    with pytest.raises(InputError, match="begin"):
+        again.pushes.finish(1)
+    pushes = again.pushes
     again.close()
+    with pytest.raises(InputError, match="closed"):
+        pushes.begin(9)
     with pytest.raises(InputError, match="segment"):
         _ = RamTier(Table(dim=4)).pushes
 
@@ -181,6 +248,12 @@ def test_a_capacity_in_bytes_counts_the_file_too(tmp_path: Path) -> None:
     assert tier.stats().evicted > 0
     assert tier.stats().bytes <= 40_000_000
     tier.close()
+    wide = RamTier(table(tmp_path, keep=False, dim=20_000, capacity="120MB"))  # large pieces leave gaps between them
+    for first in range(0, 2000, 100):
+        wide.find_or_init(np.arange(first, first + 100, dtype=np.uint64))
+    assert wide.stats().evicted > 0
+    assert wide.stats().bytes <= 120_000_000
+    wide.close()
     with pytest.raises(ConfigError, match="capacity"):
         RamTier(table(tmp_path, capacity="2MB"))
 
