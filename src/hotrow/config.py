@@ -44,11 +44,11 @@ class Table(Spec):
     """One embedding table. A row's first value depends only on (seed, name, key)."""
 
     name: str = "default"
-    dim: int = Field(gt=0, le=65_536)
+    dim: Whole = Field(gt=0, le=65_536)
     type: Literal["float32", "float16", "bfloat16"] = "float32"  # of the values; state is float32
     optimizer: AnyOptimizer = Adagrad()
     init: AnyInit = Uniform()
-    seed: int = Field(default=0, ge=0, lt=2**64)
+    seed: Whole = Field(default=0, ge=0, lt=2**64)
     clock: bool = False  # rows carry HET's clock
     last_seen: bool = False  # rows carry when they were last seen
     capacity: WholeOrSize | None = None  # rows, or a text: bytes, everything counted

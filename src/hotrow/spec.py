@@ -42,4 +42,8 @@ def _fault(owner: str, fault: Any) -> str:
         return f"{owner}.{field} is missing: give it a value"
     if fault["type"] == "extra_forbidden":
         return f"{owner}.{field}={fault['input']!r}: there is no such setting"
+    if fault["type"] in ("union_tag_not_found", "model_type", "model_attributes_type"):
+        message = "give one of hotrow's settings for it, or a dict with its name and settings"
+    if fault["type"] == "union_tag_invalid":
+        message = f"there is none of this name: must be one of {fault['ctx']['expected_tags']}"
     return f"{owner}.{field}={fault['input']!r}: {message}"

@@ -311,3 +311,22 @@ def test_faults_in_plain_values_are_told_by_field(settings: Any, told: str) -> N
 def test_settings_are_frozen() -> None:
     with pytest.raises(Exception, match="frozen"):
         Table(dim=4, capacity=5).capacity = 6  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"admission": 3}, "Table.admission=3: give one of"),
+        ({"admission": {"count": 3}}, "dict with its name"),
+        ({"admission": {"name": "sometimes"}}, "must be one of 'at_least', 'chance'"),
+        ({"segment": "monday"}, "Table.segment='monday': give one of"),
+        ({"optimizer": "adagrad"}, "Table.optimizer='adagrad': give one of"),
+        ({"optimizer": {"name": "adadelta"}}, "must be one of 'sgd'"),
+        ({"dim": True}, "Table.dim=True: must be a whole number"),
+        ({"dim": "16"}, "Table.dim='16': must be a whole number"),
+    ],
+)
+def test_settings_of_another_kind_are_told_with_what_to_give(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Table(**{"dim": 4, **settings})
+    assert words in str(caught.value)
