@@ -43,9 +43,7 @@ std::size_t RamTier::recover(Partition& partition, std::uint32_t& newest) const 
   const auto is_ours = [&](std::uint64_t hash) {
     return partition_bits(hash) >> (kPartitionBits - spec_.partitions_log2) == partition.number;
   };
-  std::size_t live = 0;
-  for (std::uint32_t at = 0; at < room; ++at) live += Layout::live(slab.row(at));
-  partition.index.reserve(live);
+  partition.index.reserve(room);
   std::size_t dropped = 0;
   for (std::uint32_t at = 0; at < room; ++at) {
     if (at + kAhead < room)
