@@ -37,13 +37,13 @@ def test_putting_rows_with_times_moves_nobody_elses_clock() -> None:
 
 
 def test_rows_put_with_old_times_expire_from_a_full_table() -> None:
-    tier = RamTier(Table(dim=1, optimizer=SGD(), expiry=100, capacity=4, eviction="refuse"))
-    tier.find_or_init(KEYS[:2], samples=1000)
+    tier = RamTier(Table(dim=1, optimizer=SGD(), expiry=100, capacity=40, eviction="refuse"))
+    tier.find_or_init(KEYS[:38], samples=1000)
     assert tier.expire() == 0  # now it is known that every row was seen at 1000, until others are put
     old = {"last_seen": np.array([950, 950], np.uint32)}
-    tier.put(KEYS[2:4], np.ones((2, 1), np.float32), None, old)
-    assert tier.find_or_init(KEYS[4:6], samples=1040).turned_away == 2
-    assert tier.find_or_init(KEYS[4:6], samples=1051).turned_away == 0
+    tier.put(KEYS[38:40], np.ones((2, 1), np.float32), None, old)
+    assert tier.find_or_init(KEYS[40:42], samples=1040).turned_away == 2
+    assert tier.find_or_init(KEYS[40:42], samples=1051).turned_away == 0
     assert tier.stats().expired == 2
 
 
