@@ -23,7 +23,10 @@ class Spec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *unnamed: Any, **settings: Any) -> None:
+        if unnamed:
+            names = ", ".join(f"{name}=..." for name in type(self).model_fields if name != "name")
+            raise ConfigError(f"{type(self).__name__}({unnamed[0]!r}): settings go by name: {names}")
         try:
             super().__init__(**settings)
         except ValidationError as error:

@@ -330,3 +330,10 @@ def test_settings_of_another_kind_are_told_with_what_to_give(settings: dict[str,
     with pytest.raises(ConfigError) as caught:
         Table(**{"dim": 4, **settings})
     assert words in str(caught.value)
+
+
+def test_settings_without_a_name_are_told_with_the_names() -> None:
+    with pytest.raises(ConfigError, match=r"AtLeast\(3\): settings go by name: count=\.\.\., filter=\.\.\."):
+        AtLeast(3)  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match=r"Table\(16\): settings go by name: dim=\.\.\."):
+        Table(16)  # type: ignore[call-arg]

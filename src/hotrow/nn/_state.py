@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 
 from hotrow.config import Table
 from hotrow.errors import InputError
+from hotrow.optim.sparse import shaping_settings
 from hotrow.store import RamTier, Rows
-
-# What may differ between the module that saved and the one that loads: it shapes no row, only the updates to come.
-FREE_SETTINGS = {"lr", "l2", "decay", "clip"}
 
 
 def save_rows(tier: RamTier) -> dict[str, Any]:
@@ -32,25 +30,31 @@ def save_rows(tier: RamTier) -> dict[str, Any]:
     }
 
 
-def load_rows(table: Table, saved: Mapping[str, Any], threads: int) -> RamTier:
-    """A new tier in plain memory with the saved rows; refuses rows of another kind of table."""
+def load_rows(table: Table, saved: Mapping[str, Any], threads: int, owner: RamTier | None = None) -> RamTier:
+    """A new tier in plain memory with the saved rows; refuses rows of another kind of table, or that have no room.
+
+    `owner`: the tier in a segment that the rows will move to, whose room counts.
+    """
     missing = {"table", "keys", "values", "state", "fields"} - set(saved)
     if missing:
         raise InputError(f"table {table.name!r}: the state has no {', '.join(sorted(missing))}: was it cut?")
     _check_same_kind(table, json.loads(saved["table"]))
-    tier = RamTier(table.model_copy(update={"segment": None}), threads=threads)
+    plain = table.model_copy(update={"segment": None})
+    if owner is not None:  # a file takes bytes of its own, so the same capacity in bytes holds fewer rows there
+        plain = plain.model_copy(update={"capacity": owner.capacity_rows or None})
+    tier = RamTier(plain, threads=threads, partitions=None if owner is None else owner.partitions)
     if len(saved["keys"]):
         fields = {name: bits.cpu().numpy().view(np.uint32) for name, bits in saved["fields"].items()}
         state = saved["state"].cpu().numpy() if tier.state_dim else None
         tier.put(saved["keys"].cpu().numpy().view(np.uint64), saved["values"].cpu().numpy(), state, fields)
+    if lost := len(saved["keys"]) - len(tier):
+        room = f"{lost:,} of the {len(saved['keys']):,} rows of the state find no room"
+        raise InputError(f"table {table.name!r}: {room} in capacity={table.capacity!r}: give it more")
     return tier
 
 
 def move_rows(source: RamTier, target: RamTier) -> None:
-    """Replace all rows of `target` by those of `source`."""
-    if target.capacity_rows and len(source) > target.capacity_rows:
-        room = f"table {target.table.name!r} has room for {target.capacity_rows:,} rows"
-        raise InputError(f"{room}, and the state holds {len(source):,}: give it more capacity")
+    """Replace all rows of `target` by those of `source`, which has as many partitions of the same size."""
     for chunk in target.export():
         target.erase(chunk.keys)
     rows = _all_rows(source)
@@ -96,9 +100,7 @@ def _check_same_kind(table: Table, saved: dict[str, Any]) -> None:
 def _kind(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that shape rows, flat: {"dim": 16, "optimizer.name": "adagrad", ...}."""
     optimizer = settings["optimizer"]
-    # FTRL's z says what the value is only together with lr and l2.
-    free = FREE_SETTINGS - {"lr", "l2"} if optimizer["name"] == "ftrl" else FREE_SETTINGS
     kind = {"dim": settings["dim"], "optimizer.name": optimizer["name"]}  # told first, as the rest follows from them
-    kind |= {f"optimizer.{name}": value for name, value in optimizer.items() if name not in free}
+    kind |= {f"optimizer.{name}": value for name, value in shaping_settings(optimizer).items()}
     apart = {"optimizer", "segment", "capacity"}  # where rows live and how many may does not shape them
     return kind | {name: value for name, value in settings.items() if name not in apart}

@@ -137,7 +137,10 @@ class EmbeddingBag(nn.Module):
         if set(state["tables"]) != set(self._tables):
             theirs, ours = listed(state["tables"]), listed(self._tables)
             raise InputError(f"the state has tables {theirs} and this module {ours}: make the module with the same")
-        loaded = {key: load_rows(table, state["tables"][key], self._threads) for key, table in self._tables.items()}
+        loaded = {
+            key: load_rows(table, state["tables"][key], self._threads, self._tiers[key] if table.segment else None)
+            for key, table in self._tables.items()
+        }
         for key, tier in loaded.items():  # only now, so that a state that is refused changes nothing
             if self._tables[key].segment is None:
                 self._tiers[key] = tier

@@ -4,7 +4,8 @@ Every spec is frozen and takes keywords only. Common to all: `l2` enters the gra
 the update and beside it (as torch's AdamW), `clip` bounds the norm of a row's gradient.
 """
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -103,6 +104,14 @@ class FTRL(SparseOptimizer):
 
     def state_dim(self, dim: int) -> int:
         return 2 * dim
+
+
+def shaping_settings(optimizer: Mapping[str, Any]) -> dict[str, Any]:
+    """Of an optimizer's settings, dumped, those that rows were shaped by. The others may differ from run to run."""
+    free = {"lr", "l2", "decay", "clip"}
+    if optimizer["name"] == "ftrl":  # its z says what the value is only together with lr and l2
+        free -= {"lr", "l2"}
+    return {name: value for name, value in optimizer.items() if name not in free}
 
 
 AnyOptimizer = Annotated[

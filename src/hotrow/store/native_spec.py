@@ -6,15 +6,11 @@ import json
 from hotrow import _native
 from hotrow.config import AnyInit, AtLeast, Chance, Constant, Normal, Table, Uniform
 from hotrow.errors import ConfigError
-from hotrow.optim.sparse import AnyOptimizer
+from hotrow.optim.sparse import AnyOptimizer, shaping_settings
 
 TYPES = ("float32", "float16", "bfloat16")
 PARTITIONS = 32
 ROWS_PER_PARTITION = 256  # a small table has fewer partitions, so that its order of eviction is closer to one for all
-
-# What may differ between rows that were written and the table that takes them over: it shapes no row, only what
-# happens to them from now on.
-FREE_OF_OPTIMIZER = {"lr", "l2", "decay", "clip"}
 
 
 def table_spec(table: Table, partitions: int | None, *, keep_evicted: bool) -> tuple[_native.TableSpec, int]:
@@ -34,13 +30,11 @@ def table_spec(table: Table, partitions: int | None, *, keep_evicted: bool) -> t
 
 def identity(table: Table, spec: _native.TableSpec, partitions: int) -> list[tuple[str, str]]:
     """What must agree between a segment and the table that attaches to it, most telling first."""
-    optimizer = table.optimizer.model_dump(mode="json")
-    free = FREE_OF_OPTIMIZER - {"lr", "l2"} if table.optimizer.name == "ftrl" else FREE_OF_OPTIMIZER
     return [
         ("table", table.name),
         ("dim", str(table.dim)),
         ("type", table.type),
-        ("optimizer", json.dumps({name: value for name, value in optimizer.items() if name not in free})),
+        ("optimizer", json.dumps(shaping_settings(table.optimizer.model_dump(mode="json")))),
         ("seed", str(table.seed)),
         ("init", json.dumps(table.init.model_dump(mode="json"))),
         ("fields", ",".join(spec.fields)),

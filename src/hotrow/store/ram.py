@@ -47,6 +47,10 @@ class RamTier:
     def __init__(
         self, table: Table, *, threads: int = 1, partitions: int | None = None, keep_evicted: bool = False
     ) -> None:
+        if not isinstance(table, Table):
+            raise ConfigError(f"table={table!r}: give a hotrow.Table(dim=...)")
+        if not isinstance(keep_evicted, bool):
+            raise ConfigError(f"keep_evicted={keep_evicted!r}: must be True or False")
         self.table = table
         self.dim = table.dim
         self.threads = whole_number("threads", threads, 1, 1024)

@@ -132,12 +132,33 @@ def test_samples_go_on_where_a_segment_was_left(tmp_path: Path) -> None:
     again.table().close()
 
 
-def test_a_state_larger_than_the_table_is_refused_before_anything_is_lost(tmp_path: Path) -> None:
-    large = EmbeddingBag(dim=2)
+@pytest.mark.parametrize("eviction", ["lru", "lfu", "refuse"])
+@pytest.mark.parametrize("in_segment", [False, True])
+def test_a_state_larger_than_the_table_is_refused_before_anything_is_lost(
+    eviction: str, in_segment: bool, tmp_path: Path
+) -> None:
+    def made(capacity: int) -> EmbeddingBag:
+        segment = Segment(run=f"m{capacity}", directory=tmp_path) if in_segment else None
+        return EmbeddingBag(dim=2, capacity=capacity, eviction=eviction, segment=segment)
+
+    large, small, enough = made(400), made(200), made(300)
     learn(large, *range(300))
-    small = EmbeddingBag(dim=2, capacity=200, eviction="refuse", segment=Segment(run="m", directory=tmp_path))
     learn(small, 1, 2)
-    with pytest.raises(InputError, match=r"capacity|eviction"):
+    with pytest.raises(InputError, match=r"100 of the 300 rows .* capacity=200: give it more"):
         small.load_state_dict(large.state_dict())
-    assert len(small) == 2
-    small.table().close()
+    assert sorted(chunk.keys.tolist() for chunk in small.table().export()) == [[1, 2]]
+    enough.load_state_dict(large.state_dict())
+    assert len(enough) == 300
+    for each in (large, small, enough):
+        each.table().close()
+
+
+def test_a_state_that_fits_the_bytes_but_not_beside_the_file_of_a_segment_is_refused(tmp_path: Path) -> None:
+    plain = EmbeddingBag(dim=2, capacity="24MB")
+    learn(plain, *range(100_000))
+    beside = EmbeddingBag(dim=2, capacity="24MB", segment=Segment(run="m", directory=tmp_path))
+    learn(beside, 1, 2)
+    with pytest.raises(InputError, match="find no room"):
+        beside.load_state_dict(plain.state_dict())
+    assert len(beside) == 2
+    beside.table().close()

@@ -401,6 +401,13 @@ def test_tier_refuses_settings_that_cannot_be(field: str, value: int) -> None:
         RamTier(Table(dim=DIM), **{field: value})  # type: ignore[arg-type]
 
 
+def test_tier_wants_a_table_and_a_yes_or_no() -> None:
+    with pytest.raises(ConfigError, match=r"table='item': give a hotrow\.Table"):
+        RamTier("item")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="keep_evicted='yes'"):
+        RamTier(Table(dim=DIM), keep_evicted="yes")  # type: ignore[arg-type]
+
+
 def test_fields_a_table_does_not_carry_are_not_asked_for_in_vain() -> None:
     plain = RamTier(Table(dim=DIM))
     plain.find_or_init(HERE)
