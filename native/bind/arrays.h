@@ -23,6 +23,10 @@ inline std::string shape_text(const std::vector<std::size_t>& sizes) {
   return text + (sizes.size() == 1 ? ",)" : ")");
 }
 
+inline void demand(bool held, const std::string& sentence) {
+  if (!held) throw nb::value_error(sentence.c_str());
+}
+
 // "pool: out is (2, 3), expected (2, 4)"
 template <typename Array>
 void demand_shape(const std::string& what, const Array& array, const std::vector<std::size_t>& expected) {

@@ -32,10 +32,6 @@ using Streams = HostArray<const std::uint64_t, 1>;
 
 constexpr std::size_t kPositionsMax = 0xfffffffe;  // positions and unique keys are numbered in 32 bits
 
-void demand(bool held, const std::string& sentence) {
-  if (!held) throw nb::value_error(sentence.c_str());
-}
-
 void demand_positions(const std::string& what, std::size_t count) {
   demand(count <= kPositionsMax,
          what + " holds " + std::to_string(count) + " ids: must be below 2^32 - 1 (split the batch)");

@@ -11,6 +11,7 @@ namespace hotrow::bind {
 namespace nb = nanobind;
 using namespace nb::literals;
 
+void bind_table_spec(nb::module_& m);
 void bind_table(nb::module_& m);
 void bind_batch_kernels(nb::module_& m);
 void bind_limits(nb::module_& m);

@@ -10,6 +10,7 @@ NB_MODULE(_native, m) {
   nanobind::set_leak_warnings(false);
   m.doc() = "Native core of Hotrow. Private: use hotrow.store and hotrow.store.kernels.";
   m.def("isa", &hotrow::store::isa_name, "The instruction set in use: plain, avx2 or avx512.");
+  hotrow::bind::bind_table_spec(m);
   hotrow::bind::bind_table(m);
   hotrow::bind::bind_batch_kernels(m);
   hotrow::bind::bind_limits(m);

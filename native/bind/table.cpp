@@ -18,7 +18,6 @@ namespace {
 
 using store::Batch;
 using store::Key;
-using store::Optimizer;
 using store::Per;
 using store::RamTier;
 
@@ -30,29 +29,8 @@ using ConstRows = Array<const float, 2>;
 using Weights = Array<const float, 1>;
 using Integers = Array<const std::uint32_t, 1>;
 
-void demand(bool held, const char* sentence) {
-  if (!held) throw nb::value_error(sentence);
-}
-
 std::size_t rows_of(const Batch& batch, bool per_unique) { return per_unique ? batch.unique() : batch.size(); }
 Per per(bool per_unique) { return per_unique ? Per::unique : Per::key; }
-
-store::TableSpec table_spec(std::size_t dim, int type, const Optimizer& optimizer, int init_kind, float init_amount,
-                            std::uint64_t stream, const store::LifeSpec& life, bool clock, bool last_seen,
-                            int partitions_log2) {
-  demand(dim > 0, "dim must be 1 or more");
-  demand(type >= 0 && type <= 2, "unknown type of rows");
-  demand(partitions_log2 >= 0 && partitions_log2 <= store::kPartitionBits, "partitions must be a power of two to 1024");
-  demand(init_kind >= 0 && init_kind <= 2, "unknown kind of first values");
-  demand(life.capacity_rows == 0 || life.capacity_rows >> partitions_log2 > 0,
-         "capacity must be at least one row per partition");
-  demand((life.eviction == store::Eviction::none) == (life.capacity_rows == 0),
-         "a capacity and what happens at it belong together");
-  return {dim,       static_cast<store::RowType>(type),
-          optimizer, {static_cast<store::InitKind>(init_kind), init_amount, stream},
-          life,      clock,
-          last_seen, partitions_log2};
-}
 
 using SegmentArgs = std::tuple<std::string, store::Identity, bool, bool>;  // path, identity, huge, keep
 
@@ -233,13 +211,6 @@ store::Segment& segment_of(const RamTier& tier) {
   return *tier.segment();
 }
 
-std::vector<std::string> fields_of(const store::Layout& layout) {
-  std::vector<std::string> names;
-  for (int field = 0; field < store::kExportedFields; ++field)
-    if (layout.has(store::Field(field))) names.emplace_back(store::kFieldNames[field]);
-  return names;
-}
-
 nb::dict stats(const RamTier& tier) {
   store::Stats found;
   {
@@ -282,73 +253,9 @@ void batch_absent(const Batch& batch, const Array<bool, 1>& out) {
     out.data()[i] = batch.slots()[batch.inverse()[i]] >= store::kTurnedAway;
 }
 
-void bind_optimizer(nb::module_& m) {
-  nb::enum_<store::Rule>(m, "Rule")
-      .value("sgd", store::Rule::sgd)
-      .value("adagrad", store::Rule::adagrad)
-      .value("rowwise_adagrad", store::Rule::rowwise_adagrad)
-      .value("decayed_adagrad", store::Rule::decayed_adagrad)
-      .value("adam", store::Rule::adam)
-      .value("ftrl", store::Rule::ftrl);
-  nb::class_<Optimizer>(m, "Optimizer")
-      .def(nb::init<>())
-      .def_rw("rule", &Optimizer::rule)
-      .def_rw("lr", &Optimizer::lr)
-      .def_rw("l2", &Optimizer::l2)
-      .def_rw("decay", &Optimizer::decay)
-      .def_rw("clip", &Optimizer::clip)
-      .def_rw("eps", &Optimizer::eps)
-      .def_rw("eps_inside", &Optimizer::eps_inside)
-      .def_rw("initial", &Optimizer::initial)
-      .def_rw("rate", &Optimizer::rate)
-      .def_rw("beta1", &Optimizer::beta1)
-      .def_rw("beta2", &Optimizer::beta2)
-      .def_rw("correct_by_row", &Optimizer::correct_by_row)
-      .def_rw("beta", &Optimizer::beta)
-      .def_rw("l1", &Optimizer::l1)
-      .def_rw("swap_period", &Optimizer::swap_period)
-      .def_rw("swap_decay", &Optimizer::swap_decay)
-      .def_rw("swap_floor", &Optimizer::swap_floor);
-}
-
-void bind_life(nb::module_& m) {
-  nb::enum_<store::Eviction>(m, "Eviction")
-      .value("none", store::Eviction::none)
-      .value("lru", store::Eviction::lru)
-      .value("lfu", store::Eviction::lfu)
-      .value("refuse", store::Eviction::refuse);
-  nb::enum_<store::AdmissionKind>(m, "AdmissionKind")
-      .value("everyone", store::AdmissionKind::everyone)
-      .value("at_least", store::AdmissionKind::at_least)
-      .value("chance", store::AdmissionKind::chance);
-  nb::class_<store::AdmissionSpec>(m, "Admission")
-      .def(nb::init<>())
-      .def_rw("kind", &store::AdmissionSpec::kind)
-      .def_rw("count", &store::AdmissionSpec::count)
-      .def_rw("filter_bytes", &store::AdmissionSpec::filter_bytes)
-      .def_rw("probability", &store::AdmissionSpec::probability);
-  nb::class_<store::LifeSpec>(m, "Life")
-      .def(nb::init<>())
-      .def_rw("capacity_rows", &store::LifeSpec::capacity_rows)
-      .def_rw("eviction", &store::LifeSpec::eviction)
-      .def_rw("expiry", &store::LifeSpec::expiry)
-      .def_rw("admission", &store::LifeSpec::admission)
-      .def_rw("default_value", &store::LifeSpec::default_value)
-      .def_rw("keep_evicted", &store::LifeSpec::keep_evicted)
-      .def_rw("gone_keys_max", &store::LifeSpec::gone_keys_max);
-  nb::class_<store::TableSpec>(m, "TableSpec")
-      .def(nb::new_(&table_spec), "dim"_a, "type"_a, "optimizer"_a, "init_kind"_a, "init_amount"_a, "stream"_a,
-           "life"_a, "clock"_a, "last_seen"_a, "partitions_log2"_a)
-      .def_prop_ro("fields", [](const store::TableSpec& spec) { return fields_of(store::layout_of(spec)); })
-      .def_prop_ro("capacity_rows", [](const store::TableSpec& spec) { return spec.life.capacity_rows; })
-      .def("rows_within", &RamTier::rows_within, "bytes"_a, "in_segment"_a);
-}
-
 }  // namespace
 
 void bind_table(nb::module_& m) {
-  bind_optimizer(m);
-  bind_life(m);
   nb::class_<Batch>(m, "Batch")
       .def("__len__", &Batch::size)
       .def_prop_ro("unique", &Batch::unique)
@@ -365,14 +272,12 @@ void bind_table(nb::module_& m) {
       .def("leave_segment", [](RamTier& tier) { segment_of(tier).leave(); })
       .def_prop_ro("samples", &RamTier::samples)
       .def("close_segment", [](RamTier& tier) { segment_of(tier).close(); })
-      .def("push_begin",
-           [](RamTier& tier, std::uint64_t grant) { return static_cast<int>(segment_of(tier).pushes().begin(grant)); })
+      .def("push_begin", [](RamTier& tier, std::uint64_t grant) { return segment_of(tier).pushes().begin(grant); })
       .def("push_finish", [](RamTier& tier, std::uint64_t grant) { segment_of(tier).pushes().finish(grant); })
       .def("push_partly", [](const RamTier& tier) { return segment_of(tier).pushes().partly(); })
       .def("__len__", &RamTier::size, nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("counts_occurrences", &RamTier::counts_occurrences)
       .def_prop_ro("state_dim", [](const RamTier& tier) { return tier.layout().state_dim(); })
-      .def_prop_ro("row_bytes", [](const RamTier& tier) { return tier.layout().row_bytes(); })
       .def(
           "batch",
           [](const RamTier& tier, const Keys& keys, int threads) {

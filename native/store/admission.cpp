@@ -9,7 +9,6 @@ namespace {
 constexpr std::size_t kBlock = 64;  // counters of a filter block: one cache line
 constexpr int kCounters = 4;        // per key
 constexpr std::size_t kWaitingLeast = 64;
-constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15ull;
 
 }  // namespace
 

@@ -22,6 +22,8 @@ constexpr std::uint64_t hash_key(Key key) {
   return h;
 }
 
+constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15ull;  // 2^64 over the golden ratio: sets numbers in a row apart
+
 constexpr int kPartitionBits = 10;
 constexpr int kDirectoryBits = 20;
 constexpr int kBucketBits = 16;

@@ -200,7 +200,6 @@ class RamTier {
   bool add_row(Partition& partition, std::byte* row, const float* value, const float* state, When when) const;
   void put_row(Partition& partition, std::uint32_t index, const Columns& columns, std::size_t at) const;
   Applied count(const Applied& applied);
-  Attached take_over(int threads);
   std::size_t recover(Partition& partition, std::uint32_t& newest) const;
   void recover_order(Partition& partition) const;
   void verify_order(const Partition& partition, std::size_t live, std::vector<std::string>& faults) const;

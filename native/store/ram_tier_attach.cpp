@@ -7,15 +7,6 @@
 namespace hotrow::store {
 
 Attached RamTier::attach(int threads) {
-  try {
-    return take_over(threads);
-  } catch (...) {
-    segment_->leave();  // whatever is wrong with it, nobody loses the rows
-    throw;
-  }
-}
-
-Attached RamTier::take_over(int threads) {
   for (const Piece& piece : segment_->pieces())
     if (piece.tag.partition >= partitions_.size() || !partitions_[piece.tag.partition]->slab.adopt(piece))
       throw SegmentError("the segment is damaged: rows of partition " + std::to_string(piece.tag.partition) +
@@ -31,6 +22,7 @@ Attached RamTier::take_over(int threads) {
     if (spec_.life.ordered()) recover_order(partition);
     rows += partition.slab.rows();
   });
+  segment_->take_over();
   return {rows, dropped};
 }
 

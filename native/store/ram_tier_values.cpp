@@ -28,7 +28,6 @@ std::size_t RamTier::store_value(std::byte* row, const float* value, std::uint32
     if (value != layout_.value(row)) std::memcpy(layout_.value(row), value, layout_.dim() * sizeof(float));
     return 0;
   }
-  constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15ull;
   const std::uint64_t stream = hash_key(hash_key(Layout::key(row) ^ spec_.first_values.stream) + version * kGolden);
   return narrow_kernels().narrow[static_cast<int>(layout_.type())](value, layout_.narrow_value(row), layout_.dim(),
                                                                    stream);

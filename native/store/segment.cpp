@@ -68,7 +68,7 @@ Segment::Segment(const SegmentSpec& spec) : spec_(spec), file_(spec.path) {
   }
 }
 
-Segment::~Segment() { close(); }
+Segment::~Segment() { give_up(!spec_.keep && (!attached_ || taken_over_)); }
 
 void Segment::close() noexcept { give_up(!spec_.keep); }
 

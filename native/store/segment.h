@@ -50,8 +50,11 @@ class Segment {
   // Gives the file up: removes it unless it is to be kept, and unlocks it. Memory and push log stay mapped until the
   // segment is destroyed, but nothing new is given out. In a forked child the file is left as it is.
   void close() noexcept;
-  // Gives the file up and leaves it as it is, whatever was asked: for one that was attached to and could not be used.
+  // Gives the file up and leaves it as it is, whatever was asked.
   void leave() noexcept;
+  // The rows of an earlier process are in use now. Until then a segment that is destroyed leaves them: whatever went
+  // wrong on the way, nobody loses rows by it.
+  void take_over() { taken_over_ = true; }
 
  private:
   struct Mapping {
@@ -84,7 +87,7 @@ class Segment {
   std::size_t free_bytes_ = 0;
   std::vector<Piece> found_;
   std::optional<PushLog> pushes_;
-  bool attached_ = false;
+  bool attached_ = false, taken_over_ = false;
   bool closed_ = false;
 };
 

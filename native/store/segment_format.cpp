@@ -31,7 +31,7 @@ std::string remedy(const std::string& path) { return "remove it with: hotrow seg
        "truncated, it has " + std::to_string(size) + " bytes and had " + std::to_string(wanted) + "; " + remedy(path));
 }
 
-std::uint64_t mix(std::uint64_t seed, std::uint64_t word) { return hash_key(seed ^ word) + 0x9e3779b97f4a7c15ull; }
+std::uint64_t mix(std::uint64_t seed, std::uint64_t word) { return hash_key(seed ^ word) + kGolden; }
 
 std::uint64_t checksum(const SegmentHeader& page) {
   std::uint64_t sum = mix(mix(page.version, page.header_bytes), page.pieces_at);

@@ -29,6 +29,16 @@ def life_table(**settings: Any) -> Table:
     return Table(**{"dim": DIM, "optimizer": SGD(lr=1.0), "init": Uniform(bound=0.5), **settings})
 
 
+def ones(count: int) -> F32:
+    return np.ones((count, DIM), np.float32)
+
+
+def fallen(batch: Batch) -> list[int]:
+    """The keys of the rows that made room for a batch."""
+    assert batch.evicted is not None
+    return [int(key) for key in batch.evicted.keys]
+
+
 class Pair:
     def __init__(
         self, table: Table, *, partitions: int | None = 1, threads: int = 1, keep_evicted: bool = True
@@ -203,3 +213,8 @@ class Pair:
 
 def _stacked(rows: list[F32]) -> F32:
     return np.array(rows, np.float32).reshape(len(rows), DIM)
+
+
+def order(pair: Pair) -> list[int]:
+    """The keys of the first partition, the first to go first."""
+    return [int(key) for key in pair.tier.eviction_order(0)]

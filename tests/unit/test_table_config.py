@@ -334,6 +334,6 @@ def test_settings_of_another_kind_are_told_with_what_to_give(settings: dict[str,
 
 def test_settings_without_a_name_are_told_with_the_names() -> None:
     with pytest.raises(ConfigError, match=r"AtLeast\(3\): settings go by name: count=\.\.\., filter=\.\.\."):
-        AtLeast(3)  # type: ignore[call-arg]
+        AtLeast(3)  # type: ignore[call-arg, misc]
     with pytest.raises(ConfigError, match=r"Table\(16\): settings go by name: dim=\.\.\."):
-        Table(16)  # type: ignore[call-arg]
+        Table(16)  # type: ignore[call-arg, misc]

@@ -2,6 +2,8 @@
 // same bits. See store/isa.h for what may not be used here.
 #include "store/narrow.h"
 
+#include "store/isa/width.h"
+
 #if defined(__F16C__)
 #include <immintrin.h>
 #endif
@@ -10,14 +12,6 @@
 
 namespace hotrow::store::HOTROW_ISA {
 namespace {
-
-#if defined(__AVX512F__)
-constexpr int kWidth = 16;
-#elif defined(__AVX2__)
-constexpr int kWidth = 8;
-#else
-constexpr int kWidth = 4;
-#endif
 
 // Neighbouring elements. Left to itself the compiler makes branches of the choices below, and then no vectors.
 template <int width>

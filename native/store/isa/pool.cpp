@@ -1,18 +1,12 @@
 // Vector loops of pooling: a block of columns is held in registers while the positions of a bag pass by.
 #include "store/pool.h"
 
+#include "store/isa/width.h"
+
 namespace hotrow::store::HOTROW_ISA {
 namespace {
 
 constexpr std::int64_t kAhead = 8;  // positions between the prefetch of a row and its use
-
-#if defined(__AVX512F__)
-constexpr int kWidth = 16;
-#elif defined(__AVX2__)
-constexpr int kWidth = 8;
-#else
-constexpr int kWidth = 4;
-#endif
 
 // Neighbouring floats of a row: as many as the processor takes at once, or as the block has.
 template <int size>

@@ -9,7 +9,6 @@ from hotrow.spec import whole_number
 
 Seen: TypeAlias = Literal["fresh", "done", "partly", "forgotten"]
 
-_SEEN: tuple[Seen, ...] = ("fresh", "done", "partly", "forgotten")
 _GRANT_MAX = 2**62 - 1
 
 
@@ -25,7 +24,8 @@ class Pushes:
 
     def begin(self, grant: int) -> Seen:
         """Mark the intent to apply the push of `grant`."""
-        return _SEEN[self._table().push_begin(_grant(grant))]
+        seen: Seen = self._table().push_begin(_grant(grant)).name  # type: ignore[assignment]
+        return seen
 
     def finish(self, grant: int) -> None:
         """The push of `grant` is applied."""

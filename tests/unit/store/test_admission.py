@@ -9,13 +9,9 @@ from numpy.typing import NDArray
 
 from hotrow import AtLeast, Chance
 from hotrow.store import RamTier
-from oracles.life_pair import DIM, Pair, as_keys, life_table
+from oracles.life_pair import DIM, Pair, as_keys, life_table, ones
 
 DEFAULT = -7.5
-
-
-def ones(count: int) -> Any:
-    return np.ones((count, DIM), np.float32)
 
 
 def counted(count: int, **settings: Any) -> Pair:

@@ -1,12 +1,14 @@
-"""A capacity in bytes holds: every byte the table takes is counted, whatever comes."""
+"""A capacity holds: in rows over all partitions, and in bytes with everything that the table takes counted."""
 
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hotrow import SGD, Adagrad, AtLeast, ConfigError, Table
+from hotrow import SGD, AtLeast, Chance, ConfigError, Table
 from hotrow.store import RamTier
+from oracles.life import partitions_for
+from oracles.life_pair import Pair, as_keys, life_table
 
 
 @pytest.mark.parametrize("eviction", ["lru", "lfu", "refuse"])
@@ -18,7 +20,9 @@ from hotrow.store import RamTier
         ("3MiB", 16, {"type": "bfloat16"}),
         ("20MB", 16, {}),
         ("20MB", 1, {"optimizer": SGD()}),
+        ("8MB", 257, {"expiry": 10**6}),
         ("12MB", 200, {"admission": AtLeast(count=2, filter="1MB")}),
+        ("8MB", 3, {"admission": Chance(probability=0.9)}),
     ],
 )
 def test_a_table_never_takes_more_than_its_bytes_and_uses_most_of_them(
@@ -37,6 +41,7 @@ def test_a_table_never_takes_more_than_its_bytes_and_uses_most_of_them(
         assert tier.stats().bytes <= size
     stats = tier.stats()
     assert len(tier) <= tier.capacity_rows
+    assert stats.admission_bytes <= (10**6 if table.admission is not None else 0)
     assert len(tier) > 0.95 * tier.capacity_rows
     assert stats.bytes > 0.5 * size or size < 10**7  # what a small table takes at least is a large part of it
     assert (stats.evicted > 0) == (eviction != "refuse")
@@ -44,13 +49,40 @@ def test_a_table_never_takes_more_than_its_bytes_and_uses_most_of_them(
     assert tier.verify() == []
 
 
-def test_capacities_too_small_are_told() -> None:
-    with pytest.raises(ConfigError, match="capacity='10KB'"):
-        RamTier(Table(dim=16, capacity="10KB"))
-    with pytest.raises(ConfigError, match="capacity=7"):
-        RamTier(Table(dim=16, capacity=7), partitions=8)
-    assert RamTier(Table(dim=16, capacity=8), partitions=8).capacity_rows == 8
-    assert RamTier(Table(dim=16, capacity=1, optimizer=Adagrad())).partitions == 1
+@pytest.mark.parametrize("capacity", [1, 255, 256, 511, 512, 1023, 1024, 4096, 8191, 8192, 100_000])
+def test_small_tables_have_fewer_partitions(capacity: int) -> None:
+    tier = RamTier(life_table(capacity=capacity))
+    assert tier.partitions == partitions_for(capacity)
+    assert tier.stats().capacity_rows == capacity
+    assert (tier.partitions == 1) == (capacity < 512)
+    assert (tier.partitions == 32) == (capacity >= 8192)
+
+
+@pytest.mark.parametrize("policy", ["lru", "lfu", "refuse"])
+@pytest.mark.parametrize("capacity", [700, 1025])
+def test_all_partitions_together_hold_the_capacity(capacity: int, policy: str) -> None:
+    tier = RamTier(life_table(capacity=capacity, eviction=policy))
+    for start in range(0, 8 * capacity, 500):
+        tier.find_or_init(as_keys(range(start, start + 500)))
+        assert len(tier) <= capacity
+    assert len(tier) == capacity
+    assert tier.verify() == []
+
+
+@pytest.mark.parametrize(("capacity", "partitions"), [(3, 4), (1, 2)])
+def test_each_partition_must_hold_a_row(capacity: int, partitions: int) -> None:
+    with pytest.raises(ConfigError, match=rf"capacity={capacity}"):
+        RamTier(life_table(capacity=capacity), partitions=partitions)
+    pair = Pair(life_table(capacity=capacity + 1), partitions=partitions)
+    pair.find_or_init(list(range(50)))
+    pair.check(list(range(50)))
+    assert len(pair.tier) == capacity + 1
+
+
+@pytest.mark.parametrize("capacity", ["1B", "100B"])
+def test_bytes_that_hold_no_row_are_told(capacity: str) -> None:
+    with pytest.raises(ConfigError, match="capacity"):
+        RamTier(life_table(capacity=capacity))
 
 
 def test_no_partition_holds_more_than_its_share() -> None:
