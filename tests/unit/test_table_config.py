@@ -332,8 +332,9 @@ def test_settings_of_another_kind_are_told_with_what_to_give(settings: dict[str,
     assert words in str(caught.value)
 
 
-def test_settings_without_a_name_are_told_with_the_names() -> None:
-    with pytest.raises(ConfigError, match=r"AtLeast\(3\): settings go by name: count=\.\.\., filter=\.\.\."):
-        AtLeast(3)  # type: ignore[call-arg, misc]
-    with pytest.raises(ConfigError, match=r"Table\(16\): settings go by name: dim=\.\.\."):
-        Table(16)  # type: ignore[call-arg, misc]
+@pytest.mark.parametrize(
+    ("spec", "value", "names"), [(AtLeast, 3, r"count=\.\.\., filter=\.\.\."), (Table, 16, r"dim=\.\.\.")]
+)
+def test_settings_without_a_name_are_told_with_the_names(spec: Any, value: int, names: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{spec.__name__}\({value}\): settings go by name: {names}"):
+        spec(value)
