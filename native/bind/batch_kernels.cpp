@@ -173,20 +173,36 @@ void expand_ids(const Keys& unique_keys, const Numbers& counts, const HostArray<
 }
 
 template <typename Offset>
+store::StringColumn<Offset> string_column(const std::string& who, const Bytes& data,
+                                          const HostArray<const Offset, 1>& offsets,
+                                          const std::optional<Bytes>& validity, std::size_t first,
+                                          std::size_t strings) {
+  demand(strings < offsets.size() && first < offsets.size() - strings,
+         who + ": offsets hold " + std::to_string(offsets.size()) + ", expected at least " + std::to_string(first) +
+             " + " + std::to_string(strings) + " + 1");
+  demand(!validity || validity->size() >= (first + strings + 7) / 8,
+         who + ": validity is too short for " + std::to_string(first + strings) + " strings");
+  return {span_of(data), span_of(offsets).subspan(first, strings + 1), validity ? validity->data() : nullptr, first};
+}
+
+template <typename Offset>
 std::size_t hash_strings(const Bytes& data, const HostArray<const Offset, 1>& offsets,
                          const std::optional<Bytes>& validity, std::size_t first, const KeysOut& out,
                          std::uint64_t seed, std::uint64_t null, int threads) {
-  const std::size_t strings = out.size();
-  demand(strings < offsets.size() && first < offsets.size() - strings,
-         "hash_strings: offsets hold " + std::to_string(offsets.size()) + ", expected at least " +
-             std::to_string(first) + " + " + std::to_string(strings) + " + 1");
-  demand(!validity || validity->size() >= (first + strings + 7) / 8,
-         "hash_strings: validity is too short for " + std::to_string(first + strings) + " strings");
+  const auto column = string_column("hash_strings", data, offsets, validity, first, out.size());
   demand_threads(threads);
-  const store::StringColumn<Offset> column{span_of(data), span_of(offsets).subspan(first, strings + 1),
-                                           validity ? validity->data() : nullptr, first};
   const nb::gil_scoped_release unlocked;
   return store::hash_strings(column, seed, null, out.data(), threads);
+}
+
+template <typename Offset>
+std::size_t string_ids(const Bytes& data, const HostArray<const Offset, 1>& offsets,
+                       const std::optional<Bytes>& validity, std::size_t first, const KeysOut& out, std::uint64_t seed,
+                       std::uint64_t null, int threads) {
+  const auto column = string_column("string_ids", data, offsets, validity, first, out.size());
+  demand_threads(threads);
+  const nb::gil_scoped_release unlocked;
+  return store::string_ids(column, seed, null, out.data(), threads);
 }
 
 template <typename Sample>
@@ -203,6 +219,9 @@ void bind_strings(nb::module_& m) {
   m.def("hash_strings", &hash_strings<Offset>, "data"_a.noconvert(), "offsets"_a.noconvert(),
         "validity"_a.noconvert().none(), "first"_a, "out"_a.noconvert(), "seed"_a, "null"_a, "threads"_a,
         "Hash out.size strings of an Arrow column from `first` on; return how many are null.");
+  m.def("string_ids", &string_ids<Offset>, "data"_a.noconvert(), "offsets"_a.noconvert(),
+        "validity"_a.noconvert().none(), "first"_a, "out"_a.noconvert(), "seed"_a, "null"_a, "threads"_a,
+        "The same, but a canonical whole number that fits 64 bits stands for itself.");
 }
 
 }  // namespace

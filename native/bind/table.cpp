@@ -65,7 +65,7 @@ Counts counts(const store::Applied& done) {
 
 Counts apply(RamTier& tier, Batch& batch, const ConstRows& gradients, const std::optional<Weights>& weights,
              const std::optional<Integers>& rows, bool per_unique, std::uint64_t step, std::uint64_t samples,
-             int threads) {
+             double lr_scale, int threads) {
   const std::size_t expected = rows_of(batch, per_unique);
   demand_shape("apply: gradients", gradients, {rows ? gradients.shape(0) : expected, tier.layout().dim()});
   demand(!per_unique || (!weights && !rows), "apply: gradients per unique key take neither weights nor rows");
@@ -78,7 +78,7 @@ Counts apply(RamTier& tier, Batch& batch, const ConstRows& gradients, const std:
         throw std::out_of_range("apply: rows names a gradient row that is not there");
   const auto done =
       tier.apply(batch, {gradients.data(), weights ? weights->data() : nullptr, rows ? rows->data() : nullptr},
-                 per(per_unique), {step, samples}, threads);
+                 per(per_unique), {step, samples, lr_scale}, threads);
   return counts(done);
 }
 
@@ -289,7 +289,7 @@ void bind_table(nb::module_& m) {
       .def("find_or_init", &find_or_init, "batch"_a, "out"_a.noconvert().none(), "per_unique"_a, "seen"_a,
            "samples"_a.none(), "threads"_a)
       .def("apply", &apply, "batch"_a, "gradients"_a.noconvert(), "weights"_a.noconvert().none(),
-           "rows"_a.noconvert().none(), "per_unique"_a, "step"_a, "samples"_a, "threads"_a)
+           "rows"_a.noconvert().none(), "per_unique"_a, "step"_a, "samples"_a, "lr_scale"_a, "threads"_a)
       .def("add", &add, "batch"_a, "values"_a.noconvert(), "state"_a.noconvert().none(), "clocks"_a.noconvert().none(),
            "step"_a, "samples"_a, "threads"_a)
       .def("put", &put, "batch"_a, "values"_a.noconvert(), "state"_a.noconvert().none(), "fields"_a, "threads"_a)

@@ -43,6 +43,7 @@ enum class Per { key, unique };
 struct When {
   std::uint64_t step;     // dense step being applied, from 0
   std::uint64_t samples;  // up to and including this aggregate
+  double lr_scale = 1;    // what a schedule multiplies the learning rate by
 };
 
 // In rows, each counted once however often its key stands in the batch.
@@ -195,8 +196,16 @@ class RamTier {
   void copy_columns(const std::byte* row, const Columns& out, std::size_t at) const;
 
   float swap_decay(std::byte* row, std::uint32_t period) const;
+  // What all rows of one update share.
+  struct Update {
+    When when;
+    UpdateRule rule;
+    float adam_scale;
+    float adam_step = 0;  // where Adam's bias is corrected by the step
+  };
+  Update update_of(When when) const;
   void stamp(std::byte* row, When when) const;
-  bool apply_row(Partition& partition, std::byte* row, const float* gradient, When when, float adam_step) const;
+  bool apply_row(Partition& partition, std::byte* row, const float* gradient, const Update& update) const;
   bool add_row(Partition& partition, std::byte* row, const float* value, const float* state, When when) const;
   void put_row(Partition& partition, std::uint32_t index, const Columns& columns, std::size_t at) const;
   Applied count(const Applied& applied);

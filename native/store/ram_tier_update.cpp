@@ -61,8 +61,22 @@ void RamTier::stamp(std::byte* row, When when) const {
   layout_.field(row, kLastUpdate) = clamp32(when.step + 1);
 }
 
+// The rule with the learning rate of this call. Adam's is in its step sizes.
+RamTier::Update RamTier::update_of(When when) const {
+  const Optimizer& optimizer = spec_.optimizer;
+  Update update{.when = when, .rule = rule_, .adam_scale = static_cast<float>(when.lr_scale)};
+  if (when.lr_scale != 1) {
+    Optimizer scaled = optimizer;
+    scaled.lr *= when.lr_scale;
+    update.rule = update_rule(scaled);
+  }
+  if (optimizer.rule == Rule::adam && !optimizer.correct_by_row)
+    update.adam_step = update.adam_scale * adam_steps_.at(when.step + 1);
+  return update;
+}
+
 // False: the gradient is not finite (or too large to be squared), and the row stays as it is.
-bool RamTier::apply_row(Partition& partition, std::byte* row, const float* gradient, When when, float adam_step) const {
+bool RamTier::apply_row(Partition& partition, std::byte* row, const float* gradient, const Update& update) const {
   const RowKernels& kernels = row_kernels();
   const Optimizer& optimizer = spec_.optimizer;
   const float squares = kernels.squared_norm(gradient, layout_.dim());
@@ -70,11 +84,13 @@ bool RamTier::apply_row(Partition& partition, std::byte* row, const float* gradi
   RowTouch touch{.squares = squares};
   const double clip = optimizer.clip;
   if (clip > 0 && squares > clip * clip) touch.scale = static_cast<float>(clip / std::sqrt(double{squares}));
+  const When& when = update.when;
   if (optimizer.swap_period != 0) touch.swap_decay = swap_decay(row, clamp32(when.samples / optimizer.swap_period));
   if (optimizer.rule == Rule::adam)
-    touch.step_size = optimizer.correct_by_row ? adam_steps_.at(++layout_.field(row, kUpdates)) : adam_step;
+    touch.step_size = optimizer.correct_by_row ? update.adam_scale * adam_steps_.at(++layout_.field(row, kUpdates))
+                                               : update.adam_step;
   float* value = open_value(row);
-  kernels.update[static_cast<int>(rule_.rule)](rule_, touch, value, layout_.state(row), gradient, layout_.dim());
+  kernels.update[static_cast<int>(rule_.rule)](update.rule, touch, value, layout_.state(row), gradient, layout_.dim());
   stamp(row, when);
   if (layout_.narrow()) partition.counts.saturated += store_value(row, value, Layout::version(row));
   return true;
@@ -83,8 +99,7 @@ bool RamTier::apply_row(Partition& partition, std::byte* row, const float* gradi
 Applied RamTier::apply(Batch& batch, const Gradients& gradients, Per per, When when, int threads) {
   const std::size_t dim = layout_.dim();
   const std::vector<bool> weighted = weighted_keys(batch, gradients);
-  const bool adam = spec_.optimizer.rule == Rule::adam;
-  const float adam_step = adam && !spec_.optimizer.correct_by_row ? adam_steps_.at(when.step + 1) : 0;
+  const Update shared = update_of(when);
   const float* sums = gradients.values;
   if (per == Per::key) {
     float* const own = unique_rows(batch, dim);
@@ -97,7 +112,7 @@ Applied RamTier::apply(Batch& batch, const Gradients& gradients, Per per, When w
     else if (!weighted.empty() && !weighted[visit.unique])
       ++done.weightless;
     else
-      ++(apply_row(partition, visit.row, sums + visit.unique * dim, when, adam_step) ? done.rows : done.refused);
+      ++(apply_row(partition, visit.row, sums + visit.unique * dim, shared) ? done.rows : done.refused);
   };
   return count(visit(batch, threads, {true, layout_.row_bytes()}, update));
 }

@@ -18,6 +18,8 @@ constexpr std::uint64_t kSeed = 0x6a09e667f3bcc908ull;
 constexpr std::uint64_t kLength = 0xbb67ae8584caa73bull;
 constexpr std::uint64_t kWord = 0x3c6ef372fe94f82bull;
 constexpr std::uint64_t kLast = 0xa54ff53a5f1d36f1ull;
+constexpr std::uint64_t kLargest = ~std::uint64_t{0};      // of uint64
+constexpr std::uint64_t kLowest = std::uint64_t{1} << 63;  // of int64, without its sign
 constexpr std::size_t kTaskStrings = std::size_t{1} << 14;
 
 std::uint64_t fold(std::uint64_t a, std::uint64_t b) {
@@ -49,29 +51,43 @@ std::uint64_t hash(const std::uint8_t* at, std::size_t length, std::uint64_t see
   return fold(h ^ kLast, kLength);
 }
 
+// The bits of the number that a text writes in canonical form; false where it writes none or a larger one.
+bool whole_number(const std::uint8_t* at, std::size_t length, std::uint64_t& bits) {
+  const std::size_t sign = length > 1 && *at == '-';
+  const std::size_t digits = length - sign;
+  if (digits - 1 >= 20) return false;  // none, or more than any 64-bit number has
+  std::uint64_t number = static_cast<std::uint64_t>(at[sign]) - '0';
+  if (number > 9 || (number == 0 && length > 1)) return false;
+  for (std::size_t i = sign + 1; i < length; ++i) {
+    const std::uint64_t digit = static_cast<std::uint64_t>(at[i]) - '0';
+    if (digit > 9 || number > (kLargest - digit) / 10) return false;
+    number = number * 10 + digit;
+  }
+  if (sign && number > kLowest) return false;
+  bits = sign ? 0 - number : number;
+  return true;
+}
+
 template <typename Offset>
-void check(const StringColumn<Offset>& column) {
+void check(const std::string& who, const StringColumn<Offset>& column) {
   const auto& offsets = column.offsets;
-  const std::string begin = "hash_strings: offsets[";
   bool falls = false;
   for (std::size_t i = 1; i < offsets.size(); ++i) falls |= offsets[i] < offsets[i - 1];
   if (falls) {
     const auto at = std::ranges::adjacent_find(offsets, std::ranges::greater()) - offsets.begin();
-    throw std::invalid_argument(begin + std::to_string(at + 1) + "] is " + std::to_string(offsets[at + 1]) + " after " +
-                                std::to_string(offsets[at]) + ": must never fall");
+    throw std::invalid_argument(who + ": offsets[" + std::to_string(at + 1) + "] is " +
+                                std::to_string(offsets[at + 1]) + " after " + std::to_string(offsets[at]) +
+                                ": must never fall");
   }
   if (offsets.front() < 0 || static_cast<std::uint64_t>(offsets.back()) > column.data.size())
-    throw std::invalid_argument("hash_strings: offsets run from " + std::to_string(offsets.front()) + " to " +
+    throw std::invalid_argument(who + ": offsets run from " + std::to_string(offsets.front()) + " to " +
                                 std::to_string(offsets.back()) + ": must stay within the data, 0 to " +
                                 std::to_string(column.data.size()));
 }
 
-}  // namespace
-
-template <typename Offset>
-std::size_t hash_strings(const StringColumn<Offset>& column, std::uint64_t seed, std::uint64_t null, std::uint64_t* out,
-                         int threads) {
-  check(column);
+// out[i] = rule(first byte, length) of string i, or `null`; how many are null.
+template <typename Offset, typename Rule>
+std::size_t fill(const StringColumn<Offset>& column, std::uint64_t null, std::uint64_t* out, int threads, Rule rule) {
   const std::size_t size = column.size();
   const std::uint8_t* const data = column.data.data();
   std::atomic<std::size_t> nulls{0};
@@ -79,8 +95,7 @@ std::size_t hash_strings(const StringColumn<Offset>& column, std::uint64_t seed,
     const std::size_t begin = task * kTaskStrings, end = std::min(size, begin + kTaskStrings);
     for (std::size_t i = begin; i < end; ++i) {
       const Offset from = column.offsets[i];
-      out[i] =
-          hash(data + from, static_cast<std::size_t>(column.offsets[i + 1] - from), seed, data + column.data.size());
+      out[i] = rule(data + from, static_cast<std::size_t>(column.offsets[i + 1] - from));
     }
     if (column.validity == nullptr) return;
     std::size_t missing = 0;
@@ -95,7 +110,32 @@ std::size_t hash_strings(const StringColumn<Offset>& column, std::uint64_t seed,
   return nulls;
 }
 
+}  // namespace
+
+template <typename Offset>
+std::size_t hash_strings(const StringColumn<Offset>& column, std::uint64_t seed, std::uint64_t null, std::uint64_t* out,
+                         int threads) {
+  check("hash_strings", column);
+  const std::uint8_t* const readable_end = column.data.data() + column.data.size();
+  return fill(column, null, out, threads, [seed, readable_end](const std::uint8_t* at, std::size_t length) {
+    return hash(at, length, seed, readable_end);
+  });
+}
+
+template <typename Offset>
+std::size_t string_ids(const StringColumn<Offset>& column, std::uint64_t seed, std::uint64_t null, std::uint64_t* out,
+                       int threads) {
+  check("string_ids", column);
+  const std::uint8_t* const readable_end = column.data.data() + column.data.size();
+  return fill(column, null, out, threads, [seed, readable_end](const std::uint8_t* at, std::size_t length) {
+    std::uint64_t bits;
+    return whole_number(at, length, bits) ? bits : hash(at, length, seed, readable_end);
+  });
+}
+
 template std::size_t hash_strings(const StringColumn<std::int32_t>&, std::uint64_t, std::uint64_t, std::uint64_t*, int);
 template std::size_t hash_strings(const StringColumn<std::int64_t>&, std::uint64_t, std::uint64_t, std::uint64_t*, int);
+template std::size_t string_ids(const StringColumn<std::int32_t>&, std::uint64_t, std::uint64_t, std::uint64_t*, int);
+template std::size_t string_ids(const StringColumn<std::int64_t>&, std::uint64_t, std::uint64_t, std::uint64_t*, int);
 
 }  // namespace hotrow::store

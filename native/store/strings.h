@@ -9,6 +9,10 @@
 // K0..K3 are the first 64 bits behind the point of the square roots of 2, 3, 5 and 7. Every bit of a string moves each
 // bit of the hash with probability 1/2, and collisions are as rare as chance; it does not resist somebody who looks for
 // them.
+//
+// An id is a number where its text writes one: string_ids gives a whole decimal number in its one canonical form ("0",
+// "42", "-7"; not "007", "+1", "-0" or "1.0") as its 64 bits if int64 or uint64 holds it, any other text by its hash.
+// So a text file and a typed file with the same integers name the same rows.
 #pragma once
 
 #include <cstddef>
@@ -33,5 +37,10 @@ struct StringColumn {
 template <typename Offset>
 std::size_t hash_strings(const StringColumn<Offset>& column, std::uint64_t seed, std::uint64_t null, std::uint64_t* out,
                          int threads);
+
+// The same with the rule of ids above.
+template <typename Offset>
+std::size_t string_ids(const StringColumn<Offset>& column, std::uint64_t seed, std::uint64_t null, std::uint64_t* out,
+                       int threads);
 
 }  // namespace hotrow::store

@@ -134,6 +134,7 @@ class RamTier:
         per_unique: bool,
         step: int,
         samples: int,
+        lr_scale: float,
         threads: int,
     ) -> tuple[int, int, int, int, int]: ...
     def add(
@@ -274,6 +275,16 @@ def expand_ids(
     offsets: NDArray[np.int64],
 ) -> None: ...
 def hash_strings(
+    data: NDArray[np.uint8],
+    offsets: NDArray[np.int32] | NDArray[np.int64],
+    validity: NDArray[np.uint8] | None,
+    first: int,
+    out: NDArray[np.uint64],
+    seed: int,
+    null: int,
+    threads: int,
+) -> int: ...
+def string_ids(
     data: NDArray[np.uint8],
     offsets: NDArray[np.int32] | NDArray[np.int64],
     validity: NDArray[np.uint8] | None,

@@ -1,6 +1,9 @@
 """The base of every setting: frozen, checked when made, and faults told in a sentence; and numbers that stand alone."""
 
 import operator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -18,6 +21,22 @@ def whole_number(name: str, value: Any, low: int, high: int, error: type[HotrowE
     return number
 
 
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with one setting."""
+
+    place: str  # "optimizer.lr"; empty where it is the group as a whole
+    told: str  # "=-1: must be greater than 0"
+
+
+class SettingsError(ConfigError):
+    """A group of settings that cannot be, fault by fault."""
+
+    def __init__(self, message: str, faults: Sequence[Fault] = ()) -> None:
+        super().__init__(message)
+        self.faults = tuple(faults)
+
+
 class Spec(BaseModel):
     """A frozen group of settings; unknown fields are refused."""
 
@@ -30,23 +49,40 @@ class Spec(BaseModel):
         try:
             super().__init__(**settings)
         except ValidationError as error:
-            raise ConfigError(sentence(type(self).__name__, error)) from None
+            faults = list(_faults(error, list(type(self).model_fields)))
+            raise SettingsError(sentence(type(self).__name__, faults), faults) from None
 
 
-def sentence(owner: str, error: ValidationError) -> str:
+def sentence(owner: str, faults: Iterable[Fault]) -> str:
     """Every fault as `Adagrad.lr=-1: Input should be greater than 0`."""
-    return "; ".join(_fault(owner, fault) for fault in error.errors(include_url=False))
+    return "; ".join(".".join(filter(None, (owner, fault.place))) + fault.told for fault in faults)
 
 
-def _fault(owner: str, fault: Any) -> str:
-    field = ".".join(str(part) for part in fault["loc"]) or "settings"
+def _faults(error: ValidationError, known: list[str]) -> Iterator[Fault]:
+    for fault in error.errors(include_url=False):
+        place = ".".join(str(part) for part in fault["loc"])
+        inside = fault.get("ctx", {}).get("error")
+        if isinstance(inside, SettingsError):  # of a group in this one: its faults lie further down
+            yield from (Fault(".".join(filter(None, (place, each.place))), each.told) for each in inside.faults)
+        else:
+            yield Fault(place, _told(fault, known))
+
+
+def _told(fault: Any, known: list[str]) -> str:
     message = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "missing":
-        return f"{owner}.{field} is missing: give it a value"
+        return " is missing: give it a value"
+    if not fault["loc"]:
+        return f": {message}"
     if fault["type"] == "extra_forbidden":
-        return f"{owner}.{field}={fault['input']!r}: there is no such setting"
+        message = f"there is no such setting; {_nearest(str(fault['loc'][-1]), known)}"
     if fault["type"] in ("union_tag_not_found", "model_type", "model_attributes_type"):
         message = "give one of hotrow's settings for it, or a dict with its name and settings"
     if fault["type"] == "union_tag_invalid":
         message = f"there is none of this name: must be one of {fault['ctx']['expected_tags']}"
-    return f"{owner}.{field}={fault['input']!r}: {message}"
+    return f"={fault['input']!r}: {message}"
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    close = get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"there are: {', '.join(known)}"

@@ -100,5 +100,12 @@ def hash_bytes(text: bytes, seed: int = 0) -> int:
     return _fold(h ^ 0xA54FF53A5F1D36F1, 0xBB67AE8584CAA73B)
 
 
+def string_id(text: bytes, seed: int = 0) -> int:
+    """The 64 bits of a whole number that is written as Python writes it; any other text by its hash."""
+    if text.lstrip(b"-").isdigit() and text == b"%d" % int(text) and -(2**63) <= int(text) < 2**64:
+        return int(text) & MASK
+    return hash_bytes(text, seed)
+
+
 def _fold(a: int, b: int) -> int:
     return (a * b & MASK) ^ (a * b >> 64)

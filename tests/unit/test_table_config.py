@@ -249,7 +249,7 @@ def test_a_table_in_a_segment_needs_a_name_that_fits(name: str) -> None:
 def test_a_segment_must_name_its_run() -> None:
     with pytest.raises(ConfigError, match=r"Segment\.run is missing"):
         Segment(**{})
-    assert "Segment.run is missing" in refusal(segment={"directory": "/tmp"})
+    assert "Table.segment.run is missing" in refusal(segment={"directory": "/tmp"})
 
 
 def test_a_directory_is_a_path() -> None:
@@ -298,10 +298,10 @@ def test_a_table_survives_a_round_trip_through_plain_values(mode: Any) -> None:
         "no name": ({"admission": {"count": 3}}, "Table.admission="),
         "unknown": ({"admission": {"name": "never"}}, "at_least"),
         "no group": ({"admission": 3}, "Table.admission=3"),
-        "inside": ({"admission": {"name": "at_least", "count": 1}}, "AtLeast.count=1"),
+        "inside": ({"admission": {"name": "at_least", "count": 1}}, "Table.admission.at_least.count=1"),
         "stray": ({"admission": {"name": "chance", "probability": 0.5, "count": 3}}, "no such setting"),
         "segment by name": ({"segment": "r1"}, "Table.segment='r1'"),
-        "misspelt": ({"capacty": 3}, "Table.capacty=3: there is no such setting"),
+        "misspelt": ({"capacty": 3}, "Table.capacty=3: there is no such setting; did you mean capacity?"),
     }.values(),
 )  # fmt: skip
 def test_faults_in_plain_values_are_told_by_field(settings: Any, told: str) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from hotrow.nn._bags import I64, Bags, Mode
-from hotrow.store import Applied, Batch, RamTier, kernels
+from hotrow.store import Applied, Batch, RamTier, find_or_first, kernels
 
 F32 = NDArray[np.float32]
 U32 = NDArray[np.uint32]
@@ -83,24 +83,7 @@ class Lookup:
     def _read(self, keys: Batch | I64, out: F32, *, per: Literal["key", "unique"]) -> Batch:
         if self.stash is not None:
             return self.tier.find_or_init(keys, out, per=per, samples=self.call.samples_before)
-        batch = self.tier.find(keys, out, per=per)
-        if batch.absent:
-            absent = batch.absent_mask()
-            if per == "unique":  # the mask has a place for every id, `out` one for every unique id
-                by_key, absent = absent, np.zeros(batch.unique, np.bool_)
-                absent[batch.inverse[by_key]] = True
-            out[absent] = self._values_without_rows(batch.keys[absent] if per == "unique" else self.bags.keys[absent])
-        return batch
-
-    def _values_without_rows(self, keys: NDArray[np.uint64] | I64) -> F32:
-        """What a lookup that learns would give: the first values, or the default row where keys have to be let in."""
-        table = self.tier.table
-        full = table.policy == "refuse" and len(self.tier) >= self.tier.capacity_rows
-        if table.admission is not None or full:
-            return np.full((len(keys), self.tier.dim), table.default, np.float32)
-        first = np.empty((len(keys), self.tier.dim), np.float32)
-        self.tier.first_values(keys, first)
-        return first
+        return find_or_first(self.tier, keys, out, per=per)
 
 
 class PooledRows(torch.autograd.Function):

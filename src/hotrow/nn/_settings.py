@@ -1,13 +1,13 @@
 """The settings of an EmbeddingBag, checked: which tables, which feature reads which, how bags are read."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, get_args
 
 from hotrow.config import Table
 from hotrow.errors import ConfigError
 from hotrow.nn._bags import BagRules, Mode, signed
 from hotrow.spec import whole_number
-from hotrow.store import RamTier
+from hotrow.store.tiers import listed, named_tables
 
 
 def one_table(given: dict[str, Any]) -> dict[str, Table]:
@@ -19,32 +19,10 @@ def one_table(given: dict[str, Any]) -> dict[str, Table]:
 
 
 def many_tables(tables: Mapping[str, Table], given: dict[str, Any]) -> dict[str, Table]:
-    """Named tables; a name is part of what first values depend on, so each table takes the one it goes by."""
+    """Named tables, each with settings of its own."""
     if given:
         raise ConfigError(f"{listed(given)} given beside tables: set it in each hotrow.Table")
-    if not isinstance(tables, Mapping):
-        raise ConfigError(f"tables is a {type(tables).__name__}: give a dict, name -> hotrow.Table(dim=...)")
-    if not tables:
-        raise ConfigError("tables={}: give one or more, name -> hotrow.Table(dim=...)")
-    for name, table in tables.items():
-        if not isinstance(table, Table):
-            raise ConfigError(f"tables[{name!r}] is a {type(table).__name__}: give a hotrow.Table(dim=...)")
-        if table.name not in ("default", name):
-            raise ConfigError(f"tables[{name!r}].name={table.name!r}: must be {name!r}, or leave it out")
-    return {name: table.model_copy(update={"name": name}) for name, table in tables.items()}
-
-
-def open_tiers(tables: Mapping[str, Table], threads: int) -> dict[str, RamTier]:
-    """All of them, or none: where one cannot be opened, segments that others attached to are left as they were."""
-    tiers: dict[str, RamTier] = {}
-    try:
-        for key, table in tables.items():
-            tiers[key] = RamTier(table, threads=threads)
-    except BaseException:
-        for tier in tiers.values():
-            tier.close(leave=tier.attached is not None)
-        raise
-    return tiers
+    return named_tables(tables)
 
 
 def table_of_feature(
@@ -71,8 +49,3 @@ def bag_rules(mode: Mode, padding_idx: int | None, include_last_offset: bool) ->
     if padding_idx is not None:
         padding_idx = whole_number("padding_idx", padding_idx, -(2**63), 2**64 - 1)
     return BagRules(mode, None if padding_idx is None else signed(padding_idx), include_last_offset)
-
-
-def listed(names: Iterable[str]) -> str:
-    """Names for a sentence."""
-    return ", ".join(repr(name) for name in sorted(names))

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from hotrow.config import Table
 from hotrow.errors import InputError
-from hotrow.optim.sparse import shaping_settings
 from hotrow.store import RamTier, Rows
+from hotrow.store.saved import check_same_kind, eviction_order
 
 
 def save_rows(tier: RamTier) -> dict[str, Any]:
@@ -38,7 +37,7 @@ def load_rows(table: Table, saved: Mapping[str, Any], threads: int, owner: RamTi
     missing = {"table", "keys", "values", "state", "fields"} - set(saved)
     if missing:
         raise InputError(f"table {table.name!r}: the state has no {', '.join(sorted(missing))}: was it cut?")
-    _check_same_kind(table, json.loads(saved["table"]))
+    check_same_kind(table, json.loads(saved["table"]))
     plain = table.model_copy(update={"segment": None})
     if owner is not None:  # a file takes bytes of its own, so the same capacity in bytes holds fewer rows there
         plain = plain.model_copy(update={"capacity": owner.capacity_rows or None})
@@ -70,37 +69,10 @@ def _all_rows(tier: RamTier) -> Rows:
             np.empty(0, np.uint64), np.empty((0, tier.dim), np.float32), np.empty((0, tier.state_dim), np.float32), {}
         )
     keys = np.concatenate([chunk.keys for chunk in chunks])
-    take = _eviction_order(tier, keys)
+    take = eviction_order(tier, keys)
     return Rows(
         keys[take],
         np.concatenate([chunk.values for chunk in chunks])[take],
         np.concatenate([chunk.state for chunk in chunks])[take],
         {name: np.concatenate([chunk.fields[name] for chunk in chunks])[take] for name in chunks[0].fields},
     )
-
-
-def _eviction_order(tier: RamTier, keys: NDArray[np.uint64]) -> Any:
-    if tier.table.policy not in ("lru", "lfu"):
-        return slice(None)
-    order = np.concatenate([tier.eviction_order(partition) for partition in range(tier.partitions)])
-    by_key = np.argsort(keys)
-    order = order[np.isin(order, keys)]  # expired rows stand in the order and are not exported
-    return by_key[np.searchsorted(keys, order, sorter=by_key)]
-
-
-def _check_same_kind(table: Table, saved: dict[str, Any]) -> None:
-    ours = _kind(table.model_dump(mode="json"))
-    theirs = _kind(saved)
-    for name in dict.fromkeys([*ours, *theirs]):
-        if ours.get(name) != theirs.get(name):
-            differ = f"{name} is {theirs.get(name)!r} in the state and {ours.get(name)!r} in this module"
-            raise InputError(f"table {table.name!r}: {differ}: make the module with the settings of the state")
-
-
-def _kind(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings that shape rows, flat: {"dim": 16, "optimizer.name": "adagrad", ...}."""
-    optimizer = settings["optimizer"]
-    kind = {"dim": settings["dim"], "optimizer.name": optimizer["name"]}  # told first, as the rest follows from them
-    kind |= {f"optimizer.{name}": value for name, value in shaping_settings(optimizer).items()}
-    apart = {"optimizer", "segment", "capacity"}  # where rows live and how many may does not shape them
-    return kind | {name: value for name, value in settings.items() if name not in apart}

@@ -11,11 +11,12 @@ from hotrow.config import AnyInit, Table
 from hotrow.errors import ConfigError, InputError
 from hotrow.nn._bags import Bags, Mode, joined, read_bags
 from hotrow.nn._lookup import Call, Lookup, Pending, apply_stash, run
-from hotrow.nn._settings import bag_rules, listed, many_tables, one_table, open_tiers, table_of_feature
+from hotrow.nn._settings import bag_rules, many_tables, one_table, table_of_feature
 from hotrow.nn._state import load_rows, move_rows, save_rows
 from hotrow.optim.sparse import AnyOptimizer
 from hotrow.spec import whole_number
 from hotrow.store import Applied, RamTier, Stats
+from hotrow.store.tiers import listed, open_tiers
 
 FeatureInput = Tensor | tuple[Tensor, Tensor | None] | tuple[Tensor, Tensor | None, Tensor | None]
 

@@ -1,4 +1,4 @@
-"""The batch kernels: duplicates, pooling over ragged bags, compression, hashes of strings.
+"""The batch kernels: duplicates, pooling over ragged bags, compression, hashes and ids of strings.
 
 Numpy arrays in (or CPU tensors, read in place), numpy arrays out. Nothing is copied or converted behind the caller's
 back: what does not fit raises InputError with a sentence, and no buffer has been written then. `threads` never changes
@@ -44,6 +44,11 @@ class Bags(NamedTuple):
 
 class StringHashes(NamedTuple):
     hashes: Keys
+    null_count: int
+
+
+class StringIds(NamedTuple):
+    ids: Keys
     null_count: int
 
 
@@ -156,7 +161,24 @@ def expand_ids(keys: ArrayLike, counts: ArrayLike, samples: ArrayLike, bags: int
 
 def hash_strings(array: "pa.Array | pa.ChunkedArray", seed: int = 0, null: int = 0, threads: int = 1) -> StringHashes:
     """64-bit hashes, for ever the same, of a pyarrow column of (large) strings or bytes; `null` where it is null."""
-    chunks = list(_string_chunks(array))
+    return StringHashes(*_column("hash_strings", _native.hash_strings, array, seed, null, threads))
+
+
+def string_ids(
+    array: "pa.Array | pa.ChunkedArray", null: int, seed: int = 0, text: bool = False, threads: int = 1
+) -> StringIds:
+    """The same, but a text that is a whole decimal number in canonical form ("42", "-7"; not "007", "+1", "1.0") and
+    fits int64 or uint64 gives that number's 64 bits. With `text` it is hashed like any other."""
+    return StringIds(
+        *_column("string_ids", _native.hash_strings if text else _native.string_ids, array, seed, null, threads)
+    )
+
+
+def _column(
+    who: str, function: Callable[..., int], array: "pa.Array | pa.ChunkedArray", seed: int, null: int, threads: int
+) -> tuple[Keys, int]:
+    chunks = list(_string_chunks(who, array))
+    numbers = _unsigned(f"{who}: seed", seed, bits=64), _unsigned(f"{who}: null", null, bits=64)
     out = _room(sum(len(chunk) for chunk in chunks), np.uint64)
     at = nulls = 0
     for chunk in chunks:
@@ -166,9 +188,9 @@ def hash_strings(array: "pa.Array | pa.ChunkedArray", seed: int = 0, null: int =
         offset_type = np.int64 if str(chunk.type).startswith("large") else np.int32
         offsets: NDArray[Any] = np.frombuffer(bounds, offset_type, count=chunk.offset + len(chunk) + 1)
         into = out[at : at + len(chunk)]
-        nulls += _hash_into(into, content, offsets, bitmap, chunk.offset, seed, null, threads)
+        nulls += _checked(function, content, offsets, bitmap, chunk.offset, into, *numbers, _threads(threads))
         at += len(chunk)
-    return StringHashes(out, nulls)
+    return out, nulls
 
 
 def hash_string_buffers(
@@ -183,34 +205,22 @@ def hash_string_buffers(
     content = as_array("hash_strings: data", data, np.uint8, 1)
     bounds = as_array("hash_strings: offsets", offsets, (np.int32, np.int64), 1)
     bitmap = None if validity is None else as_array("hash_strings: validity", validity, np.uint8, 1)
-    out = _room(max(0, bounds.size - 1), np.uint64)
-    return StringHashes(out, _hash_into(out, content, bounds, bitmap, 0, seed, null, threads))
-
-
-def _hash_into(
-    out: Keys,
-    data: NDArray[np.uint8],
-    offsets: NDArray[np.int32] | NDArray[np.int64],
-    validity: NDArray[np.uint8] | None,
-    first: int,
-    seed: int,
-    null: int,
-    threads: int,
-) -> int:
     numbers = _unsigned("hash_strings: seed", seed, bits=64), _unsigned("hash_strings: null", null, bits=64)
-    return _checked(_native.hash_strings, data, offsets, validity, first, out, *numbers, _threads(threads))
+    out = _room(max(0, bounds.size - 1), np.uint64)
+    nulls = _checked(_native.hash_strings, content, bounds, bitmap, 0, out, *numbers, _threads(threads))
+    return StringHashes(out, nulls)
 
 
-def _string_chunks(array: "pa.Array | pa.ChunkedArray") -> Iterator["pa.Array"]:
+def _string_chunks(who: str, array: "pa.Array | pa.ChunkedArray") -> Iterator["pa.Array"]:
     try:
         import pyarrow as pa  # a column of strings is the only reason to need it
     except ImportError:
-        raise InputError("hash_strings: pyarrow is missing: install it, or use hash_string_buffers") from None
+        raise InputError(f"{who}: pyarrow is missing: install it, or use hash_string_buffers") from None
     if not isinstance(array, (pa.Array, pa.ChunkedArray)):
-        raise InputError(f"hash_strings: array is a {type(array).__name__}: give a pyarrow Array or ChunkedArray")
+        raise InputError(f"{who}: array is a {type(array).__name__}: give a pyarrow Array or ChunkedArray")
     accepted = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
     if array.type not in accepted:
-        raise InputError(f"hash_strings: array is of {array.type}: cast it to one of {', '.join(map(str, accepted))}")
+        raise InputError(f"{who}: array is of {array.type}: cast it to one of {', '.join(map(str, accepted))}")
     chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
     yield from (chunk for chunk in chunks if len(chunk) > 0)  # an empty one may have no buffers at all
 

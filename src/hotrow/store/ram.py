@@ -157,11 +157,13 @@ class RamTier:
         weights: ArrayLike | None = None,
         rows: ArrayLike | None = None,
         per: Per = "key",
+        lr_scale: float = 1.0,
     ) -> Applied:
         """One optimizer update per row, with the (weighted) sum of the gradients of its keys.
 
         `step` is the dense step being applied, from 0; `samples` counts all samples up to and including this batch
         (SWAP's clock). `rows[i]` names the row of `gradients` that key i takes; without it key i takes row i.
+        `lr_scale` multiplies the learning rate, for schedules.
         """
         batch = self._batch(keys)
         count = _count(batch, per)
@@ -172,7 +174,7 @@ class RamTier:
         row = None if rows is None else as_integers("rows", rows, count)
         if row is not None and row.size and row.max() >= len(gradient):
             raise InputError(f"rows names gradient row {row.max()}, but there are only {len(gradient)}")
-        when = _when(step, samples)
+        when = *_when(step, samples), self._lr_scale(lr_scale)
         return Applied(*self._native.apply(batch._native, gradient, weight, row, per == "unique", *when, self.threads))
 
     def add(
@@ -329,6 +331,13 @@ class RamTier:
 
     def _output(self, out: ArrayLike, rows: int) -> Floats:
         return as_matrix("out", as_output("out", out, 2), rows, self.dim)
+
+    def _lr_scale(self, scale: float) -> float:
+        if not 0 <= scale <= 1e30:
+            raise InputError(f"lr_scale={scale!r}: must be from 0 to 1e30 (1 leaves the learning rate as it is)")
+        if scale != 1 and self.table.optimizer.name == "ftrl":  # its z says what the value is only together with lr
+            raise InputError(f"lr_scale={scale!r}: FTRL's state holds for one learning rate, leave it at 1")
+        return float(scale)
 
     def _demand_field(self, name: str) -> None:
         if name not in self.fields:

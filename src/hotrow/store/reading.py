@@ -1,0 +1,33 @@
+"""Reading without making rows: what evaluation and prediction see of ids that have none."""
+
+import numpy as np
+
+from hotrow.store.arrays import ArrayLike, Floats, Keys
+from hotrow.store.ram import Per, RamTier
+from hotrow.store.rows import Batch
+
+
+def find_or_first(tier: RamTier, keys: ArrayLike | Batch, out: Floats, *, per: Per = "key") -> Batch:
+    """As `find`, but an absent id gives what a lookup that learns would give it. No row is made."""
+    batch = tier.find(keys, out, per=per)
+    if batch.absent:
+        missed = batch.absent_mask()  # one place for every key of the batch
+        unique = batch.keys
+        absent_of_unique = np.zeros(batch.unique, np.bool_)
+        absent_of_unique[batch.inverse[missed]] = True
+        if per == "unique":
+            out[absent_of_unique] = _without_row(tier, unique[absent_of_unique])
+        else:
+            out[missed] = _without_row(tier, unique[batch.inverse[missed]])
+    return batch
+
+
+def _without_row(tier: RamTier, keys: Keys) -> Floats:
+    """The first values, or the default row where ids have to be let in."""
+    table = tier.table
+    full = table.policy == "refuse" and len(tier) >= tier.capacity_rows
+    if table.admission is not None or full:
+        return np.full((len(keys), tier.dim), table.default, np.float32)
+    first = np.empty((len(keys), tier.dim), np.float32)
+    tier.first_values(keys, first)
+    return first
