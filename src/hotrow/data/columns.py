@@ -1,0 +1,92 @@
+"""Which columns are read, what they must hold, and the rows in which they do not."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from hotrow.data.numbers import Mask, floats, numbers
+from hotrow.data.schema import Schema, Time
+from hotrow.data.times import nulls, times
+
+__all__ = ["Columns", "checked", "numbers", "times"]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns are read, and what must be in them. Others than numbers and times are taken as they are."""
+
+    names: tuple[str, ...]
+    labels: frozenset[str] = frozenset()  # numbers, none missing
+    numbers: frozenset[str] = frozenset()
+    time: Time | None = None
+    as_they_are: frozenset[str] = frozenset()  # also ids or groups: looked at, but handed on unchanged
+
+    @classmethod
+    def of(cls, schema: Schema, labels: bool = True) -> "Columns":
+        """All that a schema names; without labels, for data that has none."""
+        wanted = frozenset(label.column for label in schema.label)
+        raw = frozenset([*(ids.column for ids in schema.ids), *([schema.group] if schema.group else [])])
+        numbers = frozenset(number.column for number in schema.numbers)
+        others = raw | numbers | ({schema.time.column} if schema.time else set())
+        names = tuple(name for name in schema.columns if labels or name in others)
+        return cls(names, wanted if labels else frozenset(), numbers, schema.time, raw)
+
+    def instead(self, without: Iterable[str], plus: Iterable[str] = ()) -> "Columns":
+        """Other columns are read: those named `without` are made later, out of some in `plus`."""
+        left_out = frozenset(without)
+        return replace(self, names=tuple(dict.fromkeys([*(n for n in self.names if n not in left_out), *plus])))
+
+    @property
+    def demanding(self) -> tuple[str, ...]:
+        """Columns that may hold something that makes a row useless."""
+        times = {self.time.column} if self.time else set()
+        return tuple(name for name in self.names if name in self.labels | self.numbers | times)
+
+    @property
+    def numeric(self) -> frozenset[str]:
+        """Columns that come out as float64."""
+        others = self.as_they_are | ({self.time.column} if self.time else set())
+        return ((self.labels | self.numbers) & frozenset(self.names)) - others
+
+
+def checked(batch: pa.RecordBatch, columns: Columns) -> tuple[pa.RecordBatch, dict[int, str]]:
+    """The rows that can be used, with texts that are numbers or times as such; and row -> fault of the others."""
+    faults: dict[int, str] = {}
+    good = list(batch.columns)
+    for place, name in enumerate(batch.schema.names):
+        if name in columns.labels or name in columns.numbers:
+            typed, bad, gone = _checked_numbers(batch[name], name, must=name in columns.labels)
+            _note(faults, bad, batch[name], name, "is no number")
+            _note(faults, gone, batch[name], name, "is missing")
+            good[place] = typed if name in columns.numeric else good[place]
+        if columns.time is not None and name == columns.time.column:
+            seconds, bad = times(batch[name], columns.time)
+            _note(faults, bad, batch[name], name, f"cannot be read as a time (format {columns.time.format!r})")
+            typed = name not in columns.as_they_are | columns.labels | columns.numbers
+            good[place] = pa.array(seconds, pa.timestamp("s")) if typed else good[place]
+    result = pa.RecordBatch.from_arrays(good, names=batch.schema.names)
+    if not faults:
+        return result, faults
+    kept = np.ones(batch.num_rows, bool)
+    kept[list(faults)] = False
+    return result.filter(pa.array(kept)), dict(sorted(faults.items()))
+
+
+def _checked_numbers(column: pa.Array, name: str, *, must: bool) -> tuple[pa.Array, Mask | None, Mask | None]:
+    """The column as numbers, which rows hold none, and which lack one where there must be one."""
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return column, None, nulls(column) if must and column.null_count else None
+    values, bad = floats(column, name)
+    typed = column if pa.types.is_floating(kind) else pa.array(values, from_pandas=True)
+    return typed, bad, np.isnan(values) if must else None
+
+
+def _note(faults: dict[int, str], bad: Mask | None, column: pa.Array, name: str, fault: str) -> None:
+    if bad is None or not bad.any():
+        return
+    for row in np.flatnonzero(bad).tolist():
+        value = column[row].as_py()
+        faults.setdefault(row, f"{name} is missing" if value in (None, "") else f"{name} {str(value)!r} {fault}")

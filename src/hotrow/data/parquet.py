@@ -1,0 +1,122 @@
+"""Parquet files: row groups one after the other, only the columns that are needed."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hotrow.data.columns import Columns, checked
+from hotrow.data.files import File, Where, find_files
+from hotrow.data.numbers import LARGEST
+from hotrow.data.schema import Schema, Time
+from hotrow.data.source import LIMIT, Limit, Malformed, Tally, Trouble, demand_columns, row_text
+from hotrow.data.times import FIRST_SECOND, LAST_SECOND, TICKS
+from hotrow.errors import InputError
+
+BATCH = 65_536  # rows
+BUFFER = 2**20  # bytes of a column of a local file that are read at once; of others, far away, whole row groups
+
+
+class ParquetSource:
+    """Rows of Parquet files, one file after the other."""
+
+    def __init__(
+        self,
+        where: Where,
+        schema: Schema,
+        *,
+        labels: bool = True,
+        limit: Limit = LIMIT,
+        trouble: Trouble | None = None,
+    ) -> None:
+        self._files, self._limit = find_files(where), limit
+        self._columns = Columns.of(schema, labels)
+        self.schema = _with_lists(schema, self._opened(self._files[0]).schema_arrow)
+        self.trouble = trouble or Trouble()
+
+    def rows(self) -> int | None:
+        return sum(int(self._opened(file).metadata.num_rows) for file in self._files)
+
+    def read(self, skip: int = 0) -> Iterator[pa.RecordBatch]:
+        """A row group that lies before row `skip` is jumped over where its statistics promise that all its rows count;
+        else only what decides that is read of it."""
+        tally = Tally(self.trouble, self._limit)
+        for file in self._files:
+            opened, first = self._opened(file), 0
+            for group in range(opened.num_row_groups):
+                whole = opened.metadata.row_group(group)
+                passed = skip >= whole.num_rows
+                if passed and is_faultless(whole, opened.schema_arrow, self._columns):
+                    skip -= whole.num_rows
+                    tally.block(file.name, whole.num_rows, first + whole.num_rows, [])
+                else:
+                    names = self._columns.demanding if passed else self._columns.names
+                    for batch in self._group(file, opened, group, first, tally, names):
+                        rest, skip = batch.slice(skip), max(0, skip - batch.num_rows)
+                        if rest.num_rows:
+                            yield rest
+                first += whole.num_rows
+        tally.end()
+
+    def _group(
+        self, file: File, opened: pq.ParquetFile, group: int, first: int, tally: Tally, names: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """The good rows of a row group, whose first row has the number `first`, from 0."""
+        try:
+            for batch in opened.iter_batches(BATCH, row_groups=[group], columns=list(names), use_threads=False):
+                columns = batch.select(list(names))
+                good, faults = checked(columns, self._columns)
+                shown = {row: row_text(columns, row) for row in faults}
+                told = [Malformed(file.name, first + row + 1, reason, shown[row]) for row, reason in faults.items()]
+                first += batch.num_rows
+                tally.block(file.name, good.num_rows, first, told)
+                yield good
+        except (OSError, pa.ArrowInvalid) as error:
+            raise InputError(f"{file.name} row group {group}: cannot be read: {error}") from None
+
+    def _opened(self, file: File) -> pq.ParquetFile:
+        try:
+            opened = pq.ParquetFile(file.file(), buffer_size=BUFFER, pre_buffer=not file.is_local)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise InputError(f"{file.name}: is no Parquet file that can be read: {error}") from None
+        demand_columns(self._columns, opened.schema_arrow.names, file.name)
+        return opened
+
+
+def _with_lists(schema: Schema, there: pa.Schema) -> Schema:
+    """The schema with `several` set where a column holds lists."""
+    lists = {name for name in there.names if isinstance(there.field(name).type, pa.ListType | pa.LargeListType)}
+    ids = tuple(each.model_copy(update={"several": True}) if each.column in lists else each for each in schema.ids)
+    return schema.model_copy(update={"ids": ids})
+
+
+def is_faultless(group: Any, schema: pa.Schema, columns: Columns) -> bool:
+    """Whether the statistics of a row group promise that every row of it can be used."""
+    chunks = {chunk.path_in_schema: chunk.statistics for chunk in map(group.column, range(group.num_columns))}
+    return all(_is_faultless(chunks.get(name), schema.field(name).type, name, columns) for name in columns.demanding)
+
+
+def _is_faultless(statistics: Any, kind: pa.DataType, name: str, columns: Columns) -> bool:
+    is_time = columns.time is not None and name == columns.time.column
+    must_be_there = is_time or name in columns.labels
+    if must_be_there and (statistics is None or not statistics.has_null_count or statistics.null_count):
+        return False
+    bounded = statistics is not None and statistics.has_min_max
+    if is_time:
+        return bounded and _in_calendar(kind, columns.time, statistics.min_raw, statistics.max_raw)
+    if pa.types.is_floating(kind):  # statistics say nothing of NaN, which is no label
+        largest = max(abs(statistics.min), abs(statistics.max)) if bounded else math.inf
+        return name not in columns.labels and largest <= LARGEST
+    return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind))
+
+
+def _in_calendar(kind: pa.DataType, time: Time | None, low: int, high: int) -> bool:
+    if pa.types.is_timestamp(kind):
+        ticks = TICKS[kind.unit]
+    elif pa.types.is_integer(kind) and time is not None and time.format in ("auto", "s", "ms"):
+        ticks = TICKS["ms" if time.format == "ms" else "s"]
+    else:
+        return False
+    return FIRST_SECOND * ticks <= low and high <= LAST_SECOND * ticks

@@ -1,0 +1,179 @@
+"""What the columns of a data set mean: label, numbers, ids, sequences, time, group. Pure: nothing is read here.
+
+An id is a 64-bit number as it is, or any other text by its 64-bit hash: a text that is a whole decimal number means
+that number, so a CSV file and a Parquet file with integers give the same rows. There is no vocabulary, and no modulo.
+"""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from hotrow.sizes import Whole
+from hotrow.spec import Spec
+
+
+def _by_column(value: Any) -> Any:
+    """A bare name stands for the column with default settings."""
+    return {"column": value} if isinstance(value, str) else value
+
+
+class Bucket(Spec):
+    """Numbers become ids: bucket k holds those from bounds[k - 1] up to, not including, bounds[k].
+
+    Without bounds: floor(log(x) ** 2) + 3 above 2, and floor(x) up to 2: as the winners of Criteo's contest did,
+    who kept small numbers apart from the others too.
+    """
+
+    name: Literal["bucket"] = "bucket"
+    bounds: tuple[float, ...] | None = None
+    table: str = "default"
+
+    @field_validator("bounds")
+    @classmethod
+    def _rising(cls, value: tuple[float, ...] | None) -> tuple[float, ...] | None:
+        if value is not None and (not value or any(low >= high for low, high in pairwise(value))):
+            raise ValueError("must hold at least one bound, each larger than the one before")
+        return value
+
+
+class Standard(Spec):
+    """(x - mean) / deviation. What is left out is measured on the first `rows` training rows and kept with the run."""
+
+    name: Literal["standard"] = "standard"
+    mean: float | None = None
+    deviation: float | None = Field(default=None, gt=0)
+    rows: Whole = Field(default=100_000, ge=2)
+
+
+class Log1p(Spec):
+    """sign(x) * log(1 + |x|), so that negative numbers keep their order."""
+
+    name: Literal["log1p"] = "log1p"
+
+
+class Plain(Spec):
+    """The number as it is."""
+
+    name: Literal["none"] = "none"
+
+
+def _by_name(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+Transform = Annotated[Plain | Log1p | Standard | Bucket, Field(discriminator="name"), BeforeValidator(_by_name)]
+
+
+class Label(Spec):
+    """What is predicted. With `at_least` it is 1 where the column reaches the bound, else 0."""
+
+    column: str
+    at_least: float | None = None
+
+
+class Number(Spec):
+    """A dense column. A missing value becomes `missing` after the transform (for buckets: a bucket of its own)."""
+
+    column: str
+    transform: Transform = Plain()
+    missing: float = 0.0
+    flag_missing: bool = False  # one more number beside it: 1 where the value is missing, else 0
+
+
+class Ids(Spec):
+    """A column of ids: one per sample, or several (a list column, or a text cut at `separator`).
+
+    Several are pooled to one vector, unless `sequence` keeps the last so many as they are. Columns that share a table
+    have their own ids unless they share a `space`: then equal ids are the same row (an item and a history of items).
+    A list column needs `several`; what opens a Parquet file sets it.
+    """
+
+    column: str
+    name: str = ""  # of the feature; the column's if left out
+    table: str = "default"
+    space: str = ""  # the feature's name if left out
+    separator: str | None = Field(default=None, min_length=1, max_length=1)
+    several: bool = False
+    pooling: Literal["mean", "sum"] = "mean"
+    sequence: Whole | None = Field(default=None, ge=1, le=65_536)
+    text: bool = False  # hash every id as text, also one that is a whole number
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping) or "column" not in value:
+            return value
+        name = value.get("name") or value["column"]
+        return {**value, "name": name, "space": value.get("space") or name}
+
+    @property
+    def many(self) -> bool:
+        """Whether a sample may have any number of ids."""
+        return self.several or self.separator is not None or self.sequence is not None
+
+
+class Time(Spec):
+    """When a sample happened: unix seconds or milliseconds, ISO 8601, or a strptime format; UTC unless it says else."""
+
+    column: str
+    format: str = "auto"  # auto: a number is unix seconds, a text ISO 8601; "s", "ms", or as strptime: "%y%m%d%H"
+
+
+AnyLabel = Annotated[Label, BeforeValidator(_by_column)]
+AnyNumber = Annotated[Number, BeforeValidator(_by_column)]
+AnyIds = Annotated[Ids, BeforeValidator(_by_column)]
+AnyTime = Annotated[Time, BeforeValidator(_by_column)]
+
+
+def _as_list(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+class Schema(Spec):
+    """All columns of a data set that a model uses; others are ignored."""
+
+    label: Annotated[tuple[AnyLabel, ...], BeforeValidator(_as_list)] = Field(min_length=1)  # several: multi-task
+    numbers: tuple[AnyNumber, ...] = ()
+    ids: tuple[AnyIds, ...] = ()
+    time: AnyTime | None = None
+    group: str | None = None  # the column whose values make the groups of grouped AUC
+
+    @model_validator(mode="after")
+    def _features_are_distinct(self) -> "Schema":
+        buckets = [number.column for number in self.numbers if isinstance(number.transform, Bucket)]
+        names = [*buckets, *(feature.name for feature in self.ids)]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"feature {twice[0]!r} stands there twice: give one of them another name")
+        if not names and not self.numbers:
+            raise ValueError("there are neither ids nor numbers: a model needs something to look at")
+        features = {number.column for number in self.numbers} | {feature.column for feature in self.ids}
+        if told := [label.column for label in self.label if label.column in features]:
+            raise ValueError(f"column {told[0]!r} is the label and a feature: the model would see the answer")
+        return self
+
+    @property
+    def bucketed(self) -> dict[str, Bucket]:
+        """The buckets of numbers that become ids, by the name of their feature."""
+        return {each.column: each.transform for each in self.numbers if isinstance(each.transform, Bucket)}
+
+    @property
+    def dense(self) -> tuple[Number, ...]:
+        """Numbers that stay numbers."""
+        return tuple(number for number in self.numbers if not isinstance(number.transform, Bucket))
+
+    @property
+    def width(self) -> int:
+        """Numbers that a model gets per sample."""
+        return sum(2 if number.flag_missing else 1 for number in self.dense)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that is read, once."""
+        used = [label.column for label in self.label]
+        used += [number.column for number in self.numbers]
+        used += [feature.column for feature in self.ids]
+        used += [self.time.column] if self.time else []
+        used += [self.group] if self.group else []
+        return tuple(dict.fromkeys(used))

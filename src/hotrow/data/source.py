@@ -1,0 +1,193 @@
+"""Where samples come from: what a source must offer, the account of malformed lines, and sources of Arrow batches.
+
+A source gives raw columns block by block, in a fixed order, and only rows that can be used: what cannot is left out,
+counted, and refused above a limit.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from hotrow.data.columns import Columns, checked
+from hotrow.data.schema import Schema
+from hotrow.errors import InputError
+
+Limit: TypeAlias = float | int  # malformed lines: a fraction of the rows so far, or a count
+Batches: TypeAlias = Iterable[pa.RecordBatch | pa.Table]
+
+LIMIT = 0.01
+KEPT = 20  # malformed lines that are kept to be shown
+TOLD = 3  # of them in an error
+FEWEST = 1000  # rows that a fraction is taken of at least: the first lines of a file decide nothing
+TEXT_MAX = 200  # characters of a malformed line that are kept
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """A line (or row of a file without lines, from 1) that was left out."""
+
+    file: str
+    line: int
+    reason: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file} line {self.line}: {self.reason} ({self.text!r})"
+
+
+Watch: TypeAlias = Callable[[int, Sequence[Malformed], Sequence[int]], None]  # (last line, faults, empty lines)
+
+
+@dataclass(slots=True)
+class Trouble:
+    """All malformed lines of one or several sources: each once, however often they are read."""
+
+    malformed: int = 0
+    blank: int = 0  # empty lines: skipped, no fault
+    first: list[Malformed] = field(default_factory=list)
+    watch: Watch | None = None  # is told of every block, also when it is read again
+    _seen: dict[str, int] = field(default_factory=dict)  # file -> line up to which it was looked at
+
+    def note(self, file: str, up_to: int, faults: Sequence[Malformed], blank: Sequence[int] = ()) -> None:
+        """What the lines of `file` up to a number hold, as far as it is new: lines come in rising order."""
+        if self.watch is not None:
+            self.watch(up_to, faults, blank)
+        seen = self._seen.get(file, 0)
+        new = [fault for fault in faults if fault.line > seen]
+        self.malformed += len(new)
+        self.blank += sum(line > seen for line in blank)
+        self.first += new[: KEPT - len(self.first)]
+        self._seen[file] = max(seen, up_to)
+
+
+class Tally:
+    """One reading of a source, held to the limit."""
+
+    def __init__(self, trouble: Trouble, limit: Limit) -> None:
+        self._trouble, self._limit = trouble, limit
+        self._rows = self._malformed = 0
+        self._first: list[Malformed] = []
+
+    def block(self, file: str, rows: int, up_to: int, faults: Sequence[Malformed], blank: Sequence[int] = ()) -> None:
+        """Rows and faults of a block that ends with line `up_to`; InputError once there are too many."""
+        self._trouble.note(file, up_to, faults, blank)
+        self._rows += rows + len(faults)
+        self._malformed += len(faults)
+        self._first += faults[: TOLD - len(self._first)]
+        whole = isinstance(self._limit, int)
+        if self._malformed > (self._limit if whole else self._limit * max(self._rows, FEWEST)):
+            allowed = f"{self._limit:,} lines" if whole else f"{self._limit:g} of the rows"
+            self._refuse(f"the limit is {allowed}")
+
+    def end(self) -> None:
+        """All was read: that not a single row could be used is told, whatever the limit."""
+        if self._malformed and self._malformed == self._rows:
+            self._refuse("nothing else was found")
+
+    def _refuse(self, why: str) -> None:
+        told = "; ".join(map(str, self._first))
+        remedy = "mend the data or its description, or raise malformed"
+        raise InputError(f"{self._malformed:,} of {self._rows:,} lines are malformed, {why}: {told}; {remedy}")
+
+
+class Source(Protocol):
+    """Rows in a fixed order that can be read again and again."""
+
+    @property
+    def schema(self) -> Schema: ...
+
+    @property
+    def trouble(self) -> Trouble: ...
+
+    def read(self, skip: int = 0) -> Iterator[pa.RecordBatch]:
+        """The schema's columns from row `skip` on (rows that were left out do not count), never an empty batch."""
+        ...
+
+    def rows(self) -> int | None:
+        """How many there are, where that is known without reading them; malformed ones are among them."""
+        ...
+
+
+class ArrowSource:
+    """Any record batches or tables. `batches` is called for each reading; it may also be a list or table of them.
+
+    An iterator that was made beforehand can be read once.
+    """
+
+    def __init__(
+        self,
+        batches: Callable[[], Batches] | Batches,
+        schema: Schema,
+        *,
+        labels: bool = True,
+        limit: Limit = LIMIT,
+        trouble: Trouble | None = None,
+        rows: int | None = None,
+        name: str = "batches",
+    ) -> None:
+        self.schema = schema
+        self.trouble = trouble or Trouble()
+        self._batches = [batches] if isinstance(batches, pa.Table | pa.RecordBatch) else batches
+        self._columns = Columns.of(schema, labels)
+        self._limit, self._rows, self._name = limit, rows, name
+        self._used: Any = None  # the iterator of the last reading
+
+    def rows(self) -> int | None:
+        return self._rows
+
+    def read(self, skip: int = 0) -> Iterator[pa.RecordBatch]:
+        return skipped(self._read(), skip)
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        tally, first = Tally(self.trouble, self._limit), 1
+        for batch in self._raw():
+            good, faults = checked(picked(batch, self._columns, self._name), self._columns)
+            told = [Malformed(self._name, first + row, reason, row_text(batch, row)) for row, reason in faults.items()]
+            first += batch.num_rows
+            tally.block(self._name, good.num_rows, first - 1, told)
+            yield good
+        tally.end()
+
+    def _raw(self) -> Iterator[pa.RecordBatch]:
+        given = self._batches() if callable(self._batches) else self._batches
+        if isinstance(given, Iterator):
+            if given is self._used:
+                remedy = "give a function that makes a new one each time, or a list"
+                raise InputError(f"{self._name}: this iterator was read already and cannot begin again: {remedy}")
+            self._used = given
+        for each in given:
+            yield from each.to_batches() if isinstance(each, pa.Table) else [each]
+
+
+def skipped(batches: Iterable[pa.RecordBatch], skip: int) -> Iterator[pa.RecordBatch]:
+    """What comes after the first `skip` rows; empty batches are left out."""
+    for batch in batches:
+        rest = batch.slice(skip)
+        skip = max(0, skip - batch.num_rows)
+        if rest.num_rows:
+            yield rest
+
+
+def picked(batch: pa.RecordBatch, columns: Columns, where: str) -> pa.RecordBatch:
+    """The columns that are needed."""
+    demand_columns(columns, batch.schema.names, where)
+    return batch.select(list(columns.names))
+
+
+def demand_columns(columns: Columns, there: Sequence[str], where: str) -> None:
+    """InputError with the columns there are, where one is missing or stands there twice."""
+    for name in columns.names:
+        if there.count(name) != 1:
+            fault = f"there is no column {name!r}" if name not in there else f"column {name!r} stands there twice"
+            raise InputError(f"{where}: {fault}; its columns are {', '.join(map(repr, there))}")
+
+
+def row_text(batch: pa.RecordBatch, row: int) -> str:
+    """A row of a batch to be shown."""
+    return short(", ".join(f"{name}={batch[name][row].as_py()!r}" for name in batch.schema.names))
+
+
+def short(text: str) -> str:
+    return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}…"
