@@ -1,0 +1,76 @@
+"""How the predictions behave: ROC and calibration of the last test, or of what stands in for it."""
+
+from typing import Any
+
+from hotrow.obs.report import words
+from hotrow.obs.report.charts import axis, chart, line, missing, points
+from hotrow.obs.report.folder import EVALUATION, RunFolder
+from hotrow.obs.report.headline import SPLITS
+from hotrow.obs.report.markup import Html, section, tag
+from hotrow.obs.report.run import Record, columns, number
+
+FIGURES = {
+    "auc": "AUC",
+    "logloss": "Logloss",
+    "normalised_entropy": "Normalised entropy",
+    "calibration": "Calibration",
+    "grouped_auc": "Grouped AUC",
+    "groups_used": "Groups with both classes",
+    "groups_left_out": "Groups left out",
+}
+
+
+def quality(folder: RunFolder) -> Html:
+    """The section."""
+    title, anchor = "Predictions", "predictions"
+    split = next((name for name in SPLITS if isinstance(folder.evaluation.get(name), dict)), None)
+    if split is None:
+        why = folder.missing.get(EVALUATION) or "evaluation.json holds no evaluation yet."
+        return section(title, anchor, tag("p", f"There are no pictures of the predictions: {why}", class_="missing"))
+    pictures = folder.evaluation[split]
+    return section(
+        title,
+        anchor,
+        tag("p", f"Of the last evaluation on the {SPLITS[split].lower()} samples."),
+        _figures(pictures.get("metrics")),
+        tag("div", _roc(pictures), _calibration(pictures), class_="charts"),
+    )
+
+
+def _figures(metrics: Any) -> Html | None:
+    if not isinstance(metrics, dict):
+        return None
+    shown = [(word, number(metrics, name)) for name, word in FIGURES.items() if name in metrics]
+    form = {True: words.count, False: words.figure}
+    cells = [tag("div", tag("dt", word), tag("dd", form[word.startswith("Groups")](value))) for word, value in shown]
+    return tag("dl", *cells, class_="facts") if cells else None
+
+
+def _roc(pictures: Record) -> Html:
+    title = "ROC curve"
+    x, y = columns(pictures.get("roc"), 0, 1)
+    if not x:
+        return missing(title, "There is no ROC curve: the evaluation lacks one of the two classes.")
+    hover = "%{y:.1%} of the positives at %{x:.1%} of the negatives<extra></extra>"
+    traces = [line("model", x, y, "--blue", hovertemplate=hover), _diagonal("chance (dashed)", 1.0)]
+    share = {"range": [0, 1.01], "tickformat": ".0%", "dtick": 0.2}
+    across, up = axis("negatives taken for positives", **share), axis("positives found", **share)
+    return chart(title, "The further above the dashed line, the better the order.", traces, xaxis=across, yaxis=up)
+
+
+def _calibration(pictures: Record) -> Html:
+    title = "Calibration"
+    x, y, counts = columns(pictures.get("calibration"), "predicted", "observed", "count")
+    if not x:
+        return missing(title, "There is no calibration picture: the evaluation holds no samples.")
+    hover = "predicted %{x:.4f}, observed %{y:.4f}<br>%{customdata:,d} samples<extra></extra>"
+    end = max([*x, *y, 1e-9]) * 1.05
+    model = points("model", x, y, "--blue", customdata=counts, hovertemplate=hover)
+    across, up = axis("mean prediction", range=[0, end]), axis("positives among them", range=[0, end])
+    note = "Samples in bins of equal count, by prediction. Above the dashed line the model promises too little."
+    return chart(title, note, [model, _diagonal("right (dashed)", end)], xaxis=across, yaxis=up)
+
+
+def _diagonal(name: str, end: float) -> dict[str, Any]:
+    look = {"color": "--soft", "width": 1.5, "dash": "dash"}
+    return {**line(name, [0, end], [0, end], "--soft"), "line": look, "hoverinfo": "skip"}

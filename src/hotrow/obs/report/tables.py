@@ -1,0 +1,195 @@
+"""What the embedding tables hold: rows, memory, lives; and how unevenly their rows were trained."""
+
+from typing import Any, TypeAlias
+
+from hotrow.obs.report import words
+from hotrow.obs.report.charts import (
+    SERIES,
+    Trace,
+    axis,
+    chart,
+    cut,
+    decades,
+    line,
+    missing,
+    plain,
+    points,
+    samples_axis,
+)
+from hotrow.obs.report.folder import TABLES, RunFolder
+from hotrow.obs.report.markup import Html, row, section, table, tag
+from hotrow.obs.report.run import Record, Run, columns, number
+
+Bin: TypeAlias = tuple[float, float, float]
+
+COUNTS = {"created": "created", "evicted": "evicted", "expired": "expired", "turned_away": "turned away"}
+LINES_MOST = len(SERIES)  # tables in one picture of lines
+BARS_MOST = 3  # tables in the histogram
+TICKS_MOST = 8  # under its bars
+NO_UPDATES = "The run has not written yet how often its rows were updated."
+PARTS = {"value_bytes": ("values", "--blue"), "state_bytes": ("optimizer state", "--orange")}
+REST = ("index and the rest", "--grey")
+
+
+def tables(folder: RunFolder) -> Html:
+    """The section: from tables.json, or from the last event about tables where the run has not come so far."""
+    title, anchor = "Tables", "tables"
+    found, source = _latest(folder)
+    if not found:
+        return section(title, anchor, tag("p", f"Nothing is known about the tables: {source}", class_="missing"))
+    names = sorted(found, key=lambda name: -(number(found[name], "rows") or 0))
+    drawn = names[:LINES_MOST]
+    pictures = [_growth(folder.run, drawn), _memory(found, drawn), _skew(found, drawn), _updates(found, names)]
+    hidden = len(names) - len(drawn)
+    few = f"The pictures show the {len(drawn)} tables with the most rows; {hidden:,} more are in the list."
+    return section(
+        title,
+        anchor,
+        tag("p", source) if source else None,
+        _list(found, names),
+        tag("p", few) if hidden > 0 else None,
+        tag("div", *pictures, class_="charts"),
+    )
+
+
+def _latest(folder: RunFolder) -> tuple[dict[str, Record], str]:
+    """Records of the tables, and a sentence where they are not those of the end or there are none."""
+    found = _records(folder.tables)
+    if found:
+        return found, ""
+    why = folder.missing.get(TABLES) or "tables.json holds no table yet."
+    for event in reversed(folder.run.tables):
+        found = _records(event.get("tables"))
+        if found:
+            return found, f"{why} The figures are those after {words.count(number(event, 'samples'))} samples."
+    return {}, why
+
+
+def _records(given: Any) -> dict[str, Record]:
+    return (
+        {name: record for name, record in given.items() if isinstance(record, dict)} if isinstance(given, dict) else {}
+    )
+
+
+def _list(found: dict[str, Record], names: list[str]) -> Html:
+    titles = ["table", "rows", "dim", "memory", "values", "state", *COUNTS.values()]
+    body = [_row(name, found[name], titles) for name in names]
+    if len(names) > 1:
+        summed = ("rows", "bytes", "value_bytes", "state_bytes", *COUNTS)
+        total = {key: sum(number(record, key) or 0 for record in found.values()) for key in summed}
+        body.append(_row("all tables", total, titles, class_="total"))
+    return table(titles, body)
+
+
+def _row(name: str, record: Record, titles: list[str], class_: str | None = None) -> Html:
+    cells = [
+        name,
+        words.count(number(record, "rows")),
+        words.count(number(record, "dim")),
+        *(words.size(number(record, key)) for key in ("bytes", "value_bytes", "state_bytes")),
+        *(words.count(number(record, key)) for key in COUNTS),
+    ]
+    return row(titles, cells, class_)
+
+
+def _growth(run: Run, names: list[str]) -> Html:
+    title = "Rows as the run went"
+    traces = []
+    for name, color in zip(names, SERIES, strict=False):
+        x, y = columns(run.tables, "samples", ("tables", name, "rows"))
+        if len(x) > 1:
+            traces.append(points(name, x, y, color, hovertemplate="%{y:,d} rows<extra>%{fullData.name}</extra>"))
+    if not traces:
+        return missing(title, "The run has written fewer than two reports about its tables: there is no line to draw.")
+    note = "A line that bends down means that most ids were seen; one that stays flat, that the table is full."
+    up = axis("rows", tickformat="~s", rangemode="tozero")
+    return chart(title, note, traces, xaxis=samples_axis(), yaxis=up)
+
+
+def _memory(found: dict[str, Record], names: list[str]) -> Html:
+    title = "Memory"
+    known = [name for name in names if number(found[name], "bytes") is not None]
+    if not known:
+        return missing(title, "The run has not written how much memory the tables take.")
+    known.reverse()  # Plotly draws the first bar at the bottom
+    parts = {word: ([number(found[name], key) or 0 for name in known], color) for key, (word, color) in PARTS.items()}
+    whole = [number(found[name], "bytes") or 0 for name in known]
+    scale, unit = words.byte_unit(max(whole))
+    named = [sum(values[place] for values, _ in parts.values()) for place in range(len(known))]
+    parts[REST[0]] = ([max(0, total - part) for total, part in zip(whole, named, strict=True)], REST[1])
+    traces = [
+        {
+            "type": "bar", "orientation": "h", "name": word, "y": list(range(len(known))), "width": 0.5,
+            "x": [value / scale for value in values], "marker": {"color": color},
+            "customdata": [[words.size(value), plain(name)] for value, name in zip(values, known, strict=True)],
+            "hovertemplate": f"%{{customdata[0]}} of {word}<extra>%{{customdata[1]}}</extra>",
+        }
+        for word, (values, color) in parts.items()
+    ]  # fmt: skip
+    spare = max(0, 3 - len(known)) / 2  # one bar alone would be a wall
+    ticks = {"tickvals": list(range(len(known))), "ticktext": [cut(name) for name in known]}
+    up = axis("", showgrid=False, range=[-0.5 - spare, len(known) - 0.5 + spare], **ticks)
+    note = "What lies beside values and state: the index, keys, counters and room to grow."
+    return chart(title, note, traces, barmode="stack", xaxis=axis(unit, rangemode="tozero"), yaxis=up)
+
+
+def _skew(found: dict[str, Record], names: list[str]) -> Html:
+    title = "Skew"
+    traces = []
+    for name, color in zip(names, SERIES, strict=False):
+        x, y = columns(found[name].get("skew"), 0, 1)
+        above = [(rank, times) for rank, times in zip(x, y, strict=True) if rank > 0 and times > 0]
+        if above:
+            hover = "row %{x:,d}: %{y:,d} updates<extra>%{fullData.name}</extra>"
+            traces.append(line(name, [x for x, _ in above], [y for _, y in above], color, hovertemplate=hover))
+    if not traces:
+        return missing(title, NO_UPDATES)
+    across = decades("rows, the most trained first", (rank for trace in traces for rank in trace["x"]))
+    up = decades("updates", (updates for trace in traces for updates in trace["y"]))
+    note = (
+        "Both axes are logarithmic; rows without an update are not on them. The steeper the line, the more of the "
+        "training falls on few rows."
+    )
+    return chart(title, note, traces, xaxis=across, yaxis=up)
+
+
+def _updates(found: dict[str, Record], names: list[str]) -> Html:
+    title = "Updates per row"
+    known = [name for name in names if _bins(found[name].get("updates"))]
+    if not known:
+        return missing(title, NO_UPDATES)
+    drawn = known[:BARS_MOST]
+    spans = sorted({piece[:2] for name in drawn for piece in _bins(found[name].get("updates"))})
+    traces = [
+        _bars(name, _bins(found[name].get("updates")), spans, color) for name, color in zip(drawn, SERIES, strict=False)
+    ]
+    each = -(-len(spans) // TICKS_MOST)  # every so many bars a tick
+    ticks = {
+        "tickvals": list(range(0, len(spans), each)),
+        "ticktext": [words.short_tick(low) for low, _ in spans[::each]],
+    }
+    across = axis("updates of the row, from", showgrid=False, tickangle=0, **ticks)
+    few = f" The {len(drawn)} largest of {len(known)} tables." if len(drawn) < len(known) else ""
+    note = f"However often an id stands in a batch, that is one update.{few}"
+    return chart(title, note, traces, xaxis=across, yaxis=axis("part of the rows", tickformat=".0%"), bargap=0.25)
+
+
+def _bars(name: str, bins: list[Bin], spans: list[tuple[float, float]], color: str) -> Trace:
+    """The part of a table's rows in each span of updates."""
+    rows = {piece[:2]: piece[2] for piece in bins}
+    total = sum(rows.values()) or 1
+    told = [[words.count(rows.get(span, 0)), _span(*span)] for span in spans]
+    hover = "%{customdata[0]} rows, %{y:.1%}<br>with %{customdata[1]}<extra>%{fullData.name}</extra>"
+    return {
+        "type": "bar", "name": plain(name), "x": list(range(len(spans))), "marker": {"color": color},
+        "y": [rows.get(span, 0) / total for span in spans], "customdata": told, "hovertemplate": hover,
+    }  # fmt: skip
+
+
+def _bins(given: Any) -> list[Bin]:
+    """Triples (low, high, rows) of a histogram: rows with low to high updates, both included."""
+    return list(zip(*columns(given, 0, 1, 2), strict=True))
+
+
+def _span(low: float, high: float) -> str:
+    return words.plural(low, "update") if low == high else f"{low:,.0f} to {high:,.0f} updates"

@@ -1,0 +1,71 @@
+"""What went wrong, counted: shown also where it is nothing, because nothing is what a person wants to read there."""
+
+from hotrow.obs.report import words
+from hotrow.obs.report.folder import RunFolder
+from hotrow.obs.report.markup import Html, section, tag
+from hotrow.obs.report.run import Record, Run, number, text
+
+WARNINGS_MOST = 50
+COUNTS = {"malformed": "Malformed lines", "refused_gradients": "Refused gradients"}
+
+
+def trouble(folder: RunFolder) -> Html:
+    """The section."""
+    run = folder.run
+    cells = [_count(name, value) for name, value in counted(run).items()]
+    told = isinstance((run.end or {}).get("counts"), dict)
+    unknown = "The run has not written its counts of lines and gradients: they come with an orderly end."
+    return section(
+        "Trouble",
+        "trouble",
+        tag("dl", *cells, class_="facts"),
+        None if told else tag("p", unknown, class_="missing"),
+        _malformed(run.malformed),
+        _warnings(run.warnings),
+    )
+
+
+def counted(run: Run) -> dict[str, float | None]:
+    """Every count by what it counts; None where it is not known yet."""
+    told = (run.end or {}).get("counts")
+    others = {_words(key): number(told, key) for key in told if key not in COUNTS} if isinstance(told, dict) else {}
+    return {
+        **{word: number(told, key) for key, word in COUNTS.items()},
+        "Warnings": len(run.warnings),
+        "Reports with numbers that are not finite": run.nonfinite,
+        "Unreadable lines of the event log": run.unreadable,
+        **others,
+    }
+
+
+def _words(key: str) -> str:
+    spoken = key.replace("_", " ")
+    return spoken[:1].upper() + spoken[1:]
+
+
+def _count(name: str, value: float | None) -> Html:
+    return tag("div", tag("dt", name), tag("dd", words.count(value), class_="bad" if value else None))
+
+
+def _malformed(lines: list[Record]) -> Html | None:
+    if not lines:
+        return None
+    shown = [
+        tag(
+            "li",
+            tag("b", f"{text(line, 'file') or 'unknown file'}, line {words.count(number(line, 'line'))}"),
+            f": {text(line, 'reason') or 'no reason was written'}",
+            tag("code", words.plain_text(line.get("text"))),
+        )
+        for line in lines
+    ]
+    return tag("div", tag("h3", "The first malformed lines"), tag("ul", *shown, class_="lines"))
+
+
+def _warnings(warnings: list[Record]) -> Html | None:
+    if not warnings:
+        return None
+    shown = [tag("li", text(warning, "text") or "a warning without words") for warning in warnings[:WARNINGS_MOST]]
+    hidden = len(warnings) - len(shown)
+    more = tag("p", f"{hidden:,} more are in events.jsonl.") if hidden > 0 else None
+    return tag("div", tag("h3", "Warnings"), tag("ul", *shown, class_="lines"), more)
