@@ -15,14 +15,16 @@ SOURCE = Path(__file__).parents[2] / "src"
 PACKAGE = "hotrow"
 
 FLOORS = (
-    ("types", "errors", "spec", "sizes", "life", "config", "optim.sparse", "_native"),
+    ("types", "errors", "spec", "sizes", "life", "config", "metrics", "optim.sparse", "_native"),
     ("modes", "staleness", "switching", "routes", "cache.clocks"),
     ("store", "kernels", "optim", "data"),
-    ("nn", "models", "cache"),
+    ("nn", "models", "cache", "client"),
     ("server.core", "worker.core"),
     ("transport", "checkpoint", "obs"),
     ("server", "worker"),
     ("sim", "engines"),
+    ("trainer",),
+    ("run",),
     ("reproduce",),
     ("bench",),
     ("cli",),

@@ -1,0 +1,166 @@
+"""A checkpoint is a folder: a manifest, the dense tensors, and one file of rows per table.
+
+It is written beside its place, synced, and then takes its place by renaming: a run that dies leaves the one before.
+Before anything is loaded every file is compared with its length and checksum, and every table with its kind.
+"""
+
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from hotrow.checkpoint import dense, rows
+from hotrow.errors import InputError
+from hotrow.store import RamTier
+from hotrow.store.saved import check_same_kind
+
+FORMAT, VERSION = "hotrow checkpoint", 1
+MANIFEST, DENSE = "manifest.json", "dense.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What a checkpoint says beside tensors and rows. All of it is JSON."""
+
+    counters: dict[str, float | int | None]
+    position: dict[str, Any] | None
+    about: dict[str, Any]  # what the maker wanted to keep with it
+
+
+def save(
+    folder: Path, model: nn.Module, optimizer: Optimizer | None, tiers: Mapping[str, RamTier], saved: Saved
+) -> Path:
+    """Write a checkpoint; one that is there is replaced when the new one is whole."""
+    fresh = folder.with_name(folder.name + ".new")
+    if fresh.exists():  # of a run that died while it wrote
+        shutil.rmtree(fresh)
+    (fresh / "tables").mkdir(parents=True)
+    settings = dense.write(fresh / DENSE, model, optimizer)
+    tables = {}
+    for number, (name, tier) in enumerate(tiers.items()):
+        file = f"tables/{number}.arrow"  # a table's name need not fit a file's
+        count = rows.write(fresh / file, tier)
+        tables[name] = {"file": file, "rows": count, "settings": tier.table.model_dump(mode="json")}
+    files = [DENSE, *(str(table["file"]) for table in tables.values())]
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "counters": saved.counters,
+        "position": saved.position,
+        "about": saved.about,
+        "optimizer": settings,
+        "tables": tables,
+        "files": {file: _fingerprint(fresh / file) for file in files},
+    }
+    (fresh / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+    for file in [*files, MANIFEST, ".", "tables"]:
+        _sync(fresh / file)
+    _take_place(fresh, folder)
+    return folder
+
+
+def exists(folder: Path) -> bool:
+    """Whether there is one to load."""
+    return _whole(folder).is_dir()
+
+
+def peek(folder: Path) -> Saved:
+    """What a checkpoint says, without loading it."""
+    manifest = _manifest(_whole(folder))
+    return Saved(manifest["counters"], manifest["position"], manifest["about"])
+
+
+def load(folder: Path, model: nn.Module, optimizer: Optimizer | None, tiers: Mapping[str, RamTier]) -> Saved:
+    """Put everything back. A checkpoint that does not fit is refused before anything changes."""
+    folder = _whole(folder)
+    manifest = _manifest(folder)
+    _check_files(folder, manifest["files"])
+    _check_tables(folder, manifest["tables"], tiers)
+    dense.read(folder / DENSE, model, optimizer, manifest["optimizer"])
+    for name, tier in tiers.items():
+        rows.read(folder / manifest["tables"][name]["file"], tier)
+    return Saved(manifest["counters"], manifest["position"], manifest["about"])
+
+
+def _whole(folder: Path) -> Path:
+    """The folder, or the one it was about to replace when its writer died between two renames."""
+    before = _before(folder)
+    if folder.is_dir() or not before.is_dir():
+        return folder
+    return before
+
+
+def _before(folder: Path) -> Path:
+    return folder.with_name(folder.name + ".old")
+
+
+def _take_place(fresh: Path, folder: Path) -> None:
+    before = _before(folder)
+    if folder.exists():
+        if before.exists():
+            shutil.rmtree(before)
+        folder.rename(before)
+    fresh.rename(folder)
+    _sync(folder.parent)
+    if before.exists():
+        shutil.rmtree(before)
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise InputError(f"checkpoint {folder}: there is no {MANIFEST} in it: name a folder that Trainer.save wrote")
+    try:
+        manifest = json.loads(path.read_text())
+    except ValueError as error:
+        raise InputError(f"checkpoint {folder}: {MANIFEST} cannot be read ({error}): take another checkpoint") from None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise InputError(f"checkpoint {folder}: {MANIFEST} is not one of ours: name a folder that Trainer.save wrote")
+    if manifest.get("version") != VERSION:
+        told = f"its version is {manifest.get('version')!r} and this Hotrow reads {VERSION}"
+        raise InputError(f"checkpoint {folder}: {told}: use the Hotrow that wrote it")
+    return manifest
+
+
+def _check_files(folder: Path, expected: Mapping[str, Mapping[str, int]]) -> None:
+    for file, fingerprint in expected.items():
+        path = folder / file
+        if not path.is_file():
+            raise InputError(f"checkpoint {folder}: {file} is missing: take another checkpoint")
+        if _fingerprint(path) != fingerprint:
+            raise InputError(f"checkpoint {folder}: {file} was changed or cut since it was saved: take another one")
+
+
+def _check_tables(folder: Path, saved: Mapping[str, Any], tiers: Mapping[str, RamTier]) -> None:
+    if set(saved) != set(tiers):
+        theirs, ours = ", ".join(sorted(saved)), ", ".join(sorted(tiers))
+        raise InputError(f"checkpoint {folder}: it has the tables {theirs} and this run {ours}: use the same")
+    for name, tier in tiers.items():
+        check_same_kind(tier.table, saved[name]["settings"])
+        if tier.capacity_rows and saved[name]["rows"] > tier.capacity_rows:
+            told = f"{saved[name]['rows']:,} rows do not fit capacity={tier.table.capacity!r}"
+            raise InputError(f"checkpoint {folder}: table {name!r}: {told}: give it more")
+
+
+def _fingerprint(path: Path) -> dict[str, int]:
+    checksum = length = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 22):
+            checksum = zlib.crc32(block, checksum)
+            length += len(block)
+    return {"bytes": length, "crc32": checksum}
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,191 @@
+"""The client whose rows are in this process."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hotrow.client.base import Output
+from hotrow.config import Table
+from hotrow.data.batch import Batch, Part
+from hotrow.errors import ConfigError
+from hotrow.spec import whole_number
+from hotrow.store import Applied, RamTier, find_or_first, kernels
+from hotrow.store import Batch as Plan
+from hotrow.store.tiers import listed, named_tables, open_tiers
+
+U32 = NDArray[np.uint32]
+F32 = NDArray[np.float32]
+I64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalHandle:
+    """One lookup. The plans of its tables serve the push again: duplicates are folded and rows are found already."""
+
+    samples: int
+    outputs: tuple[Output, ...]
+    plans: dict[str, Plan]  # by table
+
+
+class LocalClient:
+    """Tables in this process's memory. `samples` counts those whose gradients were pushed."""
+
+    def __init__(self, tables: Mapping[str, Table], *, threads: int | None = None) -> None:
+        self.tables = named_tables(tables)
+        self.threads = whole_number("threads", torch.get_num_threads() if threads is None else threads, 1, 1024)
+        self.tiers: dict[str, RamTier] = open_tiers(self.tables, self.threads)
+        self.samples = max((tier.samples for tier in self.tiers.values() if tier.attached), default=0)
+        self.absent_ids = 0  # distinct ids without a row in each lookup that made none, added up
+
+    def lookup(self, batch: Batch, *, learn: bool) -> LocalHandle:
+        """Vectors for all ids of a batch."""
+        outputs: dict[int, Output] = {}
+        plans: dict[str, Plan] = {}
+        for table, places in self._places(batch).items():
+            parts = [batch.parts[place] for place in places]
+            plans[table], found = self._look_up(self.tiers[table], parts, len(batch), learn)
+            outputs.update(zip(places, found, strict=True))
+        return LocalHandle(len(batch), tuple(outputs[place] for place in range(len(batch.parts))), plans)
+
+    def push(self, handle: LocalHandle, *, step: int, samples: int, lr_scale: float = 1.0) -> dict[str, Applied]:
+        """Apply the gradients that backward left in the outputs, each table's in one update."""
+        self.samples = max(self.samples, samples)
+        return {
+            table: _push_table(
+                self.tiers[table],
+                plan,
+                [output for output in handle.outputs if output.part.table == table],
+                step=step,
+                samples=samples,
+                lr_scale=lr_scale,
+            )
+            for table, plan in handle.plans.items()
+        }
+
+    def close(self) -> None:
+        """Give all rows up; segments that are to be kept stay."""
+        for tier in self.tiers.values():
+            tier.close()
+
+    def _places(self, batch: Batch) -> dict[str, list[int]]:
+        """Which parts of the batch each table serves."""
+        places: dict[str, list[int]] = {}
+        for place, part in enumerate(batch.parts):
+            if part.table not in self.tiers:
+                raise ConfigError(
+                    f"table {part.table!r} of feature {part.features[0]!r} is missing: there are {listed(self.tiers)}"
+                )
+            places.setdefault(part.table, []).append(place)
+        return places
+
+    def _look_up(self, tier: RamTier, parts: Sequence[Part], samples: int, learn: bool) -> tuple[Plan, list[Output]]:
+        if len(parts) == 1 and parts[0].kind == "one":  # straight into the output, no copy of unique rows beside it
+            part = parts[0]
+            rows = torch.empty(samples, len(part.features), tier.dim)
+            plan = self._read(tier, part.keys, rows.view(-1, tier.dim), learn, unique=False)
+            return plan, [Output(part, rows.requires_grad_(learn))]
+        plan = tier.batch(np.concatenate([part.keys for part in parts]))
+        rows = torch.empty(plan.unique, tier.dim)
+        self._read(tier, plan, rows, learn, unique=True)
+        inverse = np.split(plan.inverse, np.cumsum([len(part.keys) for part in parts[:-1]]))
+        outputs = [self._spread(part, rows.numpy(), which, samples) for part, which in zip(parts, inverse, strict=True)]
+        for output in outputs:
+            output.rows.requires_grad_(learn)
+        return plan, outputs
+
+    def _read(self, tier: RamTier, keys: I64 | Plan, out: Tensor, learn: bool, *, unique: bool) -> Plan:
+        if learn:
+            return tier.find_or_init(keys, out, per="unique" if unique else "key", samples=self.samples)
+        plan = find_or_first(tier, keys, out.numpy(), per="unique" if unique else "key")
+        self.absent_ids += plan.absent
+        return plan
+
+    def _spread(self, part: Part, unique_rows: F32, which: U32, samples: int) -> Output:
+        """The vectors of one part from the unique rows of its table; id k of the part takes row which[k]."""
+        dim = unique_rows.shape[1]
+        if part.bounds is None:
+            rows = torch.empty(samples, len(part.features), dim)
+            np.take(unique_rows, which, axis=0, out=rows.view(-1, dim).numpy(), mode="clip")
+            return Output(part, rows)
+        if part.kind == "bags":
+            rows = torch.empty(samples, len(part.features), dim)
+            out = rows.view(-1, dim).numpy()
+            kernels.pool(unique_rows, which, part.bounds, None, part.pooling, out, self.threads)
+            return Output(part, rows)
+        lengths = np.diff(part.bounds)
+        longest = int(lengths.max(initial=0))
+        rows = torch.zeros(samples, longest, dim)
+        rows.view(-1, dim).numpy()[_places_in_padding(part.bounds, longest)] = unique_rows[which]
+        return Output(part, rows, torch.from_numpy(np.arange(longest) < lengths[:, None]))
+
+
+def _places_in_padding(bounds: I64, longest: int) -> I64:
+    """Where each id of a sequence part stands in [samples * longest]."""
+    lengths = np.diff(bounds)
+    return np.arange(bounds[-1]) + np.repeat(np.arange(len(lengths)) * longest - bounds[:-1], lengths)
+
+
+def _push_table(
+    tier: RamTier, plan: Plan, outputs: Sequence[Output], *, step: int, samples: int, lr_scale: float
+) -> Applied:
+    if all(output.rows.grad is None for output in outputs):
+        return Applied(rows=0, refused=0, absent=0)
+    gradients = [_gradient(output) for output in outputs]
+    if len(outputs) == 1 and outputs[0].part.kind == "one":
+        flat = gradients[0].numpy()
+        return tier.apply(plan, flat, step=step, samples=samples, lr_scale=lr_scale)
+    joined = gradients[0] if len(gradients) == 1 else torch.cat(gradients)
+    starts = np.cumsum([0, *(len(gradient) for gradient in gradients[:-1])])
+    rows = np.concatenate([_row_of_key(output) + start for output, start in zip(outputs, starts, strict=True)])
+    return tier.apply(
+        plan,
+        joined.numpy(),
+        step=step,
+        samples=samples,
+        rows=rows.astype(np.uint32),
+        weights=_weights(outputs),
+        lr_scale=lr_scale,
+    )
+
+
+def _gradient(output: Output) -> Tensor:
+    """[bags, dim]. A part that the model did not use has none: `_weights` keeps its rows as they are."""
+    gradient = output.rows.grad
+    if gradient is None:
+        gradient = torch.zeros_like(output.rows, requires_grad=False)
+    return gradient.contiguous().view(-1, output.rows.shape[-1])
+
+
+def _row_of_key(output: Output) -> I64:
+    """Which row of its output's gradient each id takes."""
+    part = output.part
+    if part.bounds is None:
+        return np.arange(len(part.keys))
+    if part.kind == "bags":
+        return np.repeat(np.arange(len(part.bounds) - 1), np.diff(part.bounds))
+    return _places_in_padding(part.bounds, output.rows.shape[1])
+
+
+def _weights(outputs: Sequence[Output]) -> F32 | None:
+    """What each id's gradient is multiplied by: its share of a mean, 0 where the model did not use it; None: all 1."""
+    shares = [_shares(output) for output in outputs]
+    if all(share is None for share in shares):
+        return None
+    sizes = [len(output.part.keys) for output in outputs]
+    return np.concatenate(
+        [np.ones(size, np.float32) if share is None else share for share, size in zip(shares, sizes, strict=True)]
+    )
+
+
+def _shares(output: Output) -> F32 | None:
+    part = output.part
+    if output.rows.grad is None:
+        return np.zeros(len(part.keys), np.float32)
+    if part.bounds is None or part.kind != "bags" or part.pooling == "sum":
+        return None
+    lengths = np.diff(part.bounds)
+    return np.repeat(np.float32(1) / np.maximum(lengths, 1).astype(np.float32), lengths)

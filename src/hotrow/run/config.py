@@ -1,0 +1,168 @@
+"""A run in a file: TOML with the sections data, model, tables, dense and run."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tomli_w
+from pydantic import BeforeValidator, Field, field_validator
+
+from hotrow.config import Table
+from hotrow.data.config import DataConfig
+from hotrow.data.synthetic import SyntheticConfig
+from hotrow.errors import ConfigError
+from hotrow.sizes import FILE_NAME_RULE, Whole, fits_file_name
+from hotrow.spec import SettingsError, Spec, sentence
+from hotrow.trainer.autocast import Autocast
+from hotrow.trainer.schedule import EarlyStopping, Schedule
+
+PATHS = ("train", "valid", "test", "ads", "users", "items")  # of the section data
+
+
+class Named(Spec):
+    """A thing by name with settings of its own, which whoever makes it checks: {name = "adam", lr = 0.001}."""
+
+    name: str
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+def _named(value: Any) -> Any:
+    """Everything beside the name is a setting."""
+    if isinstance(value, str):
+        return {"name": value}
+    if isinstance(value, Mapping) and set(value) - {"name", "settings"}:
+        return {"name": value.get("name", ""), "settings": {k: v for k, v in value.items() if k != "name"}}
+    return value
+
+
+AnyNamed = Annotated[Named, BeforeValidator(_named)]
+
+
+class Dense(Spec):
+    """How the network's own parameters are trained: any optimizer of torch.optim, with its settings."""
+
+    optimizer: AnyNamed = Named(name="adam", settings={"lr": 0.001})
+    clip: float | None = Field(default=None, gt=0)  # largest norm of the whole gradient
+
+
+class RunSection(Spec):
+    """How a run goes."""
+
+    name: str = ""  # of its folder; the config file's name if left out
+    folder: str = "runs"  # where run folders go
+    engine: Literal["local"] = "local"
+    global_batch: Whole = Field(default=4096, ge=1, le=2**31)  # samples per step
+    epochs: Whole = Field(default=1, ge=1)
+    seed: Whole = Field(default=0, ge=0, lt=2**63)
+    threads: Whole | None = Field(default=None, ge=1, le=1024)  # of the tables; None: as torch
+    torch_threads: Whole | None = Field(default=None, ge=1, le=1024)
+    autocast: Autocast = "auto"  # bfloat16 in the network; auto: where this processor gains from it
+    schedule: Schedule = Schedule()
+    early_stopping: EarlyStopping | None = None
+    progressive: bool = False  # predict each batch before training on it
+    replay: float = Field(default=0.0, ge=0)  # day by day: so many samples of the past for each new one
+    checkpoint_every: Whole | None = Field(default=None, ge=1)  # samples; None: at the end alone
+    tensorboard: bool = True
+
+    @field_validator("name")
+    @classmethod
+    def _fits_a_folder(cls, value: str) -> str:
+        if value and not fits_file_name(value):
+            raise ValueError(f"is the name of a folder: use {FILE_NAME_RULE}")
+        return value
+
+
+class RunConfig(Spec):
+    """All of a run."""
+
+    data: DataConfig | SyntheticConfig
+    model: AnyNamed
+    tables: dict[str, Table]  # those that data name and that are not here are like `default`
+    dense: Dense = Dense()
+    run: RunSection = RunSection()
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _made_up_or_from_files(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        return SyntheticConfig(**value) if value.get("format") == "synthetic" else DataConfig(**value)
+
+    @field_validator("tables", mode="before")
+    @classmethod
+    def _take_their_names(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping) or not value:
+            raise ValueError("give at least [tables.default] with a dim")
+        return {name: {**table, "name": name} if isinstance(table, Mapping) else table for name, table in value.items()}
+
+
+def load_config(path: Path, changes: Sequence[str] = ()) -> RunConfig:
+    """Read a config file; `changes` as "run.epochs=3" replace what it says. Paths start at its folder."""
+    if not path.is_file():
+        raise ConfigError(f"{path}: there is no such file; `hotrow new DIR` makes one to start from")
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: this is no TOML: {error}") from None
+    for change in changes:
+        _change(document, change)
+    if isinstance(section := document.setdefault("run", {}), dict):
+        section.setdefault("name", path.stem if fits_file_name(path.stem) else "run")
+    try:
+        return _anchored(RunConfig(**document), path.parent)
+    except SettingsError as error:
+        raise ConfigError(f"{path}: {sentence('', error.faults)}") from None
+
+
+def as_toml(config: RunConfig) -> str:
+    """The whole config, defaults written out, as a file that gives the same again."""
+    document = config.model_dump(mode="json", exclude_none=True)
+    for place in (document, document["dense"]):
+        for key in ("model", "optimizer"):
+            if key in place:
+                place[key] = {"name": place[key]["name"], **place[key]["settings"]}
+    for name, table in document["tables"].items():
+        assert table.pop("name") == name
+        if "seed" not in config.tables[name].model_fields_set:  # it is the run's, and must stay so when read again
+            del table["seed"]
+    return tomli_w.dumps(document)
+
+
+def _anchored(config: RunConfig, base: Path) -> RunConfig:
+    """With whole paths: the config is kept in the run's folder too, from where relative ones would lead elsewhere."""
+    given = {name: getattr(config.data, name, None) for name in PATHS}
+    data = {name: _whole(value, base) for name, value in given.items() if value is not None}
+    name, colon, class_name = config.model.name.rpartition(":")
+    model = {"name": f"{_whole(name, base)}:{class_name}"} if colon and name.endswith(".py") else {}
+    changed = {"data": config.data.model_copy(update=data), "model": config.model.model_copy(update=model)}
+    return config.model_copy(update=changed)
+
+
+def _whole(value: Any, base: Path) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_whole(each, base) for each in value)
+    if not isinstance(value, str) or "://" in value:
+        return value
+    return str((base / Path(value).expanduser()).absolute())
+
+
+def _change(document: dict[str, Any], change: str) -> None:
+    place, sign, text = change.partition("=")
+    keys = place.strip().split(".")
+    if not sign or not all(keys):
+        raise ConfigError(f"--set {change}: write it as section.field=value, as --set run.epochs=3")
+    where = document
+    for key in keys[:-1]:
+        where = where.setdefault(key, {})
+        if not isinstance(where, dict):
+            raise ConfigError(f"--set {change}: {key} is a value, it has no fields: set it whole")
+    where[keys[-1]] = _value(text.strip())
+
+
+def _value(text: str) -> Any:
+    """A TOML value; anything that is none is a text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

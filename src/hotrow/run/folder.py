@@ -1,0 +1,157 @@
+"""The folder that a run leaves: config, machine, event log, TensorBoard, pictures' data, tables, checkpoint, report."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from hotrow.client import LocalClient
+from hotrow.data.source import Trouble
+from hotrow.errors import ConfigError
+from hotrow.obs.events import EventLog
+from hotrow.obs.machine import machine
+from hotrow.obs.names import ALL, series
+from hotrow.obs.registry import Registry
+from hotrow.obs.report import write_report
+from hotrow.obs.tensorboard import TensorBoard
+from hotrow.run.skew import table_pictures
+from hotrow.trainer.reports import Ended, Evaluated, Progress, Report
+
+CONFIG, SCHEMA, CHECKPOINT, BEST = "config.toml", "schema.json", "checkpoint", "best"
+MALFORMED_TOLD = 20
+
+
+def free_folder(parent: Path, name: str) -> Path:
+    """parent/name, or the first of name-2, name-3, ... that is not there: a run never writes over another."""
+    number = 1
+    while True:
+        folder = parent / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+        except NotADirectoryError:
+            raise ConfigError(f"run.folder={str(parent)!r}: is a file, name a folder") from None
+        else:
+            return folder
+
+
+class RunFolder:
+    """Writes down what a run tells."""
+
+    def __init__(self, path: Path, *, tensorboard: bool) -> None:
+        self.path = path
+        self.registry = Registry()
+        self.pictures: dict[str, Any] = self._known_pictures()
+        self._events = EventLog(path)
+        self._board = TensorBoard(path / "tensorboard") if tensorboard else None
+        self._malformed = 0
+        self._step = 0
+        self._samples = 0
+
+    def start(self, config: str, **about: Any) -> None:
+        """The run begins, or goes on."""
+        (self.path / CONFIG).write_text(config)
+        self._write_json("machine.json", machine())
+        self._events.write("start", **about)
+
+    def take(self, report: Report, lr: float | None) -> None:
+        """One more report."""
+        match report:
+            case Progress():
+                self._progress(report, lr)
+            case Evaluated():
+                self._evaluated(report)
+            case Ended():
+                about = asdict(report)
+                self._events.write("end", **{name: about[name] for name in about if name != "best"}, best=about["best"])
+
+    def tables(self, client: LocalClient, samples: int) -> None:
+        """What the tables hold now."""
+        told = {name: table_stats(client, name) for name in client.tiers}
+        self._events.write("tables", samples=samples, tables=told)
+        for name, stats in told.items():
+            for metric, value in stats.items():
+                if f"table/{metric}" in ALL:
+                    self._set(f"table/{metric}", value, samples, table=name)
+
+    def trouble(self, trouble: Trouble) -> None:
+        """Lines that could not be read: the first are written out, the others counted."""
+        self.registry.add("data/malformed_lines", trouble.malformed - self._malformed)
+        for line in trouble.first[min(self._malformed, MALFORMED_TOLD) :]:
+            self._events.write("malformed", file=line.file, line=line.line, reason=line.reason, text=line.text)
+        self._malformed = trouble.malformed
+
+    def warning(self, text: str) -> None:
+        self.registry.add("run/warnings")
+        self._events.write("warning", text=text)
+
+    def checkpoint(self, samples: int, path: Path) -> None:
+        self.registry.add("run/checkpoints")
+        self._events.write("checkpoint", samples=samples, path=path.name)
+
+    def stopped(self, why: str, trained: dict[str, int]) -> None:
+        """The run ends before its time."""
+        self._events.write("end", stopped=why, **trained)
+
+    def finish(self, client: LocalClient) -> Path:
+        """The last look at the tables, and the page."""
+        pictures = {name: table_stats(client, name) | table_pictures(tier) for name, tier in client.tiers.items()}
+        self._write_json("tables.json", pictures)
+        return write_report(self.path)
+
+    def close(self) -> None:
+        self._events.close()
+        if self._board is not None:
+            self._board.close()
+
+    def _progress(self, report: Progress, lr: float | None) -> None:
+        fields = {name: value for name, value in asdict(report).items() if name != "lr_scale"}
+        self._events.write("progress", lr=lr, **fields)
+        self.registry.add("train/samples", report.samples - self._samples)
+        self.registry.add("train/steps", report.step - self._step)
+        self._samples, self._step = report.samples, report.step
+        shown = {"epoch": report.epoch + 1, "loss": report.loss, "auc": report.auc, "lr": lr}
+        shown |= {"samples_per_s": report.samples_per_s, "reading_share": report.reading_share}
+        for name, value in shown.items():
+            self._set(f"train/{name}", value, report.samples)
+
+    def _evaluated(self, report: Evaluated) -> None:
+        self._events.write(
+            "evaluation",
+            split=report.split,
+            samples=report.samples,
+            step=report.step,
+            epoch=report.epoch,
+            day=report.day,
+            rows=report.rows,
+            metrics=report.metrics,
+        )
+        for name, value in {"rows": report.rows, **report.metrics}.items():
+            if f"evaluation/{name}" in ALL:
+                self._set(f"evaluation/{name}", value, report.samples, split=report.split)
+        if report.scores is not None and report.day is None:
+            self.pictures[report.split] = {**report.scores.pictures(), "metrics": report.metrics}
+            self._write_json("evaluation.json", self.pictures)
+
+    def _set(self, name: str, value: float | None, samples: int, **labels: str) -> None:
+        if value is None:
+            return
+        self.registry.set(name, value, **labels)
+        if self._board is not None:
+            self._board.write(samples, {series(name, labels): value})
+
+    def _known_pictures(self) -> dict[str, Any]:
+        path = self.path / "evaluation.json"
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    def _write_json(self, name: str, document: Mapping[str, Any]) -> None:
+        (self.path / name).write_text(json.dumps(document, indent=1) + "\n")
+
+
+def table_stats(client: LocalClient, name: str) -> dict[str, int]:
+    """The figures of one table that people look at."""
+    stats = client.tiers[name].stats()
+    shown = ("rows", "value_bytes", "state_bytes", "bytes", "created", "evicted", "expired", "turned_away")
+    return {"dim": client.tiers[name].dim, **{figure: getattr(stats, figure) for figure in shown}}

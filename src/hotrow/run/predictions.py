@@ -1,0 +1,134 @@
+"""Predictions of a file, row by row: each with the number of its row, as rows that cannot be read are left out."""
+
+import csv
+import os
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pyarrow import csv as arrow_csv
+
+from hotrow.data.background import read_ahead
+from hotrow.data.batch import Batch
+from hotrow.data.decode import Decoder
+from hotrow.data.schema import Schema
+from hotrow.data.source import Malformed, Source
+from hotrow.errors import ConfigError, InputError
+from hotrow.trainer import Trainer
+
+I64 = NDArray[np.int64]
+AHEAD = 4  # blocks that are read while one is predicted
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """Some rows of a file and what the model says of them."""
+
+    rows: I64  # their numbers, from 0: a header and empty lines do not count, malformed lines do
+    probabilities: NDArray[np.float32]  # [rows, labels]
+
+
+def predicted(trainer: Trainer, source: Source) -> Iterator[Predicted]:
+    """All rows of a source without labels, in its order."""
+    labels = len(source.schema.label)
+    for batch, rows in read_ahead(_decoded(source), AHEAD):
+        for start in range(0, len(batch), trainer.global_batch):
+            some = slice(start, min(start + trainer.global_batch, len(batch)))
+            found = trainer.predict_batch(batch.slice(some.start, some.stop))
+            found = found.reshape(len(found), -1)
+            if found.shape[1] != labels:
+                told = f"the model gives {found.shape[1]} scores for {labels} label"
+                raise InputError(f"{told}: predictions are probabilities of labels, which it does not have")
+            yield Predicted(rows[some], found)
+
+
+def numbered(source: Source) -> Iterator[tuple[pa.RecordBatch, I64]]:
+    """What a source reads, with the number of each row."""
+    noted: list[tuple[int, Sequence[Malformed], Sequence[int]]] = []
+    source.trouble.watch = lambda *block: noted.append(block)
+    first = 0
+    for record in source.read():
+        *without_rows, (last_line, faults, blank) = noted
+        noted.clear()
+        first += sum(len(bad) for _, bad, _ in without_rows)
+        yield record, first + places(record.num_rows, last_line, [fault.line for fault in faults], blank)
+        first += record.num_rows + len(faults)
+
+
+def places(rows: int, last_line: int, faults: Sequence[int], blank: Sequence[int]) -> I64:
+    """Where `rows` good rows stand among all rows of a block that ends with a line; blank lines are no rows."""
+    lines = rows + len(faults) + len(blank)
+    first_line = last_line - lines + 1
+    is_row = np.ones(lines, bool)
+    is_row[np.asarray(blank, np.int64) - first_line] = False
+    is_good = is_row.copy()
+    is_good[np.asarray(faults, np.int64) - first_line] = False
+    number: I64 = np.cumsum(is_row) - 1
+    return number[is_good]
+
+
+def _decoded(source: Source) -> Generator[tuple[Batch, I64], None, None]:
+    decoder = Decoder(source.schema)
+    for record, rows in numbered(source):
+        yield decoder.batch(record, labels=False), rows
+
+
+class PredictionFile:
+    """A CSV or Parquet file with the columns row and probability; it takes its place when it is whole."""
+
+    def __init__(self, path: Path, schema: Schema, *, force: bool = False) -> None:
+        demand_free(path, force=force)
+        labels = [label.column for label in schema.label]
+        names = ["probability"] if len(labels) == 1 else [f"probability_{label}" for label in labels]
+        self._schema = pa.schema([("row", pa.int64()), *((name, pa.float32()) for name in names)])
+        self._path, self._beside = path, path.with_name(f".{path.name}.{os.getpid()}.part")
+        try:
+            self._writer: Any = WRITERS[path.suffix](self._beside, self._schema)
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be written: {error}") from None
+
+    def write(self, some: Predicted) -> None:
+        """Further rows."""
+        columns = [pa.array(some.rows), *(pa.array(column) for column in some.probabilities.T)]
+        self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._writer.close()
+        if kind is None:
+            self._beside.replace(self._path)
+        else:
+            self._beside.unlink()
+
+
+def _csv_writer(path: Path, schema: pa.Schema) -> Any:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerow(schema.names)  # Arrow would put every name in quotes
+    options = arrow_csv.WriteOptions(include_header=False)
+    return arrow_csv.CSVWriter(pa.OSFile(str(path), "ab"), schema, write_options=options)
+
+
+def _parquet_writer(path: Path, schema: pa.Schema) -> Any:
+    return pq.ParquetWriter(str(path), schema)
+
+
+WRITERS = {".csv": _csv_writer, ".parquet": _parquet_writer}
+
+
+def demand_free(path: Path, *, force: bool = False) -> None:
+    """Say what would go wrong at the end before the beginning."""
+    if path.suffix not in WRITERS:
+        raise ConfigError(f"{path}: predictions are written as {' or '.join(WRITERS)}: give it such a name")
+    if not path.parent.is_dir():
+        raise ConfigError(f"{path}: the folder {path.parent} does not exist, make it first")
+    if path.is_dir():
+        raise ConfigError(f"{path}: is a folder, name a file in it")
+    if path.exists() and not force:
+        raise ConfigError(f"{path}: is there already: name another file, or give --force to replace it")

@@ -1,0 +1,128 @@
+"""A run that was trained, opened again from its folder: to evaluate it on any files, and to predict with it."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal, Self
+
+from hotrow.checkpoint import peek
+from hotrow.data.batch import Batch
+from hotrow.data.config import DataConfig, open_data, open_source
+from hotrow.data.files import Where, find_files
+from hotrow.data.schema import Schema
+from hotrow.data.source import Source
+from hotrow.errors import ConfigError, InputError
+from hotrow.run.build import trainer_of
+from hotrow.run.config import RunConfig, load_config
+from hotrow.run.folder import CHECKPOINT, CONFIG, SCHEMA
+from hotrow.run.predictions import Predicted, predicted
+from hotrow.trainer import Evaluated, Trainer
+from hotrow.trainer.streams import evaluation_batches
+
+Watch = Callable[[int], None]  # rows so far
+Part = Literal["test", "valid"]
+PARTS: tuple[Part, Part] = ("test", "valid")
+SORTED = ("movielens",)  # formats whose rows come in another order than they stand in the file
+
+
+class Restored:
+    """The config, the schema and the trainer of a run folder, its checkpoint loaded. Use it with `with`."""
+
+    def __init__(self, folder: Path) -> None:
+        if not has_checkpoint(folder):
+            raise ConfigError(f"{folder}: there is no checkpoint in it: name the folder of a run, as runs/NAME")
+        self.folder = folder
+        self.config: RunConfig = load_config(folder / CONFIG)
+        self.schema: Schema = _schema(folder / SCHEMA)
+        self.trainer: Trainer = trainer_of(_in_memory(self.config), self.schema)
+        self.trainer.load(folder / CHECKPOINT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        self.trainer.close()
+
+    def source(self, where: Where) -> Source:
+        """The rows of other files of the same format, with labels."""
+        return open_source(self._of_files(), where, schema=self.schema)
+
+    def part(self) -> tuple[Part, Source]:
+        """What the config says to test on; else what it says to validate on."""
+        for name in PARTS:
+            where = getattr(self.config.data, name, None)
+            if isinstance(where, tuple):  # files of their own: the training files may be gone by now
+                return name, self.source(where)
+        config = self.config.data
+        data = open_data(config.with_schema(self.schema) if isinstance(config, DataConfig) else config)
+        if data.test is not None:
+            return "test", data.test
+        if data.valid is not None:
+            return "valid", data.valid
+        raise ConfigError(f"{self.folder / CONFIG}: it names neither test nor valid data: name files, as --on FILE")
+
+    def evaluate(self, source: Source, *, split: Part = "test", watch: Watch | None = None) -> Evaluated:
+        """How good the run is on these rows."""
+        batches = evaluation_batches(source, self.trainer.global_batch)
+        return self.trainer.evaluate(_watched(batches, watch) if watch else batches, split=split)
+
+    def unlabelled(self, where: Where) -> Source:
+        """The rows of one file to predict; it may have labels or not."""
+        config = self._of_files()
+        if config.format in SORTED:
+            told = f"data.format={config.format!r}: its rows are sorted by time, so their predictions have no numbers"
+            raise ConfigError(f"{told}: describe the file as csv in a config of its own")
+        files = find_files(where)
+        if len(files) > 1:
+            raise InputError(f"{where}: names {len(files)} files: rows are numbered, so predict one at a time")
+        return open_source(config, files, labels=False, schema=self.schema)
+
+    def predict(self, source: Source) -> Iterator[Predicted]:
+        """Probabilities of the rows of an `unlabelled` source, block by block in their order."""
+        return predicted(self.trainer, source)
+
+    def _of_files(self) -> DataConfig:
+        if not isinstance(self.config.data, DataConfig):
+            told = f"data.format={self.config.data.format!r}: {self.folder} was trained on made-up rows"
+            raise ConfigError(f"{told}, so it knows no format of files: name a run that was trained on files")
+        return self.config.data
+
+
+def find_run(given: Path | None, parent: Path = Path("runs")) -> Path:
+    """The folder of a run: as given, or by its name under `parent`; the one saved last if nothing is given."""
+    if given is not None:
+        return given if given.is_dir() or not (parent / given).is_dir() else parent / given
+    runs = [folder for folder in parent.iterdir() if has_checkpoint(folder)] if parent.is_dir() else []
+    if not runs:
+        told = f"there is no run with a checkpoint in {parent.absolute()}"
+        raise ConfigError(f"{told}: train one with `hotrow train`, or name another folder with --run")
+    return max(runs, key=lambda folder: folder.stat().st_mtime)  # a checkpoint takes its place in it by a new name
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Whether a folder is that of a run which was saved."""
+    try:
+        peek(folder / CHECKPOINT)
+    except InputError:
+        return False
+    return (folder / CONFIG).is_file()
+
+
+def _schema(path: Path) -> Schema:
+    try:
+        return Schema.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read as a schema: {error}: it is written when a run starts") from None
+
+
+def _in_memory(config: RunConfig) -> RunConfig:
+    """Without shared memory: who looks at a run must not take the rows of one that goes on."""
+    tables = {name: table.model_copy(update={"segment": None}) for name, table in config.tables.items()}
+    return config.model_copy(update={"tables": tables})
+
+
+def _watched(batches: Iterator[Batch], watch: Watch) -> Iterator[Batch]:
+    rows = 0
+    for batch in batches:
+        yield batch
+        rows += len(batch)
+        watch(rows)

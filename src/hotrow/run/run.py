@@ -1,0 +1,173 @@
+"""A run from its config: reads, trains, evaluates, writes everything down, and tells how it goes."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from hotrow import checkpoint
+from hotrow.data.config import Data, DataConfig, open_data
+from hotrow.data.position import Position
+from hotrow.data.synthetic import SyntheticSource, best
+from hotrow.errors import ConfigError
+from hotrow.run.build import trainer_of
+from hotrow.run.config import RunConfig, as_toml
+from hotrow.run.folder import BEST, CHECKPOINT, SCHEMA, RunFolder, free_folder
+from hotrow.run.kept import with_kept_schema
+from hotrow.run.nightly import one_day
+from hotrow.trainer import Ended, Evaluated, Progress, Report
+from hotrow.trainer.days import fit_days
+
+TABLES_EVERY = 10  # progress reports between two looks at the tables
+
+
+class Run:
+    """Iterate it once: it trains and gives reports. Afterwards `summary` holds the result, `page` the report's path.
+
+    Use it with `with`: whatever ends it, what was trained is saved and the page is written. `resume` goes on from the
+    checkpoint in the run's folder. `day` trains on one day's rows alone, on top of that checkpoint if there is one, and
+    tests on the next day: what a job does that runs every night.
+    """
+
+    def __init__(self, config: RunConfig, *, base: Path = Path(), resume: bool = False, day: str | None = None) -> None:
+        folder = Path(config.run.folder) / config.run.name
+        self._resumed = (resume or day is not None) and checkpoint.exists(folder / CHECKPOINT)
+        if resume and not self._resumed:
+            told = f"--resume: there is no checkpoint in {folder}"
+            raise ConfigError(f"{told}: name another with --set run.name=..., or leave --resume out to start anew")
+        self.config = config = with_kept_schema(config, folder) if self._resumed else config
+        self.data: Data = open_data(config.data, base)
+        self.trainer = trainer_of(config, self.data.schema)
+        self._shuffle = config.data.shuffle if isinstance(config.data, DataConfig) else 0
+        self._position: Position | None = None
+        self._tested: list[str] = []  # days of a run day by day: all before the last of them are trained
+        self._trained: list[str] = []  # days that were trained one by one
+        if self._resumed:
+            self._position = self.trainer.load(folder / CHECKPOINT)
+            about = checkpoint.peek(folder / CHECKPOINT).about
+            self._tested, self._trained = list(about["tested"]), list(about["trained"])
+        self._only = None if day is None else one_day(self.data, day, [*self._tested[:-1], *self._trained])
+        self.folder = folder if self._resumed else free_folder(folder.parent, folder.name)
+        self._book = RunFolder(self.folder, tensorboard=config.run.tensorboard)
+        self._saved_at = self.trainer.samples
+        self._told = 0  # progress reports
+        self._validations: dict[int, Evaluated] = {}  # by epoch
+        self._ended = False
+        self.summary: dict[str, Any] = {"run": str(self.folder)}
+        self.page: Path | None = None
+
+    @property
+    def samples_expected(self) -> int | None:
+        """Of all epochs, where the source knows."""
+        train = self.data.train if self._only is None else self._only.train
+        rows = train.rows()
+        return None if rows is None else rows * self.config.run.epochs
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: object) -> None:
+        if not self._ended:
+            self._finish("interrupted" if fault is None or not isinstance(fault, Exception) else f"fault: {fault}")
+        self._book.close()
+        self.trainer.close()
+
+    def __iter__(self) -> Iterator[Report]:
+        self._start()
+        for report in self._reports():
+            self._take(report)
+            yield report
+        test = self.data.test if self._only is None else self._only.test
+        if test is not None:
+            tested = self.trainer.evaluate(test, split="test")
+            self._take(tested)
+            yield tested
+            if isinstance(test, SyntheticSource):  # what the teacher who drew the labels would reach
+                self.summary["best_auc"] = best(test.log_odds()).auc
+        self._finish(None)
+
+    def _reports(self) -> Iterator[Report]:
+        settings = self.config.run
+        if self._only is not None:
+            self._trained.append(self._only.name)  # before it is over: half a day is not trained again
+            return self.trainer.fit(self._only.train, shuffle=self._shuffle, seed=settings.seed)
+        if self.data.by_day is not None:
+            days = self.data.days()
+            return fit_days(self.trainer, days, done=self._tested, replay=settings.replay, seed=settings.seed)
+        return self.trainer.fit(
+            self.data.train,
+            valid=self.data.valid,
+            epochs=settings.epochs,
+            shuffle=self._shuffle,
+            seed=settings.seed,
+            position=self._position,
+            early_stopping=settings.early_stopping,
+            best=self.folder / BEST if settings.early_stopping else None,
+            progressive=settings.progressive,
+        )
+
+    def _start(self) -> None:
+        (self.folder / SCHEMA).write_text(self.data.schema.model_dump_json(indent=1) + "\n")
+        self._book.start(
+            as_toml(self.config),
+            run=self.folder.name,
+            model=self.config.model.name,
+            parameters=sum(parameter.numel() for parameter in self.trainer.model.parameters()),
+            samples_expected=self.samples_expected,
+            tables=list(self.trainer.client.tiers),
+            resumed=self._resumed,
+        )
+
+    def _take(self, report: Report) -> None:
+        self._book.take(report, self._lr())
+        match report:
+            case Progress():
+                self._told += 1
+                self._book.trouble(self.data.train.trouble)
+                if self._told % TABLES_EVERY == 1:
+                    self._book.tables(self.trainer.client, self.trainer.samples)
+                every = self.config.run.checkpoint_every
+                if every is not None and self.trainer.samples - self._saved_at >= every:
+                    self._save()
+            case Evaluated(day=str(day)):
+                self._tested.append(day)
+            case Evaluated():
+                self._told_of(report)
+            case Ended():
+                if report.best is not None and report.best.epoch in self._validations:
+                    self._told_of(self._validations[report.best.epoch])  # that state came back
+                self.summary |= {
+                    "samples": report.samples,
+                    "seconds": report.seconds,
+                    "samples_per_s": report.samples_per_s,
+                    "stopped": report.stopped,
+                    "best": None if report.best is None else asdict(report.best),
+                    "counts": report.counts,
+                }
+
+    def _told_of(self, report: Evaluated) -> None:
+        self.summary |= {f"{report.split}_{name}": value for name, value in report.metrics.items()}
+        if report.split == "valid":
+            self._validations[report.epoch] = replace(report, scores=None)
+
+    def _finish(self, stopped: str | None) -> None:
+        self._ended = True
+        if stopped is not None:
+            trained = {"samples": self.trainer.samples, "step": self.trainer.step}
+            self._book.stopped(stopped, trained)
+            self.summary |= {"stopped": stopped, **trained}
+        self._save()
+        self._book.trouble(self.data.train.trouble)
+        self._book.tables(self.trainer.client, self.trainer.samples)
+        self.summary["rows"] = {name: len(tier) for name, tier in self.trainer.client.tiers.items()}
+        self.page = self._book.finish(self.trainer.client)
+        self.summary["report"] = str(self.page)
+
+    def _save(self) -> None:
+        path = self.trainer.save(self.folder / CHECKPOINT, tested=self._tested, trained=self._trained)
+        self._saved_at = self.trainer.samples
+        self._book.checkpoint(self.trainer.samples, path)
+
+    def _lr(self) -> float | None:
+        optimizer = self.trainer.optimizer
+        return None if optimizer is None else float(optimizer.param_groups[0]["lr"])

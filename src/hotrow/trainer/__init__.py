@@ -1,0 +1,17 @@
+"""Training over data: loops, reports, evaluation, schedules."""
+
+from hotrow.trainer.reports import Best, Ended, EpochEnded, Evaluated, Progress, Report
+from hotrow.trainer.schedule import EarlyStopping, Schedule
+from hotrow.trainer.trainer import Trainer
+
+__all__ = [
+    "Best",
+    "EarlyStopping",
+    "Ended",
+    "EpochEnded",
+    "Evaluated",
+    "Progress",
+    "Report",
+    "Schedule",
+    "Trainer",
+]

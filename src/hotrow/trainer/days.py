@@ -1,0 +1,113 @@
+"""Day after day: train on what is known, test on the next day, go on. With replay each day also sees the past again."""
+
+from collections.abc import Collection, Iterable, Iterator
+
+import numpy as np
+
+from hotrow.data.batch import Batch, concatenated
+from hotrow.data.source import Source
+from hotrow.data.splits import Day
+from hotrow.metrics import Scores
+from hotrow.trainer.reports import Ended, Evaluated, Report
+from hotrow.trainer.streams import evaluation_batches
+from hotrow.trainer.trainer import Trainer
+
+PAST = 5_000_000  # samples of the past that are held
+
+
+class Past:
+    """Samples that were trained, in their order: the newest `most` of them."""
+
+    def __init__(self, most: int = PAST) -> None:
+        self._most = most
+        self._parts: list[Batch] = []
+        self.samples = 0
+
+    def add(self, batch: Batch) -> None:
+        """One more stretch of time; the oldest goes where there are too many."""
+        if len(batch):
+            self._parts.append(batch)
+            self.samples += len(batch)
+        while self.samples > self._most and len(self._parts) > 1:
+            self.samples -= len(self._parts.pop(0))
+
+    def stretch(self, start: int, stop: int) -> Batch:
+        """Samples from start up to, not including, stop."""
+        found, first = [], 0
+        for part in self._parts:
+            low, high = max(start - first, 0), min(stop - first, len(part))
+            if low < high:
+                found.append(part.slice(low, high))
+            first += len(part)
+        return concatenated(found)
+
+
+def replayed(past: Past, samples: int, size: int, rng: np.random.Generator) -> Iterator[Batch]:
+    """About `samples` samples of the past, as stretches of `size` that began anywhere in it.
+
+    Stretches and not single samples, because what came together belongs together: on MovieLens day by day replay of
+    single samples cost 0.002 to 0.006 of the AUC, and that of stretches nothing.
+    """
+    if past.samples == 0 or samples == 0:
+        return
+    size = min(size, past.samples)
+    for start in rng.integers(0, past.samples - size + 1, max(1, round(samples / size))):
+        yield past.stretch(start, start + size)
+
+
+def fit_days(
+    trainer: Trainer, days: Iterable[Day], *, done: Collection[str] = (), replay: float = 0.0, seed: int = 0
+) -> Iterator[Report]:
+    """Train and test day after day, those in `done` left out. The last evaluation is over all test days together.
+
+    With `replay` the rows are held in memory, and each day begins with `replay` times as many of the days before.
+    """
+    rng = np.random.default_rng(seed)
+    past = Past()
+    everything = Scores()
+    ends: list[Ended] = []
+    rows = 0
+    for number, day in enumerate(days):
+        if day.name in done:
+            if replay:
+                _remember(past, day.train, trainer.global_batch)
+            continue
+        stream = day.train if replay == 0 else _with_past(day.train, past, replay, trainer.global_batch, rng)
+        for report in trainer.fit(stream):
+            if isinstance(report, Ended):
+                ends.append(report)
+            else:
+                yield report
+        tested = trainer.evaluate(day.test, epoch=number, day=day.name)
+        if tested.scores is not None:
+            everything.extend(tested.scores)
+        rows += tested.rows
+        yield tested
+    yield Evaluated(
+        "test", trainer.samples, trainer.step, len(ends), rows, everything.metrics() if rows else {}, scores=everything
+    )
+    yield _together(trainer, ends)
+
+
+def _remember(past: Past, source: Source, size: int) -> None:
+    for batch in evaluation_batches(source, size):
+        past.add(batch)
+
+
+def _with_past(source: Source, past: Past, replay: float, size: int, rng: np.random.Generator) -> Iterator[Batch]:
+    """Stretches of the past first, then the new rows in their order: what is newest is learned last."""
+    new = list(evaluation_batches(source, size))
+    yield from replayed(past, round(replay * sum(map(len, new))), size, rng)
+    for batch in new:
+        past.add(batch)
+        yield batch
+
+
+def _together(trainer: Trainer, ends: list[Ended]) -> Ended:
+    seconds = sum(end.seconds for end in ends)
+    trained = sum(end.samples_per_s * end.seconds for end in ends)
+    counts: dict[str, int] = {}
+    for end in ends:
+        for name, count in end.counts.items():
+            counts[name] = counts.get(name, 0) + count
+    return Ended(trainer.samples, trainer.step, seconds, trained / max(seconds, 1e-9), "data ended", None, counts)

@@ -1,0 +1,85 @@
+"""Loss, AUC and speed since the last report."""
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from hotrow.data.batch import Batch
+from hotrow.engines import Stepped
+from hotrow.metrics import auc
+from hotrow.trainer.reports import Progress
+
+
+class Meter:
+    """Adds up steps; a report is due every `every_s` seconds. Time outside `step` and `waited` is not training."""
+
+    def __init__(self, every_s: float, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._every_s, self._clock = every_s, clock
+        self.trained_s = 0.0  # waiting for data included
+        self.trained = 0  # samples
+        self.losses_not_finite = 0
+        self.refused = 0  # rows whose gradient was not finite
+        self._clear()
+
+    def resume(self) -> None:
+        """Training goes on after something else."""
+        self._last = self._clock()
+
+    def step(self, batch: Batch, stepped: Stepped, waited_s: float) -> None:
+        """One more step."""
+        now = self._clock()
+        self._seconds += now - self._last
+        self._last = now
+        self._waited_s += waited_s
+        self._samples += len(batch)
+        self._losses.append(stepped.loss)
+        self._weights.append(len(batch))
+        self.refused += sum(applied.refused for applied in stepped.applied.values())
+        if batch.labels is not None and (stepped.output.dim() == 1 or stepped.output.shape == batch.labels.shape):
+            self._outputs.append(stepped.output.reshape(len(batch), -1)[:, 0])
+            self._labels.append(torch.from_numpy(batch.labels[:, 0]))
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for a report."""
+        return self._seconds >= self._every_s
+
+    @property
+    def empty(self) -> bool:
+        """Whether there was no step since the last report."""
+        return self._samples == 0
+
+    def report(self, *, samples: int, step: int, epoch: int, lr_scale: float) -> Progress:
+        """What happened since the last one."""
+        losses, weights = torch.stack(self._losses).double(), torch.tensor(self._weights, dtype=torch.double)
+        self.losses_not_finite += int((~losses.isfinite()).sum())
+        area = None
+        if self._outputs:
+            outputs = torch.cat(self._outputs).numpy()
+            if torch.from_numpy(outputs).isfinite().all():
+                area = auc(torch.cat(self._labels).numpy(), outputs)
+        told = Progress(
+            samples=samples,
+            step=step,
+            epoch=epoch,
+            loss=float((losses * weights).sum() / weights.sum()),
+            auc=area,
+            samples_per_s=self._samples / max(self._seconds, 1e-9),
+            lr_scale=lr_scale,
+            reading_share=min(1.0, self._waited_s / max(self._seconds, 1e-9)),
+        )
+        self.trained_s += self._seconds
+        self.trained += self._samples
+        self._clear()
+        return told
+
+    def _clear(self) -> None:
+        self._seconds = self._waited_s = 0.0
+        self._samples = 0
+        self._losses: list[Tensor] = []
+        self._weights: list[int] = []
+        self._outputs: list[Tensor] = []
+        self._labels: list[Tensor] = []
+        self.resume()

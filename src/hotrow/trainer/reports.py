@@ -1,0 +1,72 @@
+"""What a run tells while it goes: plain values, for a bar, a notebook, a log or a test."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hotrow.metrics import Scores
+
+Split = Literal["valid", "test", "progressive"]
+Stopped = Literal["data ended", "epochs done", "early stopping", "enough samples"]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Since the one before: about every two seconds, and at the end of an epoch."""
+
+    samples: int  # trained in all
+    step: int
+    epoch: int
+    loss: float  # mean
+    auc: (
+        float | None
+    )  # of the predictions made before each update; None where one class is missing or it has no meaning
+    samples_per_s: float
+    lr_scale: float
+    reading_share: float  # of the time, waiting for data
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """One evaluation."""
+
+    split: Split
+    samples: int
+    step: int
+    epoch: int
+    rows: int
+    metrics: dict[str, float | None]
+    day: str | None = None  # the test day, where there are several
+    scores: Scores | None = field(default=None, repr=False, compare=False)  # everything, for pictures
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnded:
+    """All data were seen once more."""
+
+    epoch: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best validation, to which the run went back."""
+
+    metric: str
+    value: float
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The last report."""
+
+    samples: int
+    step: int
+    seconds: float
+    samples_per_s: float  # in training alone
+    stopped: Stopped
+    best: Best | None
+    counts: dict[str, int]  # trouble: malformed lines, gradients that were refused, ...
+
+
+Report = Progress | Evaluated | EpochEnded | Ended

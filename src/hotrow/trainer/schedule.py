@@ -1,0 +1,94 @@
+"""How learning rates change over a run, in samples; early stopping. Pure decisions."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from hotrow.sizes import Whole
+from hotrow.spec import Spec
+
+
+class Schedule(Spec):
+    """What all learning rates, dense and of the tables, are multiplied by after so many samples.
+
+    They rise from 0 over `warmup` samples, then fall to `final` over the `over` samples that follow. `plateau`
+    multiplies them once more after each validation that is no better than the best before.
+    """
+
+    warmup: Whole = Field(default=0, ge=0)
+    decay: Literal["constant", "linear", "cosine"] = "constant"
+    over: Whole | None = Field(default=None, ge=1)
+    final: float = Field(default=0.0, ge=0, le=1)
+    plateau: float | None = Field(default=None, gt=0, lt=1)
+
+    @model_validator(mode="after")
+    def _decay_has_a_length(self) -> "Schedule":
+        if self.decay != "constant" and self.over is None:
+            raise ValueError(f"decay={self.decay!r} needs `over`: the samples it takes")
+        return self
+
+    def scale(self, samples: int) -> float:
+        """The factor for a step that starts after so many samples."""
+        if samples < self.warmup:
+            return (samples + 1) / self.warmup
+        if self.decay == "constant" or self.over is None:
+            return 1.0
+        gone = min(1.0, (samples - self.warmup) / self.over)
+        left = 1 - gone if self.decay == "linear" else (1 + math.cos(math.pi * gone)) / 2
+        return self.final + (1 - self.final) * left
+
+
+class EarlyStopping(Spec):
+    """Stop after `patience` validations in a row without a gain of more than `least`; the best state comes back."""
+
+    metric: Literal["auc", "logloss", "normalised_entropy", "grouped_auc"] = "auc"
+    patience: Whole = Field(default=2, ge=1)
+    least: float = Field(default=1e-6, ge=0)
+
+    @property
+    def rising(self) -> bool:
+        """Whether more is better."""
+        return self.metric in ("auc", "grouped_auc")
+
+
+@dataclass(slots=True)
+class Watch:
+    """The validations of a run so far."""
+
+    rule: EarlyStopping
+    best: float | None = None
+    epoch: int | None = None  # of the best
+    worse: int = 0  # validations in a row without a gain
+    ended: int = 0  # epochs that are over and were judged
+
+    @classmethod
+    def of(cls, counters: Mapping[str, float | int | None]) -> "Watch":
+        """From what `counters` gave."""
+        epoch, worse, ended = counters["best_epoch"], int(counters["worse"] or 0), int(counters["ended"] or 0)
+        return cls(EarlyStopping(), counters["best"], None if epoch is None else int(epoch), worse, ended)
+
+    def counters(self) -> dict[str, float | int | None]:
+        """What a checkpoint keeps, so that a resumed run goes on counting."""
+        return {"best": self.best, "best_epoch": self.epoch, "worse": self.worse, "ended": self.ended}
+
+    def going_on(self, rule: EarlyStopping | None, resumed: bool) -> "Watch":
+        """For the next fit: the same validations where it is a resumed one, else none yet."""
+        rule = rule or EarlyStopping()
+        return replace(self, rule=rule) if resumed else Watch(rule)
+
+    def better(self, value: float, epoch: int) -> bool:
+        """Take a validation in; whether it is the best so far."""
+        gain = math.inf if self.best is None else (value - self.best) * (1 if self.rule.rising else -1)
+        if gain > self.rule.least:
+            self.best, self.epoch, self.worse = value, epoch, 0
+            return True
+        self.worse += 1
+        return False
+
+    @property
+    def over(self) -> bool:
+        """Whether it is time to stop."""
+        return self.worse >= self.rule.patience

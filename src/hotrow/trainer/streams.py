@@ -1,0 +1,84 @@
+"""Whatever a trainer is given to read, as leases and batches."""
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol, TypeGuard, cast
+
+from hotrow.data.batch import Batch
+from hotrow.data.loader import Lease, Loader
+from hotrow.data.source import Source
+from hotrow.errors import InputError
+
+Batches = Source | Loader | Iterable[Batch]
+
+
+class Leases(Protocol):
+    """Batches by lease, each reported back when it is trained."""
+
+    counts: dict[str, int]
+
+    def __iter__(self) -> Iterator[tuple[Lease, Batch]]: ...
+
+    def done(self, lease: Lease) -> None: ...
+
+
+class PlainBatches:
+    """Batches that somebody else makes: one pass, no position to come back to."""
+
+    def __init__(self, batches: Iterable[Batch]) -> None:
+        self._batches = batches
+        self.counts: dict[str, int] = {}
+
+    def __iter__(self) -> Iterator[tuple[Lease, Batch]]:
+        for number, batch in enumerate(self._batches):
+            if not isinstance(batch, Batch):
+                raise InputError(f"batch {number} is a {type(batch).__name__}: give hotrow.data.Batch, or a Source")
+            for name, count in batch.counts.items():
+                self.counts[name] = self.counts.get(name, 0) + count
+            yield Lease(number=number, epoch=0, index=number, samples=len(batch)), batch
+
+    def done(self, lease: Lease) -> None:
+        """Nobody asks."""
+
+
+def leases(stream: Batches, batch: int, **loading: Any) -> Leases:
+    """A loader as it is, a source through a loader, anything else batch by batch."""
+    if isinstance(stream, Loader):
+        return stream
+    if is_source(stream):
+        return Loader(stream, batch, **loading)
+    return PlainBatches(cast(Iterable[Batch], stream))
+
+
+def is_source(stream: object) -> TypeGuard[Source]:
+    """Whether it can be read from the start, again and again."""
+    return hasattr(stream, "read") and hasattr(stream, "schema")
+
+
+def evaluation_batches(stream: Batches, batch: int) -> Iterator[Batch]:
+    """All batches once, in order."""
+    for _, part in leases(stream, batch):
+        yield part
+
+
+class Waited:
+    """An iterator that measures how long its consumer waits."""
+
+    def __init__(self, leases: Leases) -> None:
+        self._iterator = iter(leases)
+        self.seconds = 0.0  # for the last item
+
+    def __iter__(self) -> Iterator[tuple[Lease, Batch]]:
+        return self
+
+    def __next__(self) -> tuple[Lease, Batch]:
+        start = time.perf_counter()
+        item = next(self._iterator)
+        self.seconds = time.perf_counter() - start
+        return item
+
+    def close(self) -> None:
+        """End the reading thread, if there is one."""
+        close = getattr(self._iterator, "close", None)
+        if close is not None:
+            close()

@@ -1,0 +1,274 @@
+"""The trainer: loops over data, evaluates, stops early, and tells about it. A step itself is the engine's."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from hotrow import checkpoint
+from hotrow.client import LocalClient
+from hotrow.config import Table
+from hotrow.data.batch import Batch
+from hotrow.data.loader import Loader
+from hotrow.data.position import Position
+from hotrow.engines import LocalEngine
+from hotrow.engines.local import Loss
+from hotrow.errors import ConfigError
+from hotrow.spec import whole_number
+from hotrow.trainer.autocast import Autocast, gains_from_bfloat16
+from hotrow.trainer.evaluation import Judge, judge_of
+from hotrow.trainer.meter import Meter
+from hotrow.trainer.reports import Best, Ended, EpochEnded, Evaluated, Report, Split, Stopped
+from hotrow.trainer.schedule import EarlyStopping, Schedule, Watch
+from hotrow.trainer.streams import Batches, Waited, evaluation_batches, leases
+from hotrow.trainer.unbroken import breath, unbroken
+
+OptimizerMaker = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+Callback = Callable[["Trainer", Report], None]
+
+
+class Trainer:
+    """Trains a model whose rows live in Hotrow's tables.
+
+    `model` is any module that maps `hotrow.Inputs` to log-odds [samples] (or [samples, labels]); `tables` are its
+    embedding tables by name, or the one table. `optimizer` is a torch optimizer over the model's parameters, or
+    makes one from them (Adam with lr 0.001 if left out). The loss is binary cross entropy unless the model has a method
+    `loss(output, labels)` or one is given. `callbacks` are called with every report, before the caller gets it.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tables: Mapping[str, Table] | Table,
+        *,
+        optimizer: torch.optim.Optimizer | OptimizerMaker | None = None,
+        schedule: Schedule | None = None,
+        loss: Loss | None = None,
+        clip: float | None = None,
+        global_batch: int = 4096,
+        autocast: Autocast = "off",
+        threads: int | None = None,
+        callbacks: Sequence[Callback] = (),
+        report_every_s: float = 2.0,
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise ConfigError(f"model is a {type(model).__name__}: give a torch.nn.Module")
+        self.model = model
+        self.global_batch = whole_number("global_batch", global_batch, 1, 2**31)
+        self.schedule = schedule or Schedule()
+        self.client = LocalClient({tables.name: tables} if isinstance(tables, Table) else tables, threads=threads)
+        self._engine = LocalEngine(
+            model,
+            self.client,
+            _dense_optimizer(model, optimizer),
+            loss=loss,
+            clip=clip,
+            autocast=autocast == "on" or (autocast == "auto" and gains_from_bfloat16()),
+        )
+        self.step = 0
+        self.samples = self.client.samples
+        self.plateau = 1.0  # what validations that were no better have left of the learning rates
+        self._callbacks = tuple(callbacks)
+        self._report_every_s = report_every_s
+        self._loader: Loader | None = None
+        self._watch = Watch(EarlyStopping())
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer | None:
+        """The dense one; None where the model has no parameters."""
+        return self._engine.optimizer
+
+    @property
+    def position(self) -> Position | None:
+        """What of the data is trained, for a resume."""
+        return None if self._loader is None else self._loader.position()
+
+    @property
+    def lr_scale(self) -> float:
+        """What all learning rates are multiplied by now."""
+        return self.schedule.scale(self.samples) * self.plateau
+
+    def fit(
+        self,
+        train: Batches,
+        *,
+        valid: Batches | None = None,
+        epochs: int = 1,
+        shuffle: int = 0,
+        seed: int = 0,
+        position: Position | None = None,
+        early_stopping: EarlyStopping | None = None,
+        best: Path | None = None,
+        progressive: bool = False,
+        most_samples: int | None = None,
+    ) -> Iterator[Report]:
+        """Train, telling how it goes. Nothing happens until the reports are asked for.
+
+        `valid` is evaluated after every epoch. With `early_stopping` the best state is kept in the folder `best`, and
+        comes back at the end. `progressive` predicts every batch before it trains on it, without dropout and the like.
+        """
+        if early_stopping is not None and (valid is None or best is None):
+            raise ConfigError("early_stopping: give `valid` to judge by and `best`, a folder for the best state")
+        stream = leases(train, self.global_batch, epochs=epochs, shuffle=shuffle, seed=seed, position=position)
+        self._loader = stream if isinstance(stream, Loader) else None
+        watch = self._watch = self._watch.going_on(early_stopping, position is not None)
+        stopped: Stopped = "data ended" if epochs == 1 else "epochs done"
+        meter = Meter(self._report_every_s)
+        judge: Judge | None = None
+        epoch = watch.ended if position is not None and watch.ended < epochs else None  # the one that runs
+        waited = Waited(stream)
+        try:
+            for lease, batch in waited:
+                if epoch is not None and lease.epoch != epoch:
+                    yield from self._end_epoch(epoch, meter, valid, watch, best if early_stopping else None)
+                    meter.resume()
+                if early_stopping is not None and watch.over:  # now, or before it was resumed
+                    stopped, epoch = "early stopping", None
+                    break
+                epoch = lease.epoch
+                if progressive:
+                    output = self._engine.predict(batch)
+                    judge = judge or judge_of(output, batch)
+                    judge.add(output, batch)
+                with unbroken():
+                    self._train(batch, meter, waited.seconds)
+                    stream.done(lease)
+                breath()
+                if meter.due:
+                    yield self._tell(self._progress(meter, epoch))
+                    meter.resume()
+                if most_samples is not None and self.samples >= most_samples:
+                    stopped = "enough samples"
+                    break
+        finally:
+            waited.close()
+        if epoch is not None:
+            yield from self._end_epoch(epoch, meter, valid, watch, best if early_stopping else None)
+        if judge is not None:
+            yield self._tell(self._evaluated("progressive", judge, epoch or 0))
+        yield self._tell(self._end(meter, watch, stopped, best if early_stopping else None, stream.counts))
+
+    def evaluate(self, batches: Batches, *, split: Split = "test", epoch: int = 0, **about: Any) -> Evaluated:
+        """How good the model is on these; nothing is trained and no row is made."""
+        judge: Judge | None = None
+        for batch in evaluation_batches(batches, self.global_batch):
+            breath()
+            output = self._engine.predict(batch)
+            judge = judge or judge_of(output, batch)
+            judge.add(output, batch)
+        return self._evaluated(split, judge, epoch, **about)
+
+    def predict(self, batches: Batches) -> Iterator[NDArray[np.float32]]:
+        """Probabilities, batch by batch: [samples], or [samples, labels] where there are several."""
+        for batch in evaluation_batches(batches, self.global_batch):
+            yield self.predict_batch(batch)
+
+    def predict_batch(self, batch: Batch) -> NDArray[np.float32]:
+        """Probabilities of one batch; a model whose outputs are no log-odds says how in `probabilities(output)`."""
+        probabilities = getattr(self.model, "probabilities", torch.sigmoid)
+        found: NDArray[np.float32] = probabilities(self._engine.predict(batch)).numpy()
+        return found
+
+    def save(self, folder: str | Path, **about: Any) -> Path:
+        """Everything a later `load` needs: rows, dense parameters, optimizer state, counters, position in the data.
+
+        `about` is JSON that is kept with it.
+        """
+        position = self.position
+        saved = checkpoint.Saved(
+            counters={"step": self.step, "samples": self.samples, "plateau": self.plateau, **self._watch.counters()},
+            position=None if position is None else position.document(),
+            about=about,
+        )
+        return checkpoint.save(Path(folder), self.model, self.optimizer, self.client.tiers, saved)
+
+    def load(self, folder: str | Path) -> Position | None:
+        """Go on from a saved state; gives the position in the data, for `fit(position=...)`."""
+        saved = checkpoint.load(Path(folder), self.model, self.optimizer, self.client.tiers)
+        self.step, self.samples = int(saved.counters["step"] or 0), int(saved.counters["samples"] or 0)
+        self.plateau = float(saved.counters["plateau"] or 0)
+        self.client.samples = self.samples
+        self._watch = Watch.of(saved.counters)
+        return None if saved.position is None else Position.of(saved.position)
+
+    def close(self) -> None:
+        """Give the tables up."""
+        self.client.close()
+
+    def _train(self, batch: Batch, meter: Meter, waited_s: float) -> None:
+        scale = self.lr_scale
+        self.samples += len(batch)
+        stepped = self._engine.train(batch, step=self.step, samples=self.samples, lr_scale=scale)
+        self.step += 1
+        meter.step(batch, stepped, waited_s)
+
+    def _end_epoch(
+        self, epoch: int, meter: Meter, valid: Batches | None, watch: Watch, best: Path | None
+    ) -> Iterator[Report]:
+        if not meter.empty:
+            yield self._tell(self._progress(meter, epoch))
+        found = None if valid is None else self.evaluate(valid, split="valid", epoch=epoch)
+        watch.ended = epoch + 1
+        if found is not None:
+            self._judge(found, watch, best)
+            yield self._tell(found)
+        yield self._tell(EpochEnded(epoch, self.samples))
+
+    def _judge(self, found: Evaluated, watch: Watch, best: Path | None) -> None:
+        value = found.metrics.get(watch.rule.metric)
+        better = value is not None and watch.better(value, found.epoch)
+        if better and best is not None:
+            self.save(best)
+        if not better and self.schedule.plateau is not None:
+            self.plateau *= self.schedule.plateau
+
+    def _end(self, meter: Meter, watch: Watch, stopped: Stopped, best: Path | None, counts: Mapping[str, int]) -> Ended:
+        found = None
+        if best is not None and watch.best is not None and watch.epoch is not None:
+            found = Best(watch.rule.metric, watch.best, watch.epoch)
+            step, samples = self.step, self.samples
+            with unbroken():
+                self.load(best)
+            self.step = step  # what was trained was trained
+            self.samples = self.client.samples = samples
+            self._watch = watch
+        return Ended(
+            samples=self.samples,
+            step=self.step,
+            seconds=meter.trained_s,
+            samples_per_s=meter.trained / max(meter.trained_s, 1e-9),
+            stopped=stopped,
+            best=found,
+            counts={**counts, "refused_gradients": meter.refused, "losses_not_finite": meter.losses_not_finite},
+        )
+
+    def _progress(self, meter: Meter, epoch: int) -> Report:
+        return meter.report(samples=self.samples, step=self.step, epoch=epoch, lr_scale=self.lr_scale)
+
+    def _evaluated(self, split: Split, judge: Judge | None, epoch: int, **about: Any) -> Evaluated:
+        metrics = {} if judge is None else judge.metrics()
+        rows, scores = (0, None) if judge is None else (judge.rows, judge.scores)
+        return Evaluated(split, self.samples, self.step, epoch, rows, metrics, scores=scores, **about)
+
+    def _tell(self, report: Report) -> Report:
+        for callback in self._callbacks:
+            callback(self, report)
+        return report
+
+
+def _dense_optimizer(
+    model: nn.Module, given: torch.optim.Optimizer | OptimizerMaker | None
+) -> torch.optim.Optimizer | None:
+    if isinstance(given, torch.optim.Optimizer):
+        return given
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not parameters:
+        return None
+    made = torch.optim.Adam(parameters, lr=1e-3) if given is None else given(parameters)
+    if not isinstance(made, torch.optim.Optimizer):
+        raise ConfigError(f"optimizer gives a {type(made).__name__}: give a torch.optim optimizer, or what makes one")
+    return made

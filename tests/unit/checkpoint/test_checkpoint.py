@@ -1,0 +1,199 @@
+"""What was saved comes back bit for bit; what does not fit, or was damaged, is refused before anything changes."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import hotrow as hr
+from hotrow import checkpoint
+from hotrow.store import RamTier
+
+TABLES = {
+    "sgd": hr.Table(dim=3, optimizer=hr.SGD()),
+    "adagrad": hr.Table(dim=3),
+    "adam": hr.Table(dim=3, optimizer=hr.Adam()),
+    "bfloat16": hr.Table(dim=3, type="bfloat16"),
+    "lru": hr.Table(dim=3, capacity=1000),
+    "lfu": hr.Table(dim=3, capacity=1000, eviction="lfu"),
+    "clock": hr.Table(dim=3, clock=True, last_seen=True),
+}
+ABOUT = checkpoint.Saved({"step": 5, "samples": 640}, {"epoch": 1}, {"note": "hello"})
+
+
+class Net(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+
+
+def trained(seed: int, table: hr.Table, keys: int = 300) -> tuple[Net, torch.optim.Optimizer, dict[str, RamTier]]:
+    torch.manual_seed(seed)
+    net = Net()
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    tier = RamTier(table)
+    rng = np.random.default_rng(seed)
+    for step in range(3):
+        ids = rng.integers(0, keys, 64)
+        out = torch.empty(64, 3)
+        batch = tier.find_or_init(ids, out)
+        out.requires_grad_()
+        optimizer.zero_grad()
+        net(out).square().mean().backward()
+        optimizer.step()
+        assert out.grad is not None
+        tier.apply(batch, out.grad, step=step, samples=64 * (step + 1))
+    return net, optimizer, {"t": tier}
+
+
+def rows(tier: RamTier) -> dict[int, bytes]:
+    found = {}
+    for chunk in tier.export():
+        columns = [chunk.values, chunk.state, *(chunk.fields[name] for name in tier.fields)]
+        for at, key in enumerate(chunk.keys):
+            found[int(key)] = b"".join(column[at].tobytes() for column in columns)
+    return found
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_everything_comes_back_bit_for_bit(table: hr.Table, tmp_path: Path) -> None:
+    net, optimizer, tiers = trained(0, table)
+    checkpoint.save(tmp_path / "c", net, optimizer, tiers, ABOUT)
+    random = torch.rand(3)
+    other, other_optimizer, other_tiers = trained(1, table)
+    assert checkpoint.load(tmp_path / "c", other, other_optimizer, other_tiers) == ABOUT
+    assert rows(other_tiers["t"]) == rows(tiers["t"])
+    assert torch.equal(torch.rand(3), random)
+    for ours, theirs in zip(net.state_dict().values(), other.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs)
+    for model, dense in ((net, optimizer), (other, other_optimizer)):
+        dense.zero_grad()
+        model(torch.ones(4, 3)).square().mean().backward()
+        dense.step()
+    for ours, theirs in zip(net.parameters(), other.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    if table.policy is not None:
+        for partition in range(tiers["t"].partitions):
+            left, right = tiers["t"].eviction_order(partition), other_tiers["t"].eviction_order(partition)
+            assert left.tolist() == right.tolist()
+
+
+def test_rows_that_came_after_the_save_are_gone_after_the_load(tmp_path: Path) -> None:
+    net, optimizer, tiers = trained(0, TABLES["adagrad"])
+    checkpoint.save(tmp_path / "c", net, optimizer, tiers, ABOUT)
+    before = rows(tiers["t"])
+    tiers["t"].find_or_init(np.arange(10_000, 10_050))
+    checkpoint.load(tmp_path / "c", net, optimizer, tiers)
+    assert rows(tiers["t"]) == before
+
+
+def test_an_empty_table_and_a_model_without_optimizer(tmp_path: Path) -> None:
+    net, tiers = Net(), {"t": RamTier(TABLES["lru"])}
+    checkpoint.save(tmp_path / "c", net, None, tiers, ABOUT)
+    checkpoint.load(tmp_path / "c", net, None, tiers)
+    assert len(tiers["t"]) == 0
+
+
+def test_a_table_larger_than_a_chunk_keeps_its_order(tmp_path: Path) -> None:
+    table = hr.Table(dim=1, capacity=200_000)
+    tier = RamTier(table)
+    tier.find_or_init(np.arange(150_000))
+    tier.find_or_init(np.arange(0, 150_000, 7))  # these are newer now
+    checkpoint.save(tmp_path / "c", Net(), None, {"t": tier}, ABOUT)
+    back = RamTier(table)
+    checkpoint.load(tmp_path / "c", Net(), None, {"t": back})
+    assert len(back) == 150_000
+    for partition in range(tier.partitions):
+        assert (tier.eviction_order(partition) == back.eviction_order(partition)).all()
+
+
+DAMAGE = {
+    "a flipped byte": lambda file: file.write_bytes(file.read_bytes()[:-9] + b"\xff" + file.read_bytes()[-8:]),
+    "a cut end": lambda file: file.write_bytes(file.read_bytes()[:-1]),
+    "a missing file": lambda file: file.unlink(),
+}
+
+
+@pytest.mark.parametrize("file", ["dense.safetensors", "tables/0.arrow"])
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_file_changes_nothing(damage: object, file: str, tmp_path: Path) -> None:
+    net, optimizer, tiers = trained(0, TABLES["adagrad"])
+    checkpoint.save(tmp_path / "c", net, optimizer, tiers, ABOUT)
+    assert callable(damage)
+    damage(tmp_path / "c" / file)
+    other, other_optimizer, other_tiers = trained(1, TABLES["adagrad"])
+    before, weights = rows(other_tiers["t"]), [p.clone() for p in other.parameters()]
+    with pytest.raises(hr.InputError, match=r"missing|was changed or cut"):
+        checkpoint.load(tmp_path / "c", other, other_optimizer, other_tiers)
+    assert rows(other_tiers["t"]) == before
+    assert all(torch.equal(ours, was) for ours, was in zip(other.parameters(), weights, strict=True))
+
+
+MISFITS = {
+    "another table": ({"u": RamTier(TABLES["adagrad"])}, "it has the tables t and this run u"),
+    "another dim": ({"t": RamTier(hr.Table(dim=4))}, "dim is 3 in the state and 4"),
+    "another optimizer": ({"t": RamTier(TABLES["adam"])}, "optimizer.name is 'adagrad'"),
+    "no room": ({"t": RamTier(hr.Table(dim=3, capacity=32))}, "rows do not fit capacity=32"),
+}
+
+
+@pytest.mark.parametrize(("tiers", "sentence"), MISFITS.values(), ids=MISFITS)
+def test_tables_that_do_not_fit_are_refused(tiers: dict[str, RamTier], sentence: str, tmp_path: Path) -> None:
+    net, optimizer, saved = trained(0, TABLES["adagrad"])
+    checkpoint.save(tmp_path / "c", net, optimizer, saved, ABOUT)
+    with pytest.raises(hr.InputError, match=sentence):
+        checkpoint.load(tmp_path / "c", net, optimizer, tiers)
+
+
+def test_models_and_optimizers_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    net, optimizer, tiers = trained(0, TABLES["adagrad"])
+    checkpoint.save(tmp_path / "c", net, optimizer, tiers, ABOUT)
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    with pytest.raises(hr.InputError, match="optimizer is Adam and this run's SGD"):
+        checkpoint.load(tmp_path / "c", net, sgd, tiers)
+    with pytest.raises(hr.InputError, match="optimizer is Adam and this run's None"):
+        checkpoint.load(tmp_path / "c", net, None, tiers)
+    two = torch.optim.Adam([{"params": [p]} for p in net.parameters()])
+    with pytest.raises(hr.InputError, match="other parameter groups"):
+        checkpoint.load(tmp_path / "c", net, two, tiers)
+    with pytest.raises(hr.InputError, match=r"'0.bias' is \(4,\) in the checkpoint and \(5,\)"):
+        checkpoint.load(tmp_path / "c", nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(4), nn.Linear(4, 1)), None, tiers)
+    with pytest.raises(hr.InputError, match=r"has no 'more.bias'"):
+        checkpoint.load(tmp_path / "c", nn.ModuleDict({"more": net[0]}), None, tiers)
+
+
+def test_a_model_that_holds_rows_itself_is_told_where_they_belong(tmp_path: Path) -> None:
+    with pytest.raises(hr.InputError, match="give embedding tables to the Trainer"):
+        checkpoint.save(tmp_path / "c", hr.nn.EmbeddingBag(dim=2), None, {}, ABOUT)
+
+
+def test_a_writer_that_died_leaves_the_checkpoint_before(tmp_path: Path) -> None:
+    net, optimizer, tiers = trained(0, TABLES["adagrad"])
+    folder = checkpoint.save(tmp_path / "c", net, optimizer, tiers, ABOUT)
+    shutil.copytree(folder, tmp_path / "c.new")  # while it wrote
+    (tmp_path / "c.new" / "manifest.json").write_text("{")
+    assert checkpoint.peek(folder) == ABOUT
+    checkpoint.save(folder, net, optimizer, tiers, ABOUT)
+    folder.rename(tmp_path / "c.old")  # between the two renames
+    assert checkpoint.peek(folder) == ABOUT
+    checkpoint.load(folder, net, optimizer, tiers)
+    checkpoint.save(folder, net, optimizer, tiers, ABOUT)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c"]
+
+
+def test_what_is_no_checkpoint_is_told(tmp_path: Path) -> None:
+    with pytest.raises(hr.InputError, match=r"no manifest.json in it"):
+        checkpoint.peek(tmp_path / "nothing")
+    folder = checkpoint.save(tmp_path / "c", Net(), None, {}, ABOUT)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for text, sentence in (
+        ("{", "cannot be read"),
+        ("[]", "is not one of ours"),
+        (json.dumps({**manifest, "version": 2}), "its version is 2 and this Hotrow reads 1"),
+    ):
+        (folder / "manifest.json").write_text(text)
+        with pytest.raises(hr.InputError, match=sentence):
+            checkpoint.peek(folder)

@@ -1,0 +1,238 @@
+"""A run leaves its folder whole, goes on from it, and trains day after day."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import hotrow as hr
+from hotrow.obs.events import read_events
+from hotrow.run import Run, load_config
+from hotrow.run.build import dense_optimizer, tables_of
+from hotrow.run.config import Named, as_toml
+from hotrow.run.skew import histogram, skew_points
+from hotrow.trainer import Evaluated, Progress, Report
+
+SYNTHETIC = """
+[data]
+format = "synthetic"
+rows = 6_000
+test_rows = 1_000
+ids = 2_000
+features = 4
+numbers = 2
+{more}
+
+[model]
+name = "lr"
+
+[tables.default]
+dim = 1
+optimizer = {{ name = "adagrad", lr = 0.1 }}
+
+[run]
+folder = "{runs}"
+global_batch = 256
+torch_threads = 1
+threads = 1
+"""
+
+
+def config_file(folder: Path, more: str = "") -> Path:
+    path = folder / "small.toml"
+    path.write_text(SYNTHETIC.format(more=more, runs=folder / "runs"))
+    return path
+
+
+def finish(path: Path, *changes: str, **how: object) -> tuple[Run, list[Report]]:
+    with Run(load_config(path, changes), **how) as run:  # type: ignore[arg-type]
+        reports = list(run)
+    return run, reports
+
+
+def interrupt_at_step(run: Run, step: int) -> None:
+    run.trainer._report_every_s = 0
+    with run:
+        for report in run:
+            if isinstance(report, Progress) and report.step == step:
+                raise KeyboardInterrupt
+
+
+def events(run: Run, kind: str) -> list[dict[str, object]]:
+    found = read_events(run.folder / "events.jsonl")
+    assert found.unreadable == 0
+    return [event for event in found.events if event["kind"] == kind]
+
+
+def test_a_run_leaves_everything_that_was_promised(tmp_path: Path) -> None:
+    run, _ = finish(config_file(tmp_path))
+    names = {path.name for path in run.folder.iterdir()}
+    assert names == {
+        "config.toml", "schema.json", "machine.json", "events.jsonl", "evaluation.json", "tables.json", "tensorboard",
+        "checkpoint", "report.html",
+    }  # fmt: skip
+    assert run.page == run.folder / "report.html"
+    assert run.summary["samples"] == 6000
+    assert run.summary["test_auc"] < run.summary["best_auc"]
+    assert run.summary["test_auc"] > 0.6
+    (start,) = events(run, "start")
+    assert (start["model"], start["tables"], start["samples_expected"]) == ("lr", ["default"], 6000)
+    (end,) = events(run, "end")
+    assert end["stopped"] == "data ended"
+    table = json.loads((run.folder / "tables.json").read_text())["default"]
+    assert table["rows"] == run.summary["rows"]["default"]
+    assert sum(rows for *_, rows in table["updates"]) == table["rows"]
+
+
+def test_the_kept_config_gives_the_same_run_again(tmp_path: Path) -> None:
+    first, _ = finish(config_file(tmp_path), "run.seed=4")
+    kept = load_config(first.folder / "config.toml", ["run.name=again"])
+    assert as_toml(kept).replace("again", "small") == (first.folder / "config.toml").read_text()
+    with Run(kept) as second:
+        list(second)
+    assert second.summary["test_auc"] == first.summary["test_auc"]
+
+
+def test_a_second_run_does_not_write_over_the_first(tmp_path: Path) -> None:
+    path = config_file(tmp_path)
+    folders = [finish(path)[0].folder.name for _ in range(3)]
+    assert folders == ["small", "small-2", "small-3"]
+
+
+def test_an_interrupted_run_is_saved_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    path = config_file(tmp_path)
+    whole, _ = finish(path, "run.name=whole")
+    cut = Run(load_config(path))
+    with pytest.raises(KeyboardInterrupt):
+        interrupt_at_step(cut, 10)
+    assert cut.summary["stopped"] == "interrupted"
+    assert cut.summary["samples"] == 2560
+    assert cut.page is not None
+    assert cut.page.is_file()
+    again, _ = finish(path, resume=True)
+    assert again.folder == cut.folder
+    assert again.summary["samples"] == 6000
+    assert again.summary["test_auc"] == whole.summary["test_auc"]
+    assert [event["resumed"] for event in events(again, "start")] == [False, True]
+
+
+def test_resume_without_a_checkpoint_is_told(tmp_path: Path) -> None:
+    with pytest.raises(hr.ConfigError, match=r"--resume: there is no checkpoint in .*small"):
+        Run(load_config(config_file(tmp_path)), resume=True)
+    assert not (tmp_path / "runs").exists(), "a run that cannot start leaves nothing"
+
+
+def test_checkpoints_come_by_samples(tmp_path: Path) -> None:
+    path = config_file(tmp_path)
+    with Run(load_config(path, ["run.checkpoint_every=1000"])) as run:
+        run.trainer._report_every_s = 0
+        list(run)
+    assert [event["samples"] for event in events(run, "checkpoint")] == [1024, 2048, 3072, 4096, 5120, 6000]
+
+
+def test_day_after_day_each_day_is_tested_before_it_is_trained(tmp_path: Path) -> None:
+    run, reports = finish(config_file(tmp_path, "days = 4\ndrift = 0.2"))
+    days = [report for report in reports if isinstance(report, Evaluated) and report.day is not None]
+    assert [report.day for report in days] == ["2024-01-02", "2024-01-03", "2024-01-04"]
+    assert [report.rows for report in days] == [1500, 1500, 1500]
+    assert [report.samples for report in days] == [1500, 3000, 4500]
+    together = next(r for r in reports if isinstance(r, Evaluated) and r.day is None)
+    assert together.rows == 4500
+    losses = [report.metrics["logloss"] for report in days]
+    assert together.metrics["logloss"] == pytest.approx(np.mean(losses), abs=1e-6)  # type: ignore[arg-type]
+    assert run.summary["samples"] == 4500
+
+
+def test_replay_trains_so_much_of_the_past_beside_each_day(tmp_path: Path) -> None:
+    run, _ = finish(config_file(tmp_path, "days = 4"), "run.replay=2", "run.global_batch=250")
+    assert run.summary["samples"] == 4500 + 2 * 3000  # the first day has no past
+
+
+def test_one_day_at_a_time_is_the_whole_stretch(tmp_path: Path) -> None:
+    path = config_file(tmp_path, "days = 5")
+    nights = [finish(path, day="next")[0] for _ in range(2)]
+    assert [night.folder.name for night in nights] == ["small", "small"]
+    assert [night.summary["samples"] for night in nights] == [1200, 2400]
+    named, _ = finish(path, day="2024-01-04")
+    assert named.summary["samples"] == 3600
+    assert named.summary["test_logloss"] is not None
+    last, _ = finish(path, day="next")
+    assert last.summary["samples"] == 4800
+    with pytest.raises(hr.ConfigError, match="2024-01-05 is trained and there is no later day"):
+        finish(path, day="next")
+    with pytest.raises(hr.ConfigError, match="--day 2024-01-03: is trained already"):
+        finish(path, day="2024-01-03")
+    with pytest.raises(hr.ConfigError, match="--day tuesday: there is none; days run from 2024-01-02 to 2024-01-05"):
+        finish(path, day="tuesday")
+
+
+def test_a_day_of_data_without_days_is_told(tmp_path: Path) -> None:
+    with pytest.raises(hr.ConfigError, match="is not read day by day"):
+        finish(config_file(tmp_path), day="next")
+
+
+def rows_of(folder: Path, name: str, mean: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    price, user = rng.normal(mean, 2.0, 500), rng.integers(0, 9, 500)
+    lines = [f"{int(p + u > mean + 4)},{u},{p:.4f}" for p, u in zip(price, user, strict=True)]
+    (folder / name).write_text("\n".join(["y,user,price", *lines]) + "\n")
+
+
+def test_a_run_that_goes_on_scales_numbers_as_before_and_keeps_its_columns(tmp_path: Path) -> None:
+    rows_of(tmp_path, "day1.csv", mean=5.0, seed=1)
+    rows_of(tmp_path, "day2.csv", mean=50.0, seed=2)
+    data = """
+        [data]
+        train = "day1.csv"
+        label = "y"
+        ids = ["user"]
+        numbers = [{ column = "price", transform = "standard" }]
+    """
+    path = tmp_path / "days.toml"
+    path.write_text(data + "[model]" + SYNTHETIC.partition("[model]")[2].format(runs=tmp_path / "runs"))
+    first, _ = finish(path)
+    again, _ = finish(path, "data.train=day2.csv", "run.epochs=2", resume=True)
+    assert again.data.schema.numbers == first.data.schema.numbers
+    with pytest.raises(hr.ConfigError, match=r"data: feature 'item': it was trained with no such feature, now it is"):
+        finish(path, "data.ids=['user', 'item']", resume=True)
+    with pytest.raises(hr.ConfigError, match=r"data: feature 'price \(number\)': it was .*standard.*log1p"):
+        finish(path, "data.numbers=[{column='price', transform='log1p'}]", resume=True)
+
+
+def test_dense_optimizers_go_by_their_name_in_torch() -> None:
+    parameters = [nn.Parameter(torch.zeros(1))]
+    made = dense_optimizer(Named(name="adamw", settings={"lr": 0.2, "weight_decay": 0.1}), parameters)
+    assert type(made).__name__ == "AdamW"
+    assert made.param_groups[0]["lr"] == 0.2
+    for named, sentence in (
+        (Named(name="adamm"), "dense.optimizer.name='adamm': there is none; torch.optim has "),
+        (
+            Named(name="adam", settings={"rate": 1}),
+            r"dense.optimizer.rate=1: Adam has no such setting, it has lr, betas",
+        ),
+        (Named(name="adam", settings={"lr": -1}), "dense.optimizer: Adam refuses"),
+    ):
+        with pytest.raises(hr.ConfigError, match=sentence):
+            dense_optimizer(named, parameters)
+
+
+def test_tables_that_are_not_set_are_like_the_default() -> None:
+    schema = hr.data.Schema(label="y", ids=["a", {"column": "b", "table": "items"}])
+    given = {"default": hr.Table(dim=4)}
+    assert [(t.name, t.dim) for t in tables_of(schema, given).values()] == [("default", 4), ("items", 4)]
+    with pytest.raises(hr.ConfigError, match=r"tables.users: no feature names this table, they name default, items"):
+        tables_of(schema, {**given, "users": hr.Table(dim=4)})
+    with pytest.raises(hr.ConfigError, match=r"tables\.default is missing"):
+        tables_of(schema, {"items": hr.Table(dim=4)})
+
+
+def test_skew_and_histogram_of_updates() -> None:
+    counts = np.array([0, 1, 1, 3, 8, 100])
+    assert skew_points(counts) == [[1, 100], [2, 8], [3, 3], [4, 1], [6, 0]]  # even on a logarithmic axis
+    found = histogram(counts)
+    assert found[:4] == [[0, 0, 1], [1, 1, 2], [2, 3, 1], [4, 7, 0]]
+    assert found[-1][0] <= 100 <= found[-1][1]
+    assert sum(rows for *_, rows in found) == 6
