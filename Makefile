@@ -20,7 +20,7 @@ install: .venv/.installed
 	touch $@
 
 demo: install
-	$(BIN)/python examples/click_model.py
+	$(BIN)/hotrow train examples/demo.toml
 
 test: lint
 	$(BIN)/python -m pytest
@@ -39,9 +39,12 @@ format: install
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(filter %.h %.cpp,$(NATIVE))
 
+# TorchRec without its dependencies: they ask for another torch. What its embedding modules import stands beside it.
 bench: install
 	$(PIP) fbgemm-gpu-cpu
+	$(PIP) --no-deps torchrec tensordict pyvers cloudpickle torchmetrics pyre-extensions typing-inspect iopath portalocker
 	$(BIN)/hotrow bench store
+	$(BIN)/hotrow bench train
 
 clean:
 	rm -rf build .venv

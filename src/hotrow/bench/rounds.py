@@ -49,10 +49,12 @@ def timed(run: Callable[[int], object]) -> Contestant:
     return contestant
 
 
-def interleave(contestants: Mapping[str, Contestant], rounds: int, watch: Watch) -> dict[str, Seconds]:
+def interleave(
+    contestants: Mapping[str, Contestant], rounds: int, watch: Watch, *, burst: int = BURST
+) -> dict[str, Seconds]:
     """Mean seconds of a turn, per round and contestant.
 
-    In every round each runs BURST turns, in a new order each time; warm-up rounds do not count.
+    In every round each runs `burst` turns, in a new order each time; warm-up rounds do not count.
     """
     names = list(contestants)
     order = np.random.default_rng(3)
@@ -60,11 +62,11 @@ def interleave(contestants: Mapping[str, Contestant], rounds: int, watch: Watch)
     gc.collect()
     gc.disable()  # a collection would hit whoever happens to run
     try:
-        for turn in range(0, (WARM_UP_ROUNDS + rounds) * BURST, BURST):
+        for turn in range(0, (WARM_UP_ROUNDS + rounds) * burst, burst):
             for place in order.permutation(len(names)):
                 name = names[place]
                 time.sleep(PAUSE_S)
-                seconds[name].append(sum(contestants[name](turn + n) for n in range(BURST)) / BURST)
+                seconds[name].append(sum(contestants[name](turn + n) for n in range(burst)) / burst)
             watch.tick()
     finally:
         gc.enable()

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from hotrow.cli import bench, segments
+from hotrow.cli import bench, data, evaluate, new, predict, segments, train
 from hotrow.errors import HotrowError
 
 
@@ -23,7 +23,12 @@ class Sentences(TyperGroup):
             raise typer.Exit(2) from None
 
 
-app = typer.Typer(cls=Sentences, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
+app = typer.Typer(cls=Sentences, no_args_is_help=True, pretty_exceptions_enable=False)
+app.command()(new.new)
+app.add_typer(data.app, name="data")
+app.command()(train.train)
+app.command()(evaluate.evaluate)
+app.command()(predict.predict)
 app.add_typer(bench.app, name="bench")
 app.add_typer(segments.app, name="segments")
 

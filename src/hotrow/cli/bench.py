@@ -3,18 +3,22 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Self
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from hotrow.bench import pages, peers, report
+from hotrow.bench import pages, peers, report, train_report
 from hotrow.bench.curve import measure_curve
 from hotrow.bench.picture import curve_svg
 from hotrow.bench.plan import StorePlan
 from hotrow.bench.shared_memory import lack_of_room
 from hotrow.bench.store import measure
+from hotrow.bench.train import measure as measure_training
+from hotrow.bench.train_peers import TORCHREC_REMEDY, torchrec_present
+from hotrow.bench.train_plan import TrainPlan
 from hotrow.errors import ConfigError
 
 app = typer.Typer(no_args_is_help=True, help="Measure Hotrow against its peers and against the machine.")
@@ -71,7 +75,9 @@ def store(
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: shows that it works, measures nothing.")] = False,
 ) -> None:
     """One training step of ours, torch's and FBGEMM's table, interleaved, beside the limits of the machine."""
-    demand_runnable(json, picture, curve)
+    demand_runnable("store", json, picture)
+    if picture is not None and not curve:
+        raise ConfigError(f"--picture {picture}: shows the curve, so give --curve too")
     if not pages.peers_get_huge_pages():
         typer.echo(f"starting again with {pages.TUNABLES}={pages.HUGE_MALLOC}: peers get 2 MB pages too", err=True)
         pages.restart_with_huge_pages()
@@ -93,14 +99,52 @@ def store(
     Console().print(report.summary(job, figures, points))
 
 
-def demand_runnable(json: Path | None, picture: Path | None, curve: bool) -> None:
+@app.command()
+def train(
+    dim: Annotated[
+        list[int] | None, typer.Option(min=1, help="Floats per row; repeat for several. [16 and 64]")
+    ] = None,
+    network: Annotated[list[str] | None, typer.Option(help="wide or narrow; repeat for both. [both]")] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="Ids of all features together. [10,000,000]")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds in which everyone runs once. [9]")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of each in a round. [24]")] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads for ours and for the peers.")] = 2,
+    json: Annotated[Path | None, typer.Option(help="Write all figures to this file.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: shows that it works, measures nothing.")] = False,
+) -> None:
+    """A DeepFM from file to update: ours beside torch's tables and TorchRec's, interleaved."""
+    demand_runnable("train", json, None)
+    if not pages.peers_get_huge_pages():
+        typer.echo(f"starting again with {pages.TUNABLES}={pages.HUGE_MALLOC}: peers get 2 MB pages too", err=True)
+        pages.restart_with_huge_pages()
+    sizes = TrainPlan(threads=threads).quick() if quick else TrainPlan(threads=threads)
+    networks = {name: sizes.networks[name] for name in network or sizes.networks if name in sizes.networks}
+    if network and len(networks) != len(set(network)):
+        raise ConfigError(f"--network {' '.join(network)}: must be of {', '.join(sizes.networks)}")
+    job = replace(
+        sizes,
+        dims=tuple(dim) if dim else sizes.dims,
+        networks=networks,
+        rows=rows or sizes.rows,
+        rounds=rounds or sizes.rounds,
+        steps=steps or sizes.steps,
+    )
+    job.demand_memory()
+    if not torchrec_present():
+        typer.echo(TORCHREC_REMEDY, err=True)
+    with StageBar() as bar, TemporaryDirectory(prefix="hotrow-bench-") as folder:
+        figures = measure_training(job, Path(folder), bar)
+    if json is not None:
+        report.write_json(json, train_report.document(job, figures))
+    Console().print(train_report.summary(job, figures))
+
+
+def demand_runnable(command: str, json: Path | None, picture: Path | None) -> None:
     """Say what would go wrong at the end of a long run before it starts."""
     if sys.platform != "linux":
-        raise ConfigError(f"hotrow bench store reads memory from /proc, which {sys.platform} does not have: use Linux")
+        raise ConfigError(f"hotrow bench {command} reads memory from /proc, which {sys.platform} has not: use Linux")
     for option, path in (("json", json), ("picture", picture)):
         if path is not None and not path.parent.is_dir():
             raise ConfigError(f"--{option} {path}: the folder {path.parent} does not exist, make it first")
         if path is not None and path.is_dir():
             raise ConfigError(f"--{option} {path}: is a folder, name a file in it")
-    if picture is not None and not curve:
-        raise ConfigError(f"--picture {picture}: shows the curve, so give --curve too")

@@ -1,0 +1,209 @@
+"""`hotrow bench train`: a DeepFM from a Parquet file to the update, ours beside torch's and TorchRec's tables.
+
+In every round each contestant opens the file anew and trains on the same stretch of it, with its own table and
+network; all read through our loader. What is compared has run in the same round, and the median over the rounds
+counts. Exact Adagrad runs first, then row-wise Adagrad after those tables are freed.
+"""
+
+import gc
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from hotrow.bench.rounds import WARM_UP_ROUNDS, Contestant, Figures, Seconds, Watch, interleave, median_ratio
+from hotrow.bench.train_peers import (
+    EPS,
+    NetworkAlone,
+    TorchByHand,
+    TorchRecTrained,
+    TorchTrained,
+    Trained,
+    network,
+    torchrec_present,
+)
+from hotrow.bench.train_plan import TrainPlan
+from hotrow.bench.workload import torch_threads
+from hotrow.config import Table
+from hotrow.data.batch import Batch
+from hotrow.data.loader import Loader
+from hotrow.data.parquet import ParquetSource
+from hotrow.data.schema import Schema
+from hotrow.data.source import Source
+from hotrow.data.splits import RowRange
+from hotrow.data.synthetic import SyntheticConfig, SyntheticSource
+from hotrow.optim.sparse import Adagrad, AnyOptimizer, RowwiseAdagrad
+from hotrow.trainer import Trainer
+
+FILL = 1 << 17  # rows made at once while our table is filled
+
+
+class Ours:
+    """Our trainer."""
+
+    def __init__(self, plan: TrainPlan, dim: int, hidden: tuple[int, ...], optimizer: AnyOptimizer) -> None:
+        model, dense = network(plan, dim, hidden)
+        self.trainer = Trainer(
+            model,
+            Table(dim=dim, optimizer=optimizer),
+            optimizer=dense,
+            global_batch=plan.samples,
+            threads=plan.threads,
+            report_every_s=3600,
+        )
+        tier = self.trainer.client.tiers["default"]
+        for start in range(0, plan.rows, FILL):
+            tier.find_or_init(np.arange(start, min(start + FILL, plan.rows)))
+
+    def segment(self, source: Source) -> None:
+        for _ in self.trainer.fit(source):
+            pass
+
+
+def measure(plan: TrainPlan, folder: Path, watch: Watch) -> Figures:
+    """All figures, flat: wide_d16_vs_torch and so on. A file is made in `folder`."""
+    rounds = plan.rounds + WARM_UP_ROUNDS
+    watch.stage("writing the file", rounds)
+    source = write_file(plan, folder / "bench.parquet", watch)
+    figures: Figures = {}
+    with torch_threads(plan.threads):
+        figures |= measure_reader(plan, source, watch)
+        for dim in plan.dims:
+            for name, hidden in plan.networks.items():
+                found = {**exact(plan, source, dim, hidden, watch), **rowwise(plan, source, dim, hidden, watch)}
+                figures |= {f"{name}_d{dim}_{key}": value for key, value in found.items()}
+    fastest = max(value or 0 for key, value in figures.items() if key.endswith("_samples_per_s"))
+    reader = figures["reader_rows_per_s"]
+    return figures | {"reader_vs_need": None if not (reader and fastest) else reader / fastest}
+
+
+def exact(plan: TrainPlan, source: Source, dim: int, hidden: tuple[int, ...], watch: Watch) -> Figures:
+    """Adagrad with a moment for every element."""
+    ours = Ours(plan, dim, hidden, Adagrad(lr=plan.lr, eps=EPS))
+    peers: dict[str, Trained] = {"dense": NetworkAlone(plan, dim, hidden), "torch": TorchTrained(plan, dim, hidden)}
+    if torchrec_present():
+        peers["torchrec"] = TorchRecTrained(plan, dim, hidden, rowwise=False)
+    seconds = race(plan, source, ours, peers, f"{hidden} dim {dim}: Adagrad", watch)
+    return {
+        "samples_per_s": plan.samples / float(np.median(seconds["ours"])),
+        "torch_samples_per_s": plan.samples / float(np.median(seconds["torch"])),
+        "vs_torch": median_ratio(seconds["torch"], seconds["ours"]),
+        "vs_torchrec": median_ratio(seconds.get("torchrec"), seconds["ours"]),
+        "embedding_share": float(np.median(1 - seconds["dense"] / seconds["ours"])),
+        "dense_ms": 1e3 * float(np.median(seconds["dense"])),
+        "step_ms": 1e3 * float(np.median(seconds["ours"])),
+        "torch_ms": 1e3 * float(np.median(seconds["torch"])),
+        "torchrec_ms": _milliseconds(seconds.get("torchrec")),
+    }
+
+
+def rowwise(plan: TrainPlan, source: Source, dim: int, hidden: tuple[int, ...], watch: Watch) -> Figures:
+    """Adagrad with one moment for a row."""
+    ours = Ours(plan, dim, hidden, RowwiseAdagrad(lr=plan.lr, eps=EPS))
+    peers: dict[str, Trained] = {"by hand": TorchByHand(plan, dim, hidden)}
+    if torchrec_present():
+        peers["torchrec"] = TorchRecTrained(plan, dim, hidden, rowwise=True)
+    seconds = race(plan, source, ours, peers, f"{hidden} dim {dim}: row-wise Adagrad", watch)
+    best = np.minimum.reduce([taken for name, taken in seconds.items() if name != "ours"])
+    return {
+        "rowwise_step_ms": 1e3 * float(np.median(seconds["ours"])),
+        "byhand_ms": 1e3 * float(np.median(seconds["by hand"])),
+        "torchrec_rowwise_ms": _milliseconds(seconds.get("torchrec")),
+        "rowwise_vs_best": median_ratio(best, seconds["ours"]),
+    }
+
+
+def race(
+    plan: TrainPlan, source: Source, ours: Ours, peers: Mapping[str, Trained], label: str, watch: Watch
+) -> dict[str, Seconds]:
+    """Seconds of a step, by contestant and round."""
+    watch.stage(f"{label}, interleaved", plan.rounds + WARM_UP_ROUNDS)
+    contestants = {name: _timed(plan, source, _peer_segment(plan, peer)) for name, peer in peers.items()}
+    contestants["ours"] = _timed(plan, source, ours.segment)
+    seconds = interleave(contestants, plan.rounds, watch, burst=1)
+    gc.collect()  # the next group needs the memory of this one
+    return seconds
+
+
+def measure_reader(plan: TrainPlan, source: Source, watch: Watch) -> Figures:
+    """Reading and decoding alone, as the trainer does it."""
+    watch.stage("reading alone", plan.rounds + WARM_UP_ROUNDS)
+
+    def read(part: Source) -> None:
+        for _ in Loader(part, plan.samples):
+            pass
+
+    seconds = interleave({"read": _timed(plan, source, read)}, plan.rounds, watch, burst=1)["read"]
+    return {"reader_rows_per_s": plan.samples / float(np.median(seconds))}
+
+
+def write_file(plan: TrainPlan, path: Path, watch: Watch) -> Source:
+    """A stretch of the synthetic stream for every round, a row group each; ids are row numbers, shuffled."""
+    rounds = plan.rounds + WARM_UP_ROUNDS
+    config = SyntheticConfig(
+        rows=rounds * plan.segment,
+        features=plan.features,
+        numbers=plan.numbers,
+        ids=plan.rows,
+        zipf=plan.zipf,
+        scattered=False,
+        test_rows=0,
+    )
+    made = SyntheticSource(config)
+    place: NDArray[np.int64] = np.random.default_rng(0).permutation(plan.rows)
+    schema = Schema(
+        label=made.schema.label,
+        numbers=made.schema.numbers,
+        ids=[{"column": feature.column, "space": "row"} for feature in made.schema.ids],
+    )
+    writer: pq.ParquetWriter | None = None
+    waiting: list[pa.RecordBatch] = []
+    for batch in made.read():
+        waiting.append(_renumbered(batch, [feature.column for feature in schema.ids], place))
+        table = pa.Table.from_batches(waiting)
+        while table.num_rows >= plan.segment:
+            writer = writer or pq.ParquetWriter(path, table.schema, compression="none")
+            writer.write_table(table.slice(0, plan.segment), row_group_size=plan.segment)
+            table = table.slice(plan.segment)
+            watch.tick()
+        waiting = table.combine_chunks().to_batches()
+    assert writer is not None
+    writer.close()
+    return ParquetSource(path, schema)
+
+
+def _renumbered(batch: pa.RecordBatch, columns: list[str], place: NDArray[np.int64]) -> pa.RecordBatch:
+    """Ids that are ranks of frequency become row numbers without an order."""
+    for column in columns:
+        ranks = batch.column(column).to_numpy().view(np.int64)
+        batch = batch.set_column(batch.schema.get_field_index(column), column, pa.array(place[ranks]))
+    return batch
+
+
+def _timed(plan: TrainPlan, source: Source, segment: Callable[[Source], None]) -> Contestant:
+    """Seconds of one step in the stretch that belongs to a round."""
+
+    def contestant(turn: int) -> float:
+        part = RowRange(source, turn * plan.segment, (turn + 1) * plan.segment)
+        start = time.perf_counter()
+        segment(part)
+        return (time.perf_counter() - start) / plan.steps
+
+    return contestant
+
+
+def _peer_segment(plan: TrainPlan, peer: Trained) -> Callable[[Source], None]:
+    def segment(source: Source) -> None:
+        batch: Batch
+        for _, batch in Loader(source, plan.samples):
+            peer.step(batch)
+
+    return segment
+
+
+def _milliseconds(seconds: Seconds | None) -> float | None:
+    return None if seconds is None else 1e3 * float(np.median(seconds))

@@ -1,0 +1,95 @@
+"""How long work shows itself: a bar on a terminal, a plain line every few seconds elsewhere; always standard error."""
+
+import time
+from collections.abc import Callable
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from hotrow.cli import words
+from hotrow.trainer import Ended, EpochEnded, Evaluated, Report
+from hotrow.trainer import Progress as Trained
+
+QUIET_S = 5.0  # between two plain lines
+WIDE = 110  # columns of a terminal that has room for all digits
+
+
+class Bar:
+    """Rows or samples that are done, and what else there is to say."""
+
+    def __init__(
+        self,
+        unit: str,
+        total: int | None = None,
+        *,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.unit, self.total = unit, total
+        self.console = console or Console(stderr=True)
+        self._live = self.console.is_terminal
+        columns = BarColumn(bar_width=10), TextColumn("{task.description}")
+        self._bar = Progress(*columns, console=self.console, refresh_per_second=4, disable=not self._live)
+        self._task = self._bar.add_task("", total=total)
+        self._clock = clock
+        self._start = clock()
+        self._next_line = self._start + QUIET_S
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._bar.update(self._task, visible=False)
+        self._bar.stop()
+
+    def rows(self, done: int, total: int | None = None) -> None:
+        """So many are done, at the mean speed since the start."""
+        self.total = total or self.total
+        self.show(done, done / max(self._clock() - self._start, 1e-9))
+
+    def show(self, done: int, per_s: float, *more: str) -> None:
+        """So many are done, at this speed."""
+        if self._live:
+            text = words.state(self.unit, done, self.total, per_s, *more, short=self.console.width < WIDE)
+            self._bar.update(self._task, completed=done, total=self.total, description=text)
+        elif self._clock() >= self._next_line:
+            self._next_line = self._clock() + QUIET_S
+            self.line(words.state(self.unit, done, self.total, per_s, *more))
+
+    def line(self, text: str) -> None:
+        """Something to keep."""
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class TrainBar(Bar):
+    """A training run, report by report."""
+
+    def __init__(
+        self,
+        total: int | None,
+        epochs: int,
+        *,
+        before: int = 0,  # samples trained already, where a run is resumed
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__("samples", total, console=console, clock=clock)
+        self._epochs, self._whole_epoch = epochs, before == 0
+
+    def report(self, report: Report) -> None:
+        """Show what came."""
+        match report:
+            case Trained():
+                epoch = [f"epoch {report.epoch + 1}/{self._epochs}"] if self._epochs > 1 else []
+                self.show(report.samples, report.samples_per_s, *epoch, *words.quality(report.loss, report.auc))
+            case Evaluated():
+                self.line(words.evaluation(report, self._epochs))
+            case EpochEnded(samples=samples):
+                if self.total is None and self._whole_epoch:  # nobody knew how many there are; now it is known
+                    self.total = samples * self._epochs
+            case Ended():
+                for line in words.ending(report):
+                    self.line(line)

@@ -1,0 +1,47 @@
+"""`hotrow data`: what is in the files of a config."""
+
+import os
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from hotrow.cli import words
+from hotrow.cli.bars import Bar
+from hotrow.cli.described import tables
+from hotrow.cli.files import JsonFile, demand_writable, write_json
+from hotrow.cli.train import Changes, ConfigFile
+from hotrow.data.config import open_data
+from hotrow.data.describe import describe as description
+from hotrow.run import load_config
+
+PIPED = 160  # columns where nobody says how wide the page is: nothing need be cut
+
+app = typer.Typer(no_args_is_help=True, help="Look at the data of a config.")
+
+
+@app.callback()
+def data() -> None:
+    """Look at the data of a config."""
+
+
+@app.command()
+def describe(
+    file: ConfigFile,
+    changes: Changes = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="Look at the first so many rows alone.")] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Show what the training data hold: rows, labels, ids and how uneven they are, numbers, days."""
+    demand_writable("--json", json_file)
+    source = open_data(load_config(file, changes or ()).data).train
+    with Bar("rows") as bar:
+        found = description(source, rows, watch=bar.rows)
+        if source.trouble.malformed:
+            bar.line(words.left_out(source.trouble))
+    write_json(json_file, found.document())
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console = Console(width=PIPED)
+    for number, table in enumerate(tables(found, pictures=console.encoding.startswith("utf"))):
+        console.print(*([""] if number else []), table, sep="\n")

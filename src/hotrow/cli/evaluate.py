@@ -1,0 +1,61 @@
+"""`hotrow evaluate`: how good a finished run is, on its test data or on any files."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hotrow.cli import words
+from hotrow.cli.bars import Bar
+from hotrow.cli.files import JsonFile, demand_writable, write_json
+from hotrow.run.restored import Part, Restored, find_run
+from hotrow.trainer import Evaluated
+
+OTHERS: Part = "test"  # any files are something to test on
+RunFolder = Annotated[
+    Path | None, typer.Option("--run", help="The folder of a run; else the newest in runs/.", metavar="RUNS/NAME")
+]
+
+
+def evaluate(
+    run: RunFolder = None,
+    on: Annotated[
+        list[str] | None,
+        typer.Option("--on", help="Files to evaluate on, may be repeated; else the config's test (or valid) data."),
+    ] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Evaluate a finished run: AUC, logloss, calibration."""
+    demand_writable("--json", json_file)
+    folder = find_run(run)
+    with Restored(folder) as restored:
+        split, source = restored.part() if on is None else (OTHERS, restored.source(on))
+        with Bar("rows", source.rows()) as bar:
+            bar.line(f"run {folder}, on {', '.join(on) if on else f'its {split} data'}")
+            found = restored.evaluate(source, split=split, watch=bar.rows)
+            if source.trouble.malformed:
+                bar.line(words.left_out(source.trouble))
+    write_json(
+        json_file,
+        {
+            "run": str(folder),
+            "on": on or split,
+            "rows": found.rows,
+            "malformed": source.trouble.malformed,
+            **found.metrics,
+        },
+    )
+    Console().print(result(found))
+
+
+def result(found: Evaluated) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name, value in found.metrics.items():
+        table.add_row(Text(words.metric_name(name)), words.metric_value(name, value))
+    table.add_row("rows", f"{found.rows:,}")
+    return table

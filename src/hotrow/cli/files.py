@@ -1,0 +1,39 @@
+"""Files that commands write: what would go wrong at the end of a long run is told before it starts."""
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hotrow.errors import ConfigError
+
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.", metavar="FILE")]
+
+
+def demand_writable(option: str, path: Path | None) -> None:
+    """ConfigError where a file cannot be written for want of a folder."""
+    if path is None:
+        return
+    if not path.parent.is_dir():
+        raise ConfigError(f"{option} {path}: the folder {path.parent} does not exist, make it first")
+    if path.is_dir():
+        raise ConfigError(f"{option} {path}: is a folder, name a file in it")
+
+
+def write_json(path: Path | None, document: dict[str, Any]) -> None:
+    """The document, where a file was asked for. A number that is not finite becomes null: JSON has none."""
+    if path is not None:
+        path.write_text(json.dumps(_finite(document), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {key: _finite(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_finite(each) for each in value]
+    return value

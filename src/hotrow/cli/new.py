@@ -1,0 +1,16 @@
+"""`hotrow new`: a config to start from."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hotrow.run.starter import write_starter
+
+
+def new(
+    folder: Annotated[Path, typer.Argument(help="Where to write it; made if it is not there.", metavar="DIR")],
+) -> None:
+    """Write DIR/train.toml: a config for your own CSV or Parquet file, with every important setting explained."""
+    path = write_starter(folder)
+    typer.echo(f"{path}\nput in your files and columns, then: hotrow train {path}")

@@ -1,0 +1,46 @@
+"""`hotrow predict`: probabilities for the rows of a file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hotrow.cli import words
+from hotrow.cli.bars import Bar
+from hotrow.cli.evaluate import RunFolder
+from hotrow.cli.files import JsonFile, demand_writable, write_json
+from hotrow.errors import ConfigError
+from hotrow.run.predictions import PredictionFile, demand_free
+from hotrow.run.restored import Restored, find_run
+
+
+def predict(
+    given: Annotated[str, typer.Argument(help="A file like those of training; labels are not needed.", metavar="IN")],
+    out: Annotated[Path, typer.Argument(help="A file to write, .csv or .parquet.", metavar="OUT")],
+    run: RunFolder = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it is there.")] = False,
+    json_file: JsonFile = None,
+) -> None:
+    """Predict the rows of IN with a finished run.
+
+    OUT has the columns row (the number of the row in IN, from 0; the header and empty lines do not count) and
+    probability; with several labels one probability_LABEL for each. Rows that cannot be read are left out and told.
+    """
+    demand_writable("--json", json_file)
+    demand_free(out, force=force)
+    if out.exists() and Path(given).exists() and out.samefile(given):
+        raise ConfigError(f"{out}: is the file to predict: write to another")
+    folder = find_run(run)
+    written = 0
+    with Restored(folder) as restored:
+        source = restored.unlabelled(given)
+        with Bar("rows", source.rows()) as bar, PredictionFile(out, restored.schema, force=force) as file:
+            bar.line(f"run {folder}")
+            for some in restored.predict(source):
+                file.write(some)
+                written += len(some.rows)
+                bar.rows(written)
+            if source.trouble.malformed:
+                bar.line(words.left_out(source.trouble))
+    write_json(json_file, {"run": str(folder), "out": str(out), "rows": written, "malformed": source.trouble.malformed})
+    typer.echo(f"{written:,} predictions in {out}")

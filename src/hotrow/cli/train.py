@@ -1,0 +1,111 @@
+"""`hotrow train`: a run from a config file."""
+
+import shlex
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hotrow.cli import words
+from hotrow.cli.bars import TrainBar
+from hotrow.cli.files import JsonFile, demand_writable, write_json
+from hotrow.errors import HotrowError
+from hotrow.run import Run, load_config
+from hotrow.run.first_look import first_look
+from hotrow.trainer.unbroken import unbroken
+
+INTERRUPTED = 130  # as shells tell of a program that Ctrl-C ended
+MEASURED = ("test_auc", "test_logloss", "valid_auc", "valid_logloss", "samples", "seconds", "samples_per_s")
+
+ConfigFile = Annotated[
+    Path, typer.Argument(help="A config; `hotrow new` makes one to start from.", metavar="FILE.toml")
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Replace a value of the file, as run.epochs=3; may be repeated.", metavar="A.B=C"),
+]
+
+
+def train(
+    file: ConfigFile,
+    changes: Changes = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in the run's folder.")] = False,
+    day: Annotated[
+        str | None,
+        typer.Option(
+            help="Train on one day alone (its name, or next) on top of the run's checkpoint, test on the day after.",
+            metavar="DAY",
+        ),
+    ] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Train what FILE.toml describes and leave everything in runs/NAME: checkpoint, curves, report.html.
+
+    Ctrl-C saves what is trained; --resume goes on from there.
+    """
+    demand_writable("--json", json_file)
+    config = load_config(file, changes or ())
+    first_look(config)
+    run = Run(config, resume=resume, day=day)
+    again = command(file, changes or [], config.run.name, run.folder.name, ["--day", "next"] if day else ["--resume"])
+    with suppress(KeyboardInterrupt), unbroken(), run:
+        show(run, again)
+    write_json(json_file, dict.fromkeys(MEASURED) | run.summary)
+    Console().print(result(run.summary))
+    if run.page is not None:  # None: a second Ctrl-C did not let it come to that
+        typer.echo(str(run.page))
+    if run.summary["stopped"] == "interrupted":
+        typer.echo(f"go on with: {again}", err=True)
+        raise typer.Exit(INTERRUPTED)
+
+
+def show(run: Run, again: str) -> None:
+    """Let it run and tell how it goes; what it cannot go on with comes out."""
+    with TrainBar(run.samples_expected, run.config.run.epochs, before=run.trainer.samples) as bar:
+        bar.line(f"run {run.folder}")
+        try:
+            for report in run:
+                bar.report(report)
+        except KeyboardInterrupt:
+            bar.line("interrupted: saving what is trained")
+            raise
+        except HotrowError:
+            bar.line(f"stopped: what is trained is kept, go on with: {again}")
+            raise
+
+
+def command(file: Path, changes: list[str], asked: str, name: str, further: list[str]) -> str:
+    """What to type to go on; a run whose name was taken went to another folder."""
+    named = changes if asked == name else [*(each for each in changes if not _sets_name(each)), f"run.name={name}"]
+    given = [part for change in named for part in ("--set", change)]
+    return shlex.join(["hotrow", "train", str(file), *given, *further])
+
+
+def _sets_name(change: str) -> bool:
+    return change.partition("=")[0].strip() == "run.name"
+
+
+def result(summary: dict[str, object]) -> Table:
+    """The figures that count."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for split in ("test", "valid"):
+        for metric in ("auc", "logloss"):
+            value = summary.get(f"{split}_{metric}")
+            if isinstance(value, float):
+                table.add_row(f"{split} {words.metric_name(metric)}", words.metric_value(metric, value))
+    if isinstance(best := summary.get("best_auc"), float):
+        table.add_row("best possible AUC", words.metric_value("auc", best))
+    for name in ("samples", "samples_per_s"):
+        value = summary.get(name)
+        if isinstance(value, int | float):
+            table.add_row(name.replace("_per_s", "/s"), f"{value:,.0f}")
+    rows = summary.get("rows")
+    for name, count in rows.items() if isinstance(rows, dict) else ():
+        table.add_row(Text(f"rows of table {name}"), f"{count:,}")
+    return table

@@ -1,0 +1,84 @@
+"""`hotrow bench train` runs from end to end at small sizes, and what it writes is whole."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hotrow.bench.rounds import NobodyWatches
+from hotrow.bench.train import Ours, write_file
+from hotrow.bench.train_peers import EPS, NetworkAlone, TorchByHand, TorchTrained, Trained, torchrec_present
+from hotrow.bench.train_plan import TrainPlan
+from hotrow.data.loader import Loader
+from hotrow.errors import ConfigError
+from hotrow.optim.sparse import Adagrad, RowwiseAdagrad
+
+PLAN = TrainPlan(rows=2000, dims=(4,), rounds=1, steps=2, samples=64, features=3, numbers=2)
+KEYS = ("vs_torch", "vs_torchrec", "embedding_share", "rowwise_vs_best", "samples_per_s")
+
+
+def test_the_command_writes_every_figure(tmp_path: Path) -> None:
+    out = tmp_path / "train.json"
+    hotrow = str(Path(sys.executable).with_name("hotrow"))
+    command = [hotrow, "bench", "train", "--quick", "--dim", "4", "--json", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr
+    found = json.loads(out.read_text())
+    for network in ("wide", "narrow"):
+        for key in KEYS:
+            value = found[f"{network}_d4_{key}"]
+            assert value is not None or (key == "vs_torchrec" and not torchrec_present())
+    assert found["reader_rows_per_s"] > 0
+    assert found["command"].startswith("hotrow bench train --quick")
+    assert "outside the network" in done.stdout
+
+
+def test_all_contestants_train_the_same_model(tmp_path: Path) -> None:
+    """After the same batches the network's weights agree: exact Adagrad with torch's, row-wise with the one by hand."""
+    source = write_file(PLAN, tmp_path / "f.parquet", NobodyWatches())
+    hidden = (8,)
+    for ours_by, peer_type in ((Adagrad, TorchTrained), (RowwiseAdagrad, TorchByHand)):
+        ours = Ours(PLAN, 4, hidden, ours_by(lr=PLAN.lr, eps=EPS))
+        tier = ours.trainer.client.tiers["default"]
+        first = np.empty((PLAN.rows, 4), np.float32)
+        tier.find(np.arange(PLAN.rows), first)
+        peer: Trained = peer_type(PLAN, 4, hidden)
+        weight = peer._bags.weight if isinstance(peer, TorchTrained) else peer._values  # type: ignore[attr-defined]
+        with torch.no_grad():
+            weight.copy_(torch.from_numpy(first))
+        ours.segment(source)
+        for _, batch in Loader(source, PLAN.samples):
+            peer.step(batch)
+        last = np.empty((PLAN.rows, 4), np.float32)
+        tier.find(np.arange(PLAN.rows), last)
+        assert np.abs(last - first).max() > 0.01
+        np.testing.assert_allclose(last, weight.detach().numpy(), atol=1e-5)
+
+
+def test_the_network_alone_has_no_table(tmp_path: Path) -> None:
+    source = write_file(PLAN, tmp_path / "f.parquet", NobodyWatches())
+    alone = NetworkAlone(PLAN, 4, (8,))
+    before = alone._rows.detach().clone()
+    _, batch = next(iter(Loader(source, PLAN.samples)))
+    alone.step(batch)
+    assert torch.equal(before, alone._rows)
+
+
+def test_the_file_holds_row_numbers_in_no_order(tmp_path: Path) -> None:
+    source = write_file(PLAN, tmp_path / "f.parquet", NobodyWatches())
+    keys = np.concatenate([batch.parts[0].keys for _, batch in Loader(source, PLAN.samples)])
+    assert keys.min() >= 0
+    assert keys.max() < PLAN.rows
+    values, counts = np.unique(keys, return_counts=True)
+    frequent = values[np.argsort(-counts)[:20]]
+    assert np.abs(np.diff(frequent)).mean() > PLAN.rows / 20
+
+
+def test_a_job_too_large_for_the_machine_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"rows=1,000,000,000,000 at dim 4: ours and the peers need .* take fewer"):
+        TrainPlan(rows=10**12, dims=(4,)).demand_memory()

@@ -1,0 +1,154 @@
+"""Bars: plain lines now and then where nobody watches, one moving line where somebody does; never standard output."""
+
+import io
+from datetime import date
+
+import pytest
+from rich.console import Console
+
+from hotrow.cli import words
+from hotrow.cli.bars import QUIET_S, Bar, TrainBar
+from hotrow.data.source import Malformed, Trouble
+from hotrow.trainer import Best, Ended, EpochEnded, Evaluated, Progress
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def progress(samples: int, epoch: int = 0, auc: float | None = 0.75) -> Progress:
+    return Progress(samples, step=1, epoch=epoch, loss=0.5, auc=auc, samples_per_s=1000, lr_scale=1, reading_share=0)
+
+
+def shown(
+    total: int | None, epochs: int, *steps: object, terminal: bool = False, width: int = 200, before: int = 0
+) -> str:
+    """What is printed; a number lets time pass."""
+    text, clock = io.StringIO(), Clock()
+    console = Console(file=text, force_terminal=terminal, width=width)
+    with TrainBar(total, epochs, before=before, console=console, clock=clock) as bar:
+        for step in steps:
+            if isinstance(step, int | float):
+                clock.now += step
+            else:
+                bar.report(step)  # type: ignore[arg-type]
+        bar._bar.refresh()
+    return text.getvalue()
+
+
+def test_plain_lines_come_every_few_seconds_and_not_more_often() -> None:
+    text = shown(
+        9000, 1, 2, progress(1000), 2, progress(2000), 2, progress(3000), 2, progress(4000), QUIET_S, progress(5000)
+    )
+    assert text.splitlines() == [
+        "3,000 of 9,000 samples  1,000/s  loss 0.5000  AUC 0.7500  6 s left",
+        "5,000 of 9,000 samples  1,000/s  loss 0.5000  AUC 0.7500  4 s left",
+    ]
+    assert "\r" not in text
+    assert "\x1b" not in text
+
+
+def test_without_a_total_there_is_no_time_left_until_an_epoch_has_told_it() -> None:
+    text = shown(None, 3, QUIET_S, progress(500), EpochEnded(0, 1000), QUIET_S, progress(1500, epoch=1, auc=None))
+    assert text.splitlines() == [
+        "500 samples  1,000/s  epoch 1/3  loss 0.5000  AUC 0.7500",
+        "1,500 of 3,000 samples  1,000/s  epoch 2/3  loss 0.5000  2 s left",
+    ]
+
+
+def test_a_resumed_run_does_not_take_the_rest_of_an_epoch_for_a_whole_one() -> None:
+    text = shown(None, 3, EpochEnded(0, 1000), QUIET_S, progress(1500, epoch=1), before=700)
+    assert text.startswith("1,500 samples  1,000/s")
+
+
+def test_more_than_the_total_is_no_negative_time() -> None:
+    assert words.state("rows", 11, 10, 5.0) == "11 rows  5/s"
+
+
+def test_evaluations_and_the_end_are_kept_as_they_come() -> None:
+    valid = Evaluated("valid", 1000, 1, 1, rows=200, metrics={"auc": 0.8, "logloss": None, "auc_2": 0.6})
+    day = Evaluated(
+        "test", 1000, 1, 0, rows=5, metrics={"grouped_auc": 0.7, "groups_used": 3.0}, day=str(date(2024, 3, 1))
+    )
+    best = Best("auc", 0.81234, epoch=0)
+    counts = {"malformed_lines": 3, "missing_ids": 0, "refused_gradients": 12_000}
+    text = shown(None, 2, valid, day, Ended(1000, 1, 1.0, 1000.0, "early stopping", best, counts))
+    assert text.splitlines() == [
+        "valid  epoch 2  AUC 0.8000  logloss unknown  AUC of label 2 0.6000  200 rows",
+        "test  day 2024-03-01  grouped AUC 0.7000  5 rows",
+        "early stopping: back to the best valid AUC 0.8123 of epoch 1",
+        "counted: 3 malformed lines, 12,000 refused gradients",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("auc", 0.81234, "AUC 0.8123"),
+        ("auc_2", None, "AUC of label 2 unknown"),
+        ("normalised_entropy", 1.0, "normalised entropy 1.0000"),
+        ("groups_left_out", 1234.0, "groups left out 1,234"),
+    ],
+)
+def test_metrics_have_words_and_digits(name: str, value: float | None, text: str) -> None:
+    assert f"{words.metric_name(name)} {words.metric_value(name, value)}" == text
+
+
+def test_an_end_without_trouble_says_nothing() -> None:
+    assert shown(None, 1, Ended(1000, 1, 1.0, 1000.0, "data ended", None, {"malformed_lines": 0})) == ""
+
+
+@pytest.mark.parametrize(("width", "count"), [(80, "3 k of 9 k  "), (120, "3,000 of 9,000 samples  ")])
+def test_a_terminal_gets_a_bar_that_fits(width: int, count: str) -> None:
+    text = shown(9000, 2, progress(3000), terminal=True, width=width)
+    assert f"{count}1" in text
+    assert "epoch 1/2  loss 0.5000  AUC 0.7500  6 s left" in text
+    assert "…" not in text
+
+
+def test_rows_are_counted_at_their_mean_speed() -> None:
+    text, clock = io.StringIO(), Clock()
+    with Bar("rows", console=Console(file=text, width=200), clock=clock) as bar:
+        bar.rows(10)
+        clock.now = 10.0
+        bar.rows(500, 1000)
+    assert text.getvalue() == "500 of 1,000 rows  50/s  10 s left\n"
+
+
+def test_brackets_in_a_text_are_no_markup() -> None:
+    text = io.StringIO()
+    with Bar("rows", console=Console(file=text, width=20)) as bar:
+        bar.line("[red]a name[/red] in brackets that is longer than the line")
+    assert text.getvalue() == "[red]a name[/red] in brackets that is longer than the line\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.4, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 0 s"),
+        (3599, "59 min 59 s"),
+        (3600, "1 h 0 min"),
+        (90_000, "25 h 0 min"),
+    ],
+)
+def test_durations_read_well(seconds: float, text: str) -> None:
+    assert words.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0"), (999, "999"), (999.6, "1 k"), (1000, "1 k"), (12_345, "12.3 k"), (2_500_000, "2.5 M"), (7e9, "7 G")],
+)
+def test_magnitudes_have_three_figures(number: float, text: str) -> None:
+    assert words.magnitude(number) == text
+
+
+def test_lines_that_were_left_out_are_told_with_the_first() -> None:
+    trouble = Trouble()
+    trouble.note("a.csv", 9, [Malformed("a.csv", 3, "is no number", "x,y"), Malformed("a.csv", 7, "is no number", "z")])
+    assert words.left_out(trouble) == "2 malformed lines were left out; the first: a.csv line 3: is no number ('x,y')"

@@ -1,0 +1,185 @@
+"""`hotrow train`: results on standard output alone, figures in a file, and a way to go on after whatever stopped it."""
+
+import json
+import os
+import signal
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from hotrow.cli.train import command
+from hotrow.run import Run
+from small_run import CONFIG, clicks, write_csv, write_data
+from unit.cli.conftest import Command
+
+
+def test_standard_output_holds_the_result_and_the_page_alone(hotrow: Command, tmp_path: Path) -> None:
+    done = hotrow("train", write_data(tmp_path))
+    assert done.exit_code == 0, done.stderr
+    *lines, page = done.stdout.splitlines()
+    figures = {line.rsplit(None, 1)[0].strip(): line.rsplit(None, 1)[1] for line in lines}
+    assert list(figures) == ["test AUC", "test logloss", "samples", "samples/s", "rows of table default"]
+    assert 0.8 < float(figures["test AUC"]) < 1
+    assert figures["samples"] == "6,000"
+    assert figures["rows of table default"] == "70"
+    assert page == "runs/small/report.html"
+    assert Path(page).read_text().startswith("<!doctype html>")
+    assert "run runs/small\n" in done.stderr
+    assert "test  AUC 0." in done.stderr
+
+
+def test_the_figures_go_to_a_file_with_null_where_nothing_was_measured(hotrow: Command, tmp_path: Path) -> None:
+    done = hotrow("train", write_data(tmp_path), "--json", "figures.json", "--set", "run.epochs=1")
+    figures = json.loads(Path("figures.json").read_text())
+    assert done.exit_code == 0, done.stderr
+    assert 0.8 < figures["test_auc"] < 1
+    assert 0.2 < figures["test_logloss"] < 0.69
+    assert figures["samples_per_s"] > 0
+    assert figures["samples"] == 3000
+    assert figures["valid_auc"] is None
+    assert figures["stopped"] == "data ended"
+    assert figures["report"] == "runs/small/report.html"
+
+
+def test_changes_are_kept_with_the_run_and_a_name_that_is_taken_gets_a_number(hotrow: Command, tmp_path: Path) -> None:
+    config = write_data(tmp_path)
+    for expected in ("runs/small/report.html", "runs/small-2/report.html"):
+        done = hotrow("train", config, "--set", "run.epochs=1", "--set", "run.seed=5")
+        assert done.stdout.splitlines()[-1] == expected
+    saved = tomllib.loads(Path("runs/small-2/config.toml").read_text())
+    assert (saved["run"]["epochs"], saved["run"]["seed"]) == (1, 5)
+
+
+def test_an_epoch_more_is_trained_by_resume_and_by_nothing_else(hotrow: Command, tmp_path: Path) -> None:
+    config = write_data(tmp_path)
+    hotrow("train", config, "--set", "run.epochs=1")
+    more = hotrow("train", config, "--resume", "--json", "more.json")
+    assert more.exit_code == 0, more.stderr
+    assert json.loads(Path("more.json").read_text())["samples"] == 6000
+    whole = hotrow("train", config, "--json", "whole.json", "--set", "run.name=whole")
+    assert whole.exit_code == 0
+    assert [json.loads(Path(name).read_text())["test_logloss"] for name in ("more.json", "whole.json")] == [
+        pytest.approx(json.loads(Path("whole.json").read_text())["test_logloss"], abs=1e-6)
+    ] * 2
+
+
+def test_resume_without_a_checkpoint_is_told(hotrow: Command, tmp_path: Path) -> None:
+    done = hotrow("train", write_data(tmp_path), "--resume")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith(
+        "hotrow: --resume: there is no checkpoint in runs/small: name another with --set run."
+    )
+
+
+def interrupt_after(reports: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real signal, while the run takes one of its reports."""
+    take, seen = Run._take, []
+
+    def interrupted(run: Run, report: object) -> None:
+        seen.append(report)
+        if len(seen) == reports:
+            os.kill(os.getpid(), signal.SIGINT)
+        take(run, report)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Run, "_take", interrupted)
+
+
+def test_ctrl_c_saves_writes_the_page_and_says_how_to_go_on(
+    hotrow: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = write_data(tmp_path)
+    with monkeypatch.context() as patched:
+        interrupt_after(2, patched)  # at the end of the first epoch
+        done = hotrow("train", config, "--json", "cut.json", "--set", "run.seed=1")
+    assert done.exit_code == 130
+    assert done.stdout.splitlines()[-1] == "runs/small/report.html"
+    assert Path("runs/small/report.html").exists()
+    figures = json.loads(Path("cut.json").read_text())
+    assert (figures["stopped"], figures["samples"], figures["test_auc"]) == (
+        "interrupted",
+        3128,
+        None,
+    )  # the next step was whole
+    assert "interrupted: saving what is trained\n" in done.stderr
+    told = done.stderr.splitlines()[-1]
+    assert told == f"go on with: hotrow train {config} --set run.seed=1 --resume"
+    again = hotrow(*told.split()[4:], "--json", "rest.json")
+    assert again.exit_code == 0, again.stderr
+    assert json.loads(Path("rest.json").read_text())["samples"] == 6000
+
+
+def test_the_command_to_go_on_names_the_folder_that_the_run_got() -> None:
+    told = command(Path("my run.toml"), ["run.epochs=3", "run.name=a"], "a", "a-2", ["--resume"])
+    assert told == "hotrow train 'my run.toml' --set run.epochs=3 --set run.name=a-2 --resume"
+    assert command(Path("a.toml"), [], "a", "a", ["--day", "next"]) == "hotrow train a.toml --day next"
+
+
+def test_a_fault_in_the_middle_of_the_data_keeps_what_was_trained(hotrow: Command, tmp_path: Path) -> None:
+    text = CONFIG.replace('"train.csv"', '["train.csv", "broken.csv"]').replace("standard", "log1p")
+    config = write_data(tmp_path, text)
+    write_csv(tmp_path / "broken.csv", [["maybe", "u", "i", "1"]] * 500)
+    done = hotrow("train", config)
+    assert done.exit_code == 2
+    assert "stopped: what is trained is kept, go on with: hotrow train" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("hotrow: ")
+    assert "clicked? 'maybe' is no number" in done.stderr.splitlines()[-1]
+    assert Path("runs/small/checkpoint").is_dir()
+
+
+FAULTS = {
+    "no file": (("none.toml",), "none.toml: there is no such file; `hotrow new DIR` makes one to start from"),
+    "an unknown field": (("small.toml", "--set", "run.epoch=1"), "run.epoch=1: there is no such setting; did you mean"),
+    "a wrong number": (("small.toml", "--set", "run.global_batch=0"), "run.global_batch=0: Input should be greater"),
+    "an unknown model": (("small.toml", "--set", "model=deepmf"), "model='deepmf': there is none of this name"),
+    "a setting of no model": (("small.toml", "--set", "model.hidden=[3]"), "lr.hidden=[3]: there is no such setting"),
+    "a missing column": (("small.toml", "--set", "data.ids=['user']"), "there is no column 'user'; its columns are"),
+    "a missing data file": (("small.toml", "--set", "data.test=no.csv"), "no.csv: there is no such file"),
+    "an unknown optimizer": (("small.toml", "--set", "dense.optimizer=adma"), "dense.optimizer.name='adma': there is"),
+    "a table of nobody": (("small.toml", "--set", "tables.users.dim=3"), "tables.users: no feature names this table"),
+    "no folder for figures": (("small.toml", "--json", "no/a.json"), "--json no/a.json: the folder no does not exist"),
+    "early stopping by nothing": (("small.toml", "--set", "run.early_stopping={}"), "early_stopping: give `valid`"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "told"), FAULTS.values(), ids=FAULTS)
+def test_faults_are_one_sentence_and_code_2(
+    arguments: tuple[str, ...], told: str, hotrow: Command, tmp_path: Path
+) -> None:
+    write_data(tmp_path)
+    done = hotrow("train", *arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1].startswith("hotrow: ")
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_bad_toml_is_told_with_its_line(hotrow: Command) -> None:
+    Path("bad.toml").write_text("[data]\ntrain = 'a.csv'\nlabel = oops\n")
+    assert "bad.toml: this is no TOML: Invalid value (at line 3, column 9)" in hotrow("train", "bad.toml").stderr
+
+
+def test_nothing_is_made_where_the_data_cannot_be_read(hotrow: Command, tmp_path: Path) -> None:
+    config = write_data(tmp_path)
+    write_csv(tmp_path / "test.csv", clicks(5, seed=0)[0], labels=False)
+    assert hotrow("train", config).exit_code == 2
+    assert not Path("runs").exists()
+
+
+def test_an_own_model_lies_beside_its_config(hotrow: Command, tmp_path: Path) -> None:
+    write_data(tmp_path, CONFIG.replace('"lr"', '"own.py:Mine"'))
+    (tmp_path / "own.py").write_text(
+        "from torch import nn\n\n\n"
+        "class Mine(nn.Module):\n"
+        "    def __init__(self, shape):\n"
+        "        super().__init__()\n"
+        "        self.top = nn.Linear(shape.flat + shape.numbers, 1)\n\n"
+        "    def forward(self, x):\n"
+        "        return self.top(__import__('torch').cat([x.flat, x.numbers], 1)).squeeze(1)\n"
+    )
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    os.chdir(elsewhere)
+    assert hotrow("train", "../small.toml").exit_code == 0
+    again = hotrow("evaluate")
+    assert again.exit_code == 0, again.stderr
