@@ -65,7 +65,7 @@ def test_the_network_alone_has_no_table(tmp_path: Path) -> None:
     alone = NetworkAlone(PLAN, 4, (8,))
     before = alone._rows.detach().clone()
     _, batch = next(iter(Loader(source, PLAN.samples)))
-    alone.step(batch)
+    alone.repeat(batch, 2)
     assert torch.equal(before, alone._rows)
 
 

@@ -58,9 +58,11 @@ class NetworkAlone:
         self._dense = Dense(plan, dim, hidden)
         self._rows = torch.empty(plan.samples, plan.features, dim).uniform_(-0.01, 0.01).requires_grad_()
 
-    def step(self, batch: Batch) -> None:
-        self._rows.grad = None
-        self._dense.train(self._rows, batch)
+    def repeat(self, batch: Batch, times: int) -> None:
+        """Train on one batch again and again: nothing is read and nothing is looked up."""
+        for _ in range(times):
+            self._rows.grad = None
+            self._dense.train(self._rows, batch)
 
 
 class TorchTrained:

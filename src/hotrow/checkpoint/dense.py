@@ -49,7 +49,10 @@ def read(path: Path, model: nn.Module, optimizer: Optimizer | None, settings: di
             if name.startswith("optimizer."):
                 _, number, entry = name.split(".", 2)
                 state[int(number)][entry] = value
+        ours = [{name: group[name] for name in group if name != "params"} for group in optimizer.param_groups]
         optimizer.load_state_dict({"state": state, "param_groups": settings["groups"]})
+        for group, own in zip(optimizer.param_groups, ours, strict=True):
+            group.update(own)  # settings are the run's, only the state is the checkpoint's
     torch.set_rng_state(tensors["random.torch"])
 
 

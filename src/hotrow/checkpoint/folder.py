@@ -29,7 +29,7 @@ MANIFEST, DENSE = "manifest.json", "dense.safetensors"
 class Saved:
     """What a checkpoint says beside tensors and rows. All of it is JSON."""
 
-    counters: dict[str, float | int | None]
+    counters: dict[str, Any]
     position: dict[str, Any] | None
     about: dict[str, Any]  # what the maker wanted to keep with it
 

@@ -88,7 +88,9 @@ class TrainBar(Bar):
             case Evaluated():
                 self.line(words.evaluation(report, self._epochs))
             case EpochEnded(samples=samples):
-                if self.total is None and self._whole_epoch:  # nobody knew how many there are; now it is known
+                if (
+                    self.total is None and self._whole_epoch and self._epochs > 1
+                ):  # nobody knew how many there are; now it is known
                     self.total = samples * self._epochs
             case Ended():
                 for line in words.ending(report):

@@ -12,7 +12,7 @@ from hotrow.data.schema import Schema
 from hotrow.data.settings import DataConfig, dialect_of, schema_of
 from hotrow.data.source import Source, Trouble
 from hotrow.data.splits import Day, DaysSplit, NextDay, day_by_day, file_days, split
-from hotrow.data.standard import resolved
+from hotrow.data.standard import is_open, resolved
 from hotrow.data.synthetic import SyntheticConfig, SyntheticSource
 from hotrow.data.text import TextSource
 from hotrow.errors import ConfigError
@@ -43,15 +43,20 @@ def open_data(config: DataConfig | SyntheticConfig, base: Path = Path()) -> Data
     if isinstance(config, SyntheticConfig):
         return _made_up(config)
     data = _opened(config, schema_of(config), base)
-    schema = resolved(data.schema, data.train)
+    if not any(is_open(number) for number in data.schema.numbers):
+        return data
+    known = data.train if data.by_day is None else next(data.by_day()).train  # days to come are not known yet
+    schema = resolved(data.schema, known)
     return data if schema == data.schema else _opened(config, schema, base)
 
 
 def _made_up(config: SyntheticConfig) -> Data:
     train = SyntheticSource(config)
     valid = SyntheticSource(config, "valid") if config.valid_rows else None
+    if config.days > 1:  # each day is tested by the one after it
+        return Data(train, valid, None, train.schema, train.days)
     test = SyntheticSource(config, "test") if config.test_rows else None
-    return Data(train, valid, test, train.schema, (lambda: train.days()) if config.days > 1 else None)
+    return Data(train, valid, test, train.schema)
 
 
 def _opened(config: DataConfig, schema: Schema, base: Path) -> Data:

@@ -68,6 +68,8 @@ def dense_optimizer(named: Named, parameters: Iterable[nn.Parameter]) -> torch.o
     maker = known.get(named.name.lower())
     if maker is None:
         raise ConfigError(f"dense.optimizer.name={named.name!r}: there is none; torch.optim has {', '.join(known)}")
+    if maker in (torch.optim.LBFGS, torch.optim.SparseAdam):
+        raise ConfigError(f"dense.optimizer.name={named.name!r}: does not fit steps on batches of dense gradients")
     settings = _fast(maker) | named.settings
     accepted = [name for name in signature(maker).parameters if name not in ("self", "params")]
     if unknown := sorted(set(settings) - set(accepted)):

@@ -40,15 +40,14 @@ def free_folder(parent: Path, name: str) -> Path:
 class RunFolder:
     """Writes down what a run tells."""
 
-    def __init__(self, path: Path, *, tensorboard: bool) -> None:
+    def __init__(self, path: Path, *, tensorboard: bool, samples: int = 0, step: int = 0) -> None:
         self.path = path
         self.registry = Registry()
         self.pictures: dict[str, Any] = self._known_pictures()
         self._events = EventLog(path)
         self._board = TensorBoard(path / "tensorboard") if tensorboard else None
         self._malformed = 0
-        self._step = 0
-        self._samples = 0
+        self._samples, self._step = samples, step  # that were told already
 
     def start(self, config: str, **about: Any) -> None:
         """The run begins, or goes on."""
@@ -64,8 +63,8 @@ class RunFolder:
             case Evaluated():
                 self._evaluated(report)
             case Ended():
-                about = asdict(report)
-                self._events.write("end", **{name: about[name] for name in about if name != "best"}, best=about["best"])
+                self.registry.add("train/refused_gradients", report.counts.get("refused_gradients", 0))
+                self._events.write("end", **asdict(report))
 
     def tables(self, client: LocalClient, samples: int) -> None:
         """What the tables hold now."""
@@ -109,8 +108,10 @@ class RunFolder:
     def _progress(self, report: Progress, lr: float | None) -> None:
         fields = {name: value for name, value in asdict(report).items() if name != "lr_scale"}
         self._events.write("progress", lr=lr, **fields)
-        self.registry.add("train/samples", report.samples - self._samples)
-        self.registry.add("train/steps", report.step - self._step)
+        samples, steps = report.samples - self._samples, report.step - self._step
+        self.registry.add("train/samples", samples)
+        self.registry.add("train/steps", steps)
+        self.registry.observe("train/step_ms", 1e3 * samples / report.samples_per_s / max(steps, 1))
         self._samples, self._step = report.samples, report.step
         shown = {"epoch": report.epoch + 1, "loss": report.loss, "auc": report.auc, "lr": lr}
         shown |= {"samples_per_s": report.samples_per_s, "reading_share": report.reading_share}

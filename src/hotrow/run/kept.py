@@ -27,7 +27,8 @@ def with_kept_schema(config: RunConfig, folder: Path) -> RunConfig:
 
 def _features(schema: Schema) -> dict[str, dict[str, Any]]:
     """What makes a feature's rows and the model's inputs, by name."""
-    found = {feature.name: feature.model_dump(exclude={"name"}) for feature in schema.ids}
+    # A source finds out by itself that a column holds lists, a config does not know it yet.
+    found = {feature.name: feature.model_dump(exclude={"name", "several"}) for feature in schema.ids}
     return found | {f"{number.column} (number)": _without_measures(number) for number in schema.numbers}
 
 

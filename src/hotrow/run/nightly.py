@@ -7,7 +7,7 @@ from hotrow.data.config import Data
 from hotrow.data.source import Source
 from hotrow.errors import ConfigError
 
-NEXT = "next"
+NEXT, FIRST = "next", "first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,17 +20,23 @@ class OneDay:
 
 
 def one_day(data: Data, wanted: str, trained: Sequence[str]) -> OneDay:
-    """The day of this name, or "next": the first after those that are trained already."""
-    days = {day.name: day.test for day in data.days()}
-    names = list(days)
+    """The day of this name, or "next": the one after those that are trained already.
+
+    "first" is all that comes before the first day to test on.
+    """
+    days = list(data.days())
+    steps = {FIRST: OneDay(FIRST, days[0].train, days[0].test)}
+    for day, after in zip(days, [*days[1:], None], strict=True):
+        steps[day.name] = OneDay(day.name, day.test, None if after is None else after.test)
+    names = list(steps)
     if wanted == NEXT:
-        later = names[names.index(trained[-1]) + 1 :] if trained and trained[-1] in days else names
+        later = names[names.index(trained[-1]) + 1 :] if trained and trained[-1] in steps else names
         if not later:
             raise ConfigError(f"--day next: {trained[-1]} is trained and there is no later day in the data")
         wanted = later[0]
-    if wanted not in days:
-        raise ConfigError(f"--day {wanted}: there is none; days run from {names[0]} to {names[-1]}")
+    if wanted not in steps:
+        told = f"there is none; days run from {names[1]} to {names[-1]}"
+        raise ConfigError(f"--day {wanted}: {told}, and {FIRST!r} is all before them")
     if wanted in trained:
         raise ConfigError(f"--day {wanted}: is trained already; the last one was {trained[-1]}, go on with --day next")
-    after = names[names.index(wanted) + 1 :]
-    return OneDay(wanted, days[wanted], days[after[0]] if after else None)
+    return steps[wanted]

@@ -20,7 +20,6 @@ from hotrow.trainer.streams import evaluation_batches
 
 Watch = Callable[[int], None]  # rows so far
 Part = Literal["test", "valid"]
-PARTS: tuple[Part, Part] = ("test", "valid")
 SORTED = ("movielens",)  # formats whose rows come in another order than they stand in the file
 
 
@@ -48,11 +47,11 @@ class Restored:
 
     def part(self) -> tuple[Part, Source]:
         """What the config says to test on; else what it says to validate on."""
-        for name in PARTS:
-            where = getattr(self.config.data, name, None)
-            if isinstance(where, tuple):  # files of their own: the training files may be gone by now
-                return name, self.source(where)
         config = self.config.data
+        if isinstance(test := getattr(config, "test", None), tuple):  # files of their own: others may be gone by now
+            return "test", self.source(test)
+        if isinstance(valid := getattr(config, "valid", None), tuple) and getattr(config, "split", None) is None:
+            return "valid", self.source(valid)
         data = open_data(config.with_schema(self.schema) if isinstance(config, DataConfig) else config)
         if data.test is not None:
             return "test", data.test

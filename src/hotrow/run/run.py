@@ -8,13 +8,15 @@ from typing import Any
 from hotrow import checkpoint
 from hotrow.data.config import Data, DataConfig, open_data
 from hotrow.data.position import Position
+from hotrow.data.source import Source
 from hotrow.data.synthetic import SyntheticSource, best
 from hotrow.errors import ConfigError
 from hotrow.run.build import trainer_of
 from hotrow.run.config import RunConfig, as_toml
 from hotrow.run.folder import BEST, CHECKPOINT, SCHEMA, RunFolder, free_folder
 from hotrow.run.kept import with_kept_schema
-from hotrow.run.nightly import one_day
+from hotrow.run.nightly import NEXT, OneDay, one_day
+from hotrow.run.progress import DaysDone, demand_fit
 from hotrow.trainer import Ended, Evaluated, Progress, Report
 from hotrow.trainer.days import fit_days
 
@@ -37,19 +39,19 @@ class Run:
             raise ConfigError(f"{told}: name another with --set run.name=..., or leave --resume out to start anew")
         self.config = config = with_kept_schema(config, folder) if self._resumed else config
         self.data: Data = open_data(config.data, base)
+        demand_fit(config, self.data, by_day=self.data.by_day is not None or day is not None)
         self.trainer = trainer_of(config, self.data.schema)
         self._shuffle = config.data.shuffle if isinstance(config.data, DataConfig) else 0
         self._position: Position | None = None
-        self._tested: list[str] = []  # days of a run day by day: all before the last of them are trained
-        self._trained: list[str] = []  # days that were trained one by one
+        self._progress = DaysDone()
         if self._resumed:
             self._position = self.trainer.load(folder / CHECKPOINT)
-            about = checkpoint.peek(folder / CHECKPOINT).about
-            self._tested, self._trained = list(about["tested"]), list(about["trained"])
-        self._only = None if day is None else one_day(self.data, day, [*self._tested[:-1], *self._trained])
+            self._progress = DaysDone.of(checkpoint.peek(folder / CHECKPOINT).about)
+        self._only = None if day is None else self._chosen(day)
         self.folder = folder if self._resumed else free_folder(folder.parent, folder.name)
-        self._book = RunFolder(self.folder, tensorboard=config.run.tensorboard)
-        self._saved_at = self.trainer.samples
+        trained = {"samples": self.trainer.samples, "step": self.trainer.step}
+        self._book = RunFolder(self.folder, tensorboard=config.run.tensorboard, **trained)
+        self._before = self._saved_at = self.trainer.samples
         self._told = 0  # progress reports
         self._validations: dict[int, Evaluated] = {}  # by epoch
         self._ended = False
@@ -58,9 +60,12 @@ class Run:
 
     @property
     def samples_expected(self) -> int | None:
-        """Of all epochs, where the source knows."""
-        train = self.data.train if self._only is None else self._only.train
-        rows = train.rows()
+        """When all is trained, where the source knows; day by day nobody does."""
+        if self._only is not None:
+            rows = self._only.train.rows()
+            done = 0 if self._position is None else self._position.samples
+            return None if rows is None else self._before - done + rows
+        rows = None if self.data.by_day is not None else self.data.train.rows()
         return None if rows is None else rows * self.config.run.epochs
 
     def __enter__(self) -> "Run":
@@ -74,36 +79,59 @@ class Run:
 
     def __iter__(self) -> Iterator[Report]:
         self._start()
+        only = self._only
+        if (
+            only is not None and only.test is None and self._position is None
+        ):  # tomorrow is not there yet: test on today
+            yield self._tested(only.train)
         for report in self._reports():
             self._take(report)
             yield report
-        test = self.data.test if self._only is None else self._only.test
+        if only is not None:
+            self._progress.trained.append(only.name)
+            self._progress.current = None
+            self.trainer.forget_position()
+        test = self.data.test if only is None else only.test
         if test is not None:
-            tested = self.trainer.evaluate(test, split="test")
-            self._take(tested)
-            yield tested
-            if isinstance(test, SyntheticSource):  # what the teacher who drew the labels would reach
-                self.summary["best_auc"] = best(test.log_odds()).auc
+            yield self._tested(test)
         self._finish(None)
+
+    def _chosen(self, day: str) -> OneDay:
+        """The day that was cut before all others, then the one that is asked for."""
+        progress = self._progress
+        wanted = progress.current if day == NEXT and progress.current is not None else day
+        if wanted != progress.current:
+            self._position = None
+        chosen = one_day(self.data, wanted, [*progress.tested[:-1], *progress.trained])
+        progress.current = chosen.name
+        return chosen
+
+    def _tested(self, source: Source) -> Evaluated:
+        tested = self.trainer.evaluate(source, split="test")
+        self._take(tested)
+        if isinstance(source, SyntheticSource):  # what the teacher who drew the labels would reach
+            self.summary["best_auc"] = best(source.log_odds()).auc
+        return tested
 
     def _reports(self) -> Iterator[Report]:
         settings = self.config.run
+        how: dict[str, Any] = {"shuffle": self._shuffle, "seed": settings.seed, "position": self._position}
         if self._only is not None:
-            self._trained.append(self._only.name)  # before it is over: half a day is not trained again
-            return self.trainer.fit(self._only.train, shuffle=self._shuffle, seed=settings.seed)
+            return self.trainer.fit(self._only.train, **how)
         if self.data.by_day is not None:
-            days = self.data.days()
-            return fit_days(self.trainer, days, done=self._tested, replay=settings.replay, seed=settings.seed)
+            done = self._progress.tested
+            if done:
+                told = f"the run was resumed: the figures over all days leave out {done[0]} to {done[-1]}"
+                self._book.warning(told)
+            return fit_days(self.trainer, self.data.days(), done=done, replay=settings.replay, **how)
         return self.trainer.fit(
             self.data.train,
             valid=self.data.valid,
             epochs=settings.epochs,
-            shuffle=self._shuffle,
-            seed=settings.seed,
-            position=self._position,
             early_stopping=settings.early_stopping,
             best=self.folder / BEST if settings.early_stopping else None,
             progressive=settings.progressive,
+            **how,
         )
 
     def _start(self) -> None:
@@ -130,7 +158,7 @@ class Run:
                 if every is not None and self.trainer.samples - self._saved_at >= every:
                     self._save()
             case Evaluated(day=str(day)):
-                self._tested.append(day)
+                self._progress.tested.append(day)
             case Evaluated():
                 self._told_of(report)
             case Ended():
@@ -156,7 +184,8 @@ class Run:
             trained = {"samples": self.trainer.samples, "step": self.trainer.step}
             self._book.stopped(stopped, trained)
             self.summary |= {"stopped": stopped, **trained}
-        self._save()
+        if self.trainer.samples > self._before or not self._resumed:  # nothing new would only lose the old position
+            self._save()
         self._book.trouble(self.data.train.trouble)
         self._book.tables(self.trainer.client, self.trainer.samples)
         self.summary["rows"] = {name: len(tier) for name, tier in self.trainer.client.tiers.items()}
@@ -164,7 +193,7 @@ class Run:
         self.summary["report"] = str(self.page)
 
     def _save(self) -> None:
-        path = self.trainer.save(self.folder / CHECKPOINT, tested=self._tested, trained=self._trained)
+        path = self.trainer.save(self.folder / CHECKPOINT, **asdict(self._progress))
         self._saved_at = self.trainer.samples
         self._book.checkpoint(self.trainer.samples, path)
 

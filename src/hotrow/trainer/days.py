@@ -1,13 +1,15 @@
 """Day after day: train on what is known, test on the next day, go on. With replay each day also sees the past again."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 
 from hotrow.data.batch import Batch, concatenated
+from hotrow.data.loader import Loader
+from hotrow.data.position import Position
 from hotrow.data.source import Source
 from hotrow.data.splits import Day
-from hotrow.metrics import Scores
+from hotrow.trainer.evaluation import AnyJudge
 from hotrow.trainer.reports import Ended, Evaluated, Report
 from hotrow.trainer.streams import evaluation_batches
 from hotrow.trainer.trainer import Trainer
@@ -50,43 +52,52 @@ def replayed(past: Past, samples: int, size: int, rng: np.random.Generator) -> I
     """
     if past.samples == 0 or samples == 0:
         return
-    size = min(size, past.samples)
+    size = min(size, samples, past.samples)
     for start in rng.integers(0, past.samples - size + 1, max(1, round(samples / size))):
         yield past.stretch(start, start + size)
 
 
 def fit_days(
-    trainer: Trainer, days: Iterable[Day], *, done: Collection[str] = (), replay: float = 0.0, seed: int = 0
+    trainer: Trainer,
+    days: Iterable[Day],
+    *,
+    done: Collection[str] = (),
+    position: Position | None = None,
+    replay: float = 0.0,
+    shuffle: int = 0,
+    seed: int = 0,
 ) -> Iterator[Report]:
     """Train and test day after day, those in `done` left out. The last evaluation is over all test days together.
 
-    With `replay` the rows are held in memory, and each day begins with `replay` times as many of the days before.
+    `position` is where the first day that is not done was cut. With `replay` the rows are held in memory, each day
+    begins with `replay` times as many of the days before, and a day that was cut begins anew.
     """
     rng = np.random.default_rng(seed)
     past = Past()
-    everything = Scores()
+    everything = AnyJudge()
     ends: list[Ended] = []
-    rows = 0
+    counts: dict[str, int] = {}
     for number, day in enumerate(days):
         if day.name in done:
             if replay:
                 _remember(past, day.train, trainer.global_batch)
             continue
-        stream = day.train if replay == 0 else _with_past(day.train, past, replay, trainer.global_batch, rng)
-        for report in trainer.fit(stream):
+        if replay:
+            reports = trainer.fit(_with_past(day.train, past, replay, trainer.global_batch, rng, counts))
+        else:
+            reports = trainer.fit(day.train, shuffle=shuffle, seed=seed, position=position)
+        position = None
+        for report in reports:
             if isinstance(report, Ended):
                 ends.append(report)
             else:
                 yield report
-        tested = trainer.evaluate(day.test, epoch=number, day=day.name)
-        if tested.scores is not None:
-            everything.extend(tested.scores)
-        rows += tested.rows
-        yield tested
+        trainer.forget_position()
+        yield trainer.evaluate(day.test, epoch=number, day=day.name, also=everything)
     yield Evaluated(
-        "test", trainer.samples, trainer.step, len(ends), rows, everything.metrics() if rows else {}, scores=everything
+        "test", trainer.samples, trainer.step, 0, everything.rows, everything.metrics(), scores=everything.scores
     )
-    yield _together(trainer, ends)
+    yield _together(trainer, ends, counts)
 
 
 def _remember(past: Past, source: Source, size: int) -> None:
@@ -94,20 +105,28 @@ def _remember(past: Past, source: Source, size: int) -> None:
         past.add(batch)
 
 
-def _with_past(source: Source, past: Past, replay: float, size: int, rng: np.random.Generator) -> Iterator[Batch]:
+def _with_past(
+    source: Source, past: Past, replay: float, size: int, rng: np.random.Generator, counts: dict[str, int]
+) -> Iterator[Batch]:
     """Stretches of the past first, then the new rows in their order: what is newest is learned last."""
-    new = list(evaluation_batches(source, size))
+    loader = Loader(source, size)
+    new = [batch for _, batch in loader]
+    _add(counts, loader.counts)
     yield from replayed(past, round(replay * sum(map(len, new))), size, rng)
     for batch in new:
         past.add(batch)
         yield batch
 
 
-def _together(trainer: Trainer, ends: list[Ended]) -> Ended:
+def _together(trainer: Trainer, ends: list[Ended], counts: dict[str, int]) -> Ended:
     seconds = sum(end.seconds for end in ends)
     trained = sum(end.samples_per_s * end.seconds for end in ends)
-    counts: dict[str, int] = {}
     for end in ends:
-        for name, count in end.counts.items():
-            counts[name] = counts.get(name, 0) + count
+        _add(counts, end.counts)
     return Ended(trainer.samples, trainer.step, seconds, trained / max(seconds, 1e-9), "data ended", None, counts)
+
+
+def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, count in more.items():
+        known = total.get(name, 0)  # all days share one account of malformed lines
+        total[name] = max(known, count) if name == "malformed_lines" else known + count

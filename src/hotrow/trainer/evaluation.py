@@ -26,6 +26,32 @@ class Judge(Protocol):
         """Over all of them."""
 
 
+class AnyJudge:
+    """Becomes the judge for the outputs it gets."""
+
+    def __init__(self) -> None:
+        self._judge: Judge | None = None
+
+    @property
+    def rows(self) -> int:
+        return 0 if self._judge is None else self._judge.rows
+
+    @property
+    def scores(self) -> Scores | None:
+        """Of the first label, for pictures."""
+        return None if self._judge is None else self._judge.scores
+
+    def add(self, output: Tensor, batch: Batch) -> None:
+        """One batch and what the model said of it."""
+        if self._judge is None:
+            self._judge = judge_of(output, batch)
+        self._judge.add(output, batch)
+
+    def metrics(self) -> Metrics:
+        """Over all of them; none where there were none."""
+        return {} if self._judge is None else self._judge.metrics()
+
+
 def judge_of(output: Tensor, batch: Batch) -> Judge:
     """The judge for outputs like this one."""
     if batch.labels is None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -65,24 +65,34 @@ class Watch:
     ended: int = 0  # epochs that are over and were judged
 
     @classmethod
-    def of(cls, counters: Mapping[str, float | int | None]) -> "Watch":
+    def of(cls, counters: Mapping[str, Any]) -> "Watch":
         """From what `counters` gave."""
-        epoch, worse, ended = counters["best_epoch"], int(counters["worse"] or 0), int(counters["ended"] or 0)
-        return cls(EarlyStopping(), counters["best"], None if epoch is None else int(epoch), worse, ended)
+        epoch, worse, ended = counters["best_epoch"], int(counters["worse"]), int(counters["ended"])
+        best = counters["best"]
+        rule = EarlyStopping(metric=counters["metric"])
+        return cls(rule, best, None if epoch is None else int(epoch), worse, ended)
 
-    def counters(self) -> dict[str, float | int | None]:
+    def counters(self) -> dict[str, float | int | str | None]:
         """What a checkpoint keeps, so that a resumed run goes on counting."""
-        return {"best": self.best, "best_epoch": self.epoch, "worse": self.worse, "ended": self.ended}
+        return {
+            "metric": self.rule.metric,
+            "best": self.best,
+            "best_epoch": self.epoch,
+            "worse": self.worse,
+            "ended": self.ended,
+        }
 
     def going_on(self, rule: EarlyStopping | None, resumed: bool) -> "Watch":
         """For the next fit: the same validations where it is a resumed one, else none yet."""
         rule = rule or EarlyStopping()
-        return replace(self, rule=rule) if resumed else Watch(rule)
+        if not resumed:
+            return Watch(rule)
+        return replace(self, rule=rule) if rule.metric == self.rule.metric else Watch(rule, ended=self.ended)
 
     def better(self, value: float, epoch: int) -> bool:
         """Take a validation in; whether it is the best so far."""
         gain = math.inf if self.best is None else (value - self.best) * (1 if self.rule.rising else -1)
-        if gain > self.rule.least:
+        if gain > self.rule.least and not math.isnan(value):
             self.best, self.epoch, self.worse = value, epoch, 0
             return True
         self.worse += 1

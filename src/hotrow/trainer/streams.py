@@ -7,9 +7,12 @@ from typing import Any, Protocol, TypeGuard, cast
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Lease, Loader
 from hotrow.data.source import Source
-from hotrow.errors import InputError
+from hotrow.errors import ConfigError, InputError
 
 Batches = Source | Loader | Iterable[Batch]
+
+
+PASS = {"epochs": 1, "shuffle": 0, "seed": 0, "position": None}  # how data are read where nobody says how
 
 
 class Leases(Protocol):
@@ -43,10 +46,13 @@ class PlainBatches:
 
 def leases(stream: Batches, batch: int, **loading: Any) -> Leases:
     """A loader as it is, a source through a loader, anything else batch by batch."""
-    if isinstance(stream, Loader):
-        return stream
     if is_source(stream):
         return Loader(stream, batch, **loading)
+    for name, value in loading.items():
+        if value != PASS[name]:
+            raise ConfigError(f"{name}={value!r}: is for a Source; batches and a Loader come as they are, leave it out")
+    if isinstance(stream, Loader):
+        return stream
     return PlainBatches(cast(Iterable[Batch], stream))
 
 

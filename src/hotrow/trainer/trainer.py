@@ -17,14 +17,14 @@ from hotrow.data.loader import Loader
 from hotrow.data.position import Position
 from hotrow.engines import LocalEngine
 from hotrow.engines.local import Loss
-from hotrow.errors import ConfigError
+from hotrow.errors import ConfigError, InputError
 from hotrow.spec import whole_number
 from hotrow.trainer.autocast import Autocast, gains_from_bfloat16
-from hotrow.trainer.evaluation import Judge, judge_of
+from hotrow.trainer.evaluation import AnyJudge
 from hotrow.trainer.meter import Meter
 from hotrow.trainer.reports import Best, Ended, EpochEnded, Evaluated, Report, Split, Stopped
 from hotrow.trainer.schedule import EarlyStopping, Schedule, Watch
-from hotrow.trainer.streams import Batches, Waited, evaluation_batches, leases
+from hotrow.trainer.streams import Batches, Waited, evaluation_batches, is_source, leases
 from hotrow.trainer.unbroken import breath, unbroken
 
 OptimizerMaker = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
@@ -75,6 +75,7 @@ class Trainer:
         self._callbacks = tuple(callbacks)
         self._report_every_s = report_every_s
         self._loader: Loader | None = None
+        self._position: Position | None = None  # that was loaded, until there is a loader
         self._watch = Watch(EarlyStopping())
 
     @property
@@ -85,7 +86,7 @@ class Trainer:
     @property
     def position(self) -> Position | None:
         """What of the data is trained, for a resume."""
-        return None if self._loader is None else self._loader.position()
+        return self._position if self._loader is None else self._loader.position()
 
     @property
     def lr_scale(self) -> float:
@@ -115,10 +116,11 @@ class Trainer:
             raise ConfigError("early_stopping: give `valid` to judge by and `best`, a folder for the best state")
         stream = leases(train, self.global_batch, epochs=epochs, shuffle=shuffle, seed=seed, position=position)
         self._loader = stream if isinstance(stream, Loader) else None
-        watch = self._watch = self._watch.going_on(early_stopping, position is not None)
+        resumed = position is not None and (best is None or checkpoint.exists(best))
+        watch = self._watch = self._watch.going_on(early_stopping, resumed)
         stopped: Stopped = "data ended" if epochs == 1 else "epochs done"
         meter = Meter(self._report_every_s)
-        judge: Judge | None = None
+        progress = AnyJudge() if progressive else None
         epoch = watch.ended if position is not None and watch.ended < epochs else None  # the one that runs
         waited = Waited(stream)
         try:
@@ -130,10 +132,8 @@ class Trainer:
                     stopped, epoch = "early stopping", None
                     break
                 epoch = lease.epoch
-                if progressive:
-                    output = self._engine.predict(batch)
-                    judge = judge or judge_of(output, batch)
-                    judge.add(output, batch)
+                if progress is not None:
+                    progress.add(self._engine.predict(batch), batch)
                 with unbroken():
                     self._train(batch, meter, waited.seconds)
                     stream.done(lease)
@@ -146,21 +146,33 @@ class Trainer:
                     break
         finally:
             waited.close()
-        if epoch is not None:
+        if self.samples == 0 and is_source(train):
+            raise InputError("the training data hold no rows: name other files, or look at the split")
+        if epoch is not None and stopped == "enough samples":
+            yield self._tell(self._progress(meter, epoch))
+        elif epoch is not None:
             yield from self._end_epoch(epoch, meter, valid, watch, best if early_stopping else None)
-        if judge is not None:
-            yield self._tell(self._evaluated("progressive", judge, epoch or 0))
+        if progress is not None:
+            yield self._tell(self._evaluated("progressive", progress, epoch or 0))
         yield self._tell(self._end(meter, watch, stopped, best if early_stopping else None, stream.counts))
 
-    def evaluate(self, batches: Batches, *, split: Split = "test", epoch: int = 0, **about: Any) -> Evaluated:
-        """How good the model is on these; nothing is trained and no row is made."""
-        judge: Judge | None = None
+    def evaluate(
+        self,
+        batches: Batches,
+        *,
+        split: Split = "test",
+        epoch: int = 0,
+        day: str | None = None,
+        also: AnyJudge | None = None,
+    ) -> Evaluated:
+        """How good the model is on these; nothing is trained and no row is made. `also` takes them in beside others."""
+        judge = AnyJudge()
         for batch in evaluation_batches(batches, self.global_batch):
             breath()
             output = self._engine.predict(batch)
-            judge = judge or judge_of(output, batch)
-            judge.add(output, batch)
-        return self._evaluated(split, judge, epoch, **about)
+            for taker in (judge, also) if also is not None else (judge,):
+                taker.add(output, batch)
+        return self._evaluated(split, judge, epoch, day=day)
 
     def predict(self, batches: Batches) -> Iterator[NDArray[np.float32]]:
         """Probabilities, batch by batch: [samples], or [samples, labels] where there are several."""
@@ -189,11 +201,17 @@ class Trainer:
     def load(self, folder: str | Path) -> Position | None:
         """Go on from a saved state; gives the position in the data, for `fit(position=...)`."""
         saved = checkpoint.load(Path(folder), self.model, self.optimizer, self.client.tiers)
-        self.step, self.samples = int(saved.counters["step"] or 0), int(saved.counters["samples"] or 0)
-        self.plateau = float(saved.counters["plateau"] or 0)
+        self.step, self.samples = int(saved.counters["step"]), int(saved.counters["samples"])
+        self.plateau = float(saved.counters["plateau"])
         self.client.samples = self.samples
         self._watch = Watch.of(saved.counters)
-        return None if saved.position is None else Position.of(saved.position)
+        self._loader = None
+        self._position = None if saved.position is None else Position.of(saved.position)
+        return self._position
+
+    def forget_position(self) -> None:
+        """What comes next are other data: a resume begins with their first row."""
+        self._loader = self._position = None
 
     def close(self) -> None:
         """Give the tables up."""
@@ -219,8 +237,16 @@ class Trainer:
         yield self._tell(EpochEnded(epoch, self.samples))
 
     def _judge(self, found: Evaluated, watch: Watch, best: Path | None) -> None:
-        value = found.metrics.get(watch.rule.metric)
-        better = value is not None and watch.better(value, found.epoch)
+        metric = watch.rule.metric
+        if metric not in found.metrics:
+            if best is None and self.schedule.plateau is None:
+                return  # nobody judges by it
+            known = ", ".join(found.metrics) or "none"
+            raise ConfigError(f"early_stopping.metric={metric!r}: the validation has no such metric, it has {known}")
+        value = found.metrics[metric]
+        if value is None:  # one class alone in the validation: it says nothing
+            return
+        better = watch.better(value, found.epoch)
         if better and best is not None:
             self.save(best)
         if not better and self.schedule.plateau is not None:
@@ -231,8 +257,10 @@ class Trainer:
         if best is not None and watch.best is not None and watch.epoch is not None:
             found = Best(watch.rule.metric, watch.best, watch.epoch)
             step, samples = self.step, self.samples
+            position = self.position
             with unbroken():
                 self.load(best)
+            self._position = position
             self.step = step  # what was trained was trained
             self.samples = self.client.samples = samples
             self._watch = watch
@@ -249,10 +277,9 @@ class Trainer:
     def _progress(self, meter: Meter, epoch: int) -> Report:
         return meter.report(samples=self.samples, step=self.step, epoch=epoch, lr_scale=self.lr_scale)
 
-    def _evaluated(self, split: Split, judge: Judge | None, epoch: int, **about: Any) -> Evaluated:
-        metrics = {} if judge is None else judge.metrics()
-        rows, scores = (0, None) if judge is None else (judge.rows, judge.scores)
-        return Evaluated(split, self.samples, self.step, epoch, rows, metrics, scores=scores, **about)
+    def _evaluated(self, split: Split, judge: AnyJudge, epoch: int, day: str | None = None) -> Evaluated:
+        metrics = judge.metrics()
+        return Evaluated(split, self.samples, self.step, epoch, judge.rows, metrics, day=day, scores=judge.scores)
 
     def _tell(self, report: Report) -> Report:
         for callback in self._callbacks:

@@ -138,7 +138,7 @@ FAULTS = {
     "an unknown optimizer": (("small.toml", "--set", "dense.optimizer=adma"), "dense.optimizer.name='adma': there is"),
     "a table of nobody": (("small.toml", "--set", "tables.users.dim=3"), "tables.users: no feature names this table"),
     "no folder for figures": (("small.toml", "--json", "no/a.json"), "--json no/a.json: the folder no does not exist"),
-    "early stopping by nothing": (("small.toml", "--set", "run.early_stopping={}"), "early_stopping: give `valid`"),
+    "early stopping by nothing": (("small.toml", "--set", "run.early_stopping={}"), "there is nothing to judge by"),
 }  # fmt: skip
 
 

@@ -153,20 +153,76 @@ def test_replay_trains_so_much_of_the_past_beside_each_day(tmp_path: Path) -> No
 
 def test_one_day_at_a_time_is_the_whole_stretch(tmp_path: Path) -> None:
     path = config_file(tmp_path, "days = 5")
-    nights = [finish(path, day="next")[0] for _ in range(2)]
-    assert [night.folder.name for night in nights] == ["small", "small"]
-    assert [night.summary["samples"] for night in nights] == [1200, 2400]
+    nights = [finish(path, day="next")[0] for _ in range(3)]
+    assert [night.folder.name for night in nights] == ["small", "small", "small"]
+    assert [night.summary["samples"] for night in nights] == [1200, 2400, 3600]
     named, _ = finish(path, day="2024-01-04")
-    assert named.summary["samples"] == 3600
-    assert named.summary["test_logloss"] is not None
-    last, _ = finish(path, day="next")
-    assert last.summary["samples"] == 4800
+    assert named.summary["samples"] == 4800
+    whole, _ = finish(path, "run.name=whole")
+    tested = [event["metrics"] for event in events(whole, "evaluation") if event["day"] is not None]
+    found = [event["metrics"] for event in events(named, "evaluation")]
+    assert found == tested, "night after night is the same as all at once"
+    last, _ = finish(path, day="next")  # there is no day after it: it is tested on before it is trained on
+    assert last.summary["samples"] == 6000
+    assert last.summary["test_logloss"] == tested[-1]["logloss"]  # type: ignore[index]
     with pytest.raises(hr.ConfigError, match="2024-01-05 is trained and there is no later day"):
         finish(path, day="next")
     with pytest.raises(hr.ConfigError, match="--day 2024-01-03: is trained already"):
         finish(path, day="2024-01-03")
-    with pytest.raises(hr.ConfigError, match="--day tuesday: there is none; days run from 2024-01-02 to 2024-01-05"):
+    with pytest.raises(
+        hr.ConfigError, match="--day tuesday: there is none; days run from 2024-01-02 to 2024-01-05, and"
+    ):
         finish(path, day="tuesday")
+
+
+def test_a_day_that_was_cut_goes_on_where_it_was(tmp_path: Path) -> None:
+    path = config_file(tmp_path, "days = 3")
+    finish(path, day="next")
+    cut = Run(load_config(path), day="next")
+    with pytest.raises(KeyboardInterrupt):
+        interrupt_at_step(cut, 11)  # eight steps of the first day, three of the second
+    assert cut.summary["samples"] == 2000 + 3 * 256
+    rest, _ = finish(path, day="next")
+    assert rest.summary["samples"] == 4000
+    finish(path, "run.name=straight", day="next")
+    straight, _ = finish(path, "run.name=straight", day="next")
+    assert rest.summary["test_logloss"] == straight.summary["test_logloss"]
+
+
+def test_a_run_over_days_that_was_cut_goes_on_where_it_was(tmp_path: Path) -> None:
+    path = config_file(tmp_path, "days = 4")
+    whole, _ = finish(path, "run.name=whole")
+    cut = Run(load_config(path))
+    with pytest.raises(KeyboardInterrupt):
+        interrupt_at_step(cut, 9)  # six steps a day
+    rest, _ = finish(path, resume=True)
+    assert rest.summary["samples"] == whole.summary["samples"] == 4500
+    last = [[event for event in events(run, "evaluation") if event["day"]][-1]["metrics"] for run in (whole, rest)]
+    assert last[0] == last[1]
+    (told,) = events(rest, "warning")
+    assert "leave out 2024-01-02 to 2024-01-02" in str(told["text"])
+
+
+def test_a_resume_that_is_refused_leaves_the_checkpoint_as_it_was(tmp_path: Path) -> None:
+    path = config_file(tmp_path)
+    finish(path)
+    with pytest.raises(hr.ConfigError, match="batch"):
+        finish(path, "run.global_batch=128", resume=True)
+    again, _ = finish(path, resume=True)
+    assert again.summary["samples"] == 6000, "nothing was left to train"
+
+
+def test_settings_that_mean_nothing_day_by_day_are_refused(tmp_path: Path) -> None:
+    path = config_file(tmp_path, "days = 3")
+    for change in ("run.epochs=2", "run.progressive=true", "run.early_stopping={}", "data.valid_rows=10"):
+        with pytest.raises(hr.ConfigError, match="has no meaning day by day"):
+            finish(path, change)
+    plain = config_file(tmp_path)
+    with pytest.raises(hr.ConfigError, match=r"run.replay=1.0: is for runs day by day"):
+        finish(plain, "run.replay=1")
+    with pytest.raises(hr.ConfigError, match=r"run.early_stopping: there is nothing to judge by"):
+        finish(plain, "run.early_stopping={}")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_day_of_data_without_days_is_told(tmp_path: Path) -> None:

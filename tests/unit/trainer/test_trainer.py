@@ -160,10 +160,22 @@ def test_early_stopping_without_valid_or_folder_is_refused(trainer: Trainer) -> 
 
 def test_a_plateau_lowers_all_learning_rates() -> None:
     trainer = make_trainer(schedule=Schedule(plateau=0.5))
+    values = [r.metrics["auc"] for r in trainer.fit(Made(640), valid=Made(300), epochs=9) if isinstance(r, Evaluated)]
+    best, worse = -1.0, 0
+    for value in values:
+        assert value is not None
+        worse += value <= best + 1e-6
+        best = max(best, value)
+    assert 0 < worse < 9
+    assert trainer.lr_scale == 0.5**worse
+
+
+def test_a_validation_of_one_class_decides_nothing() -> None:
+    trainer = make_trainer(schedule=Schedule(plateau=0.5))
     one_class = Made(100)
-    one_class.table = one_class.table.set_column(0, "y", [np.zeros(100, np.int64)])  # has no AUC: never better
+    one_class.table = one_class.table.set_column(0, "y", [np.zeros(100, np.int64)])
     list(trainer.fit(Made(640), valid=one_class, epochs=3))
-    assert trainer.lr_scale == 0.125
+    assert trainer.lr_scale == 1
 
 
 def test_the_schedule_reaches_both_sides() -> None:
@@ -296,10 +308,49 @@ def test_a_loss_that_is_not_finite_is_counted(trainer: Trainer) -> None:
     assert end.counts["refused_gradients"] > 0
 
 
-def test_an_empty_source_ends_at_once(trainer: Trainer) -> None:
-    *_, end = trainer.fit(RowRange(Made(10), 10, 10))
+def test_an_empty_source_is_told(trainer: Trainer) -> None:
+    with pytest.raises(hr.InputError, match="the training data hold no rows"):
+        list(trainer.fit(RowRange(Made(10), 10, 10)))
+
+
+def test_settings_of_reading_need_a_source(trainer: Trainer) -> None:
+    batches = [batch for _, batch in Loader(Made(100), 50)]
+    for how in ({"epochs": 3}, {"shuffle": 10}, {"seed": 1}):
+        with pytest.raises(hr.ConfigError, match="is for a Source; batches and a Loader come as they are"):
+            list(trainer.fit(batches, **how))  # type: ignore[arg-type]
+    assert trainer.samples == 0
+
+
+def test_a_metric_that_is_not_there_is_told(tmp_path: Path) -> None:
+    trainer = make_trainer()
+    stop = EarlyStopping(metric="grouped_auc")
+    with pytest.raises(hr.ConfigError, match=r"early_stopping.metric='grouped_auc': the validation has no such metric"):
+        list(trainer.fit(Made(200), valid=Made(100), early_stopping=stop, best=tmp_path / "b"))
+
+
+def test_early_stopping_may_begin_at_a_resume(tmp_path: Path) -> None:
+    first = make_trainer()
+    list(first.fit(Made(640), valid=Made(100), epochs=2))
+    first.save(tmp_path / "c")
+    second = make_trainer()
+    position = second.load(tmp_path / "c")
+    stop = EarlyStopping(patience=1, least=0.9)
+    how = {"valid": Made(100), "early_stopping": stop, "best": tmp_path / "b"}
+    *_, end = second.fit(Made(640), epochs=9, position=position, **how)  # type: ignore[arg-type]
     assert isinstance(end, Ended)
-    assert (end.samples, end.step) == (0, 0)
+    assert end.stopped == "early stopping"
+    assert end.best is not None
+
+
+def test_settings_of_the_dense_optimizer_may_change_at_a_resume(tmp_path: Path) -> None:
+    first = make_trainer(optimizer=lambda p: torch.optim.Adam(p, lr=0.01))
+    list(first.fit(Made(64)))
+    first.save(tmp_path / "c")
+    second = make_trainer(optimizer=lambda p: torch.optim.Adam(p, lr=0.02, weight_decay=0.5))
+    second.load(tmp_path / "c")
+    assert second.optimizer is not None
+    assert second.optimizer.param_groups[0]["weight_decay"] == 0.5
+    assert second.optimizer.state_dict()["state"][0]["step"] == 1
 
 
 def test_a_model_without_parameters_trains_its_rows() -> None:
