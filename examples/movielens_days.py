@@ -86,7 +86,8 @@ def by_model(train: Path, replay: float, last: int, seed: int) -> Iterator[tuple
 def picture(curves: dict[str, list[tuple[str, float | None]]]) -> str:
     """AUC of all predictions up to each day, as SVG."""
     width, height, left, top = 760, 320, 56, 24
-    values = [value for curve in curves.values() for _, value in curve[5:] if value is not None]
+    settled = len(next(iter(curves.values()))) // 10  # the first few days swing too far for the rest to be seen
+    values = [value for curve in curves.values() for _, value in curve[settled:] if value is not None]
     low, high = np.floor(min(values) * 50) / 50, np.ceil(max(values) * 50) / 50
     days = [day for day, _ in next(iter(curves.values()))]
 

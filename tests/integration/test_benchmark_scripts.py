@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,3 +38,21 @@ def test_row_types_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     done = run("row_types.py", "--json", str(tmp_path / "nowhere" / "row_types.json"))
     assert done.returncode == 2
     assert "make it first" in done.stderr
+
+
+def test_accuracy_runs_its_jobs_and_says_what_was_reached(tmp_path: Path, data_dir: Callable[[str], Path]) -> None:
+    data_dir("movielens_100k")
+    kept = tmp_path / "accuracy.json"
+    done = run("accuracy.py", "--only", "movielens one pass", "--seeds", "1", "--json", str(kept))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(kept.read_text())["results"]["movielens one pass"]
+    assert found["reached"] == (found["auc"] >= 0.71)
+    assert 0.7 < found["auc"] < 0.75
+    assert ("reached" if found["reached"] else "MISSED") in done.stdout
+
+
+def test_accuracy_needs_to_know_where_the_samples_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOTROW_DATA", raising=False)
+    done = run("accuracy.py", "--only", "criteo lr")
+    assert done.returncode == 1
+    assert "HOTROW_DATA is not set" in done.stderr

@@ -91,3 +91,17 @@ def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path: Path, monke
     assert names["trainer"].samples == 60_000
     assert 0.7 < names["found"].metrics["auc"] < names["limit"]
     assert (tmp_path / "checkpoint" / "manifest.json").exists()
+
+
+def test_the_demo_learns_and_knows_the_best(tmp_path: Path) -> None:
+    small = ["data.rows=60000", "data.test_rows=20000", "data.ids=2000", "run.global_batch=1024", "run.torch_threads=1"]
+    figures = trained(tmp_path, "demo.toml", *small)
+    assert figures["samples"] == 60_000
+    assert 0.65 < figures["test_auc"] < figures["best_auc"]
+
+
+def test_movielens_goes_day_by_day(tmp_path: Path, data_dir: DataDir) -> None:
+    ratings = slice_of(data_dir("movielens_100k") / "ml-100k.inter.gz", 20_000, tmp_path / "ml.inter", header=True)
+    figures = trained(tmp_path, "movielens.toml", f"data.train={ratings}", "data.split.last=5")
+    assert 0.6 < figures["test_auc"] < 0.9
+    assert figures["samples"] < 20_000

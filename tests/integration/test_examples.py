@@ -4,6 +4,8 @@ import os
 import re
 import subprocess
 import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from pathlib import Path
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -31,3 +33,17 @@ def test_click_model_refuses_what_it_cannot_do() -> None:
     done = run("click_model.py", "--dim", "1")
     assert done.returncode == 2
     assert "--dim" in done.stderr
+
+
+def test_movielens_days_prints_a_table_and_draws_it(tmp_path: Path, data_dir: Callable[[str], Path]) -> None:
+    picture = tmp_path / "days.svg"
+    ratings = str(data_dir("movielens_100k") / "ml-100k.inter.gz")
+    done = run("movielens_days.py", ratings, "--last", "4", "--picture", str(picture))
+    assert done.returncode == 0, done.stderr
+    head, *days, total = done.stdout.splitlines()
+    assert head.split() == ["day", "ratings", "means", "one", "pass", "replay"]
+    assert len(days) == 4
+    assert int(total.split()[1].replace(",", "")) == sum(int(day.split()[1].replace(",", "")) for day in days)
+    assert all(0.6 < float(area) < 0.85 for area in total.split()[2:])
+    drawn = ElementTree.fromstring(picture.read_text())
+    assert len(drawn.findall(".//{*}polyline")) == 3
