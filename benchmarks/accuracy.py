@@ -49,7 +49,7 @@ JOBS = {
     "frappe dnn": Job("frappe", (*FRAPPE, "model.name=dnn", "tables.default.dim=10"), 0.9838),
     "frappe dcnv2": Job(
         "frappe",
-        (*FRAPPE, "model.name=dcnv2", "model.cross_layers=4", "model.dropout=0.4",
+        (*FRAPPE, "model.name=dcnv2", "model.cross_layers=4", "model.structure=parallel", "model.dropout=0.4",
          *_table(10, "name='adam', lr=0.001, beta2=0.97, l2=0.1")),
         0.9838,
     ),
