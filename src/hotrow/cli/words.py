@@ -69,7 +69,8 @@ def ending(report: Ended) -> Iterator[str]:
         yield f"{report.stopped}: back to {best} {report.best.epoch + 1}"
     trouble = [f"{count:,} {name.replace('_', ' ')}" for name, count in report.counts.items() if count]
     if trouble:
-        yield f"counted: {', '.join(trouble)}"
+        anew = " (missing values anew in every epoch)" if any("missing" in each for each in trouble) else ""
+        yield f"counted: {', '.join(trouble)}{anew}"
 
 
 def duration(seconds: float) -> str:

@@ -28,14 +28,14 @@ class Data:
     valid: Source | None
     test: Source | None
     schema: Schema
-    by_day: Callable[[], Iterator[Day]] | None = None
+    by_day: Callable[[bool], Iterator[Day]] | None = None
 
-    def days(self) -> Iterator[Day]:
-        """Day after day: what to train on, then what to test on."""
+    def days(self, *, all_of_them: bool = False) -> Iterator[Day]:
+        """Day after day: what to train on, then what to test on. All: also those that the config does not test on."""
         if self.by_day is None:
             remedy = "set split = { by = 'days' }, or test = { next = 'day' } where each file is a day"
             raise ConfigError(f"data: is not read day by day: {remedy}")
-        return self.by_day()
+        return self.by_day(all_of_them)
 
 
 def open_data(config: DataConfig | SyntheticConfig, base: Path = Path()) -> Data:
@@ -45,7 +45,7 @@ def open_data(config: DataConfig | SyntheticConfig, base: Path = Path()) -> Data
     data = _opened(config, schema_of(config), base)
     if not any(is_open(number) for number in data.schema.numbers):
         return data
-    known = data.train if data.by_day is None else next(data.by_day()).train  # days to come are not known yet
+    known = data.train if data.by_day is None else next(data.days()).train  # days to come are not known yet
     schema = resolved(data.schema, known)
     return data if schema == data.schema else _opened(config, schema, base)
 
@@ -54,7 +54,7 @@ def _made_up(config: SyntheticConfig) -> Data:
     train = SyntheticSource(config)
     valid = SyntheticSource(config, "valid") if config.valid_rows else None
     if config.days > 1:  # each day is tested by the one after it
-        return Data(train, valid, None, train.schema, train.days)
+        return Data(train, valid, None, train.schema, lambda _: train.days())
     test = SyntheticSource(config, "test") if config.test_rows else None
     return Data(train, valid, test, train.schema)
 
@@ -70,12 +70,12 @@ def _opened(config: DataConfig, schema: Schema, base: Path) -> Data:
     if isinstance(config.test, NextDay):
         files = find_files(config.train, base)
         return Data(
-            train, valid, None, train.schema, lambda: file_days({name: opened(file) for name, file in _named(files)})
+            train, valid, None, train.schema, lambda _: file_days({name: opened(file) for name, file in _named(files)})
         )
     test = None if config.test is None else opened(config.test)
     if isinstance(config.split, DaysSplit):
         how = config.split
-        return Data(train, valid, None, train.schema, lambda: day_by_day(train, how))
+        return Data(train, valid, None, train.schema, lambda every: day_by_day(train, DaysSplit() if every else how))
     if config.split is not None:
         parts = split(train, config.split)
         train, valid, test = parts.train, parts.valid or valid, parts.test or test

@@ -132,7 +132,7 @@ class RunFolder:
         for name, value in {"rows": report.rows, **report.metrics}.items():
             if f"evaluation/{name}" in ALL:
                 self._set(f"evaluation/{name}", value, report.samples, split=report.split)
-        if report.scores is not None and report.day is None:
+        if report.scores is not None:
             self.pictures[report.split] = {**report.scores.pictures(), "metrics": report.metrics}
             self._write_json("evaluation.json", self.pictures)
 

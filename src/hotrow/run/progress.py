@@ -16,10 +16,11 @@ class DaysDone:
     tested: list[str] = field(default_factory=list)  # day by day: all before the last of them are trained
     trained: list[str] = field(default_factory=list)  # one by one
     current: str | None = None  # a single day that was begun and is not over
+    begin: str | None = None  # the day before which all was trained at once
 
     @classmethod
     def of(cls, about: Mapping[str, Any]) -> "DaysDone":
-        return cls(list(about["tested"]), list(about["trained"]), about["current"])
+        return cls(list(about["tested"]), list(about["trained"]), about["current"], about["begin"])
 
 
 def demand_fit(config: RunConfig, data: Data, *, by_day: bool) -> None:

@@ -57,6 +57,9 @@ class Restored:
             return "test", data.test
         if data.valid is not None:
             return "valid", data.valid
+        if data.by_day is not None:
+            told = f"{self.folder / CONFIG}: its data are tested day by day, no part of them is the test"
+            raise ConfigError(f"{told}: name files, as --on FILE")
         raise ConfigError(f"{self.folder / CONFIG}: it names neither test nor valid data: name files, as --on FILE")
 
     def evaluate(self, source: Source, *, split: Part = "test", watch: Watch | None = None) -> Evaluated:
@@ -73,7 +76,10 @@ class Restored:
         files = find_files(where)
         if len(files) > 1:
             raise InputError(f"{where}: names {len(files)} files: rows are numbered, so predict one at a time")
-        return open_source(config, files, labels=False, schema=self.schema)
+        lenient = config.model_copy(
+            update={"malformed": 1.0}
+        )  # who predicts wants what can be predicted; the rest is told
+        return open_source(lenient, files, labels=False, schema=self.schema)
 
     def predict(self, source: Source) -> Iterator[Predicted]:
         """Probabilities of the rows of an `unlabelled` source, block by block in their order."""

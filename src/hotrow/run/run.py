@@ -83,7 +83,7 @@ class Run:
         if (
             only is not None and only.test is None and self._position is None
         ):  # tomorrow is not there yet: test on today
-            yield self._tested(only.train)
+            yield self._tested(only.train, only.name)
         for report in self._reports():
             self._take(report)
             yield report
@@ -93,7 +93,7 @@ class Run:
             self.trainer.forget_position()
         test = self.data.test if only is None else only.test
         if test is not None:
-            yield self._tested(test)
+            yield self._tested(test, None if only is None else only.test_name)
         self._finish(None)
 
     def _chosen(self, day: str) -> OneDay:
@@ -102,13 +102,16 @@ class Run:
         wanted = progress.current if day == NEXT and progress.current is not None else day
         if wanted != progress.current:
             self._position = None
-        chosen = one_day(self.data, wanted, [*progress.tested[:-1], *progress.trained])
+        begin = progress.begin or (progress.tested[0] if progress.tested else None)
+        chosen = one_day(self.data, wanted, [*progress.tested[:-1], *progress.trained], begin)
+        progress.begin = begin or next(self.data.days()).name
         progress.current = chosen.name
         return chosen
 
-    def _tested(self, source: Source) -> Evaluated:
-        tested = self.trainer.evaluate(source, split="test")
-        self._take(tested)
+    def _tested(self, source: Source, day: str | None) -> Evaluated:
+        tested = self.trainer.evaluate(source, split="test", day=day)
+        self._book.take(tested, self._lr())
+        self._told_of(tested)
         if isinstance(source, SyntheticSource):  # what the teacher who drew the labels would reach
             self.summary["best_auc"] = best(source.log_odds()).auc
         return tested

@@ -175,6 +175,34 @@ def test_one_day_at_a_time_is_the_whole_stretch(tmp_path: Path) -> None:
         finish(path, day="tuesday")
 
 
+def test_night_after_night_no_day_is_lost_while_the_data_grow(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+
+    def write(days: int) -> None:
+        lines = ["y,user,when"]
+        for day in range(1, days + 1):
+            lines += [f"{user % 2},{user},2024-03-{day:02d}T10:00:00" for user in rng.integers(0, 50, 100)]
+        (tmp_path / "clicks.csv").write_text("\n".join(lines) + "\n")
+
+    data = '[data]\ntrain = "clicks.csv"\nlabel = "y"\nids = ["user"]\ntime = "when"\n'
+    split = 'split = { by = "days", last = 3 }\n'
+    path = tmp_path / "nightly.toml"
+    path.write_text(data + split + "[model]" + SYNTHETIC.partition("[model]")[2].format(runs=tmp_path / "runs"))
+    write(7)
+    first, _ = finish(path, day="next")
+    assert first.summary["samples"] == 400  # all before the last three days
+    for night, there in enumerate((8, 9, 9, 9, 9), 1):
+        write(there)
+        later, _ = finish(path, day="next")
+        assert later.summary["samples"] == 400 + 100 * night
+        assert later._progress.trained[-1] == f"2024-03-{4 + night:02d}"
+    assert [event["day"] for event in events(later, "evaluation")] == [
+        f"2024-03-{day:02d}" for day in (5, 6, 7, 8, 9, 9)
+    ]
+    with pytest.raises(hr.ConfigError, match="2024-03-09 is trained and there is no later day"):
+        finish(path, day="next")
+
+
 def test_a_day_that_was_cut_goes_on_where_it_was(tmp_path: Path) -> None:
     path = config_file(tmp_path, "days = 3")
     finish(path, day="next")
