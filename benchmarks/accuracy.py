@@ -15,13 +15,12 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import mean, stdev
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from hotrow.bench.machine import commit, isa, machine, versions
+from hotrow.bench.machine import provenance
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 FRAPPE = ("data.train={}/frappe_x1/train_rebuilt.csv.gz", "data.valid={}/frappe_x1/valid.csv.gz",
@@ -133,12 +132,7 @@ def main() -> None:
         document = {
             "results": results,
             "seeds": given.seeds,
-            "command": shlex.join(["python", *sys.argv]),
-            "commit": commit(),
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "machine": machine(),
-            "isa": isa(),
-            "versions": versions(),
+            **provenance("python benchmarks/accuracy.py"),
         }
         given.json.write_text(json.dumps(document, indent=2) + "\n")
 

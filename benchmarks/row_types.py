@@ -9,20 +9,20 @@ that start alike but for rounding, and the same held-out samples. The interval i
 import argparse
 import importlib
 import json
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import hotrow as hr
-from hotrow.bench.machine import commit, isa, machine, versions
+from hotrow.bench.machine import provenance
+from hotrow.metrics import auc
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 click_model = importlib.import_module("click_model")
@@ -59,12 +59,19 @@ class Rows(nn.Module):
         self.bags.step(samples=samples)
 
 
+def area(labels: NDArray[np.float32], scores: NDArray[np.float64]) -> float:
+    """The AUC of samples that hold both classes."""
+    found = auc(labels, scores)
+    assert found is not None
+    return found
+
+
 def runs_of_seed(seed: int, options: argparse.Namespace) -> list[Run]:
     """Every type on the same samples."""
     teacher = click_model.Teacher(seed)
     held_out = teacher.clicks(options.test_samples, np.random.default_rng([seed, 2]))
     labels = held_out.labels.numpy()
-    best = click_model.auc(labels, held_out.best)
+    best = area(labels, held_out.best)
     runs = []
     for kind in VALUE_BYTES:
         torch.manual_seed(seed)  # the dense weights start alike
@@ -72,10 +79,10 @@ def runs_of_seed(seed: int, options: argparse.Namespace) -> list[Run]:
         model.rows = Rows(hr.Table(dim=DIM, type=kind, optimizer=hr.Adagrad(lr=0.02), seed=seed))
         seconds = click_model.train(model, teacher, options.samples, BATCH, seed)
         model.eval()
-        auc = click_model.auc(labels, click_model.scores(model, held_out, BATCH))
+        reached = area(labels, click_model.scores(model, held_out, BATCH))
         stats = model.rows.bags.table("default").stats()
-        runs.append(Run(seed, kind, auc, best, stats.rows, stats.saturated))
-        print(f"seed {seed}  {kind:8}  AUC {auc:.6f}  trained in {seconds:.1f} s", file=sys.stderr, flush=True)
+        runs.append(Run(seed, kind, reached, best, stats.rows, stats.saturated))
+        print(f"seed {seed}  {kind:8}  AUC {reached:.6f}  trained in {seconds:.1f} s", file=sys.stderr, flush=True)
     return runs
 
 
@@ -127,12 +134,7 @@ def document(options: argparse.Namespace, lines: list[dict[str, Any]], runs: Seq
             "dim": DIM,
             "threads": 1,
         },
-        "command": shlex.join(["python", "benchmarks/row_types.py", *sys.argv[1:]]),
-        "commit": commit(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": machine(),
-        "isa": isa(),
-        "versions": versions(),
+        **provenance("python benchmarks/row_types.py"),
     }
 
 

@@ -20,6 +20,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from torch import Tensor, nn
 
 import hotrow as hr
+from hotrow.metrics import auc
 
 FEATURES, NUMBERS = 26, 13
 CARDINALITIES = np.geomspace(10, 50_000, FEATURES).astype(np.int64)
@@ -151,15 +152,6 @@ def scores(model: DeepFM, clicks: Clicks, batch: int) -> NDArray[np.float64]:
     return torch.cat([model(ids, numbers) for ids, numbers in parts]).double().numpy()
 
 
-def auc(labels: NDArray[np.float32], scores: NDArray[np.float64]) -> float:
-    """The chance that a click scores above a non-click, exactly: from the mean ranks of the clicks."""
-    _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (counts.cumsum() - (counts - 1) / 2)[place]  # equal scores share the mean of their ranks
-    clicked = labels > 0.5
-    hits, misses = int(clicked.sum()), int((~clicked).sum())
-    return float((ranks[clicked].sum() - hits * (hits + 1) / 2) / (hits * misses))
-
-
 def main(
     samples: Annotated[int, typer.Option(min=1, help="Samples to train on, in one pass.")] = 3_000_000,
     test_samples: Annotated[int, typer.Option(min=100, help="Samples held out for the AUC.")] = 200_000,
@@ -180,6 +172,7 @@ def main(
     held_out = teacher.clicks(test_samples, np.random.default_rng([seed, 2]))
     labels = held_out.labels.numpy()
     ours, best = auc(labels, scores(model, held_out, batch)), auc(labels, held_out.best)
+    assert ours is not None, "a hundred samples hold both clicks and others"
     stats = model.rows.table().stats()
     memory_mb = (stats.slab_bytes + stats.index_bytes) / 2**20
     print(f"trained   {samples:,} samples in {seconds:.1f} s: {samples / seconds:,.0f} samples/s")

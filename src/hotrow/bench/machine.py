@@ -1,16 +1,32 @@
 """Where a result was measured: processor, memory, kernel, versions, commit."""
 
 import platform
+import shlex
 import subprocess
+import sys
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from hotrow import _native
 from hotrow.obs.machine import available_bytes, cores, cpu, memory_bytes, package_version
 
-__all__ = ["available_bytes", "commit", "isa", "machine", "versions"]
+__all__ = ["available_bytes", "provenance"]
 
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 SHARED_HUGE_PAGES = HUGE_PAGES.with_name("shmem_enabled")
+
+
+def provenance(program: str) -> dict[str, Any]:
+    """What every file of figures says of where they come from; `program` stands before the command's arguments."""
+    return {
+        "command": shlex.join([*program.split(), *sys.argv[1:]]),
+        "commit": commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine(),
+        "isa": isa(),
+        "versions": versions(),
+    }
 
 
 def machine() -> dict[str, str | int | float]:
@@ -28,7 +44,13 @@ def machine() -> dict[str, str | int | float]:
 
 def versions() -> dict[str, str | None]:
     """The software that took part; None where a package is missing."""
-    packages = {"hotrow": "hotrow", "torch": "torch", "fbgemm": "fbgemm-gpu-cpu", "numpy": "numpy"}
+    packages = {
+        "hotrow": "hotrow",
+        "torch": "torch",
+        "fbgemm": "fbgemm-gpu-cpu",
+        "numpy": "numpy",
+        "torchrec": "torchrec",
+    }
     found = {name: package_version(package) for name, package in packages.items()}
     return {"python": platform.python_version(), **found}
 

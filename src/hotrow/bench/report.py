@@ -1,10 +1,7 @@
 """What a run leaves behind: a table to read and a JSON file to keep."""
 
 import json
-import shlex
-import sys
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hotrow.bench.curve import Point
-from hotrow.bench.machine import commit, isa, machine, versions
+from hotrow.bench.machine import provenance
 from hotrow.bench.plan import CURVE_DIM, StorePlan
 from hotrow.bench.rounds import Figures
 
@@ -70,12 +67,7 @@ def document(plan: StorePlan, figures: Figures, curve: list[Point] | None) -> di
             "rounds": plan.rounds,
             "dims": list(plan.dims),
         },
-        "command": shlex.join(["hotrow", *sys.argv[1:]]),
-        "commit": commit(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": machine(),
-        "isa": isa(),
-        "versions": versions(),
+        **provenance("hotrow"),
     }
 
 

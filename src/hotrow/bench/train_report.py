@@ -1,15 +1,12 @@
 """The figures of `hotrow bench train` for people and for files."""
 
-import shlex
-import sys
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from hotrow.bench.machine import commit, isa, machine, versions
+from hotrow.bench.machine import provenance
 from hotrow.bench.report import rounded
 from hotrow.bench.rounds import Figures
 from hotrow.bench.train_plan import TrainPlan
@@ -46,12 +43,7 @@ def document(plan: TrainPlan, figures: Figures) -> dict[str, Any]:
             "dims": list(plan.dims),
             "networks": {name: list(hidden) for name, hidden in plan.networks.items()},
         },
-        "command": shlex.join(["hotrow", *sys.argv[1:]]),
-        "commit": commit(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": machine(),
-        "isa": isa(),
-        "versions": versions(),
+        **provenance("hotrow"),
     }
 
 

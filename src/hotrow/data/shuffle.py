@@ -26,23 +26,18 @@ def shuffled(pieces: Iterable[Batch], window: int, order: Order, number: int = 0
     """
     leaving: _Leaving | None = None
     waiting: list[Batch] = []
-    missing = window
-    for piece in pieces:
-        start = 0
-        while start < len(piece):
-            stop = min(len(piece), start + missing)
-            waiting.append(piece.slice(start, stop))
-            missing -= stop - start
-            if leaving is not None:
-                yield from leaving.rows(stop - start)
-            if missing == 0:
-                leaving = _Leaving(concatenated(waiting), order(number, window), within)
-                waiting, missing, number, within = [], window, number + 1, 0
-            start = stop
+    for part, full in _cut(pieces, window):
+        waiting.append(part)
+        if leaving is not None:
+            yield from leaving.rows(len(part))
+        if full:
+            leaving = _Leaving(concatenated(waiting), order(number, window), within)
+            waiting, number, within = [], number + 1, 0
     if leaving is not None:
         yield from leaving.rows(window)
     if waiting:
-        yield from _Leaving(concatenated(waiting), order(number, window - missing), within).rows(window)
+        last = concatenated(waiting)
+        yield from _Leaving(last, order(number, len(last)), within).rows(window)
 
 
 class _Leaving:
@@ -62,16 +57,23 @@ class _Leaving:
 def batches_of(pieces: Iterable[Batch], size: int) -> Iterator[Batch]:
     """The same rows in batches of `size`; the last one may be short."""
     waiting: list[Batch] = []
+    for part, full in _cut(pieces, size):
+        waiting.append(part)
+        if full:
+            yield concatenated(waiting)
+            waiting = []
+    if waiting:
+        yield concatenated(waiting)
+
+
+def _cut(pieces: Iterable[Batch], size: int) -> Iterator[tuple[Batch, bool]]:
+    """The pieces, cut where `size` rows are full; with each part, whether it fills them."""
     missing = size
     for piece in pieces:
         start = 0
         while start < len(piece):
             stop = min(len(piece), start + missing)
-            waiting.append(piece.slice(start, stop))
             missing -= stop - start
-            if missing == 0:
-                yield concatenated(waiting)
-                waiting, missing = [], size
+            yield piece.slice(start, stop), missing == 0
+            missing = missing or size
             start = stop
-    if waiting:
-        yield concatenated(waiting)

@@ -3,8 +3,6 @@
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from tensorboardX import SummaryWriter
 
@@ -26,14 +24,6 @@ class TensorBoard:
 
     def close(self) -> None:
         self._writer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def tag(series: str) -> str:

@@ -31,8 +31,10 @@ def free_folder(parent: Path, name: str) -> Path:
             folder.mkdir(parents=True)
         except FileExistsError:
             number += 1
-        except NotADirectoryError:
-            raise ConfigError(f"run.folder={str(parent)!r}: is a file, name a folder") from None
+        except OSError as error:
+            raise ConfigError(
+                f"run.folder={str(parent)!r}: no folder can be made there ({error}): name another"
+            ) from None
         else:
             return folder
 

@@ -80,9 +80,10 @@ class Run:
     def __iter__(self) -> Iterator[Report]:
         self._start()
         only = self._only
+        tomorrow_is_missing = only is not None and only.test is None
         if (
-            only is not None and only.test is None and self._position is None
-        ):  # tomorrow is not there yet: test on today
+            only is not None and tomorrow_is_missing and self._position is None
+        ):  # test on today, before it is trained on
             yield self._tested(only.train, only.name)
         for report in self._reports():
             self._take(report)

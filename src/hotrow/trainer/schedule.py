@@ -58,7 +58,7 @@ class EarlyStopping(Spec):
 class Watch:
     """The validations of a run so far."""
 
-    rule: EarlyStopping
+    rule: EarlyStopping = EarlyStopping()
     best: float | None = None
     epoch: int | None = None  # of the best
     worse: int = 0  # validations in a row without a gain
@@ -82,12 +82,12 @@ class Watch:
             "ended": self.ended,
         }
 
-    def going_on(self, rule: EarlyStopping | None, resumed: bool) -> "Watch":
-        """For the next fit: the same validations where it is a resumed one, else none yet."""
+    def under(self, rule: EarlyStopping | None, *, keep_best: bool) -> "Watch":
+        """Going on under a rule: a best of another metric, or whose state is gone, counts no more."""
         rule = rule or EarlyStopping()
-        if not resumed:
-            return Watch(rule)
-        return replace(self, rule=rule) if rule.metric == self.rule.metric else Watch(rule, ended=self.ended)
+        if keep_best and rule.metric == self.rule.metric:
+            return replace(self, rule=rule)
+        return Watch(rule, ended=self.ended)
 
     def better(self, value: float, epoch: int) -> bool:
         """Take a validation in; whether it is the best so far."""

@@ -76,7 +76,7 @@ class Trainer:
         self._report_every_s = report_every_s
         self._loader: Loader | None = None
         self._position: Position | None = None  # that was loaded, until there is a loader
-        self._watch = Watch(EarlyStopping())
+        self._watch = Watch()
 
     @property
     def optimizer(self) -> torch.optim.Optimizer | None:
@@ -116,8 +116,10 @@ class Trainer:
             raise ConfigError("early_stopping: give `valid` to judge by and `best`, a folder for the best state")
         stream = leases(train, self.global_batch, epochs=epochs, shuffle=shuffle, seed=seed, position=position)
         self._loader = stream if isinstance(stream, Loader) else None
-        resumed = position is not None and (best is None or checkpoint.exists(best))
-        watch = self._watch = self._watch.going_on(early_stopping, resumed)
+        best_is_there = best is None or checkpoint.exists(best)
+        if position is None:
+            self._watch = Watch()
+        watch = self._watch = self._watch.under(early_stopping, keep_best=best_is_there)
         stopped: Stopped = "data ended" if epochs == 1 else "epochs done"
         meter = Meter(self._report_every_s)
         progress = AnyJudge() if progressive else None
@@ -149,7 +151,8 @@ class Trainer:
         if self.samples == 0 and is_source(train):
             raise InputError("the training data hold no rows: name other files, or look at the split")
         if epoch is not None and stopped == "enough samples":
-            yield self._tell(self._progress(meter, epoch))
+            if not meter.empty:
+                yield self._tell(self._progress(meter, epoch))
         elif epoch is not None:
             yield from self._end_epoch(epoch, meter, valid, watch, best if early_stopping else None)
         if progress is not None:

@@ -5,6 +5,7 @@
 
 import json
 import sys
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ def write_run(folder: Path, shape: Shape = Shape()) -> Path:  # noqa: B008  # fr
     (folder / "config.toml").write_text(CONFIG)
     (folder / "machine.json").write_text(json.dumps(machine()))
     moment = iter(np.arange(NOON, NOON + 1e6, 2.0).tolist())
-    with EventLog(folder, clock=lambda: next(moment)) as log:
+    with closing(EventLog(folder, clock=lambda: next(moment))) as log:
         _events(log, shape)
     scores = _scores(50_000, seed=1)
     pictures = {"test": {**scores.pictures(), "metrics": scores.metrics()}}

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ PLAIN = st.recursive(
 
 
 def write_one(folder: Path, **fields: Any) -> dict[str, Any]:
-    with EventLog(folder, clock=lambda: 12.5) as log:
+    with closing(EventLog(folder, clock=lambda: 12.5)) as log:
         log.write("progress", **fields)
     return read_events(folder / "events.jsonl").events[-1]
 
@@ -74,19 +75,19 @@ def test_arrays_tensors_and_paths_are_written_plainly(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["time", "nonfinite"])
 def test_the_log_s_own_fields_are_refused(name: str, tmp_path: Path) -> None:
     fields: Mapping[str, Any] = {name: 1}
-    with EventLog(tmp_path) as log, pytest.raises(InputError, match=name):
+    with closing(EventLog(tmp_path)) as log, pytest.raises(InputError, match=name):
         log.write("start", **fields)
     assert read_events(tmp_path / "events.jsonl").events == []
 
 
 def test_what_has_no_plain_form_is_refused_with_its_place(tmp_path: Path) -> None:
-    with EventLog(tmp_path) as log, pytest.raises(InputError, match=r"metrics\.auc"):
+    with closing(EventLog(tmp_path)) as log, pytest.raises(InputError, match=r"metrics\.auc"):
         log.write("evaluation", metrics={"auc": object()})
 
 
 @pytest.mark.parametrize("cut", range(1, 12))
 def test_a_cut_last_line_is_counted_and_swallows_nothing(cut: int, tmp_path: Path) -> None:
-    with EventLog(tmp_path) as log:
+    with closing(EventLog(tmp_path)) as log:
         log.write("start", run="monday")
         log.write("warning", text="lost")
     path = tmp_path / "events.jsonl"
@@ -95,7 +96,7 @@ def test_a_cut_last_line_is_counted_and_swallows_nothing(cut: int, tmp_path: Pat
     found = read_events(path)
     assert [event["kind"] for event in found.events] == ["start", "warning"][: 2 if whole_without_its_end else 1]
     assert found.unreadable == (0 if whole_without_its_end else 1)
-    with EventLog(tmp_path) as log:
+    with closing(EventLog(tmp_path)) as log:
         log.write("start", run="monday", resumed=True)
     again = read_events(path)
     assert again.events[-1]["resumed"] is True
@@ -130,7 +131,7 @@ def test_lines_that_are_no_event_are_counted(line: bytes, tmp_path: Path) -> Non
 
 
 def test_threads_do_not_mix_their_lines(tmp_path: Path) -> None:
-    with EventLog(tmp_path) as log, ThreadPoolExecutor(4) as pool:
+    with closing(EventLog(tmp_path)) as log, ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda number: log.write("progress", number=number, pad="x" * 500), range(400)))
     found = read_events(tmp_path / "events.jsonl")
     assert sorted(event["number"] for event in found.events) == list(range(400))

@@ -3,6 +3,7 @@
 import json
 import re
 from base64 import b64encode
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,7 @@ def test_trouble_is_counted_also_where_there_is_none(tmp_path: Path) -> None:
 
 def test_a_run_that_ends_without_counts_says_that_they_are_unknown(tmp_path: Path) -> None:
     folder = write_run(tmp_path, Shape(ended=False))
-    with EventLog(folder) as log:
+    with closing(EventLog(folder)) as log:
         log.write("end", stopped="interrupted", samples=5)
     page = page_of(folder)
     assert "interrupted" in page.text

@@ -3,6 +3,7 @@
 import math
 import struct
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ def scalars(folder: Path) -> list[tuple[int, str, float]]:
 
 
 def test_values_are_found_at_their_samples_under_their_names(tmp_path: Path) -> None:
-    with TensorBoard(tmp_path) as board:
+    with closing(TensorBoard(tmp_path)) as board:
         board.write(4096, {"train/loss": 0.5, "evaluation/auc{split=valid}": 0.75, "train/auc": None})
         board.write(2**40, {"train/loss": 0.25})
     assert scalars(tmp_path) == [
@@ -59,7 +60,7 @@ def test_values_are_found_at_their_samples_under_their_names(tmp_path: Path) -> 
 
 
 def test_numbers_that_are_not_finite_are_shown_as_such(tmp_path: Path) -> None:
-    with TensorBoard(tmp_path) as board:
+    with closing(TensorBoard(tmp_path)) as board:
         board.write(1, {"train/loss": math.nan})
     ((_, _, value),) = scalars(tmp_path)
     assert math.isnan(value)
@@ -67,7 +68,7 @@ def test_numbers_that_are_not_finite_are_shown_as_such(tmp_path: Path) -> None:
 
 def test_a_resumed_run_adds_a_file_and_overwrites_none(tmp_path: Path) -> None:
     for samples in (1, 2):
-        with TensorBoard(tmp_path) as board:
+        with closing(TensorBoard(tmp_path)) as board:
             board.write(samples, {"train/loss": 0.5})
     assert len(list(tmp_path.iterdir())) == 2
     assert sorted(samples for samples, _, _ in scalars(tmp_path)) == [1, 2]

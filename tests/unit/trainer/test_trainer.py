@@ -213,6 +213,23 @@ def test_most_samples_stops_in_time(trainer: Trainer) -> None:
     assert (end.samples, end.stopped) == (192, "enough samples")
 
 
+def test_enough_samples_right_after_a_report_ends_too() -> None:
+    *reports, end = make_trainer(report_every_s=0).fit(Made(4000), most_samples=128)
+    assert isinstance(end, Ended)
+    assert (end.samples, end.stopped) == (128, "enough samples")
+    assert not of_kind(reports, EpochEnded)
+
+
+def test_autocast_computes_in_bfloat16_and_trains_all_the_same() -> None:
+    exact, short = make_trainer(autocast="off"), make_trainer(autocast="on")
+    for trainer in (exact, short):
+        list(trainer.fit(Made(2000)))
+    ours, theirs = exact.evaluate(Made(1000, seed=1)).metrics, short.evaluate(Made(1000, seed=1)).metrics
+    assert ours["logloss"] != theirs["logloss"]
+    assert theirs["auc"] == pytest.approx(ours["auc"], abs=0.02)
+    assert all(p.dtype == torch.float32 for p in short.model.parameters())
+
+
 def test_callbacks_see_every_report_first() -> None:
     seen: list[Report] = []
     trainer = make_trainer(callbacks=[lambda owner, report: seen.append(report)])
@@ -336,9 +353,10 @@ def test_early_stopping_may_begin_at_a_resume(tmp_path: Path) -> None:
     position = second.load(tmp_path / "c")
     stop = EarlyStopping(patience=1, least=0.9)
     how = {"valid": Made(100), "early_stopping": stop, "best": tmp_path / "b"}
-    *_, end = second.fit(Made(640), epochs=9, position=position, **how)  # type: ignore[arg-type]
+    *reports, end = second.fit(Made(640), epochs=9, position=position, **how)  # type: ignore[arg-type]
     assert isinstance(end, Ended)
     assert end.stopped == "early stopping"
+    assert [report.epoch for report in reports if isinstance(report, Evaluated)] == [2, 3]
     assert end.best is not None
 
 
