@@ -44,13 +44,7 @@ def machine() -> dict[str, str | int | float]:
 
 def versions() -> dict[str, str | None]:
     """The software that took part; None where a package is missing."""
-    packages = {
-        "hotrow": "hotrow",
-        "torch": "torch",
-        "fbgemm": "fbgemm-gpu-cpu",
-        "numpy": "numpy",
-        "torchrec": "torchrec",
-    }
+    packages = {name: name for name in ("hotrow", "torch", "numpy", "torchrec")} | {"fbgemm": "fbgemm-gpu-cpu"}
     found = {name: package_version(package) for name, package in packages.items()}
     return {"python": platform.python_version(), **found}
 

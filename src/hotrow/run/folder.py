@@ -32,9 +32,7 @@ def free_folder(parent: Path, name: str) -> Path:
         except FileExistsError:
             number += 1
         except OSError as error:
-            raise ConfigError(
-                f"run.folder={str(parent)!r}: no folder can be made there ({error}): name another"
-            ) from None
+            raise ConfigError(f"run.folder={str(parent)!r}: cannot be made ({error}): name another") from None
         else:
             return folder
 

@@ -80,10 +80,8 @@ class Run:
     def __iter__(self) -> Iterator[Report]:
         self._start()
         only = self._only
-        tomorrow_is_missing = only is not None and only.test is None
-        if (
-            only is not None and tomorrow_is_missing and self._position is None
-        ):  # test on today, before it is trained on
+        begun = self._position is not None
+        if only is not None and only.test is None and not begun:  # no tomorrow yet: test on today, then train on it
             yield self._tested(only.train, only.name)
         for report in self._reports():
             self._take(report)

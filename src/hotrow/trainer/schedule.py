@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -58,7 +58,7 @@ class EarlyStopping(Spec):
 class Watch:
     """The validations of a run so far."""
 
-    rule: EarlyStopping = EarlyStopping()
+    rule: EarlyStopping = field(default_factory=EarlyStopping)
     best: float | None = None
     epoch: int | None = None  # of the best
     worse: int = 0  # validations in a row without a gain
