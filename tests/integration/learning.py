@@ -12,9 +12,11 @@ import hotrow as hr
 from hotrow.client import LocalClient
 from hotrow.client.base import shape_of
 from hotrow.data.batch import Batch
-from hotrow.engines import LocalEngine
 from hotrow.metrics import auc
 from hotrow.models import build
+from hotrow.modes.base import Apply, Part
+from hotrow.server.core import ParameterServer
+from hotrow.worker.core import Learner as Computing
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -30,15 +32,20 @@ class Learner:
         table = hr.Table(name="rows", dim=dim, optimizer=hr.Adagrad(lr=rows_lr), init=hr.Uniform(bound=0.3))
         model = build(name, shape_of(like, {"rows": dim}), settings)
         optimizer = torch.optim.Adam(model.parameters(), lr=lr)
-        self.engine = LocalEngine(model, LocalClient({"rows": table}, threads=1), optimizer)
+        self.client = LocalClient({"rows": table}, threads=1)
+        self.computing = Computing(model)
+        self.server = ParameterServer(model, self.client, optimizer)
         self.steps, self.samples = count(), 0
 
     def train(self, batch: Batch) -> None:
         self.samples += len(batch)
-        self.engine.train(batch, step=next(self.steps), samples=self.samples)
+        step = next(self.steps)
+        self.server.park(step, self.computing.learn(batch, self.client.lookup(batch, learn=True), self.client))
+        self.server.apply(Apply("both", step, (Part(step, step, step, len(batch), 1.0),)), samples=self.samples)
 
     def scores(self, batch: Batch) -> Floats:
-        parts = [self.engine.predict(batch.slice(at, at + 4096)) for at in range(0, len(batch), 4096)]
+        slices = [batch.slice(at, at + 4096) for at in range(0, len(batch), 4096)]
+        parts = [self.computing.predict(each, self.client.lookup(each, learn=False)) for each in slices]
         return torch.cat(parts).numpy()
 
     def auc(self, batch: Batch, label: int = 0) -> float:

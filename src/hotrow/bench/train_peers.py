@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from hotrow.bench.train_plan import TrainPlan
 from hotrow.data.batch import Batch
-from hotrow.engines.local import binary_cross_entropy
 from hotrow.models.deepfm import DeepFM
 from hotrow.nn.inputs import Inputs, InputShape
+from hotrow.worker.core import binary_cross_entropy
 
 EPS = 1e-10
 TORCHREC_REMEDY = "TorchRec is not installed, its columns stay empty: `make bench` installs it"

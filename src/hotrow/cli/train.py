@@ -13,10 +13,10 @@ from rich.text import Text
 from hotrow.cli import words
 from hotrow.cli.bars import TrainBar
 from hotrow.cli.files import JsonFile, demand_writable, write_json
+from hotrow.engines.unbroken import unbroken
 from hotrow.errors import HotrowError
 from hotrow.run import Run, load_config
 from hotrow.run.first_look import first_look
-from hotrow.trainer.unbroken import unbroken
 
 INTERRUPTED = 130  # as shells tell of a program that Ctrl-C ended
 MEASURED = ("test_auc", "test_logloss", "valid_auc", "valid_logloss", "samples", "seconds", "samples_per_s")

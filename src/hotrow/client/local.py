@@ -1,18 +1,20 @@
 """The client whose rows are in this process."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hotrow.client.aggregate import Average, RowGradients, RowPart, aggregated
 from hotrow.client.base import Output
 from hotrow.config import Table
 from hotrow.data.batch import Batch, Part
 from hotrow.errors import ConfigError
 from hotrow.spec import whole_number
+from hotrow.staleness import Histogram, Staleness
 from hotrow.store import Applied, RamTier, find_or_first, kernels
 from hotrow.store import Batch as Plan
 from hotrow.store.tiers import listed, named_tables, open_tiers
@@ -29,6 +31,7 @@ class LocalHandle:
     samples: int
     outputs: tuple[Output, ...]
     plans: dict[str, Plan]  # by table
+    versions: dict[str, U32] = field(default_factory=dict)  # by table, of each key, where they were asked for
 
 
 class LocalClient:
@@ -41,30 +44,62 @@ class LocalClient:
         self.samples = max((tier.samples for tier in self.tiers.values() if tier.attached), default=0)
         self.absent_ids = 0  # distinct ids without a row in each lookup that made none, added up
 
-    def lookup(self, batch: Batch, *, learn: bool) -> LocalHandle:
-        """Vectors for all ids of a batch."""
+    def lookup(self, batch: Batch, *, learn: bool, versions: bool = False) -> LocalHandle:
+        """Vectors for all ids of a batch; with `versions` the handle remembers those of the rows."""
         outputs: dict[int, Output] = {}
         plans: dict[str, Plan] = {}
         for table, places in self._places(batch).items():
             parts = [batch.parts[place] for place in places]
             plans[table], found = self._look_up(self.tiers[table], parts, len(batch), learn)
             outputs.update(zip(places, found, strict=True))
-        return LocalHandle(len(batch), tuple(outputs[place] for place in range(len(batch.parts))), plans)
+        pulled = {table: self.tiers[table].versions(plan) for table, plan in plans.items()} if versions else {}
+        return LocalHandle(len(batch), tuple(outputs[place] for place in range(len(batch.parts))), plans, pulled)
+
+    def gradients(self, handle: LocalHandle) -> dict[str, RowGradients]:
+        """What backward left in the outputs, by table; tables that the model did not use are left out."""
+        found = {}
+        for table, plan in handle.plans.items():
+            outputs = [output for output in handle.outputs if output.part.table == table]
+            if any(output.rows.grad is not None for output in outputs):
+                found[table] = _row_gradients(plan, outputs, handle.versions.get(table))
+        return found
+
+    def apply(
+        self,
+        parts: Sequence[RowPart],
+        *,
+        step: int,
+        samples: int,
+        lr_scale: float = 1.0,
+        average: Average = "batch",
+        late: Staleness | None = None,
+        staleness: Histogram | None = None,
+    ) -> dict[str, Applied]:
+        """Apply the parts of one aggregate, each table's in one update; by table, what became of it.
+
+        `samples` counts all samples up to and including it. `staleness` takes in how late the rows' gradients are.
+        """
+        self.samples = max(self.samples, samples)
+        whole = sum(part.samples for part in parts)
+        applied = {}
+        for table in dict.fromkeys(table for part in parts for table in part.rows):
+            tier = self.tiers[table]
+            update = aggregated(tier, table, parts, whole, step, average, late, staleness)
+            applied[table] = tier.apply(
+                update.keys,
+                update.gradients,
+                step=step,
+                samples=samples,
+                rows=update.rows,
+                weights=update.weights,
+                lr_scale=lr_scale,
+            )
+        return applied
 
     def push(self, handle: LocalHandle, *, step: int, samples: int, lr_scale: float = 1.0) -> dict[str, Applied]:
         """Apply the gradients that backward left in the outputs, each table's in one update."""
-        self.samples = max(self.samples, samples)
-        return {
-            table: _push_table(
-                self.tiers[table],
-                plan,
-                [output for output in handle.outputs if output.part.table == table],
-                step=step,
-                samples=samples,
-                lr_scale=lr_scale,
-            )
-            for table, plan in handle.plans.items()
-        }
+        part = RowPart(self.gradients(handle), handle.samples, token=step)
+        return self.apply([part], step=step, samples=samples, lr_scale=lr_scale)
 
     def close(self) -> None:
         """Give all rows up; segments that are to be kept stay."""
@@ -129,27 +164,16 @@ def _places_in_padding(bounds: I64, longest: int) -> I64:
     return np.arange(bounds[-1]) + np.repeat(np.arange(len(lengths)) * longest - bounds[:-1], lengths)
 
 
-def _push_table(
-    tier: RamTier, plan: Plan, outputs: Sequence[Output], *, step: int, samples: int, lr_scale: float
-) -> Applied:
-    if all(output.rows.grad is None for output in outputs):
-        return Applied(rows=0, refused=0, absent=0)
+def _row_gradients(plan: Plan, outputs: Sequence[Output], versions: U32 | None) -> RowGradients:
+    keys = [output.part.keys for output in outputs]
     gradients = [_gradient(output) for output in outputs]
     if len(outputs) == 1 and outputs[0].part.kind == "one":
-        flat = gradients[0].numpy()
-        return tier.apply(plan, flat, step=step, samples=samples, lr_scale=lr_scale)
+        return RowGradients(keys[0], plan, gradients[0].numpy(), versions=versions)
     joined = gradients[0] if len(gradients) == 1 else torch.cat(gradients)
     starts = np.cumsum([0, *(len(gradient) for gradient in gradients[:-1])])
     rows = np.concatenate([_row_of_key(output) + start for output, start in zip(outputs, starts, strict=True)])
-    return tier.apply(
-        plan,
-        joined.numpy(),
-        step=step,
-        samples=samples,
-        rows=rows.astype(np.uint32),
-        weights=_weights(outputs),
-        lr_scale=lr_scale,
-    )
+    flat = np.concatenate(keys)
+    return RowGradients(flat, plan, joined.numpy(), rows.astype(np.uint32), _weights(outputs), versions)
 
 
 def _gradient(output: Output) -> Tensor:

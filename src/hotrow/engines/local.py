@@ -1,102 +1,218 @@
-"""One training step in this process: look up, forward, backward, dense update, sparse update.
+"""Training in this process: a discipline at work on one server, by threads or by the calling thread alone.
 
-Values are read when the step before is applied, so a step is exactly what one torch model with all rows would do.
+Values are read when a batch is granted. In Sync that is after the step before is applied, so a step is exactly what one
+torch model with all rows would do on the whole global batch.
 """
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
 
-from hotrow.client import LocalClient, inputs_of
+from hotrow.client import LocalClient
+from hotrow.client.aggregate import Average
 from hotrow.data.batch import Batch
-from hotrow.errors import InputError
-from hotrow.store import Applied
-
-Loss = Callable[[Tensor, Tensor], Tensor]  # (output of the model, labels [samples, labels]) -> mean over the samples
-
-
-@dataclass(frozen=True, slots=True)
-class Stepped:
-    """What a step did."""
-
-    loss: Tensor  # one number
-    output: Tensor  # of the model, before the update
-    applied: Mapping[str, Applied]  # by table
+from hotrow.data.loader import Lease
+from hotrow.engines.coordinator import Account, Coordinator, Performed, Stepped
+from hotrow.engines.crew import Alone, Crew, Finished, Threads
+from hotrow.engines.pool import Pool
+from hotrow.engines.unbroken import breath, unbroken
+from hotrow.modes import Mode, Sync
+from hotrow.modes.base import Drain, Ended, Event, Joined, Ready, Resume, RunFacts
+from hotrow.server.core import ParameterServer
+from hotrow.staleness import Statistics
+from hotrow.worker.core import Learner, Loss
 
 
 class LocalEngine:
-    """A model, its tables and the dense optimizer."""
+    """A model, its tables and the dense optimizer, trained by `workers` in a mode."""
 
     def __init__(
         self,
         model: nn.Module,
         client: LocalClient,
         optimizer: torch.optim.Optimizer | None,
+        account: Account,
         *,
+        mode: Mode | None = None,
+        facts: RunFacts | None = None,
         loss: Loss | None = None,
         clip: float | None = None,
         autocast: bool = False,
+        average: Average = "batch",
     ) -> None:
-        self.model = model
-        self.client = client
-        self.optimizer = optimizer  # None: the model has no parameters of its own
-        self._loss: Loss = getattr(model, "loss", binary_cross_entropy) if loss is None else loss
-        self._clip = clip
-        self._autocast = autocast
-        self._base_lrs = [group["lr"] for group in optimizer.param_groups] if optimizer else []
+        self.server = ParameterServer(model, client, optimizer, average=average, clip=clip)
+        self.facts = RunFacts(workers=1, local_batch=1, global_batch=1) if facts is None else facts
+        self.before: Callable[[Batch], None] | None = None  # called with every batch that is about to be trained
+        self._learner = Learner(model, loss=loss, autocast=autocast)
+        self._loss, self._autocast, self._account = loss, autocast, account
+        self._mode: Mode = Sync() if mode is None else mode
+        self._mode.check(self.facts)
+        self._coordinator: Coordinator | None = None
+        self._crew: Crew | None = None
+        self._pool: Pool | None = None
+        self._done: Callable[[Lease], None] = _nothing
+        self._free: dict[int, int] = {}  # batches that each worker could still begin
+        self._asking: list[int] = []  # workers with a reserved lease that wait for a grant
+        self._ended: set[int] = set()  # workers that found no more data
+        self._resting = self._failed = False
+        self._early: list[Stepped] = []  # applied while somebody waited for rest
+        self.statistics = Statistics(ids=self.server.id_staleness)  # over all modes
 
-    def train(self, batch: Batch, *, step: int, samples: int, lr_scale: float = 1.0) -> Stepped:
-        """One step on a batch. `samples` counts all samples up to and including it."""
-        if batch.labels is None:
-            raise InputError("labels are missing: a batch to train on needs them")
-        self.model.train()
-        handle = self.client.lookup(batch, learn=True)
-        with self._precision():
-            output = self.model(inputs_of(batch, handle))
-        output = output.float()
-        loss = self._loss(output, torch.from_numpy(batch.labels))
-        if self.optimizer is not None:
-            self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._dense_step(lr_scale)
-        applied = self.client.push(handle, step=step, samples=samples, lr_scale=lr_scale)
-        return Stepped(loss.detach(), output.detach(), applied)
+    @property
+    def mode(self) -> Mode:
+        """The one at work."""
+        return self._mode
 
-    @torch.no_grad()
+    @property
+    def optimizer(self) -> torch.optim.Optimizer | None:
+        """The dense one; None where the model has no parameters."""
+        return self.server.optimizer
+
+    def steps(self, pool: Pool, step: int, done: Callable[[Lease], None]) -> Iterator[Stepped]:
+        """Train the pool's epoch; `done` is told of every lease whose gradients were applied, or came too late."""
+        self._pool, self._done = pool, done
+        if self._coordinator is None:
+            yield from self._start(step, grants=0)
+        ended, self._ended = self._ended, set()
+        for worker in sorted(ended):
+            yield from self._take(Joined(worker))
+        while True:
+            if self._resting:
+                yield from self._take(Resume())
+            for worker in self._free:
+                yield from self._ask(worker)
+            early, self._early = self._early, []
+            yield from early
+            if self._resting:  # whoever got a step asked for rest
+                continue
+            if not self._outstanding:
+                break
+            yield from self._next()
+        yield from self._take(Drain())
+        self._resting = True
+
+    def rest(self) -> None:
+        """Let everything that is being computed end, and apply it: a checkpoint or a switch comes."""
+        if self._coordinator is None or self._resting or self._failed:
+            return
+        self._early += self._take(Drain())
+        self._resting = True
+        while self._outstanding:
+            self._early += self._next()
+
+    def switch(self, mode: Mode) -> None:
+        """Go on in another mode.
+
+        Parameters, optimizer state, hyper-parameters and the global batch stay as they are.
+        """
+        mode.check(self.facts)
+        self.rest()
+        self._mode = mode
+        if self._coordinator is None:
+            return
+        old = self._coordinator
+        self.statistics.told(old.discipline.counts, last=True)
+        asking = self._asking
+        self.close()
+        self._asking = asking
+        self._early += self._start(old.discipline.step, old.granted)
+        for worker in asking:
+            self._free[worker] -= 1
+            self._early += self._take(Ready(worker))
+
     def predict(self, batch: Batch) -> Tensor:
         """The model's output; no row is made or changed."""
-        self.model.eval()
-        handle = self.client.lookup(batch, learn=False)
-        with self._precision():
-            output: Tensor = self.model(inputs_of(batch, handle))
-        return output.float()
+        return self._learner.predict(batch, self.server.client.lookup(batch, learn=False))
 
-    def _dense_step(self, lr_scale: float) -> None:
-        if self.optimizer is None:
-            return
-        if self._clip is not None:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self._clip)
-        for group, base in zip(self.optimizer.param_groups, self._base_lrs, strict=True):
-            group["lr"] = base * lr_scale
-        self.optimizer.step()
+    def close(self) -> None:
+        """End the workers. What they compute is lost: `rest` first to keep it."""
+        if self._crew is not None:
+            self._crew.close()
+        self._coordinator = self._crew = None
+        self._asking = []
+        self._resting = self._failed = False
 
-    def _precision(self) -> AbstractContextManager[object]:
-        return torch.autocast("cpu", torch.bfloat16) if self._autocast else nullcontext()
+    @property
+    def _outstanding(self) -> int:
+        return 0 if self._coordinator is None else self._coordinator.outstanding
 
-
-def binary_cross_entropy(output: Tensor, labels: Tensor) -> Tensor:
-    """The mean over samples and labels, of log-odds [samples] or [samples, labels]."""
-    if output.dim() == 1:
-        output = output[:, None]
-    if output.shape != labels.shape:
-        raise InputError(
-            f"the model gives {tuple(output.shape)} and the labels are {tuple(labels.shape)}: "
-            "give one output per label, or a model (or Trainer) with a loss of its own"
+    def _start(self, step: int, grants: int) -> list[Stepped]:
+        facts = RunFacts(self.facts.workers, self.facts.local_batch, self.facts.global_batch, step, grants)
+        self._coordinator = Coordinator(
+            self._mode, facts, self.server, self._account, lambda lease: self._done(lease), self.statistics
         )
-    if not bool(((labels >= 0) & (labels <= 1)).all()):
-        worst = float(labels[(labels < 0) | (labels > 1)][0])
-        raise InputError(f"a label is {worst:g}: must be from 0 to 1; at_least in the label's setting makes it 0 or 1")
-    return nn.functional.binary_cross_entropy_with_logits(output, labels)
+        replicas = self._coordinator.replicas
+        if facts.workers == 1 and replicas is None:
+            self._crew = Alone(self.server, self._learner, self._mode, step)
+        else:
+            models = None if replicas is None else replicas.models
+            self._crew = Threads(
+                self.server, facts.workers, self._mode, step, loss=self._loss, autocast=self._autocast, replicas=models
+            )
+        self._free = dict.fromkeys(range(facts.workers), self._mode.most_in_flight)
+        self._ended = set()
+        return [stepped for worker in self._free for stepped in self._take(Joined(worker))]
+
+    def _next(self) -> list[Stepped]:
+        """Wait for gradients and see what they come to."""
+        assert self._crew is not None
+        assert self._coordinator is not None
+        with unbroken():
+            finished = self._finished(self._crew)
+            with self._crew.lock:
+                self._free[finished.grant.worker] += 1
+                performed = self._coordinator.pushed(finished.grant, finished.pulled_step, finished.gradients)
+                self._crew.stepped(self._coordinator.discipline.step)
+        self._send(performed)
+        breath()
+        return performed.steps
+
+    def _finished(self, crew: Crew) -> Finished:
+        try:
+            return crew.finished()
+        except Exception:  # its gradients will never come: nobody may wait for rest any more
+            self._failed = True
+            raise
+
+    def _ask(self, worker: int) -> Iterator[Stepped]:
+        """For as many batches as the worker may begin, while there are data."""
+        assert self._pool is not None
+        while self._free[worker] and worker not in self._ended and not self._resting:
+            if self._pool.reserve():
+                self._free[worker] -= 1
+                self._asking.append(worker)
+                yield from self._take(Ready(worker))
+            elif worker in self._asking:  # it has data to wait with
+                return
+            else:
+                self._ended.add(worker)
+                yield from self._take(Ended(worker))
+
+    def _take(self, event: Event) -> list[Stepped]:
+        assert self._coordinator is not None
+        assert self._crew is not None
+        with unbroken(), self._crew.lock:
+            if isinstance(event, Resume):
+                self._resting = False
+            performed = self._coordinator.on(event)
+            self._crew.stepped(self._coordinator.discipline.step)
+        self._send(performed)
+        return performed.steps
+
+    def _send(self, performed: Performed) -> None:
+        """Data to those who were granted a batch."""
+        assert self._coordinator is not None
+        assert self._crew is not None
+        assert self._pool is not None
+        for grant in performed.grants:
+            self._asking.remove(grant.worker)
+            lease, batch = self._pool.attach()
+            if self.before is not None:
+                self.before(batch)
+            self._coordinator.attach(grant, lease, batch)
+            self._crew.start(grant, batch)
+
+
+def _nothing(lease: Lease) -> None:
+    """Nobody asks."""

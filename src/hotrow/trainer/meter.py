@@ -6,7 +6,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from hotrow.data.batch import Batch
 from hotrow.engines import Stepped
 from hotrow.metrics import auc
 from hotrow.trainer.reports import Progress
@@ -27,19 +26,21 @@ class Meter:
         """Training goes on after something else."""
         self._last = self._clock()
 
-    def step(self, batch: Batch, stepped: Stepped, waited_s: float) -> None:
+    def step(self, stepped: Stepped, waited_s: float) -> None:
         """One more step."""
         now = self._clock()
         self._seconds += now - self._last
         self._last = now
         self._waited_s += waited_s
-        self._samples += len(batch)
-        self._losses.append(stepped.loss)
-        self._weights.append(len(batch))
-        self.refused += sum(applied.refused for applied in stepped.applied.values())
-        if batch.labels is not None and (stepped.output.dim() == 1 or stepped.output.shape == batch.labels.shape):
-            self._outputs.append(stepped.output.reshape(len(batch), -1)[:, 0])
-            self._labels.append(torch.from_numpy(batch.labels[:, 0]))
+        self.refused += stepped.refused
+        for trained in stepped.batches:
+            batch, output = trained.batch, trained.output
+            self._samples += len(batch)
+            self._losses.append(trained.loss)
+            self._weights.append(len(batch))
+            if batch.labels is not None and (output.dim() == 1 or output.shape == batch.labels.shape):
+                self._outputs.append(output.reshape(len(batch), -1)[:, 0])
+                self._labels.append(torch.from_numpy(batch.labels[:, 0]))
 
     @property
     def due(self) -> bool:

@@ -1,6 +1,5 @@
 """Whatever a trainer is given to read, as leases and batches."""
 
-import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, TypeGuard, cast
 
@@ -65,26 +64,3 @@ def evaluation_batches(stream: Batches, batch: int) -> Iterator[Batch]:
     """All batches once, in order."""
     for _, part in leases(stream, batch):
         yield part
-
-
-class Waited:
-    """An iterator that measures how long its consumer waits."""
-
-    def __init__(self, leases: Leases) -> None:
-        self._iterator = iter(leases)
-        self.seconds = 0.0  # for the last item
-
-    def __iter__(self) -> Iterator[tuple[Lease, Batch]]:
-        return self
-
-    def __next__(self) -> tuple[Lease, Batch]:
-        start = time.perf_counter()
-        item = next(self._iterator)
-        self.seconds = time.perf_counter() - start
-        return item
-
-    def close(self) -> None:
-        """End the reading thread, if there is one."""
-        close = getattr(self._iterator, "close", None)
-        if close is not None:
-            close()

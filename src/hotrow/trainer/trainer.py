@@ -11,21 +11,25 @@ from torch import nn
 
 from hotrow import checkpoint
 from hotrow.client import LocalClient
+from hotrow.client.aggregate import Average
 from hotrow.config import Table
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Loader
 from hotrow.data.position import Position
-from hotrow.engines import LocalEngine
-from hotrow.engines.local import Loss
+from hotrow.engines import LocalEngine, Pool
+from hotrow.engines.unbroken import breath, unbroken
 from hotrow.errors import ConfigError, InputError
+from hotrow.modes import Mode, Sync, mode_of
+from hotrow.modes.base import RunFacts
 from hotrow.spec import whole_number
+from hotrow.staleness import Statistics
 from hotrow.trainer.autocast import Autocast, gains_from_bfloat16
 from hotrow.trainer.evaluation import AnyJudge
 from hotrow.trainer.meter import Meter
 from hotrow.trainer.reports import Best, Ended, EpochEnded, Evaluated, Report, Split, Stopped
 from hotrow.trainer.schedule import EarlyStopping, Schedule, Watch
-from hotrow.trainer.streams import Batches, Waited, evaluation_batches, is_source, leases
-from hotrow.trainer.unbroken import breath, unbroken
+from hotrow.trainer.streams import Batches, evaluation_batches, is_source, leases
+from hotrow.worker.core import Loss
 
 OptimizerMaker = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 Callback = Callable[["Trainer", Report], None]
@@ -50,6 +54,10 @@ class Trainer:
         loss: Loss | None = None,
         clip: float | None = None,
         global_batch: int = 4096,
+        mode: Mode | str | None = None,
+        workers: int = 1,
+        local_batch: int | None = None,
+        embedding_average: Average = "batch",
         autocast: Autocast = "off",
         threads: int | None = None,
         callbacks: Sequence[Callback] = (),
@@ -61,10 +69,15 @@ class Trainer:
         self.global_batch = whole_number("global_batch", global_batch, 1, 2**31)
         self.schedule = schedule or Schedule()
         self.client = LocalClient({tables.name: tables} if isinstance(tables, Table) else tables, threads=threads)
+        facts = _facts(self.global_batch, workers, local_batch)
         self._engine = LocalEngine(
             model,
             self.client,
             _dense_optimizer(model, optimizer),
+            self._account,
+            mode=Sync() if mode is None else mode_of(mode),
+            facts=facts,
+            average=embedding_average,
             loss=loss,
             clip=clip,
             autocast=autocast == "on" or (autocast == "auto" and gains_from_bfloat16()),
@@ -82,6 +95,16 @@ class Trainer:
     def optimizer(self) -> torch.optim.Optimizer | None:
         """The dense one; None where the model has no parameters."""
         return self._engine.optimizer
+
+    @property
+    def mode(self) -> Mode:
+        """The mode at work."""
+        return self._engine.mode
+
+    @property
+    def statistics(self) -> Statistics:
+        """What became of all grants, and how late gradients were."""
+        return self._engine.statistics
 
     @property
     def position(self) -> Position | None:
@@ -114,7 +137,9 @@ class Trainer:
         """
         if early_stopping is not None and (valid is None or best is None):
             raise ConfigError("early_stopping: give `valid` to judge by and `best`, a folder for the best state")
-        stream = leases(train, self.global_batch, epochs=epochs, shuffle=shuffle, seed=seed, position=position)
+        stream = leases(
+            train, self._engine.facts.local_batch, epochs=epochs, shuffle=shuffle, seed=seed, position=position
+        )
         self._loader = stream if isinstance(stream, Loader) else None
         best_is_there = best is None or checkpoint.exists(best)
         if position is None:
@@ -123,31 +148,32 @@ class Trainer:
         stopped: Stopped = "data ended" if epochs == 1 else "epochs done"
         meter = Meter(self._report_every_s)
         progress = AnyJudge() if progressive else None
+        self._engine.before = None if progress is None else lambda batch: self._foretell(batch, progress)
         epoch = watch.ended if position is not None and watch.ended < epochs else None  # the one that runs
-        waited = Waited(stream)
+        pool = Pool(iter(stream))
         try:
-            for lease, batch in waited:
-                if epoch is not None and lease.epoch != epoch:
+            while (opened := pool.open_epoch()) is not None:
+                if epoch is not None and opened != epoch:
                     yield from self._end_epoch(epoch, meter, valid, watch, best if early_stopping else None)
                     meter.resume()
                 if early_stopping is not None and watch.over:  # now, or before it was resumed
                     stopped, epoch = "early stopping", None
                     break
-                epoch = lease.epoch
-                if progress is not None:
-                    progress.add(self._engine.predict(batch), batch)
-                with unbroken():
-                    self._train(batch, meter, waited.seconds)
-                    stream.done(lease)
-                breath()
-                if meter.due:
-                    yield self._tell(self._progress(meter, epoch))
-                    meter.resume()
-                if most_samples is not None and self.samples >= most_samples:
-                    stopped = "enough samples"
+                epoch = opened
+                for stepped in self._engine.steps(pool, self.step, stream.done):
+                    meter.step(stepped, pool.take_waited())
+                    if meter.due:
+                        yield self._tell(self._progress(meter, epoch))
+                        meter.resume()
+                    if most_samples is not None and self.samples >= most_samples:
+                        stopped = "enough samples"
+                        break
+                if stopped == "enough samples":
                     break
         finally:
-            waited.close()
+            self._engine.rest()
+            self._engine.close()
+            pool.close()
         if self.samples == 0 and is_source(train):
             raise InputError("the training data hold no rows: name other files, or look at the split")
         if epoch is not None and stopped == "enough samples":
@@ -193,6 +219,7 @@ class Trainer:
 
         `about` is JSON that is kept with it.
         """
+        self._engine.rest()
         position = self.position
         saved = checkpoint.Saved(
             counters={"step": self.step, "samples": self.samples, "plateau": self.plateau, **self._watch.counters()},
@@ -212,20 +239,31 @@ class Trainer:
         self._position = None if saved.position is None else Position.of(saved.position)
         return self._position
 
+    def switch(self, mode: Mode | str) -> None:
+        """Go on in another mode, also between two reports of a `fit`: what is being computed is applied first.
+
+        Parameters, optimizer state, hyper-parameters and the global batch stay as they are.
+        """
+        self._engine.switch(mode_of(mode))
+
     def forget_position(self) -> None:
         """What comes next are other data: a resume begins with their first row."""
         self._loader = self._position = None
 
     def close(self) -> None:
         """Give the tables up."""
+        self._engine.close()
         self.client.close()
 
-    def _train(self, batch: Batch, meter: Meter, waited_s: float) -> None:
+    def _account(self, samples: int, dense_step: bool) -> tuple[int, float]:
+        """Take an aggregate in that is about to be applied."""
         scale = self.lr_scale
-        self.samples += len(batch)
-        stepped = self._engine.train(batch, step=self.step, samples=self.samples, lr_scale=scale)
-        self.step += 1
-        meter.step(batch, stepped, waited_s)
+        self.samples += samples
+        self.step += dense_step
+        return self.samples, scale
+
+    def _foretell(self, batch: Batch, progress: AnyJudge) -> None:
+        progress.add(self._engine.predict(batch), batch)
 
     def _end_epoch(
         self, epoch: int, meter: Meter, valid: Batches | None, watch: Watch, best: Path | None
@@ -288,6 +326,18 @@ class Trainer:
         for callback in self._callbacks:
             callback(self, report)
         return report
+
+
+def _facts(global_batch: int, workers: int, local_batch: int | None) -> RunFacts:
+    """Local batches are a global one dealt to the workers, unless they are given."""
+    workers = whole_number("workers", workers, 1, 4096)
+    if local_batch is None:
+        if global_batch % workers:
+            near = next(count for count in range(workers, 0, -1) if global_batch % count == 0)
+            told = f"workers={workers}: do not divide global_batch={global_batch:,} evenly"
+            raise ConfigError(f"{told}: take {near}, or give local_batch")
+        return RunFacts(workers, global_batch // workers, global_batch)
+    return RunFacts(workers, whole_number("local_batch", local_batch, 1, global_batch), global_batch)
 
 
 def _dense_optimizer(

@@ -2,15 +2,15 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Loader
-from hotrow.engines import Stepped
-from hotrow.trainer.unbroken import breath, unbroken
+from hotrow.engines.unbroken import breath, unbroken
+from hotrow.store import Applied
 from unit.trainer.conftest import Made, make_trainer
 
 
@@ -135,16 +135,16 @@ def test_another_thread_works_without_it() -> None:
 @pytest.mark.parametrize("at", [1, 3])
 def test_a_step_that_is_interrupted_is_whole(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = make_trainer()
-    train = trainer._engine.train
+    apply = trainer._engine.server.apply
     steps = []
 
-    def interrupted(*arguments: Any, **settings: Any) -> Stepped:
+    def interrupted(*arguments: Any, **settings: Any) -> Mapping[str, Applied]:
         steps.append(1)
         if len(steps) == at:
             signal.raise_signal(signal.SIGINT)
-        return train(*arguments, **settings)
+        return apply(*arguments, **settings)
 
-    monkeypatch.setattr(trainer._engine, "train", interrupted)
+    monkeypatch.setattr(trainer._engine.server, "apply", interrupted)
     with pytest.raises(KeyboardInterrupt):
         list(trainer.fit(Made(1000)))
     position = trainer.position

@@ -1,0 +1,38 @@
+"""Async: every gradient is applied as it comes. Nobody waits, and a step holds one local batch.
+
+The fastest mode, and the one that needs hyper-parameters of its own: its batch is smaller than the global one, and
+gradients are as many steps late as there are other workers.
+"""
+
+from typing import Literal
+
+from hotrow.modes.aggregating import Aggregating
+from hotrow.modes.base import Discipline, Grants, RunFacts
+from hotrow.modes.mode import Mode
+from hotrow.staleness.decay import Staleness
+
+
+class Async(Mode):
+    """Each gradient on arrival; `staleness` weighs late ones."""
+
+    name: Literal["async"] = "async"
+    staleness: Staleness | None = None
+
+    @property
+    def late(self) -> Staleness | None:
+        return self.staleness
+
+    def samples_per_step(self, facts: RunFacts) -> int:
+        return facts.local_batch
+
+    def check(self, facts: RunFacts) -> None:
+        """Any local batch will do."""
+
+    def start(self, facts: RunFacts) -> Discipline:
+        return Aggregating(
+            1,
+            self.late,
+            step=facts.step,
+            grants=Grants(given=facts.grants),
+            samples_per_step=self.samples_per_step(facts),
+        )

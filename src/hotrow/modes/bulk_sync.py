@@ -1,0 +1,38 @@
+"""BulkSync (BSP in the GBA paper): `bulk` gradients are averaged to a step, of whatever version. Nobody waits."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from hotrow.modes.aggregating import Aggregating
+from hotrow.modes.base import Discipline, Grants, RunFacts
+from hotrow.modes.mode import Mode
+from hotrow.sizes import Whole
+from hotrow.staleness.decay import Staleness
+
+
+class BulkSync(Mode):
+    """`bulk` gradients at a time."""
+
+    name: Literal["bulk_sync"] = "bulk_sync"
+    bulk: Whole = Field(default=20, ge=1, le=1_000_000)
+    staleness: Staleness | None = None
+
+    @property
+    def late(self) -> Staleness | None:
+        return self.staleness
+
+    def samples_per_step(self, facts: RunFacts) -> int:
+        return self.bulk * facts.local_batch
+
+    def check(self, facts: RunFacts) -> None:
+        """Any local batch will do."""
+
+    def start(self, facts: RunFacts) -> Discipline:
+        return Aggregating(
+            self.bulk,
+            self.late,
+            step=facts.step,
+            grants=Grants(given=facts.grants),
+            samples_per_step=self.samples_per_step(facts),
+        )

@@ -1,0 +1,78 @@
+"""KStep (Baidu's k-step Adam): dense parameters change on each worker and are merged every k steps.
+
+Embeddings follow Sync, so all workers step together. Every step ends with `Apply("embedding", ...)`; the workers then
+move their own dense parameters, unless an `Apply("dense", ...)` stands beside it: that is a merge, which takes the
+place of the move. Through a warm-up every step merges. A drain ends with a merge, so whatever comes next finds one
+model: a dense `Apply` without parts merges workers that have moved since the last one.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field
+
+from hotrow.modes.base import Apply, Discipline, Effect, Event, Grants, RunFacts
+from hotrow.modes.mode import Dense, Mode
+from hotrow.modes.synchronous import Synchronous
+from hotrow.sizes import Whole
+
+
+class KStep(Mode):
+    """Dense parameters merged every `k` steps, embeddings as in Sync.
+
+    The dense optimizer is `hotrow.optim.KStepAdam`.
+    """
+
+    name: Literal["k_step"] = "k_step"
+    k: Whole = Field(default=20, ge=1, le=1_000_000)
+    warmup: Whole = Field(default=0, ge=0)  # samples through which every step merges; the first step always does
+
+    @property
+    def dense(self) -> Dense:
+        return "local"
+
+    def samples_per_step(self, facts: RunFacts) -> int:
+        return facts.local_batch
+
+    def remarks(self, facts: RunFacts) -> list[str]:
+        merged = f"merged every {self.k} steps" if self.k > 1 else "merged every step"
+        return [f"k_step moves dense parameters by {facts.local_batch:,} samples on each worker, {merged}"]
+
+    def start(self, facts: RunFacts) -> Discipline:
+        self.check(facts)
+        warm_steps = max(1, -(-self.warmup // facts.global_batch))  # nobody can move alone before a first merge
+        grants = Grants(groups=("embedding",), given=facts.grants)
+        return Merged(
+            facts.parts,
+            step=facts.step,
+            grants=grants,
+            samples_per_step=facts.global_batch,
+            k=self.k,
+            warm_until=facts.step + warm_steps,
+        )
+
+
+@dataclass(slots=True)
+class Merged(Synchronous):
+    """KStep at work."""
+
+    k: int = 1
+    warm_until: int = 0  # steps before this one merge
+    apart: int = 0  # steps since the last merge
+
+    def on(self, event: Event) -> list[Effect]:
+        effects = Synchronous.on(self, event)
+        at_rest = self.draining and not self.grants.out and not self.buffer
+        if at_rest and self.apart:
+            self.apart = 0
+            return [*effects, Apply("dense", self.step, ())]
+        return effects
+
+    def _closed(self, step: Apply) -> list[Effect]:
+        moved = Apply("embedding", step.step, step.parts)
+        ends = self.draining and not self.grants.out
+        if self.apart + 1 >= self.k or step.step < self.warm_until or ends:
+            self.apart = 0
+            return [moved, Apply("dense", step.step, step.parts)]
+        self.apart += 1
+        return [moved]

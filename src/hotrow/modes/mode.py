@@ -1,0 +1,65 @@
+"""What every mode is to a user: a frozen group of settings that says what it needs, and starts a discipline."""
+
+from typing import Literal
+
+from hotrow.errors import ConfigError
+from hotrow.modes.base import Discipline, RunFacts
+from hotrow.spec import Spec
+from hotrow.staleness.decay import Staleness
+
+Dense = Literal["all-reduce", "server", "local"]  # where dense parameters are changed
+
+
+class Mode(Spec):
+    """The base of all modes."""
+
+    name: str
+
+    @property
+    def dense(self) -> Dense:
+        """How dense parameters travel."""
+        return "server"
+
+    @property
+    def late(self) -> Staleness | None:
+        """What becomes of late gradients; None: they count like the others."""
+        return None
+
+    @property
+    def most_in_flight(self) -> int:
+        """Grants that one worker may hold at once."""
+        return 1
+
+    def samples_per_step(self, facts: RunFacts) -> int:
+        """What a dense step holds."""
+        return facts.global_batch
+
+    def check(self, facts: RunFacts) -> None:
+        """ConfigError where the run cannot go in this mode."""
+        demand_whole_parts(self.name, facts)
+
+    def remarks(self, facts: RunFacts) -> list[str]:
+        """What somebody who counts on the global batch should know, as sentences."""
+        samples = self.samples_per_step(facts)
+        if samples == facts.global_batch:
+            return []
+        said = f"{self.name} applies {samples:,} samples a step, the global batch is {facts.global_batch:,}"
+        return [f"{said}: learning rates that were tuned for one will not fit the other"]
+
+    def start(self, facts: RunFacts) -> Discipline:
+        """The mode at work."""
+        raise NotImplementedError
+
+
+def demand_whole_parts(mode: str, facts: RunFacts) -> None:
+    """A global batch is made of whole local ones."""
+    if facts.global_batch % facts.local_batch == 0:
+        return
+    whole, local = facts.global_batch, facts.local_batch
+    below = next(size for size in range(local, 0, -1) if whole % size == 0)
+    above = next(size for size in range(local, whole + 1) if whole % size == 0) if local < whole else whole
+    fits = f"{below:,} or {above:,}" if below != above else f"{below:,}"
+    raise ConfigError(
+        f"local_batch={local}: {mode} puts whole local batches together to a global batch of {whole:,}, "
+        f"which {local:,} does not divide: take {fits}"
+    )

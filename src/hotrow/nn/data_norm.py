@@ -1,0 +1,79 @@
+"""Data normalisation (asynchronous SGD with thousands of workers): a dense layer's output divided by its batch mean.
+
+    y = alpha * x / mean(x) - beta        mean over the local batch, alpha and beta learned, one of each per unit
+
+It keeps the inputs of an activation alike while workers with different data move the layers below. It stands between a
+dense layer and its activation:
+
+    nn.Sequential(nn.Linear(40, 64), DataNorm(64), nn.ReLU(), nn.Linear(64, 1))
+    MLP(40, (64,), 1, data_norm=True)     # the same, from hotrow.models.layers; models take the setting too
+"""
+
+import torch
+from torch import Tensor, nn
+
+from hotrow.errors import ConfigError, InputError
+from hotrow.spec import whole_number
+
+SMALLEST = 1e-5  # what a mean is kept away from 0 by where all x are 0
+
+
+class DataNorm(nn.Module):
+    """y = alpha * x / mean(x) - beta for x [samples, units]; in eval mode the mean is that of past batches.
+
+    A mean is too near 0 where it is less than `least` times the mean of |x|: it is put there, on its own side (0 on the
+    positive one), and no gradient goes through it. `guarded` counts the means of units that this befell in training.
+    The bound follows the size of x, because x / mean(x) does not depend on it.
+
+    The running means are plain ones of all batches at first, and move by `momentum` once 1 / momentum of them are in. A
+    batch of one sample is its own mean and says nothing, so it is normalised as in eval mode.
+    """
+
+    running_mean: Tensor
+    running_size: Tensor
+    batches: Tensor
+    guarded: Tensor
+
+    def __init__(self, units: int, *, momentum: float = 0.1, least: float = 0.5) -> None:
+        super().__init__()
+        self.units = whole_number("units", units, 1, 2**31)
+        if not 0 < momentum <= 1:
+            raise ConfigError(f"momentum={momentum!r}: must be more than 0 and at most 1")
+        if not 0 <= least <= 1:
+            raise ConfigError(f"least={least!r}: must be from 0 (nearly no guard) to 1 (every mean is guarded)")
+        self.momentum = momentum
+        self.least = least
+        self.alpha = nn.Parameter(torch.ones(self.units))
+        self.beta = nn.Parameter(torch.ones(self.units))
+        self.register_buffer("running_mean", torch.ones(self.units))
+        self.register_buffer("running_size", torch.ones(self.units))  # the mean of |x|
+        self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("guarded", torch.zeros((), dtype=torch.int64), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dim() != 2 or x.shape[1] != self.units:
+            raise InputError(f"x is {tuple(x.shape)}: must be [samples, {self.units}]")
+        if not self.training or len(x) < 2:
+            divisor, _ = self._guarded(self.running_mean, self.running_size)
+        else:
+            mean, size = x.mean(0, dtype=self.alpha.dtype), x.detach().abs().mean(0, dtype=self.alpha.dtype)
+            divisor, near = self._guarded(mean, size)
+            self._take(mean.detach(), size, near)
+        return x * (self.alpha / divisor) - self.beta
+
+    def extra_repr(self) -> str:
+        return f"{self.units}, momentum={self.momentum}, least={self.least}"
+
+    def _guarded(self, mean: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean, kept away from 0, and where it had to be."""
+        bound = (self.least * size).clamp(min=SMALLEST)
+        near = mean.abs() < bound
+        return torch.where(near, torch.where(mean < 0, -bound, bound), mean), near
+
+    @torch.no_grad()
+    def _take(self, mean: Tensor, size: Tensor, near: Tensor) -> None:
+        self.batches += 1
+        share = (1 / self.batches.to(mean.dtype)).clamp(min=self.momentum)
+        self.running_mean += share * (mean - self.running_mean)
+        self.running_size += share * (size - self.running_size)
+        self.guarded += near.sum()

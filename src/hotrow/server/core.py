@@ -1,0 +1,172 @@
+"""Parameters, and pushes that wait under their grant until a discipline says `Apply`: values in, values out.
+
+Dense gradients of a step are combined as sum(weight * samples * gradient) / sum(samples) over all its parts, those of
+weight 0 included. Where all parts weigh 0 nothing is touched, as with ids.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from hotrow.client import LocalClient
+from hotrow.client.aggregate import Average, RowPart
+from hotrow.modes.base import Apply, Part
+from hotrow.staleness import Histogram, Staleness
+from hotrow.store import Applied
+from hotrow.worker.core import Gradients
+
+
+class ParameterServer:
+    """The dense parameters of a model with their optimizer, and the rows behind a client."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        client: LocalClient,
+        optimizer: torch.optim.Optimizer | None,
+        *,
+        average: Average = "batch",
+        clip: float | None = None,
+    ) -> None:
+        self.model = model
+        self.client = client
+        self.optimizer = optimizer  # None: the model has no parameters of its own
+        self.average: Average = average
+        self.late: Staleness | None = None  # of the mode
+        self.id_staleness = Histogram()
+        self.parameters = [each for each in model.parameters() if each.requires_grad]
+        self._clip = clip
+        self.base_lrs = [group["lr"] for group in optimizer.param_groups] if optimizer else []
+        self._parked: dict[int, Gradients] = {}
+        self._changes: list[float] | None = None  # of each parameter at the last step, where the policy asks for it
+
+    def park(self, grant: int, gradients: Gradients) -> None:
+        """Keep a push until its `Apply`."""
+        self._parked[grant] = gradients
+
+    def discard(self, grant: int) -> None:
+        """Forget a push that will not be applied."""
+        self._parked.pop(grant, None)
+
+    def parked_dense(self, grant: int) -> Gradients:
+        """A push whose dense gradients somebody else applies."""
+        return self._parked[grant]
+
+    @property
+    def parked(self) -> int:
+        """Pushes that wait."""
+        return len(self._parked)
+
+    def apply(self, effect: Apply, *, samples: int, lr_scale: float = 1.0) -> Mapping[str, Applied]:
+        """Perform a step; by table, what became of the rows. `samples` counts all up to and including it."""
+        pushes = [(part, self._parked[part.grant]) for part in effect.parts]
+        applied: Mapping[str, Applied] = {}
+        if effect.group != "dense":
+            rows = [
+                RowPart(push.rows, push.samples, part.token, part.weight if effect.group == "embedding" else 1.0)
+                for part, push in pushes
+            ]
+            applied = self.client.apply(
+                rows,
+                step=effect.step,
+                samples=samples,
+                lr_scale=lr_scale,
+                average=self.average,
+                late=self.late,
+                staleness=self.id_staleness,
+            )
+        if effect.group != "embedding":
+            self._dense_step(effect, [push for _, push in pushes], samples, lr_scale)
+        for part, push in pushes:
+            self._finish(part.grant, push, effect.group)
+        return applied
+
+    def pull_into(self, replica: nn.Module) -> None:
+        """Bring a worker's copy of the model up to date."""
+        with torch.no_grad():
+            for mine, theirs in zip(self.model.parameters(), replica.parameters(), strict=True):
+                theirs.copy_(mine)
+            for held, copied in zip(self.model.buffers(), replica.buffers(), strict=True):
+                copied.copy_(held)
+
+    def _finish(self, grant: int, push: Gradients, group: str) -> None:
+        """A push is done with its dense part; one whose rows are applied first is kept until then."""
+        if group == "embedding":
+            push.rows = {}
+        else:
+            del self._parked[grant]
+
+    def _dense_step(self, effect: Apply, pushes: Sequence[Gradients], samples: int, lr_scale: float) -> None:
+        self._take_buffers(pushes)
+        if self.optimizer is None or all(part.weight == 0 for part in effect.parts):
+            return
+        combined = self._combined(effect, [push.dense for push in pushes])
+        for parameter, gradient in zip(self.parameters, combined, strict=True):
+            parameter.grad = gradient
+        if self._clip is not None:
+            nn.utils.clip_grad_norm_(self.parameters, self._clip)
+        before = [each.detach().clone() for each in self.parameters] if self._follows_movement else None
+        if hasattr(self.optimizer, "set_samples"):
+            self.optimizer.set_samples(samples)
+        for group, base in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
+            group["lr"] = base * lr_scale
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if before is not None:
+            self._changes = [
+                float((now.detach() - old).norm()) for now, old in zip(self.parameters, before, strict=True)
+            ]
+
+    @property
+    def _follows_movement(self) -> bool:
+        return self.late is not None and self.late.movement is not None
+
+    def _combined(self, effect: Apply, dense: Sequence[list[Tensor | None]]) -> list[Tensor | None]:
+        whole = effect.samples
+        if self._follows_movement:
+            return [
+                _sum(
+                    [each[place] for each in dense], [self._share(part, effect, place) for part in effect.parts]
+                )
+                for place in range(len(self.parameters))
+            ]
+        shares = [part.weight * part.samples / whole for part in effect.parts]
+        return _sums(dense, shares)
+
+    def _share(self, part: Part, effect: Apply, place: int) -> float:
+        """As the discipline's weight, but a tensor that hardly moves makes its gradients less late."""
+        assert self.late is not None
+        change = self._changes[place] if self._changes is not None else 0.0
+        age = self.late.moved(max(0, effect.step - part.token), change)
+        weight = 1.0 if self.late.groups == "embedding" else self.late.decay.weight(age)
+        return weight * part.samples / effect.samples
+
+    def _take_buffers(self, pushes: Sequence[Gradients]) -> None:
+        """Running statistics that workers' replicas gathered: their mean; whole numbers as the last one has them."""
+        gathered = [push.buffers for push in pushes if push.buffers is not None]
+        if not gathered:
+            return
+        with torch.no_grad():
+            for place, buffer in enumerate(self.model.buffers()):
+                theirs = [each[place] for each in gathered]
+                buffer.copy_(torch.stack(theirs).mean(0) if buffer.is_floating_point() else theirs[-1])
+
+
+def _sums(given: Sequence[list[Tensor | None]], given_shares: Sequence[float]) -> list[Tensor | None]:
+    there = [(each, share) for each, share in zip(given, given_shares, strict=True) if share]  # 0 times NaN is NaN
+    dense, shares = [each for each, _ in there], [share for _, share in there]
+    if len(dense) == 1 and shares[0] == 1.0:
+        return dense[0]
+    if all(each is not None for gradients in dense for each in gradients):
+        whole: list[list[Tensor]] = [[each for each in gradients if each is not None] for gradients in dense]
+        total = torch._foreach_mul(whole[0], shares[0])
+        for gradients, share in zip(whole[1:], shares[1:], strict=True):
+            torch._foreach_add_(total, gradients, alpha=share)
+        return list(total)
+    return [_sum([gradients[place] for gradients in dense], shares) for place in range(len(dense[0]))]
+
+
+def _sum(gradients: Sequence[Tensor | None], shares: Sequence[float]) -> Tensor | None:
+    there = [each * share for each, share in zip(gradients, shares, strict=True) if each is not None and share]
+    return torch.stack(there).sum(0) if there else None

@@ -1,0 +1,5 @@
+"""What a worker computes."""
+
+from hotrow.worker.core import Gradients, Learner, Loss, binary_cross_entropy
+
+__all__ = ["Gradients", "Learner", "Loss", "binary_cross_entropy"]

@@ -1,0 +1,89 @@
+"""From a batch and its looked-up rows to gradients: values in, values out.
+
+Who applies them, and when, is decided elsewhere.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from hotrow.client import LocalClient, inputs_of
+from hotrow.client.aggregate import RowGradients
+from hotrow.client.local import LocalHandle
+from hotrow.data.batch import Batch
+from hotrow.errors import InputError
+
+Loss = Callable[[Tensor, Tensor], Tensor]  # (output of the model, labels [samples, labels]) -> mean over the samples
+
+
+@dataclass(slots=True, eq=False)
+class Gradients:
+    """Of the mean loss over one local batch."""
+
+    samples: int
+    dense: list[Tensor | None]  # in the order of the model's parameters; None: not used
+    rows: Mapping[str, RowGradients]  # by table
+    loss: Tensor  # one number
+    output: Tensor  # of the model, before the update
+    buffers: list[Tensor] | None = None  # of a replica, after this batch
+
+    @property
+    def dense_bytes(self) -> int:
+        """What travels to a dense server."""
+        return sum(each.numel() * each.element_size() for each in self.dense if each is not None)
+
+
+class Learner:
+    """A model and its loss."""
+
+    def __init__(self, model: nn.Module, *, loss: Loss | None = None, autocast: bool = False) -> None:
+        self.model = model
+        self.parameters = [each for each in model.parameters() if each.requires_grad]
+        self._loss: Loss = getattr(model, "loss", binary_cross_entropy) if loss is None else loss
+        self._autocast = autocast
+
+    def learn(self, batch: Batch, handle: LocalHandle, client: LocalClient) -> Gradients:
+        """Forward and backward. The model's own gradients are moved out of it."""
+        if batch.labels is None:
+            raise InputError("labels are missing: a batch to train on needs them")
+        self.model.train()
+        with self._precision():
+            output = self.model(inputs_of(batch, handle))
+        output = output.float()
+        loss = self._loss(output, torch.from_numpy(batch.labels))
+        for parameter in self.parameters:
+            parameter.grad = None
+        loss.backward()  # type: ignore[no-untyped-call]
+        dense = [parameter.grad for parameter in self.parameters]
+        for parameter in self.parameters:
+            parameter.grad = None
+        return Gradients(len(batch), dense, client.gradients(handle), loss.detach(), output.detach())
+
+    @torch.no_grad()
+    def predict(self, batch: Batch, handle: LocalHandle) -> Tensor:
+        """The model's output."""
+        self.model.eval()
+        with self._precision():
+            output: Tensor = self.model(inputs_of(batch, handle))
+        return output.float()
+
+    def _precision(self) -> AbstractContextManager[object]:
+        return torch.autocast("cpu", torch.bfloat16) if self._autocast else nullcontext()
+
+
+def binary_cross_entropy(output: Tensor, labels: Tensor) -> Tensor:
+    """The mean over samples and labels, of log-odds [samples] or [samples, labels]."""
+    if output.dim() == 1:
+        output = output[:, None]
+    if output.shape != labels.shape:
+        raise InputError(
+            f"the model gives {tuple(output.shape)} and the labels are {tuple(labels.shape)}: "
+            "give one output per label, or a model (or Trainer) with a loss of its own"
+        )
+    if not bool(((labels >= 0) & (labels <= 1)).all()):
+        worst = float(labels[(labels < 0) | (labels > 1)][0])
+        raise InputError(f"a label is {worst:g}: must be from 0 to 1; at_least in the label's setting makes it 0 or 1")
+    return nn.functional.binary_cross_entropy_with_logits(output, labels)
