@@ -20,11 +20,14 @@ class DCN(nn.Module):
         activation: Activation = "relu",
         dropout: Dropout = 0.0,
         batch_norm: Switch = True,
+        data_norm: Switch = False,
     ) -> None:
         super().__init__()
         inputs = width(shape, "dcn")
         self.cross = VectorCross(inputs, cross_layers)
-        self.deep = MLP(inputs, hidden, activation=activation, dropout=dropout, batch_norm=batch_norm)
+        self.deep = MLP(
+            inputs, hidden, activation=activation, dropout=dropout, batch_norm=batch_norm, data_norm=data_norm
+        )
         self.top = nn.Linear(inputs + self.deep.width, 1)
 
     def forward(self, x: Inputs) -> Tensor:

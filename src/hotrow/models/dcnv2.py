@@ -27,11 +27,14 @@ class DCNv2(nn.Module):
         activation: Activation = "relu",
         dropout: Dropout = 0.0,
         batch_norm: Switch = False,
+        data_norm: Switch = False,
     ) -> None:
         super().__init__()
         inputs = width(shape, "dcnv2")
         self.cross = MatrixCross(inputs, cross_layers, rank)
-        self.deep = MLP(inputs, hidden, activation=activation, dropout=dropout, batch_norm=batch_norm)
+        self.deep = MLP(
+            inputs, hidden, activation=activation, dropout=dropout, batch_norm=batch_norm, data_norm=data_norm
+        )
         self.parallel = structure == "parallel"
         self.top = nn.Linear(self.deep.width + (inputs if self.parallel else 0), 1)
 

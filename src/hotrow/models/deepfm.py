@@ -18,12 +18,15 @@ class DeepFM(nn.Module):
         activation: Activation = "relu",
         dropout: Dropout = 0.0,
         batch_norm: Switch = False,
+        data_norm: Switch = False,
     ) -> None:
         super().__init__()
         inputs = width(shape, "deepfm")
         multiplied(shape, "deepfm")
         self.first_order = FirstOrder(shape)
-        self.deep = MLP(inputs, hidden, 1, activation=activation, dropout=dropout, batch_norm=batch_norm)
+        self.deep = MLP(
+            inputs, hidden, 1, activation=activation, dropout=dropout, batch_norm=batch_norm, data_norm=data_norm
+        )
 
     def forward(self, x: Inputs) -> Tensor:
         odds: Tensor = (

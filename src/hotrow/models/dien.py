@@ -29,6 +29,7 @@ class DIEN(nn.Module):
         activation: Activation = "dice",
         dropout: Dropout = 0.0,
         batch_norm: Switch = False,
+        data_norm: Switch = False,
         auxiliary: Annotated[float, Field(strict=True, ge=0, le=1e6)] = 1.0,
     ) -> None:
         super().__init__()
@@ -38,7 +39,9 @@ class DIEN(nn.Module):
         self.relevance = nn.Linear(dim, dim, bias=False)
         self.evolution = AUGRU(dim, dim)
         inputs = shape.flat + shape.numbers + dim
-        self.deep = MLP(inputs, hidden, 1, activation=activation, dropout=dropout, batch_norm=batch_norm)
+        self.deep = MLP(
+            inputs, hidden, 1, activation=activation, dropout=dropout, batch_norm=batch_norm, data_norm=data_norm
+        )
         self.auxiliary = auxiliary
 
     def forward(self, x: Inputs) -> Tensor:

@@ -25,13 +25,16 @@ class DIN(nn.Module):
         activation: Activation = "dice",
         dropout: Dropout = 0.0,
         batch_norm: Switch = False,
+        data_norm: Switch = False,
     ) -> None:
         super().__init__()
         self.target, self.history = target_and_history(shape, "din", target, history)
         dim = shape.fields[self.target]
         self.attention = AttentionUnit(dim, attention, activation)
         inputs = shape.flat + shape.numbers + dim
-        self.deep = MLP(inputs, hidden, 1, activation=activation, dropout=dropout, batch_norm=batch_norm)
+        self.deep = MLP(
+            inputs, hidden, 1, activation=activation, dropout=dropout, batch_norm=batch_norm, data_norm=data_norm
+        )
 
     def forward(self, x: Inputs) -> Tensor:
         interest = self.attention(x[self.target], x.sequence(self.history))

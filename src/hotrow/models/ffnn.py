@@ -18,10 +18,13 @@ class FFNN(nn.Module):
         activation: Activation = "relu",
         dropout: Dropout = 0.0,
         batch_norm: Switch = False,
+        data_norm: Switch = False,
     ) -> None:
         super().__init__()
         inputs = width(shape, "ffnn")
-        self.deep = MLP(inputs, hidden, 1, activation=activation, dropout=dropout, batch_norm=batch_norm)
+        self.deep = MLP(
+            inputs, hidden, 1, activation=activation, dropout=dropout, batch_norm=batch_norm, data_norm=data_norm
+        )
 
     def forward(self, x: Inputs) -> Tensor:
         odds: Tensor = self.deep(side_by_side(x))

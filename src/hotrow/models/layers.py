@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from hotrow.errors import ConfigError
+from hotrow.nn.data_norm import DataNorm
 from hotrow.nn.inputs import Inputs, InputShape, SequenceRows
 from hotrow.sizes import Whole
 
@@ -31,12 +33,16 @@ class MLP(nn.Sequential):
         activation: Activation = "relu",
         dropout: float = 0.0,
         batch_norm: bool = False,
+        data_norm: bool = False,
     ) -> None:
+        if batch_norm and data_norm:
+            raise ConfigError("data_norm=True: a layer is normalised in one way: set batch_norm to false beside it")
         layers: list[nn.Module] = []
         width = inputs
         for units in hidden:
             layers.append(nn.Linear(width, units, bias=not batch_norm))  # the mean goes anyway
             layers += [BatchNorm(units)] if batch_norm else []
+            layers += [DataNorm(units)] if data_norm else []
             layers.append(_activation(activation, units))
             layers += [nn.Dropout(dropout)] if dropout else []
             width = units

@@ -18,12 +18,15 @@ class WideDeep(nn.Module):
         activation: Activation = "relu",
         dropout: Dropout = 0.0,
         batch_norm: Switch = False,
+        data_norm: Switch = False,
     ) -> None:
         super().__init__()
         weight_and_vector(shape, "wide_deep")
         inputs = width(shape, "wide_deep")
         self.wide = FirstOrder(shape)
-        self.deep = MLP(inputs, hidden, 1, activation=activation, dropout=dropout, batch_norm=batch_norm)
+        self.deep = MLP(
+            inputs, hidden, 1, activation=activation, dropout=dropout, batch_norm=batch_norm, data_norm=data_norm
+        )
 
     def forward(self, x: Inputs) -> Tensor:
         odds: Tensor = self.wide(x) + self.deep(side_by_side(x)).squeeze(1)

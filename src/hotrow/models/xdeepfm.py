@@ -19,6 +19,7 @@ class XDeepFM(nn.Module):
         activation: Activation = "relu",
         dropout: Dropout = 0.0,
         batch_norm: Switch = False,
+        data_norm: Switch = False,
     ) -> None:
         super().__init__()
         inputs = width(shape, "xdeepfm")
@@ -26,7 +27,9 @@ class XDeepFM(nn.Module):
         self.first_order = FirstOrder(shape)
         self.cin = CIN(len(shape.fields), cin)
         self.of_cin = nn.Linear(self.cin.width, 1, bias=False)
-        self.deep = MLP(inputs, hidden, 1, activation=activation, dropout=dropout, batch_norm=batch_norm)
+        self.deep = MLP(
+            inputs, hidden, 1, activation=activation, dropout=dropout, batch_norm=batch_norm, data_norm=data_norm
+        )
 
     def forward(self, x: Inputs) -> Tensor:
         interactions = self.of_cin(self.cin(x.rows[:, :, 1:]))

@@ -73,7 +73,10 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"hiden": 3}, "deepfm.hiden=3: there is no such setting; there are: activation, batch_norm, dropout, hidden"),
+        (
+            {"hiden": 3},
+            "deepfm.hiden=3: there is no such setting; there are: activation, batch_norm, data_norm, dropout, hidden",
+        ),
         ({"hidden": "wide"}, "deepfm.hidden='wide': Input should be a valid tuple"),
         ({"hidden": [400, 0]}, "deepfm.hidden.1=0: Input should be greater than or equal to 1"),
         ({"hidden": [400, 65_537]}, "deepfm.hidden.1=65537: Input should be less than or equal to 65536"),

@@ -119,9 +119,11 @@ class KStepAdam(torch.optim.Optimizer):
         self._owes = False
 
     def _moved(self, parameter: Tensor, group: dict[str, Any], state: dict[str, Any]) -> Tensor:
-        divisor = (state["merged"] if "merged" in state else _corrected(group, state)).sqrt()
-        if not group["literal"]:
-            divisor.add_(group["eps"])
+        merged = state["merged"] if "merged" in state else _corrected(group, state)
+        if group["literal"]:  # without gradients v fades from eps to 0 in some 100,000 steps, and 0 / 0 must not be
+            divisor = merged.clamp(min=torch.finfo(merged.dtype).tiny).sqrt_()
+        else:
+            divisor = merged.sqrt().add_(group["eps"])
         return torch.addcdiv(parameter, state["mean"], divisor, value=-float(group["lr"]))
 
     def _entries(self) -> Iterator[tuple[Tensor, dict[str, Any], dict[str, Any]]]:
