@@ -37,10 +37,7 @@ class Statistics:
     at_work: dict[str, int] = field(default_factory=dict)  # the part of it that the present one told
 
     def take(self, event: Event, effects: Sequence[Effect], samples_of: Mapping[int, int] = NOBODY_KNOWS) -> None:
-        """Count what a discipline made of an event. `samples_of`.
-
-        The samples of grants that others than this push hold.
-        """
+        """Count what a discipline made of an event. `samples_of`: of grants that may be dropped without a push."""
         for effect in effects:
             match effect:
                 case Grant():

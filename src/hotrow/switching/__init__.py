@@ -1,0 +1,18 @@
+"""When to change between Sync and GBA: a pure controller that predicts both, with hysteresis and a reason."""
+
+from hotrow.switching.controller import Auto, Controller, Observation
+from hotrow.switching.decision import Decision
+from hotrow.switching.prediction import Batch, Costs, ModeName, Prediction, expected_maximum, predict
+
+__all__ = [
+    "Auto",
+    "Batch",
+    "Controller",
+    "Costs",
+    "Decision",
+    "ModeName",
+    "Observation",
+    "Prediction",
+    "expected_maximum",
+    "predict",
+]
