@@ -25,7 +25,7 @@ FLAGS = (
     "--virtual-time-budget=8000", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )  # fmt: skip
 EVIL = "<script>document.title = 'taken'</script><img src='http://elsewhere.invalid/' onerror='document.title = 1'>"
-FIGURES = 11  # of a run with days
+FIGURES = 14  # of a run with days and late gradients
 WIDTHS = (390, 1440)
 LIGHT, DARK = "rgb(93, 101, 112)", "rgb(162, 169, 180)"  # --soft of page.css, which the axes take
 TICK = re.compile(r'<g class="xtick"><text [^>]*?fill: (rgb\([^)]+\))')
@@ -49,7 +49,8 @@ MEASURE = """<!doctype html>
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the page of a run that has everything, and names that try to get out."""
     tables = (EVIL, *(f"a_table_with_a_rather_long_name_{number}" for number in range(11)))
-    shape = Shape(name=EVIL, tables=tables, days=12, malformed=(EVIL, "x" * 500), warnings=(EVIL, "y" * 500))
+    malformed, warnings, said = ((EVIL, letter * 500) for letter in "xyz")
+    shape = Shape(name=EVIL, tables=tables, days=12, workers=4, malformed=malformed, warnings=warnings, said=said)
     folder = write_run(tmp_path_factory.mktemp("site"), shape)
     write_report(folder)
     return folder
@@ -97,7 +98,7 @@ def test_figures_are_drawn_and_nothing_is_asked_of_the_network(site: Path, tmp_p
     assert asked == ["/report.html"]
     assert document.count('class="plot js-plotly-plot"') == FIGURES
     assert len(re.findall(r'<g class="trace scatter', document)) >= 14
-    assert len(re.findall(r'<g class="trace bars', document)) == 6
+    assert len(re.findall(r'<g class="trace bars', document)) == 11
     assert set(TICK.findall(document)) == {LIGHT}
     assert "<title>taken</title>" not in document
     assert "<img" not in document

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from hotrow.cli import bench, data, evaluate, new, predict, segments, train
+from hotrow.cli import bench, data, evaluate, new, predict, reproduce, segments, simulate, train
 from hotrow.errors import HotrowError
 
 
@@ -29,6 +29,8 @@ app.add_typer(data.app, name="data")
 app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.command()(predict.predict)
+app.command()(simulate.simulate)
+app.command()(reproduce.reproduce)
 app.add_typer(bench.app, name="bench")
 app.add_typer(segments.app, name="segments")
 

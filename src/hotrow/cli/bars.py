@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from hotrow.cli import words
-from hotrow.trainer import Ended, EpochEnded, Evaluated, Report
+from hotrow.trainer import Ended, EpochEnded, Evaluated, Remark, Report, Switched
 from hotrow.trainer import Progress as Trained
 
 QUIET_S = 5.0  # between two plain lines
@@ -53,11 +53,15 @@ class Bar:
     def show(self, done: int, per_s: float, *more: str) -> None:
         """So many are done, at this speed."""
         if self._live:
-            text = words.state(self.unit, done, self.total, per_s, *more, short=self.console.width < WIDE)
+            text = words.state(self.unit, done, self.total, per_s, *more, short=not self._room)
             self._bar.update(self._task, completed=done, total=self.total, description=text)
         elif self._clock() >= self._next_line:
             self._next_line = self._clock() + QUIET_S
             self.line(words.state(self.unit, done, self.total, per_s, *more))
+
+    @property
+    def _room(self) -> bool:
+        return not self._live or self.console.width >= WIDE
 
     def line(self, text: str) -> None:
         """Something to keep."""
@@ -84,9 +88,14 @@ class TrainBar(Bar):
         match report:
             case Trained():
                 epoch = [f"epoch {report.epoch + 1}/{self._epochs}"] if self._epochs > 1 else []
-                self.show(report.samples, report.samples_per_s, *epoch, *words.quality(report.loss, report.auc))
+                told = [*epoch, *words.quality(report.loss, report.auc)]
+                if self._room:
+                    told += words.lateness(report.staleness)
+                self.show(report.samples, report.samples_per_s, *told)
             case Evaluated():
                 self.line(words.evaluation(report, self._epochs))
+            case Switched() | Remark():
+                self.line(words.of_the_mode(report))
             case EpochEnded(samples=samples):
                 if (
                     self.total is None and self._whole_epoch and self._epochs > 1

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from hotrow.data.source import Trouble
-from hotrow.trainer import Ended, Evaluated
+from hotrow.trainer import Ended, Evaluated, Remark, Switched
 
 METRICS = {"auc": "AUC", "grouped_auc": "grouped AUC"}  # others are words as they are
 GROUPS = "groups_"  # counts among the metrics
@@ -32,6 +32,19 @@ def magnitude(number: float) -> str:
 def quality(loss: float, auc: float | None) -> list[str]:
     """Of a stretch of training."""
     return [f"loss {loss:.4f}", *([] if auc is None else [f"AUC {auc:.4f}"])]
+
+
+def lateness(staleness: float | None) -> list[str]:
+    """Of gradients, where several workers make them."""
+    return [] if staleness is None else [f"{staleness:.2f} steps late"]
+
+
+def of_the_mode(report: Switched | Remark) -> str:
+    """A change of the mode, or what is to be known of it."""
+    if isinstance(report, Remark):
+        return f"note: {report.sentence}"
+    to = report.sentence or f"to {report.mode}"  # a controller's sentence begins in the same way
+    return f"after {report.samples:,} samples switched from {report.before} {to}"
 
 
 def evaluation(report: Evaluated, epochs: int = 1) -> str:

@@ -72,6 +72,7 @@ class Loader:
         self.source, self.labels = source, labels
         self.epochs = None if epochs is None else whole_number("epochs", epochs, 0, MOST)
         self.prefetch = whole_number("prefetch", prefetch, 1, 100_000)
+        self.held: int | None = HELD  # None, for one who reports every lease: as many as he has out
         self.waited_s = 0.0  # by the consumer, for data
         self.counts: dict[str, int] = {}  # trouble met so far
         self._decoder = Decoder(source.schema)
@@ -119,7 +120,7 @@ class Loader:
 
     def _demand_out(self, lease: Lease) -> None:
         if lease.number not in self._out:
-            reasons = f"it was done, given back, void by a new iteration, or {HELD} newer ones are out"
+            reasons = f"it was done, given back, void by a new iteration, or {self.held} newer ones are out"
             raise InputError(f"lease {lease.number} of batch {lease.index}, epoch {lease.epoch}: is not out: {reasons}")
 
     def _returned(self) -> tuple[Lease, Batch] | None:
@@ -147,7 +148,7 @@ class Loader:
         lease = Lease(self._position.leases, epoch, index, len(batch))
         self._position = self._position.with_lease()
         self._out[lease.number] = (lease, batch)
-        if len(self._out) > HELD:  # somebody who never says what is done: memory stays bounded
+        if self.held is not None and len(self._out) > self.held:  # somebody never says what is done: memory has a bound
             del self._out[next(iter(self._out))]
         return lease, batch
 

@@ -3,15 +3,16 @@
 It knows leases, and no thread.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Lease
+from hotrow.engines.crew import Finished
 from hotrow.modes import Mode
-from hotrow.modes.base import Apply, Drop, Effect, Event, Grant, Pushed, RunFacts
+from hotrow.modes.base import Apply, Drop, Event, Grant, Pushed, RunFacts
 from hotrow.server.core import ParameterServer
 from hotrow.server.replicas import Replicas
 from hotrow.staleness import Statistics
@@ -85,18 +86,25 @@ class Coordinator:
 
     def attach(self, grant: Grant, lease: Lease, batch: Batch) -> None:
         """The data of a grant."""
-        self.granted = max(self.granted, grant.grant)
         self._out[grant.grant] = _Out(grant.worker, lease, batch)
 
-    def pushed(self, grant: Grant, pulled_step: int, gradients: Gradients) -> Performed:
+    def close(self) -> None:
+        """Another mode comes, or nobody: what was not applied is forgotten."""
+        for grant in self._out:
+            self._server.discard(grant)
+        self.statistics.told(self.discipline.counts, last=True)
+
+    def pushed(self, finished: Finished) -> Performed:
         """Gradients are in."""
+        grant, gradients = finished.grant, finished.gradients
         out = self._out[grant.grant]
         out.gradients = gradients
         self._server.park(grant.grant, gradients)
         performed = Performed()
         groups = ("embedding", "dense") if self.mode.name == "hybrid" else ("both",)
         for group in ("embedding",) if self.replicas is not None else groups:
-            push = Pushed(group, out.worker, grant.grant, grant.token, pulled_step, gradients.samples)  # type: ignore[arg-type]
+            pulled = finished.looked_step if group == "embedding" else finished.pulled_step
+            push = Pushed(group, out.worker, grant.grant, grant.token, pulled, gradients.samples)  # type: ignore[arg-type]
             self._perform(push, performed)
         return performed
 
@@ -110,43 +118,37 @@ class Coordinator:
         effects = self.discipline.on(event)
         self.statistics.take(event, effects)
         self.statistics.told(self.discipline.counts)
-        for place, effect in enumerate(effects):
+        for effect in effects:
             match effect:
                 case Grant():
+                    self.granted = effect.grant
                     performed.grants.append(effect)
                 case Apply():
-                    self._apply(effect, effects[place + 1 :], performed)
+                    self._apply(effect, performed)
                 case Drop():
                     self._drop(effect)
-
-    def _apply(self, effect: Apply, later: Sequence[Effect], performed: Performed) -> None:
         if self.replicas is not None:
-            self._apply_with_replicas(effect, later, performed)
+            self.replicas.settle()
+
+    def _apply(self, effect: Apply, performed: Performed) -> None:
+        if self.replicas is not None and effect.group == "dense":
+            self.replicas.merge()
             return
-        samples, scale = self._account(0 if effect.group == "dense" else effect.samples, effect.group != "embedding")
+        dense_step = effect.group != "embedding" or self.replicas is not None
+        samples, scale = self._account(0 if effect.group == "dense" else effect.samples, dense_step)
         applied = self._server.apply(effect, samples=samples, lr_scale=scale)
         self._refused += sum(each.refused for each in applied.values())
-        if effect.group != "embedding":
+        if self.replicas is not None:
+            self._move_replicas(self.replicas, effect, scale)
+        if dense_step:
             performed.steps.append(self._stepped(effect))
 
-    def _apply_with_replicas(self, effect: Apply, later: Sequence[Effect], performed: Performed) -> None:
-        """KStep: rows here, then the workers' own parameters, unless the merge beside it moves them."""
-        assert self.replicas is not None
-        if effect.group == "dense":
-            if not effect.parts:  # before a rest
-                self.replicas.close({}, merges=True, lr_scale=1.0)
-            return
-        samples, scale = self._account(effect.samples, True)
-        applied = self._server.apply(effect, samples=samples, lr_scale=scale)
-        self._refused += sum(each.refused for each in applied.values())
+    def _move_replicas(self, replicas: Replicas, effect: Apply, scale: float) -> None:
+        """KStep: rows are applied; the workers' own parameters move, or are merged by what comes next."""
         moved: dict[int, list[Gradients]] = {}
         for part in effect.parts:
-            moved.setdefault(self._out[part.grant].worker, []).append(self._server.parked_dense(part.grant))
-        merges = any(isinstance(each, Apply) and each.group == "dense" for each in later)
-        self.replicas.close(moved, merges=merges, lr_scale=scale)
-        performed.steps.append(self._stepped(effect))
-        for part in effect.parts:
-            self._server.discard(part.grant)
+            moved.setdefault(self._out[part.grant].worker, []).append(self._server.take_dense(part.grant))
+        replicas.moves(moved, scale)
 
     def _stepped(self, effect: Apply) -> Stepped:
         batches = []

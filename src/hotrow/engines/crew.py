@@ -5,6 +5,7 @@ not before the dense step of its token has come.
 """
 
 import threading
+import time
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -30,8 +31,10 @@ class Finished:
     """A batch whose gradients are there."""
 
     grant: Grant
-    pulled_step: int
+    looked_step: int  # steps that were applied when rows were looked up
+    pulled_step: int  # and when dense parameters were read
     gradients: Gradients
+    busy_s: float  # looking rows up and computing: what every mode has to do for a batch
 
 
 @dataclass(order=True, slots=True)
@@ -41,6 +44,8 @@ class _Started:
     grant: Grant = field(compare=False)
     batch: Batch = field(compare=False)
     handle: LocalHandle = field(compare=False)
+    looked_step: int = field(compare=False)
+    busy_s: float = field(compare=False)  # so far
 
 
 class Crew(Protocol):
@@ -70,16 +75,16 @@ class Alone:
         self.lock: AbstractContextManager[object] = nullcontext()
 
     def start(self, grant: Grant, batch: Batch) -> None:
-        handle = looked_up(self._server, self._mode, batch)
-        self._started.append(_Started(grant.token, grant.grant, grant, batch, handle))
+        self._started.append(started(self._server, self._mode, self._step, grant, batch))
 
     def stepped(self, step: int) -> None:
         self._step = step
 
     def finished(self) -> Finished:
-        self._started.sort()
-        task = self._started.pop(0)
-        return Finished(task.grant, self._step, self._learner.learn(task.batch, task.handle, self._server.client))
+        task = min(self._started)
+        finished = computed(task, self._step, self._learner, self._server)
+        self._started.remove(task)  # not before: cut off in the middle it is computed again
+        return finished
 
     def close(self) -> None:
         """There is nobody to send home."""
@@ -123,7 +128,7 @@ class Threads:
         if step == self._step:
             return
         self._step = step
-        if self._mode.most_in_flight > 1:  # somebody may wait for it
+        if self._mode.dense == "all-reduce":  # somebody may wait for it
             for inbox in self._inboxes:
                 inbox.put(step)
 
@@ -148,35 +153,45 @@ class Threads:
 
     def _work(self, worker: int, learner: Learner) -> None:
         torch.set_num_threads(1)
-        started: list[_Started] = []
+        begun: list[_Started] = []
         try:
             while (message := self._inboxes[worker].get()) is not None:
                 if isinstance(message, tuple):
-                    grant, batch = message
-                    handle = looked_up(self._server, self._mode, batch)
-                    started.append(_Started(grant.token, grant.grant, grant, batch, handle))
-                while self._inboxes[worker].empty() and started and self._may_compute(min(started)):
-                    self._results.put(self._compute(learner, started))
+                    begun.append(started(self._server, self._mode, self._step, *message))
+                while self._inboxes[worker].empty() and begun and self._may_compute(min(begun)):
+                    self._results.put(self._compute(learner, begun))
         except BaseException as fault:  # whatever it is, it belongs to whoever asked for the work
             self._results.put(fault)
 
     def _may_compute(self, task: _Started) -> bool:
         return self._mode.dense != "all-reduce" or task.token <= self._step
 
-    def _compute(self, learner: Learner, started: list[_Started]) -> Finished:
-        task = min(started)
-        started.remove(task)
+    def _compute(self, learner: Learner, begun: list[_Started]) -> Finished:
+        task = min(begun)
+        begun.remove(task)
         with self.lock:
             pulled = self._step
             if self._mode.dense != "local":
                 self._server.pull_into(learner.model)
-        gradients = learner.learn(task.batch, task.handle, self._server.client)
+        before = [buffer.clone() for buffer in learner.model.buffers()]
+        finished = computed(task, pulled, learner, self._server)
         if self._mode.dense != "local":
-            gradients.buffers = [buffer.clone() for buffer in learner.model.buffers()]
-        return Finished(task.grant, pulled, gradients)
+            after = learner.model.buffers()
+            finished.gradients.buffers = [now - then for now, then in zip(after, before, strict=True)]
+        return finished
 
 
-def looked_up(server: ParameterServer, mode: Mode, batch: Batch) -> LocalHandle:
-    """The rows of a batch as they stand, with their versions where the mode will ask how late they are."""
+def started(server: ParameterServer, mode: Mode, step: int, grant: Grant, batch: Batch) -> _Started:
+    """With its rows as they stand, and their versions where the mode will ask how late they are."""
+    began = time.perf_counter()
     versions = mode.late is not None and mode.late.by == "version"
-    return server.client.lookup(batch, learn=True, versions=versions)
+    handle = server.client.lookup(batch, learn=True, versions=versions)
+    return _Started(grant.token, grant.grant, grant, batch, handle, step, time.perf_counter() - began)
+
+
+def computed(task: _Started, pulled_step: int, learner: Learner, server: ParameterServer) -> Finished:
+    """Its gradients, from the model as it stands."""
+    began = time.perf_counter()
+    gradients = learner.learn(task.batch, task.handle, server.client)
+    busy_s = task.busy_s + time.perf_counter() - began
+    return Finished(task.grant, task.looked_step, pulled_step, gradients, busy_s)

@@ -17,7 +17,7 @@ class Pool:
 
     def __init__(self, leases: Iterator[tuple[Lease, Batch]]) -> None:
         self._leases = leases
-        self._ahead: tuple[Lease, Batch] | None = None
+        self._ahead: deque[tuple[Lease, Batch]] = deque()
         self._reserved: deque[tuple[Lease, Batch]] = deque()
         self.epoch: int | None = None
         self.waited_s = 0.0  # for data, since `take_waited`
@@ -27,21 +27,25 @@ class Pool:
         if self._reserved:
             raise AssertionError("an epoch ends when everything that was reserved is trained")
         self._look_ahead()
-        self.epoch = None if self._ahead is None else self._ahead[0].epoch
+        self.epoch = self._ahead[0][0].epoch if self._ahead else None
         return self.epoch
 
     def reserve(self) -> bool:
         """Whether there is one more lease in this epoch; it is kept for whoever asked."""
         self._look_ahead()
-        if self._ahead is None or self._ahead[0].epoch != self.epoch:
+        if not self._ahead or self._ahead[0][0].epoch != self.epoch:
             return False
-        self._reserved.append(self._ahead)
-        self._ahead = None
+        self._reserved.append(self._ahead.popleft())
         return True
 
     def attach(self) -> tuple[Lease, Batch]:
         """The first that is reserved."""
         return self._reserved.popleft()
+
+    def release(self) -> None:
+        """Nobody waits any more: what was reserved goes to whoever asks next, in the same order."""
+        self._ahead.extendleft(reversed(self._reserved))
+        self._reserved.clear()
 
     def take_waited(self) -> float:
         """Seconds spent on waiting for data since the last call."""
@@ -55,7 +59,9 @@ class Pool:
             close()
 
     def _look_ahead(self) -> None:
-        if self._ahead is None:
+        if not self._ahead:
             start = time.perf_counter()
-            self._ahead = next(self._leases, None)
+            coming = next(self._leases, None)
             self.waited_s += time.perf_counter() - start
+            if coming is not None:
+                self._ahead.append(coming)

@@ -167,9 +167,10 @@ class Grants:
     groups: tuple[Group, ...] = ("both",)  # the pushes that each grant brings
     given: int = 0  # numbers up to this one were used
     out: dict[int, tuple[int, tuple[Group, ...]]] = field(default_factory=dict)  # grant -> worker, pushes to come
-    lost: set[int] = field(default_factory=set)  # given up; their pushes may still arrive, each once
+    lost: dict[int, tuple[Group, ...]] = field(default_factory=dict)  # given up -> pushes that may still arrive
     duplicates: int = 0
     after_loss: int = 0
+    half_lost: int = 0  # grants given up after one of their pushes counted: that part comes again with their data
 
     def give(self, worker: int, token: int) -> Grant:
         """The next number."""
@@ -179,16 +180,17 @@ class Grants:
 
     def take(self, push: Pushed) -> bool:
         """Whether a push counts."""
-        if push.grant in self.lost:
-            self.lost.discard(push.grant)
+        if push.group in self.lost.get(push.grant, ()):
             self.after_loss += 1
+            if not (left := _without(push.group, self.lost.pop(push.grant))):
+                return False
+            self.lost[push.grant] = left
             return False
         worker, to_come = self.out.get(push.grant, (push.worker, ()))
         if push.group not in to_come:
             self.duplicates += 1
             return False
-        left = tuple(group for group in to_come if group != push.group)
-        if left:
+        if left := _without(push.group, to_come):
             self.out[push.grant] = (worker, left)
         else:
             del self.out[push.grant]
@@ -198,15 +200,16 @@ class Grants:
         """Give up what a worker holds."""
         gone = [grant for grant, (holder, _) in self.out.items() if holder == worker]
         for grant in gone:
-            del self.out[grant]
-        self.lost.update(gone)
+            _, to_come = self.out.pop(grant)
+            self.lost[grant] = to_come
+            self.half_lost += to_come != self.groups
         return [Drop(grant, "lost") for grant in gone]
-
-    def held_by(self, worker: int) -> int:
-        """How many of a worker's grants are out."""
-        return sum(holder == worker for holder, _ in self.out.values())
 
     @property
     def counts(self) -> dict[str, int]:
         """What came twice or too late."""
         return {"duplicate_pushes": self.duplicates, "pushes_after_loss": self.after_loss}
+
+
+def _without(one: Group, groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    return tuple(group for group in groups if group != one)

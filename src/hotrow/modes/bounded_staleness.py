@@ -49,7 +49,13 @@ class BoundedStaleness(Mode):
         """Any local batch will do."""
 
     def start(self, facts: RunFacts) -> Discipline:
-        return Bounded(self.bound, self.late, step=facts.step, grants=Grants(given=facts.grants))
+        return Bounded(
+            self.bound,
+            self.late,
+            step=facts.step,
+            grants=Grants(given=facts.grants),
+            samples_per_step=self.samples_per_step(facts),
+        )
 
 
 @dataclass(slots=True)
@@ -62,12 +68,14 @@ class Bounded:
     grants: Grants = field(default_factory=Grants)
     done: dict[int, int] = field(default_factory=dict)  # live worker -> batches finished
     waiting: list[int] = field(default_factory=list)
+    samples_per_step: int = 0  # that were promised; a step with fewer is short
     draining: bool = False
+    short_steps: int = 0
 
     @property
     def counts(self) -> dict[str, int]:
-        """What went otherwise than planned; no step is ever short."""
-        return {**self.grants.counts, "short_steps": 0}
+        """What went otherwise than planned."""
+        return {**self.grants.counts, "short_steps": self.short_steps}
 
     def on(self, event: Event) -> list[Effect]:
         """Take an event in and say what is to be done."""
@@ -85,6 +93,7 @@ class Bounded:
                 if push.worker in self.done:  # a push may outlive its worker's stay: it counts, and moves no bound
                     self.done[push.worker] += 1
                 effects = [Apply("both", self.step, (part(push, self._weight(push)),))]
+                self.short_steps += push.samples < self.samples_per_step
                 self.step += 1
             case Lost(worker):
                 effects = self.grants.lose(worker)

@@ -6,8 +6,8 @@ nobody computes past a dense step that is not applied: the token of a grant is t
 
 Each step has as many places as the global batch has local ones. They are dealt step by step, evenly to the live
 workers, so only the last step before a drain is short. Places of a lost worker are dealt again first. Where the running
-step lacks one while later steps are dealt, it goes to whoever holds least, which may then hold a grant more than
-`max_in_flight`: all could be waiting for that very step, with their hands full.
+step lacks one while later steps are dealt, it goes to one that waits, or unasked to whoever holds least, which may then
+hold a grant more than `max_in_flight`: all could be waiting for that very step, with their hands full.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from hotrow.modes.base import (
     Apply,
@@ -51,6 +51,13 @@ class Hybrid(Mode):
     max_in_flight: Whole = Field(default=4, ge=1, le=1_000)
     scale: Literal["global", "local"] = "global"
     staleness: Staleness | None = None
+
+    @field_validator("staleness")
+    @classmethod
+    def _dense_gradients_are_never_late(cls, value: Staleness | None) -> Staleness | None:
+        if value is not None and (value.groups == "dense" or value.movement is not None):
+            raise ValueError("its dense gradients are never late: give groups='embedding' and no movement")
+        return value
 
     @property
     def dense(self) -> Dense:
@@ -98,7 +105,8 @@ class DenseInStep:
     @property
     def counts(self) -> dict[str, int]:
         """What went otherwise than planned."""
-        return {**self.grants.counts, "short_steps": self.short_steps}
+        twice = {"rows_applied_twice": self.grants.half_lost}
+        return {**self.grants.counts, **twice, "short_steps": self.short_steps}
 
     def on(self, event: Event) -> list[Effect]:
         """Take an event in and say what is to be done."""
@@ -140,6 +148,8 @@ class DenseInStep:
         for holders in self.dealt.values():
             for grant in [each for each in holders if each in self.grants.lost]:
                 del holders[grant]
+        while self.dealt and not self.dealt[last := max(self.dealt)]:  # nobody is ahead there any more
+            del self.dealt[last]
         self._leave(worker)
         return dropped
 
@@ -148,30 +158,32 @@ class DenseInStep:
         self.waiting = [each for each in self.waiting if each != worker]
 
     def _deal(self) -> list[Effect]:
-        if self.draining:
-            return []
-        granted = self._fill_running_step()
-        left: list[int] = []
-        for worker in self.waiting:
-            step = self._step_with_room()
-            holders = Counter(self.dealt.get(step, {}).values())
-            share = -(-self.places // len(self.live))
-            if self.grants.held_by(worker) < self.max_in_flight and holders[worker] < share:
-                granted.append(self._grant(worker, step))
-            else:
-                left.append(worker)
-        self.waiting = left
+        granted: list[Effect] = []
+        while not self.draining and (worker := self._next_in_turn()) is not None:
+            if worker in self.waiting:
+                self.waiting.remove(worker)
+            granted.append(self._grant(worker, self._step_with_room()))
         return granted
 
-    def _fill_running_step(self) -> list[Effect]:
-        """Places that a loss left behind the front; whoever could ask for them may be waiting for this step."""
-        if not self.live or not any(step > self.step for step in self.dealt):
-            return []
-        granted: list[Effect] = []
-        for _ in range(self.places - len(self.dealt.get(self.step, {}))):
-            worker = min(self.live, key=lambda each: (self.grants.held_by(each), each))
-            granted.append(self._grant(worker, self.step))
-        return granted
+    def _next_in_turn(self) -> int | None:
+        """The first that waits with a hand free and without its share of the step that is dealt.
+
+        A place of the running step that a loss left behind the front goes to anybody: its data came back for it, and
+        those who could ask may be waiting for this step.
+        """
+        step = self._step_with_room()
+        behind = bool(self.live) and step == self.step and any(later > step for later in self.dealt)
+        if not self.waiting and not behind:
+            return None
+        share = -(-self.places // len(self.live))
+        held = Counter(worker for worker, _ in self.grants.out.values())
+        holders = Counter(self.dealt.get(step, {}).values())
+        for worker in self.waiting:
+            if held[worker] < self.max_in_flight and holders[worker] < share:
+                return worker
+        if not behind:
+            return None
+        return self.waiting[0] if self.waiting else min(self.live, key=lambda each: (held[each], each))
 
     def _step_with_room(self) -> int:
         return next(step for step in count(self.step) if len(self.dealt.get(step, {})) < self.places)
@@ -185,9 +197,6 @@ class DenseInStep:
         closed: list[Effect] = []
         while self.step in self.dealt:
             pushes = self.buffer.get(self.step, [])
-            if not self.dealt[self.step] and not self.grants.out:  # all its grants were lost, and nobody waits for it
-                del self.dealt[self.step]
-                break
             full = len(pushes) == self.places
             if not full and not (self.draining and len(pushes) == len(self.dealt[self.step])):
                 break

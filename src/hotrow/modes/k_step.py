@@ -11,10 +11,13 @@ from typing import Literal
 
 from pydantic import Field
 
+from hotrow.errors import ConfigError
 from hotrow.modes.base import Apply, Discipline, Effect, Event, Grants, RunFacts
 from hotrow.modes.mode import Dense, Mode
 from hotrow.modes.synchronous import Synchronous
 from hotrow.sizes import Whole
+
+WARM = 50  # steps. Cold, the second moment of a few batches, frozen for k steps, makes the next ones far too long.
 
 
 class KStep(Mode):
@@ -25,7 +28,7 @@ class KStep(Mode):
 
     name: Literal["k_step"] = "k_step"
     k: Whole = Field(default=20, ge=1, le=1_000_000)
-    warmup: Whole = Field(default=0, ge=0)  # samples through which every step merges; the first step always does
+    warmup: Whole | None = Field(default=None, ge=0)  # samples through which every step merges; None: 50 global batches
 
     @property
     def dense(self) -> Dense:
@@ -38,9 +41,21 @@ class KStep(Mode):
         merged = f"merged every {self.k} steps" if self.k > 1 else "merged every step"
         return [f"k_step moves dense parameters by {facts.local_batch:,} samples on each worker, {merged}"]
 
+    def warm_until(self, facts: RunFacts) -> int:
+        """Steps of the run before this one merge, and always the first: nobody moves alone before a merge."""
+        warm = WARM if self.warmup is None else -(-self.warmup // facts.global_batch)
+        return max(warm, facts.step + 1)
+
+    def check(self, facts: RunFacts) -> None:
+        super().check(facts)
+        if facts.workers > facts.parts:
+            idle = f"{facts.workers - facts.parts:,} of {facts.workers:,} workers would get no batch"
+            raise ConfigError(
+                f"workers={facts.workers}: {idle}, and hold the others' merges back: take {facts.parts:,}"
+            )
+
     def start(self, facts: RunFacts) -> Discipline:
         self.check(facts)
-        warm_steps = max(1, -(-self.warmup // facts.global_batch))  # nobody can move alone before a first merge
         grants = Grants(groups=("embedding",), given=facts.grants)
         return Merged(
             facts.parts,
@@ -48,7 +63,7 @@ class KStep(Mode):
             grants=grants,
             samples_per_step=facts.global_batch,
             k=self.k,
-            warm_until=facts.step + warm_steps,
+            warm_until=self.warm_until(facts),
         )
 
 

@@ -12,7 +12,6 @@ from pydantic import Field
 from hotrow.errors import ConfigError
 from hotrow.modes.asynchronous import Async
 from hotrow.modes.backup_workers import BackupWorkers
-from hotrow.modes.base import RunFacts
 from hotrow.modes.bounded_staleness import BoundedStaleness
 from hotrow.modes.bulk_sync import BulkSync
 from hotrow.modes.gba import GBA
@@ -108,9 +107,3 @@ def mode_of(value: Mode | str | Mapping[str, Any]) -> Mode:
     if entry is None:
         raise ConfigError(f"mode={value!r}: there is none of this name; there are {', '.join(MODES)}")
     return entry.spec(**settings)
-
-
-def checked(mode: Mode, facts: RunFacts) -> Mode:
-    """The mode, if the run can go in it."""
-    mode.check(facts)
-    return mode

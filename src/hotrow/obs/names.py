@@ -25,6 +25,7 @@ class Metric:
 AREAS = {
     "train": "What the training loop does.",
     "evaluation": "What the model is worth on samples it was not trained on. `hotrow.metrics` computes them.",
+    "mode": "What the mode makes of gradients: how late they come, and what becomes of them. Over all modes of a run.",
     "table": "What the embedding tables hold. Counts are those of the table, since it was made.",
     "data": "What was read.",
     "run": "What happened beside the training.",
@@ -55,6 +56,18 @@ ALL: dict[str, Metric] = {
         Metric("evaluation/grouped_auc", "1", "gauge", "AUC inside each group, averaged by samples.", ("split",)),
         Metric("evaluation/groups_used", "groups", "gauge", "Groups that have both classes.", ("split",)),
         Metric("evaluation/groups_left_out", "groups", "gauge", "Groups of one class: they have no AUC.", ("split",)),
+        Metric("mode/switches", "switches", "counter", "Changes of the mode."),
+        Metric("mode/staleness", "steps", "gauge", "Mean staleness since the start.", ("of",)),
+        Metric("mode/staleness_largest", "steps", "gauge", "Largest staleness since the start.", ("of",)),
+        Metric("mode/granted", "batches", "gauge", "Batches that workers were let begin."),
+        Metric("mode/applied", "batches", "gauge", "Batches whose dense gradients were applied, with whatever weight."),
+        Metric("mode/parked", "waits", "gauge", "Times that a worker had to wait for others."),
+        Metric("mode/dropped", "batches", "gauge", "Batches that were computed and not applied."),
+        Metric("mode/samples_dropped", "samples", "gauge", "Samples of these batches."),
+        Metric("mode/decayed", "batches", "gauge", "Batches whose dense gradient weighed less than 1."),
+        Metric("mode/zero_weight", "batches", "gauge", "Batches whose dense gradient weighed nothing."),
+        Metric("mode/duplicates", "pushes", "gauge", "Gradients that came twice and counted once."),
+        Metric("mode/short_steps", "steps", "gauge", "Steps with fewer samples than the mode promises."),
         Metric("table/rows", "rows", "gauge", "Rows that the table holds.", ("table",)),
         Metric("table/bytes", "bytes", "gauge", "All memory of the table.", ("table",)),
         Metric("table/value_bytes", "bytes", "gauge", "Memory of the values alone.", ("table",)),
@@ -68,6 +81,12 @@ ALL: dict[str, Metric] = {
         Metric("run/checkpoints", "checkpoints", "counter", "Checkpoints written."),
     )
 }  # fmt: skip
+
+
+STALENESS = ("gradient", "data", "rows", "ids")  # whose staleness is kept
+MODE_COUNTS = (
+    "granted", "applied", "parked", "dropped", "samples_dropped", "decayed", "zero_weight", "duplicates", "short_steps",
+)  # fmt: skip  # of a run's statistics
 
 
 def area(name: str) -> str:

@@ -13,6 +13,8 @@ from hotrow.data.schema import Bucket, Schema
 from hotrow.errors import ConfigError
 from hotrow.models.registry import build as build_model
 from hotrow.nn.inputs import InputShape
+from hotrow.optim import KStepAdam, SwapOptimizer
+from hotrow.optim.sparse import Swap
 from hotrow.run.config import Named, RunConfig
 from hotrow.trainer import Trainer
 
@@ -49,25 +51,31 @@ def trainer_of(config: RunConfig, schema: Schema) -> Trainer:
     return Trainer(
         build_model(config.model.name, shape_of(schema, tables), config.model.settings),
         seeded,
-        optimizer=lambda parameters: dense_optimizer(config.dense.optimizer, parameters),
+        optimizer=lambda parameters: dense_optimizer(config.dense.optimizer, parameters, config.dense.swap),
         schedule=config.run.schedule,
         clip=config.dense.clip,
         global_batch=config.run.global_batch,
+        mode=config.run.mode,
+        workers=config.run.workers,
+        local_batch=config.run.local_batch,
+        embedding_average=config.run.embedding_average,
         autocast=config.run.autocast,
         threads=config.run.threads,
     )
 
 
-def dense_optimizer(named: Named, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """One of torch.optim by its name, in any case."""
+def dense_optimizer(
+    named: Named, parameters: Iterable[nn.Parameter], swap: Swap | None = None
+) -> torch.optim.Optimizer:
+    """KStepAdam or one of torch.optim by its name, in any case; with `swap` its second moments forget."""
     known = {
         name.lower(): made
-        for name, made in vars(torch.optim).items()
+        for name, made in [*vars(torch.optim).items(), ("KStepAdam", KStepAdam)]
         if isinstance(made, type) and issubclass(made, torch.optim.Optimizer) and made is not torch.optim.Optimizer
     }
     maker = known.get(named.name.lower())
     if maker is None:
-        raise ConfigError(f"dense.optimizer.name={named.name!r}: there is none; torch.optim has {', '.join(known)}")
+        raise ConfigError(f"dense.optimizer.name={named.name!r}: there is none; there are {', '.join(known)}")
     if maker in (torch.optim.LBFGS, torch.optim.SparseAdam):
         raise ConfigError(f"dense.optimizer.name={named.name!r}: does not fit steps on batches of dense gradients")
     settings = _fast(maker) | named.settings
@@ -76,7 +84,10 @@ def dense_optimizer(named: Named, parameters: Iterable[nn.Parameter]) -> torch.o
         told = f"dense.optimizer.{unknown[0]}={settings[unknown[0]]!r}: {maker.__name__} has no such setting"
         raise ConfigError(f"{told}, it has {', '.join(accepted)}")
     try:
-        return maker(parameters, **settings)
+        made = maker(parameters, **settings)
+        return made if swap is None else SwapOptimizer(made, swap)
+    except ConfigError as error:
+        raise ConfigError(f"dense.{'optimizer' if swap is None else 'swap'}: {error}") from None
     except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(f"dense.optimizer: {maker.__name__} refuses {settings}: {error}") from None
 

@@ -8,12 +8,16 @@ from typing import Annotated, Any, Literal
 import tomli_w
 from pydantic import BeforeValidator, Field, field_validator
 
+from hotrow.client.aggregate import Average
 from hotrow.config import Table
 from hotrow.data.config import DataConfig
 from hotrow.data.synthetic import SyntheticConfig
 from hotrow.errors import ConfigError
+from hotrow.modes import AnyMode, Sync
+from hotrow.optim.sparse import Swap
 from hotrow.sizes import FILE_NAME_RULE, Whole, fits_file_name
 from hotrow.spec import SettingsError, Spec, sentence
+from hotrow.switching import Auto
 from hotrow.trainer.autocast import Autocast
 from hotrow.trainer.schedule import EarlyStopping, Schedule
 
@@ -36,13 +40,20 @@ def _named(value: Any) -> Any:
     return value
 
 
+def _mode(value: Any) -> Any:
+    """A name alone is a mode with its defaults."""
+    return {"name": value} if isinstance(value, str) else value
+
+
 AnyNamed = Annotated[Named, BeforeValidator(_named)]
+AnyChoice = Annotated[Annotated[AnyMode | Auto, Field(discriminator="name")], BeforeValidator(_mode)]
 
 
 class Dense(Spec):
-    """How the network's own parameters are trained: any optimizer of torch.optim, with its settings."""
+    """How the network's own parameters are trained: any optimizer of torch.optim with its settings, or KStepAdam."""
 
     optimizer: AnyNamed = Named(name="adam", settings={"lr": 0.001})
+    swap: Swap | None = None  # its second moments forget, as rows with a swap do
     clip: float | None = Field(default=None, gt=0)  # largest norm of the whole gradient
 
 
@@ -52,7 +63,11 @@ class RunSection(Spec):
     name: str = ""  # of its folder; the config file's name if left out
     folder: str = "runs"  # where run folders go
     engine: Literal["local"] = "local"
+    mode: AnyChoice = Sync()  # or the rule that chooses one
+    workers: Whole = Field(default=1, ge=1, le=4096)
     global_batch: Whole = Field(default=4096, ge=1, le=2**31)  # samples per step
+    local_batch: Whole | None = Field(default=None, ge=1, le=2**31)  # of a worker; None: a global one dealt evenly
+    embedding_average: Average = "batch"  # what an id's gradients are divided by
     epochs: Whole = Field(default=1, ge=1)
     seed: Whole = Field(default=0, ge=0, lt=2**63)
     threads: Whole | None = Field(default=None, ge=1, le=1024)  # of the tables; None: as torch

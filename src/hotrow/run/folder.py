@@ -9,14 +9,17 @@ from typing import Any
 from hotrow.client import LocalClient
 from hotrow.data.source import Trouble
 from hotrow.errors import ConfigError
+from hotrow.modes import Mode
+from hotrow.modes.base import RunFacts
 from hotrow.obs.events import EventLog
 from hotrow.obs.machine import machine
-from hotrow.obs.names import ALL, series
+from hotrow.obs.names import ALL, MODE_COUNTS, STALENESS, series
 from hotrow.obs.registry import Registry
 from hotrow.obs.report import write_report
 from hotrow.obs.tensorboard import TensorBoard
 from hotrow.run.skew import table_pictures
-from hotrow.trainer.reports import Ended, Evaluated, Progress, Report
+from hotrow.staleness import Statistics
+from hotrow.trainer.reports import Ended, Evaluated, Progress, Remark, Report, Switched
 
 CONFIG, SCHEMA, CHECKPOINT, BEST = "config.toml", "schema.json", "checkpoint", "best"
 MALFORMED_TOLD = 20
@@ -62,6 +65,11 @@ class RunFolder:
                 self._progress(report, lr)
             case Evaluated():
                 self._evaluated(report)
+            case Switched():
+                self.registry.add("mode/switches")
+                self._events.write("mode", **asdict(report))
+            case Remark():
+                self._events.write("remark", **asdict(report))
             case Ended():
                 self.registry.add("train/refused_gradients", report.counts.get("refused_gradients", 0))
                 self._events.write("end", **asdict(report))
@@ -74,6 +82,22 @@ class RunFolder:
             for metric, value in stats.items():
                 if f"table/{metric}" in ALL:
                     self._set(f"table/{metric}", value, samples, table=name)
+
+    def begins_in(self, mode: Mode, facts: RunFacts, trained: dict[str, int], chosen: str) -> None:
+        """The first mode of a run, or of its resumption; `chosen` is what the config says."""
+        batches = {"workers": facts.workers, "local_batch": facts.local_batch, "global_batch": facts.global_batch}
+        self._events.write("mode", **trained, before=None, mode=mode.name, sentence=None, chosen=chosen, **batches)
+
+    def statistics(self, statistics: Statistics, samples: int) -> None:
+        """What became of all grants, and how late gradients were."""
+        told = statistics.document()
+        self._events.write("statistics", samples=samples, **told)
+        for kind in STALENESS:
+            self._set("mode/staleness", told[kind]["mean"], samples, of=kind)
+            self._set("mode/staleness_largest", told[kind]["largest"], samples, of=kind)
+        for name in MODE_COUNTS:
+            value = sum(told[name].values()) if isinstance(told[name], dict) else told[name]
+            self._set(f"mode/{name}", value, samples)
 
     def trouble(self, trouble: Trouble) -> None:
         """Lines that could not be read: the first are written out, the others counted."""

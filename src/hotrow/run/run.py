@@ -49,8 +49,7 @@ class Run:
             self._progress = DaysDone.of(checkpoint.peek(folder / CHECKPOINT).about)
         self._only = None if day is None else self._chosen(day)
         self.folder = folder if self._resumed else free_folder(folder.parent, folder.name)
-        trained = {"samples": self.trainer.samples, "step": self.trainer.step}
-        self._book = RunFolder(self.folder, tensorboard=config.run.tensorboard, **trained)
+        self._book = RunFolder(self.folder, tensorboard=config.run.tensorboard, **self._trained())
         self._before = self._saved_at = self.trainer.samples
         self._told = 0  # progress reports
         self._validations: dict[int, Evaluated] = {}  # by epoch
@@ -147,6 +146,7 @@ class Run:
             tables=list(self.trainer.client.tiers),
             resumed=self._resumed,
         )
+        self._book.begins_in(self.trainer.mode, self.trainer.facts, self._trained(), self.config.run.mode.name)
 
     def _take(self, report: Report) -> None:
         self._book.take(report, self._lr())
@@ -155,7 +155,7 @@ class Run:
                 self._told += 1
                 self._book.trouble(self.data.train.trouble)
                 if self._told % TABLES_EVERY == 1:
-                    self._book.tables(self.trainer.client, self.trainer.samples)
+                    self._look()
                 every = self.config.run.checkpoint_every
                 if every is not None and self.trainer.samples - self._saved_at >= every:
                     self._save()
@@ -183,16 +183,23 @@ class Run:
     def _finish(self, stopped: str | None) -> None:
         self._ended = True
         if stopped is not None:
-            trained = {"samples": self.trainer.samples, "step": self.trainer.step}
-            self._book.stopped(stopped, trained)
-            self.summary |= {"stopped": stopped, **trained}
+            self._book.stopped(stopped, self._trained())
+            self.summary |= {"stopped": stopped, **self._trained()}
         if self.trainer.samples > self._before or not self._resumed:  # nothing new would only lose the old position
             self._save()
         self._book.trouble(self.data.train.trouble)
-        self._book.tables(self.trainer.client, self.trainer.samples)
+        self._look()
+        self.summary |= {"mode": self.trainer.mode.name, "statistics": self.trainer.statistics.document()}
         self.summary["rows"] = {name: len(tier) for name, tier in self.trainer.client.tiers.items()}
         self.page = self._book.finish(self.trainer.client)
         self.summary["report"] = str(self.page)
+
+    def _look(self) -> None:
+        self._book.tables(self.trainer.client, self.trainer.samples)
+        self._book.statistics(self.trainer.statistics, self.trainer.samples)
+
+    def _trained(self) -> dict[str, int]:
+        return {"samples": self.trainer.samples, "step": self.trainer.step}
 
     def _save(self) -> None:
         path = self.trainer.save(self.folder / CHECKPOINT, **asdict(self._progress))

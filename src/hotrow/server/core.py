@@ -36,7 +36,7 @@ class ParameterServer:
         self.late: Staleness | None = None  # of the mode
         self.id_staleness = Histogram()
         self.parameters = [each for each in model.parameters() if each.requires_grad]
-        self._clip = clip
+        self.clip = clip
         self.base_lrs = [group["lr"] for group in optimizer.param_groups] if optimizer else []
         self._parked: dict[int, Gradients] = {}
         self._changes: list[float] | None = None  # of each parameter at the last step, where the policy asks for it
@@ -49,9 +49,9 @@ class ParameterServer:
         """Forget a push that will not be applied."""
         self._parked.pop(grant, None)
 
-    def parked_dense(self, grant: int) -> Gradients:
-        """A push whose dense gradients somebody else applies."""
-        return self._parked[grant]
+    def take_dense(self, grant: int) -> Gradients:
+        """A push whose rows are applied and whose dense gradients somebody else applies."""
+        return self._parked.pop(grant)
 
     @property
     def parked(self) -> int:
@@ -63,8 +63,11 @@ class ParameterServer:
         pushes = [(part, self._parked[part.grant]) for part in effect.parts]
         applied: Mapping[str, Applied] = {}
         if effect.group != "dense":
+            alone = effect.group == "embedding"  # rows that were looked up before the step their token names
             rows = [
-                RowPart(push.rows, push.samples, part.token, part.weight if effect.group == "embedding" else 1.0)
+                RowPart(
+                    push.rows, push.samples, part.pulled_step if alone else part.token, part.weight if alone else 1.0
+                )
                 for part, push in pushes
             ]
             applied = self.client.apply(
@@ -98,14 +101,14 @@ class ParameterServer:
             del self._parked[grant]
 
     def _dense_step(self, effect: Apply, pushes: Sequence[Gradients], samples: int, lr_scale: float) -> None:
-        self._take_buffers(pushes)
-        if self.optimizer is None or all(part.weight == 0 for part in effect.parts):
+        self._take_buffers(effect, pushes)
+        if self.optimizer is None or not self._counts(effect):
             return
         combined = self._combined(effect, [push.dense for push in pushes])
         for parameter, gradient in zip(self.parameters, combined, strict=True):
             parameter.grad = gradient
-        if self._clip is not None:
-            nn.utils.clip_grad_norm_(self.parameters, self._clip)
+        if self.clip is not None:
+            nn.utils.clip_grad_norm_(self.parameters, self.clip)
         before = [each.detach().clone() for each in self.parameters] if self._follows_movement else None
         if hasattr(self.optimizer, "set_samples"):
             self.optimizer.set_samples(samples)
@@ -122,13 +125,18 @@ class ParameterServer:
     def _follows_movement(self) -> bool:
         return self.late is not None and self.late.movement is not None
 
+    def _counts(self, effect: Apply) -> bool:
+        """Whether any gradient weighs something."""
+        if not self._follows_movement:
+            return any(part.weight for part in effect.parts)
+        places = range(len(self.parameters))
+        return any(self._share(part, effect, place) for part in effect.parts for place in places)
+
     def _combined(self, effect: Apply, dense: Sequence[list[Tensor | None]]) -> list[Tensor | None]:
         whole = effect.samples
         if self._follows_movement:
             return [
-                _sum(
-                    [each[place] for each in dense], [self._share(part, effect, place) for part in effect.parts]
-                )
+                _sum([each[place] for each in dense], [self._share(part, effect, place) for part in effect.parts])
                 for place in range(len(self.parameters))
             ]
         shares = [part.weight * part.samples / whole for part in effect.parts]
@@ -139,18 +147,18 @@ class ParameterServer:
         assert self.late is not None
         change = self._changes[place] if self._changes is not None else 0.0
         age = self.late.moved(max(0, effect.step - part.token), change)
-        weight = 1.0 if self.late.groups == "embedding" else self.late.decay.weight(age)
-        return weight * part.samples / effect.samples
+        return self.late.dense_weight(age) * part.samples / effect.samples
 
-    def _take_buffers(self, pushes: Sequence[Gradients]) -> None:
-        """Running statistics that workers' replicas gathered: their mean; whole numbers as the last one has them."""
-        gathered = [push.buffers for push in pushes if push.buffers is not None]
+    def _take_buffers(self, effect: Apply, pushes: Sequence[Gradients]) -> None:
+        """Running figures go on by the mean of what workers added to theirs; whole numbers as the last one counted."""
+        counted = [push.buffers for part, push in zip(effect.parts, pushes, strict=True) if part.weight]
+        gathered = [each for each in counted if each is not None]
         if not gathered:
             return
         with torch.no_grad():
             for place, buffer in enumerate(self.model.buffers()):
                 theirs = [each[place] for each in gathered]
-                buffer.copy_(torch.stack(theirs).mean(0) if buffer.is_floating_point() else theirs[-1])
+                buffer.add_(torch.stack(theirs).mean(0) if buffer.is_floating_point() else theirs[-1])
 
 
 def _sums(given: Sequence[list[Tensor | None]], given_shares: Sequence[float]) -> list[Tensor | None]:

@@ -8,7 +8,9 @@ goes on with.
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 
+import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from hotrow.errors import ConfigError
 from hotrow.optim.dense import KStepAdam, merge
@@ -20,53 +22,72 @@ class Replicas:
     """One model and one KStepAdam per worker, all starting from the server's."""
 
     def __init__(self, server: ParameterServer, workers: int) -> None:
-        optimizer = server.optimizer
-        if not isinstance(optimizer, KStepAdam):
-            name = "no optimizer" if optimizer is None else type(optimizer).__name__
-            raise ConfigError(f"mode 'k_step' trains dense parameters with hotrow.optim.KStepAdam, not with {name}")
+        optimizer = k_step_adam(server.optimizer)
         self._server = server
-        self.models = [deepcopy(server.model) for _ in range(workers)]
-        self._optimizers = [self._optimizer_of(model, optimizer) for model in self.models]
+        copies = [deepcopy((server.model, optimizer)) for _ in range(workers)]  # together: they share parameters
+        self.models = [model for model, _ in copies]
+        self._optimizers = [copied for _, copied in copies]
+        self._moves: Mapping[int, Sequence[Gradients]] = {}
+        self._lr_scale = 1.0
 
-    def close(self, moved: Mapping[int, Sequence[Gradients]], *, merges: bool, lr_scale: float) -> None:
-        """The end of a step: by worker, the gradients of its batches. Copies move by themselves, or all are merged."""
-        for worker, pushes in moved.items():
+    def moves(self, moved: Mapping[int, Sequence[Gradients]], lr_scale: float) -> None:
+        """The end of a step: by worker, the gradients of its batches. A merge that comes next moves them.
+
+        Else `settle`.
+        """
+        self.settle()
+        self._moves, self._lr_scale = moved, lr_scale
+
+    def settle(self) -> None:
+        """No merge comes: every worker moves its own copy."""
+        self._move(merges=False)
+
+    def merge(self) -> None:
+        """All copies become one, by the moves of the last step too."""
+        self._move(merges=True)
+        self._merge()
+
+    def _move(self, *, merges: bool) -> None:
+        for worker, pushes in self._moves.items():
             optimizer = self._optimizers[worker]
-            self._set_lr(optimizer, lr_scale)
+            self._set_lr(optimizer, self._lr_scale)
             for number, push in enumerate(pushes, start=1):
                 parameters = [each for each in self.models[worker].parameters() if each.requires_grad]
                 for parameter, gradient in zip(parameters, push.dense, strict=True):
                     parameter.grad = gradient
+                if self._server.clip is not None:
+                    nn.utils.clip_grad_norm_(parameters, self._server.clip)
                 if merges and number == len(pushes):
                     optimizer.accumulate()
                 else:
                     optimizer.step(local=True)
                 optimizer.zero_grad(set_to_none=True)
-        if merges:
-            self._merge()
+        self._moves = {}
 
     def _merge(self) -> None:
         merge([optimizer for optimizer in self._optimizers if _has_stepped(optimizer)])
         seen = next(place for place, optimizer in enumerate(self._optimizers) if _has_stepped(optimizer))
         state = self._optimizers[seen].state_dict()
-        for place, (model, optimizer) in enumerate(zip(self.models, self._optimizers, strict=True)):
+        _average_buffers([model for model, own in zip(self.models, self._optimizers, strict=True) if _has_stepped(own)])
+        for model, optimizer in zip(self.models, self._optimizers, strict=True):
             if not _has_stepped(optimizer):  # it had no batch yet: it starts from the others
                 _copy(self.models[seen], model)
                 optimizer.load_state_dict(state)
-            elif place != seen:
-                _copy_buffers(self.models[seen], model)
         _copy(self.models[seen], self._server.model)
         assert self._server.optimizer is not None
         self._server.optimizer.load_state_dict(state)
 
-    def _optimizer_of(self, model: nn.Module, like: KStepAdam) -> KStepAdam:
-        made = KStepAdam([each for each in model.parameters() if each.requires_grad])
-        made.load_state_dict(like.state_dict())
-        return made
-
     def _set_lr(self, optimizer: KStepAdam, lr_scale: float) -> None:
         for group, base in zip(optimizer.param_groups, self._server.base_lrs, strict=True):
             group["lr"] = base * lr_scale
+
+
+def k_step_adam(optimizer: Optimizer | None) -> KStepAdam:
+    """The optimizer, if its copies can be merged."""
+    if isinstance(optimizer, KStepAdam):
+        return optimizer
+    name = "no optimizer" if optimizer is None else type(optimizer).__name__
+    raise ConfigError(f"mode 'k_step' trains dense parameters with hotrow.optim.KStepAdam, not with {name}")
 
 
 def _has_stepped(optimizer: KStepAdam) -> bool:
@@ -77,6 +98,9 @@ def _copy(source: nn.Module, target: nn.Module) -> None:
     target.load_state_dict(source.state_dict())
 
 
-def _copy_buffers(source: nn.Module, target: nn.Module) -> None:
-    for theirs, ours in zip(source.buffers(), target.buffers(), strict=True):
-        ours.copy_(theirs)
+def _average_buffers(models: Sequence[nn.Module]) -> None:
+    """Running figures of all workers; whole numbers as the first one has them."""
+    for same in zip(*(model.buffers() for model in models), strict=True):
+        mean = torch.stack(same).mean(0) if same[0].is_floating_point() else same[0].clone()
+        for buffer in same:
+            buffer.copy_(mean)

@@ -1,6 +1,6 @@
 """Training over data: loops, reports, evaluation, schedules."""
 
-from hotrow.trainer.reports import Best, Ended, EpochEnded, Evaluated, Progress, Report
+from hotrow.trainer.reports import Best, Ended, EpochEnded, Evaluated, Progress, Remark, Report, Switched
 from hotrow.trainer.schedule import EarlyStopping, Schedule
 from hotrow.trainer.trainer import Trainer
 
@@ -11,7 +11,9 @@ __all__ = [
     "EpochEnded",
     "Evaluated",
     "Progress",
+    "Remark",
     "Report",
     "Schedule",
+    "Switched",
     "Trainer",
 ]

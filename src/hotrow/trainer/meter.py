@@ -52,7 +52,9 @@ class Meter:
         """Whether there was no step since the last report."""
         return self._samples == 0
 
-    def report(self, *, samples: int, step: int, epoch: int, lr_scale: float) -> Progress:
+    def report(
+        self, *, samples: int, step: int, epoch: int, lr_scale: float, staleness: float | None = None
+    ) -> Progress:
         """What happened since the last one."""
         losses, weights = torch.stack(self._losses).double(), torch.tensor(self._weights, dtype=torch.double)
         self.losses_not_finite += int((~losses.isfinite()).sum())
@@ -70,6 +72,7 @@ class Meter:
             samples_per_s=self._samples / max(self._seconds, 1e-9),
             lr_scale=lr_scale,
             reading_share=min(1.0, self._waited_s / max(self._seconds, 1e-9)),
+            staleness=staleness,
         )
         self.trained_s += self._seconds
         self.trained += self._samples

@@ -23,6 +23,7 @@ class Progress:
     samples_per_s: float
     lr_scale: float
     reading_share: float  # of the time, waiting for data
+    staleness: float | None = None  # of gradients, in steps: the mean since the start; None where one worker trains
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,27 @@ class Best:
 
 
 @dataclass(frozen=True, slots=True)
+class Switched:
+    """Another mode is at work."""
+
+    samples: int
+    step: int
+    before: str  # names of modes
+    mode: str
+    sentence: str | None  # why, where nobody asked for it
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What somebody who counts on the mode at work should know."""
+
+    samples: int
+    step: int
+    mode: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """The last report."""
 
@@ -66,7 +88,7 @@ class Ended:
     samples_per_s: float  # in training alone
     stopped: Stopped
     best: Best | None
-    counts: dict[str, int]  # trouble: malformed lines, gradients that were refused, ...
+    counts: dict[str, int]  # trouble: malformed lines, gradients that were refused, batches that came too late, ...
 
 
-Report = Progress | Evaluated | EpochEnded | Ended
+Report = Progress | Evaluated | EpochEnded | Switched | Remark | Ended

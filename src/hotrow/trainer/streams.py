@@ -30,11 +30,15 @@ class PlainBatches:
     def __init__(self, batches: Iterable[Batch]) -> None:
         self._batches = batches
         self.counts: dict[str, int] = {}
+        self.most: int | None = None  # samples that a batch may hold
 
     def __iter__(self) -> Iterator[tuple[Lease, Batch]]:
         for number, batch in enumerate(self._batches):
             if not isinstance(batch, Batch):
                 raise InputError(f"batch {number} is a {type(batch).__name__}: give hotrow.data.Batch, or a Source")
+            if self.most is not None and len(batch) > self.most:
+                told = f"batch {number} has {len(batch):,} samples, and one worker's share is {self.most:,}"
+                raise InputError(f"{told}: cut it (Batch.slice), or give a larger local_batch")
             for name, count in batch.counts.items():
                 self.counts[name] = self.counts.get(name, 0) + count
             yield Lease(number=number, epoch=0, index=number, samples=len(batch)), batch

@@ -19,15 +19,18 @@ from hotrow.data.position import Position
 from hotrow.engines import LocalEngine, Pool
 from hotrow.engines.unbroken import breath, unbroken
 from hotrow.errors import ConfigError, InputError
-from hotrow.modes import Mode, Sync, mode_of
+from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
 from hotrow.spec import whole_number
 from hotrow.staleness import Statistics
 from hotrow.trainer.autocast import Autocast, gains_from_bfloat16
+from hotrow.trainer.batches import demand_local_batches, demand_same_batches, facts_of
+from hotrow.trainer.counts import mode_counts
 from hotrow.trainer.evaluation import AnyJudge
 from hotrow.trainer.meter import Meter
 from hotrow.trainer.reports import Best, Ended, EpochEnded, Evaluated, Report, Split, Stopped
 from hotrow.trainer.schedule import EarlyStopping, Schedule, Watch
+from hotrow.trainer.steering import Choice, Steering, chosen, first_of
 from hotrow.trainer.streams import Batches, evaluation_batches, is_source, leases
 from hotrow.worker.core import Loss
 
@@ -42,6 +45,9 @@ class Trainer:
     embedding tables by name, or the one table. `optimizer` is a torch optimizer over the model's parameters, or
     makes one from them (Adam with lr 0.001 if left out). The loss is binary cross entropy unless the model has a method
     `loss(output, labels)` or one is given. `callbacks` are called with every report, before the caller gets it.
+
+    `workers` train in a `mode` (docs/modes.md), "auto" for one that is chosen as the run goes: a global batch is dealt
+    to them in local ones, all of the same size unless `local_batch` says another.
     """
 
     def __init__(
@@ -54,7 +60,7 @@ class Trainer:
         loss: Loss | None = None,
         clip: float | None = None,
         global_batch: int = 4096,
-        mode: Mode | str | None = None,
+        mode: Choice | None = None,
         workers: int = 1,
         local_batch: int | None = None,
         embedding_average: Average = "batch",
@@ -69,19 +75,21 @@ class Trainer:
         self.global_batch = whole_number("global_batch", global_batch, 1, 2**31)
         self.schedule = schedule or Schedule()
         self.client = LocalClient({tables.name: tables} if isinstance(tables, Table) else tables, threads=threads)
-        facts = _facts(self.global_batch, workers, local_batch)
+        facts = facts_of(self.global_batch, workers, local_batch)
+        choice = chosen(mode)
         self._engine = LocalEngine(
             model,
             self.client,
             _dense_optimizer(model, optimizer),
             self._account,
-            mode=Sync() if mode is None else mode_of(mode),
+            mode=first_of(choice),
             facts=facts,
             average=embedding_average,
             loss=loss,
             clip=clip,
             autocast=autocast == "on" or (autocast == "auto" and gains_from_bfloat16()),
         )
+        self._steering = Steering(self._engine, choice, lambda: (self.samples, self.step))
         self.step = 0
         self.samples = self.client.samples
         self.plateau = 1.0  # what validations that were no better have left of the learning rates
@@ -100,6 +108,11 @@ class Trainer:
     def mode(self) -> Mode:
         """The mode at work."""
         return self._engine.mode
+
+    @property
+    def facts(self) -> RunFacts:
+        """Workers and batches."""
+        return self._engine.facts
 
     @property
     def statistics(self) -> Statistics:
@@ -137,9 +150,10 @@ class Trainer:
         """
         if early_stopping is not None and (valid is None or best is None):
             raise ConfigError("early_stopping: give `valid` to judge by and `best`, a folder for the best state")
-        stream = leases(
-            train, self._engine.facts.local_batch, epochs=epochs, shuffle=shuffle, seed=seed, position=position
-        )
+        if isinstance(position, Position):
+            demand_same_batches(position, self.facts)
+        stream = leases(train, self.facts.local_batch, epochs=epochs, shuffle=shuffle, seed=seed, position=position)
+        demand_local_batches(stream, self.facts)
         self._loader = stream if isinstance(stream, Loader) else None
         best_is_there = best is None or checkpoint.exists(best)
         if position is None:
@@ -151,7 +165,11 @@ class Trainer:
         self._engine.before = None if progress is None else lambda batch: self._foretell(batch, progress)
         epoch = watch.ended if position is not None and watch.ended < epochs else None  # the one that runs
         pool = Pool(iter(stream))
+        held = _hold_all(self._loader)
+        counted = mode_counts(self.statistics)
+        self._steering.begin()
         try:
+            yield from self._news()
             while (opened := pool.open_epoch()) is not None:
                 if epoch is not None and opened != epoch:
                     yield from self._end_epoch(epoch, meter, valid, watch, best if early_stopping else None)
@@ -162,6 +180,8 @@ class Trainer:
                 epoch = opened
                 for stepped in self._engine.steps(pool, self.step, stream.done):
                     meter.step(stepped, pool.take_waited())
+                    self._steering.stepped()
+                    yield from self._news()
                     if meter.due:
                         yield self._tell(self._progress(meter, epoch))
                         meter.resume()
@@ -171,9 +191,14 @@ class Trainer:
                 if stopped == "enough samples":
                     break
         finally:
-            self._engine.rest()
-            self._engine.close()
-            pool.close()
+            try:
+                self._engine.rest()
+            finally:
+                self._engine.close()
+                pool.close()
+                _hold(self._loader, held)
+        for stepped in self._engine.take_early():
+            meter.step(stepped, 0.0)
         if self.samples == 0 and is_source(train):
             raise InputError("the training data hold no rows: name other files, or look at the split")
         if epoch is not None and stopped == "enough samples":
@@ -183,7 +208,9 @@ class Trainer:
             yield from self._end_epoch(epoch, meter, valid, watch, best if early_stopping else None)
         if progress is not None:
             yield self._tell(self._evaluated("progressive", progress, epoch or 0))
-        yield self._tell(self._end(meter, watch, stopped, best if early_stopping else None, stream.counts))
+        yield from self._news()
+        counts = {**stream.counts, **mode_counts(self.statistics, counted)}
+        yield self._tell(self._end(meter, watch, stopped, best if early_stopping else None, counts))
 
     def evaluate(
         self,
@@ -222,7 +249,13 @@ class Trainer:
         self._engine.rest()
         position = self.position
         saved = checkpoint.Saved(
-            counters={"step": self.step, "samples": self.samples, "plateau": self.plateau, **self._watch.counters()},
+            counters={
+                "step": self.step,
+                "samples": self.samples,
+                "plateau": self.plateau,
+                "mode": self.mode.name,
+                **self._watch.counters(),
+            },
             position=None if position is None else position.document(),
             about=about,
         )
@@ -230,6 +263,10 @@ class Trainer:
 
     def load(self, folder: str | Path) -> Position | None:
         """Go on from a saved state; gives the position in the data, for `fit(position=...)`."""
+        if self._engine.busy:
+            raise InputError(
+                "load() while a fit is under way: end it first, or its gradients would change what is loaded"
+            )
         saved = checkpoint.load(Path(folder), self.model, self.optimizer, self.client.tiers)
         self.step, self.samples = int(saved.counters["step"]), int(saved.counters["samples"])
         self.plateau = float(saved.counters["plateau"])
@@ -239,12 +276,12 @@ class Trainer:
         self._position = None if saved.position is None else Position.of(saved.position)
         return self._position
 
-    def switch(self, mode: Mode | str) -> None:
+    def switch(self, mode: Choice) -> None:
         """Go on in another mode, also between two reports of a `fit`: what is being computed is applied first.
 
         Parameters, optimizer state, hyper-parameters and the global batch stay as they are.
         """
-        self._engine.switch(mode_of(mode))
+        self._steering.switch(mode)
 
     def forget_position(self) -> None:
         """What comes next are other data: a resume begins with their first row."""
@@ -316,11 +353,18 @@ class Trainer:
         )
 
     def _progress(self, meter: Meter, epoch: int) -> Report:
-        return meter.report(samples=self.samples, step=self.step, epoch=epoch, lr_scale=self.lr_scale)
+        staleness = None if self.facts.workers == 1 else self.statistics.gradient.mean
+        return meter.report(
+            samples=self.samples, step=self.step, epoch=epoch, lr_scale=self.lr_scale, staleness=staleness
+        )
 
     def _evaluated(self, split: Split, judge: AnyJudge, epoch: int, day: str | None = None) -> Evaluated:
         metrics = judge.metrics()
         return Evaluated(split, self.samples, self.step, epoch, judge.rows, metrics, day=day, scores=judge.scores)
+
+    def _news(self) -> Iterator[Report]:
+        for report in self._steering.take_news():
+            yield self._tell(report)
 
     def _tell(self, report: Report) -> Report:
         for callback in self._callbacks:
@@ -328,16 +372,17 @@ class Trainer:
         return report
 
 
-def _facts(global_batch: int, workers: int, local_batch: int | None) -> RunFacts:
-    """Local batches are a global one dealt to the workers, unless they are given."""
-    workers = whole_number("workers", workers, 1, 4096)
-    if local_batch is None:
-        if global_batch % workers:
-            near = next(count for count in range(workers, 0, -1) if global_batch % count == 0)
-            told = f"workers={workers}: do not divide global_batch={global_batch:,} evenly"
-            raise ConfigError(f"{told}: take {near}, or give local_batch")
-        return RunFacts(workers, global_batch // workers, global_batch)
-    return RunFacts(workers, whole_number("local_batch", local_batch, 1, global_batch), global_batch)
+def _hold_all(loader: Loader | None) -> int | None:
+    """The trainer reports every lease, and a step may hold more batches than somebody forgetful should."""
+    if loader is None:
+        return None
+    held, loader.held = loader.held, None
+    return held
+
+
+def _hold(loader: Loader | None, held: int | None) -> None:
+    if loader is not None:
+        loader.held = held
 
 
 def _dense_optimizer(

@@ -28,7 +28,7 @@ class Gradients:
     rows: Mapping[str, RowGradients]  # by table
     loss: Tensor  # one number
     output: Tensor  # of the model, before the update
-    buffers: list[Tensor] | None = None  # of a replica, after this batch
+    buffers: list[Tensor] | None = None  # how far a replica's running figures went by this batch
 
     @property
     def dense_bytes(self) -> int:
@@ -45,6 +45,11 @@ class Learner:
         self._loss: Loss = getattr(model, "loss", binary_cross_entropy) if loss is None else loss
         self._autocast = autocast
 
+    def like(self, model: nn.Module) -> "Learner":
+        """The same loss and precision for a copy of the model."""
+        own = getattr(self.model, "loss", None)
+        return Learner(model, loss=None if self._loss == own else self._loss, autocast=self._autocast)
+
     def learn(self, batch: Batch, handle: LocalHandle, client: LocalClient) -> Gradients:
         """Forward and backward. The model's own gradients are moved out of it."""
         if batch.labels is None:
@@ -54,8 +59,8 @@ class Learner:
             output = self.model(inputs_of(batch, handle))
         output = output.float()
         loss = self._loss(output, torch.from_numpy(batch.labels))
-        for parameter in self.parameters:
-            parameter.grad = None
+        for leaf in [*self.parameters, *(output.rows for output in handle.outputs)]:
+            leaf.grad = None  # of a try that was cut off
         loss.backward()  # type: ignore[no-untyped-call]
         dense = [parameter.grad for parameter in self.parameters]
         for parameter in self.parameters:

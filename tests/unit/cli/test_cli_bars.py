@@ -9,7 +9,7 @@ from rich.console import Console
 from hotrow.cli import words
 from hotrow.cli.bars import QUIET_S, Bar, TrainBar
 from hotrow.data.source import Malformed, Trouble
-from hotrow.trainer import Best, Ended, EpochEnded, Evaluated, Progress
+from hotrow.trainer import Best, Ended, EpochEnded, Evaluated, Progress, Remark, Switched
 
 
 class Clock:
@@ -19,8 +19,9 @@ class Clock:
         return self.now
 
 
-def progress(samples: int, epoch: int = 0, auc: float | None = 0.75) -> Progress:
-    return Progress(samples, step=1, epoch=epoch, loss=0.5, auc=auc, samples_per_s=1000, lr_scale=1, reading_share=0)
+def progress(samples: int, epoch: int = 0, auc: float | None = 0.75, staleness: float | None = None) -> Progress:
+    speed = {"samples_per_s": 1000.0, "lr_scale": 1.0, "reading_share": 0.0}
+    return Progress(samples, step=1, epoch=epoch, loss=0.5, auc=auc, staleness=staleness, **speed)
 
 
 def shown(
@@ -107,6 +108,30 @@ def test_a_terminal_gets_a_bar_that_fits(width: int, count: str) -> None:
     assert f"{count}1" in text
     assert "epoch 1/2  loss 0.5000  AUC 0.7500  6 s left" in text
     assert "…" not in text
+
+
+def test_several_workers_tell_how_late_their_gradients_are_where_there_is_room() -> None:
+    late = progress(3000, staleness=1.234)
+    line = shown(9000, 1, QUIET_S, late)
+    assert line == "3,000 of 9,000 samples  1,000/s  loss 0.5000  AUC 0.7500  1.23 steps late  6 s left\n"
+    assert "1.23 steps late" in shown(9000, 2, late, terminal=True, width=120)
+    narrow = shown(9000, 2, late, terminal=True, width=80)
+    assert "late" not in narrow
+    assert "…" not in narrow
+
+
+def test_the_mode_and_its_changes_are_lines_to_keep() -> None:
+    text = shown(
+        None, 1,
+        Remark(0, 0, "async", "async applies 64 samples a step"),
+        Switched(4096, 8, "async", "sync", None),
+        Switched(8192, 16, "sync", "gba", "to GBA: 350 samples/s predicted, Sync 249 (+40 %)"),
+    )  # fmt: skip
+    assert text.splitlines() == [
+        "note: async applies 64 samples a step",
+        "after 4,096 samples switched from async to sync",
+        "after 8,192 samples switched from sync to GBA: 350 samples/s predicted, Sync 249 (+40 %)",
+    ]
 
 
 def test_rows_are_counted_at_their_mean_speed() -> None:

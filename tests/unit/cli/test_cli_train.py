@@ -136,6 +136,8 @@ FAULTS = {
     "a missing column": (("small.toml", "--set", "data.ids=['user']"), "there is no column 'user'; its columns are"),
     "a missing data file": (("small.toml", "--set", "data.test=no.csv"), "no.csv: there is no such file"),
     "an unknown optimizer": (("small.toml", "--set", "dense.optimizer=adma"), "dense.optimizer.name='adma': there is"),
+    "an unknown mode": (("small.toml", "--set", "run.mode=gbba"), "there is none of this name: must be one of 'sync'"),
+    "uneven workers": (("small.toml", "--set", "run.workers=3"), "workers=3: do not divide global_batch=128 evenly"),
     "a table of nobody": (("small.toml", "--set", "tables.users.dim=3"), "tables.users: no feature names this table"),
     "no folder for figures": (("small.toml", "--json", "no/a.json"), "--json no/a.json: the folder no does not exist"),
     "early stopping by nothing": (("small.toml", "--set", "run.early_stopping={}"), "there is nothing to judge by"),

@@ -16,6 +16,7 @@ from hotrow.metrics import Scores, sigmoid
 from hotrow.obs.events import EventLog
 from hotrow.obs.machine import machine
 from hotrow.obs.report import write_report
+from hotrow.staleness import Histogram
 
 NOON = 1_763_208_000.0  # 15 November 2025
 CONFIG = """\
@@ -50,6 +51,8 @@ class Shape:
     reports: int = 60
     epochs: int = 3
     days: int = 0
+    workers: int = 1  # of several some are late, and the mode is changed twice
+    said: tuple[str, ...] = ()  # about the mode
     warnings: tuple[str, ...] = ()
     malformed: tuple[str, ...] = ()
     ended: bool = True
@@ -74,6 +77,9 @@ def write_run(folder: Path, shape: Shape = Shape()) -> Path:  # noqa: B008  # fr
 def _events(log: EventLog, shape: Shape) -> None:
     start = {"run": shape.name, "model": "deepfm", "parameters": 512_345, "samples_expected": shape.samples}
     log.write("start", **start, tables=list(shape.tables), resumed=False)
+    log.write("mode", samples=0, step=0, before=None, mode="sync", sentence=None, chosen="auto", **_batches(shape))
+    for text in shape.said:
+        log.write("remark", samples=0, step=0, mode="sync", sentence=text)
     for text in shape.malformed:
         log.write("malformed", file="day_0.tsv", line=17, reason="39 columns, 40 were expected", text=text)
     for text in shape.warnings:
@@ -83,10 +89,16 @@ def _events(log: EventLog, shape: Shape) -> None:
         samples = shape.samples * report // shape.reports
         epoch = (report - 1) * shape.epochs // shape.reports
         log.write("progress", **_progress(samples, shape, epoch, chance))
+        if shape.workers > 1 and report in (shape.reports // 4, shape.reports // 2):
+            names = ("sync", "gba") if report == shape.reports // 4 else ("gba", "sync")
+            why = f"to {names[1]}: 9,876 samples/s predicted" if names[1] == "gba" else None
+            place = {"samples": samples, "step": samples // 4096}
+            log.write("mode", **place, before=names[0], mode=names[1], sentence=why)
         if report * shape.epochs % shape.reports < shape.epochs:
             log.write("evaluation", **_evaluation("valid", samples, epoch, None, 2_000 + epoch))
             tables = {name: _table(name, samples) for name in shape.tables}
             log.write("tables", samples=samples, tables=tables)
+            log.write("statistics", samples=samples, **_statistics(samples, shape))
     for day in range(shape.days):
         log.write("evaluation", **_evaluation("test", shape.samples, day, f"day {day}", 300 + 7 * day))
     if shape.ended:
@@ -96,6 +108,26 @@ def _events(log: EventLog, shape: Shape) -> None:
         counts = {"malformed": len(shape.malformed), "refused_gradients": 0, "short_steps": 3}
         figures = {"samples": shape.samples, "step": shape.samples // 4096, "seconds": 723.4, "samples_per_s": 41_210.0}
         log.write("end", **figures, stopped="epochs done", best=best, counts=counts)
+
+
+def _batches(shape: Shape) -> dict[str, int]:
+    return {"workers": shape.workers, "local_batch": 4096 // shape.workers, "global_batch": 4096}
+
+
+def _statistics(samples: int, shape: Shape) -> dict[str, Any]:
+    batches = samples * shape.workers // 4096
+    late = Histogram({0: batches} if shape.workers == 1 else {age: max(1, batches >> age) for age in range(9)})
+    counts: dict[str, Any] = {
+        "granted": batches,
+        "applied": batches,
+        "parked": 0,
+        "decayed": 0,
+        "zero_weight": 0,
+        "short_steps": 3,
+    }
+    counts |= {"duplicates": 0, "after_loss": 0, "dropped": {"late": 17} if shape.workers > 1 else {}}
+    kinds = {"data": late, "gradient": late, "rows": Histogram(), "ids": late}
+    return {**counts, **{kind: histogram.document() for kind, histogram in kinds.items()}}
 
 
 def _progress(samples: int, shape: Shape, epoch: int, chance: np.random.Generator) -> dict[str, Any]:
@@ -109,6 +141,7 @@ def _progress(samples: int, shape: Shape, epoch: int, chance: np.random.Generato
         "samples_per_s": 41_000 * (1 + 0.05 * chance.normal()) * (1 - 0.3 * np.exp(-20 * part)),
         "lr": 1e-3,
         "reading_share": abs(0.02 + 0.01 * chance.normal()),
+        "staleness": None if shape.workers == 1 else 1.0,
     }
 
 
@@ -146,5 +179,7 @@ if __name__ == "__main__":
     target = Path(sys.argv[1])
     strange = ('<script>alert("line")</script>\t1\t2', "0\t1\t" + "68fd1e64\t" * 40)
     said = ("2 workers where the global batch needs 4: steps will be short",)
-    large = Shape(tables=("user", "item", "context"), samples=9_000_000, reports=500, warnings=said, malformed=strange)
+    large = Shape(
+        tables=("user", "item", "context"), samples=9_000_000, reports=500, warnings=said, malformed=strange, workers=4
+    )
     print(write_report(write_run(target, large)))

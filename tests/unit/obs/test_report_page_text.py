@@ -19,6 +19,7 @@ from hotrow.obs.report.curves import curves
 from hotrow.obs.report.folder import RunFolder
 from hotrow.obs.report.headline import header
 from hotrow.obs.report.markup import Html
+from hotrow.obs.report.modes import modes
 from hotrow.obs.report.quality import quality
 from hotrow.obs.report.run import tell
 from hotrow.obs.report.tables import tables
@@ -47,7 +48,7 @@ def test_a_whole_folder_shows_every_part(whole: Page) -> None:
         "Loss", "AUC", "Samples per second", "Waiting for data", "AUC day by day", "ROC curve", "Calibration",
         "Rows as the run went", "Memory", "Skew", "Updates per row",
     ]  # fmt: skip
-    headings = ("Curves", "Predictions", "Tables", "Trouble", "Configuration", "Machine")
+    headings = ("Curves", "Predictions", "Mode and staleness", "Tables", "Trouble", "Configuration", "Machine")
     assert [name for name in headings if name not in whole.text] == []
     assert "is not in the run folder" not in whole.text
     for shown in ("monday", "15 November 2025", "epochs done", "Test AUC", "41.2 k", "slow disk", "[tables.default]"):
@@ -142,7 +143,8 @@ def test_bars_of_updates_tell_their_span_with_both_ends(whole: Page) -> None:
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory: pytest.TempPathFactory) -> Page:
     folder = tmp_path_factory.mktemp("evil")
-    write_run(folder, Shape(name=EVIL, tables=(EVIL, "--ink"), malformed=(EVIL,), warnings=(EVIL,)))
+    shape = Shape(name=EVIL, tables=(EVIL, "--ink"), malformed=(EVIL,), warnings=(EVIL,), workers=4, said=(EVIL,))
+    write_run(folder, shape)
     (folder / "config.toml").write_text(f"# {EVIL}\n[{EVIL}]\nname = '{EVIL}'\n</pre>{EVIL}")
     (folder / "machine.json").write_text(json.dumps({"cpu": EVIL, EVIL: [EVIL]}))
     return page_of(folder)
@@ -200,14 +202,17 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 KEYS = st.sampled_from(
     ["test", "valid", "roc", "calibration", "metrics", "auc", "predicted", "observed", "count", "skew", "updates",
-     "rows", "bytes", "tables", "samples", "day", "split", "loss", "best", "value", "counts", "malformed", "text", "a"]
+     "rows", "bytes", "tables", "samples", "day", "split", "loss", "best", "value", "counts", "malformed", "text", "a",
+     "mode", "before", "sentence", "workers", "gradient", "ids", "values", "mean", "dropped"]
 )  # fmt: skip
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
     max_leaves=20,
 )
-KINDS = st.sampled_from(["start", "progress", "evaluation", "tables", "malformed", "warning", "end"])
+KINDS = st.sampled_from(
+    ["start", "progress", "evaluation", "tables", "malformed", "warning", "end", "mode", "remark", "statistics"]
+)
 EVENTS = st.lists(st.tuples(KINDS, st.dictionaries(KEYS, JSON, max_size=6)), max_size=6)
 
 
@@ -217,5 +222,5 @@ def test_whatever_json_lies_in_the_folder_a_page_comes_out(
 ) -> None:
     run = tell(Events([{**fields, "time": 1, "kind": kind} for kind, fields in events], unreadable=0))
     folder = RunFolder("run", run, "", {}, evaluation, found, {})
-    for html in (header(folder), curves(run), quality(folder), tables(folder), trouble(folder)):
+    for html in (header(folder), curves(run), quality(folder), modes(run), tables(folder), trouble(folder)):
         assert isinstance(html, Html)

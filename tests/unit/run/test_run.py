@@ -292,7 +292,7 @@ def test_dense_optimizers_go_by_their_name_in_torch() -> None:
     assert type(made).__name__ == "AdamW"
     assert made.param_groups[0]["lr"] == 0.2
     for named, sentence in (
-        (Named(name="adamm"), "dense.optimizer.name='adamm': there is none; torch.optim has "),
+        (Named(name="adamm"), "dense.optimizer.name='adamm': there is none; there are "),
         (
             Named(name="adam", settings={"rate": 1}),
             r"dense.optimizer.rate=1: Adam has no such setting, it has lr, betas",

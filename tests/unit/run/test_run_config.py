@@ -100,7 +100,7 @@ FAULTS = {
     "no TOML": (CONFIG.replace("dim = 1", "dim = = 1"), (), "this is no TOML: Invalid value (at line 13, column 7)"),
     "an unknown section": (f"{CONFIG}\n[modle]", (), "modle={}: there is no such setting; did you mean model?"),
     "an unknown field": (CONFIG, ("run.epoch=3",), "run.epoch=3: there is no such setting; did you mean epochs?"),
-    "nothing like it": (CONFIG, ("dense.qqq=3",), "dense.qqq=3: there is no such setting; there are: optimizer, clip"),
+    "nothing like it": (CONFIG, ("dense.qqq=3",), "dense.qqq=3: there is no such setting; there are: optimizer, swap,"),
     "deep down": (CONFIG, ("data.ids=[{colum='a'}]",), "data.ids.0.colum='a': there is no such setting; did you mean"),
     "in a table": (CONFIG, ("tables.default.dim=0",), "tables.default.dim=0: Input should be greater than 0"),
     "in an optimizer": (

@@ -13,6 +13,7 @@ from small_run import clicks
 TEXT = (Path(__file__).parents[3] / "docs" / "train.md").read_text()
 ROWS = {name: default.strip() for name, default in re.findall(r"^\| `(\w+)` \| ([^|]*) \|", TEXT, re.M)}
 WORDS = {"name": "the file's name", "threads": "torch's", "torch_threads": "torch's", "schedule": "`{}`"}
+WORDS |= {"mode": '`"sync"`'}
 
 
 def as_written(value: object) -> str:
@@ -34,6 +35,7 @@ def test_the_dense_settings_stand_there_too() -> None:
     assert tomllib.loads(f"optimizer = {ROWS['optimizer'].strip('`')}")["optimizer"] == {
         "name": dense.optimizer.name, **dense.optimizer.settings}  # fmt: skip
     assert (ROWS["clip"], dense.clip) == ("none", None)
+    assert (ROWS["swap"], dense.swap) == ("none", None)
 
 
 def blocks(language: str) -> list[str]:

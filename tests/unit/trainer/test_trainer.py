@@ -384,3 +384,11 @@ def test_a_model_without_parameters_trains_its_rows() -> None:
 def test_the_public_name_is_this_one() -> None:
     assert hr.Trainer is _Trainer
     assert SCHEMA.width == 1
+
+
+def test_a_step_may_hold_more_batches_than_a_loader_holds_for_the_forgetful() -> None:
+    trainer = make_trainer(global_batch=200, local_batch=1, mode="gba", workers=2)
+    list(trainer.fit(Made(400)))
+    assert trainer.position is not None
+    assert (trainer.samples, trainer.position.samples, trainer.step) == (400, 400, 2)
+    trainer.close()

@@ -11,11 +11,12 @@ from hotrow.obs.report.curves import curves
 from hotrow.obs.report.folder import CONFIG, MACHINE, RunFolder
 from hotrow.obs.report.headline import header
 from hotrow.obs.report.markup import Html, join, raw, section, tag
+from hotrow.obs.report.modes import modes
 from hotrow.obs.report.quality import quality
 from hotrow.obs.report.tables import tables
 from hotrow.obs.report.trouble import trouble
 
-PARTS = ("Curves", "Predictions", "Tables", "Trouble", "Configuration", "Machine")
+PARTS = ("Curves", "Predictions", "Mode", "Tables", "Trouble", "Configuration", "Machine")
 MACHINE_WORDS = {
     "cpu": "Processor",
     "cores": "Cores",
@@ -39,6 +40,7 @@ def page(folder: RunFolder) -> str:
             tag("noscript", tag("p", "The pictures need JavaScript, which is switched off here.", class_="missing")),
             curves(folder.run),
             quality(folder),
+            modes(folder.run),
             tables(folder),
             trouble(folder),
             _configuration(folder),

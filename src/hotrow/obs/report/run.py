@@ -28,6 +28,9 @@ class Run:
     malformed: list[Record] = field(default_factory=list)
     warnings: list[Record] = field(default_factory=list)
     checkpoints: list[Record] = field(default_factory=list)
+    modes: list[Record] = field(default_factory=list)  # the first one and every switch
+    remarks: list[Record] = field(default_factory=list)
+    statistics: list[Record] = field(default_factory=list)
     nonfinite: int = 0  # events in which a number was NaN or infinite
     unreadable: int = 0  # lines of the log
 
@@ -76,6 +79,9 @@ def _take(run: Run, event: Record) -> None:
         "malformed": run.malformed,
         "warning": run.warnings,
         "checkpoint": run.checkpoints,
+        "mode": run.modes,
+        "remark": run.remarks,
+        "statistics": run.statistics,
     }.get(event["kind"])
     if kept is not None:
         samples = number(event, "samples")

@@ -6,6 +6,7 @@ from hotrow.obs.report.markup import Html, section, tag
 from hotrow.obs.report.run import Record, Run, number, text
 
 WARNINGS_MOST = 50
+USUAL = "Short steps"  # the last of an epoch is one
 COUNTS = {"malformed": "Malformed lines", "refused_gradients": "Refused gradients"}
 
 
@@ -44,7 +45,8 @@ def _words(key: str) -> str:
 
 
 def _count(name: str, value: float | None) -> Html:
-    return tag("div", tag("dt", name), tag("dd", words.count(value), class_="bad" if value else None))
+    bad = "bad" if value and name != USUAL else None
+    return tag("div", tag("dt", name), tag("dd", words.count(value), class_=bad))
 
 
 def _malformed(lines: list[Record]) -> Html | None:

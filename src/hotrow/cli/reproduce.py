@@ -1,0 +1,66 @@
+"""`hotrow reproduce`: tables and figures of the papers, made anew in the simulator."""
+
+import sys
+import time
+from difflib import get_close_matches
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from hotrow.cli.files import JsonFile, demand_writable, write_json
+from hotrow.cli.words import duration
+from hotrow.errors import ConfigError
+from hotrow.reproduce.registry import EXPERIMENTS, Experiment
+
+
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="One of those that --list shows.", show_default=False)] = None,
+    show_list: Annotated[bool, typer.Option("--list", help="Show what there is, and leave.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: shows that it works, proves nothing.")] = False,
+    json: JsonFile = None,
+) -> None:
+    """Run an experiment of the papers in the simulator: our figures beside theirs, and which promises hold."""
+    if show_list:
+        width = max(map(len, EXPERIMENTS))
+        for known, experiment in EXPERIMENTS.items():
+            typer.echo(f"{known:<{width}}  {experiment.title} ({_length(experiment)})")
+        return
+    experiment = _named(name)
+    demand_writable("--json", json)
+    result = _run(experiment, quick)
+    write_json(json, {"name": name, "title": experiment.title, "quick": quick, **result})
+    for line in experiment.table(result):
+        typer.echo(line)
+
+
+def _named(name: str | None) -> Experiment:
+    if name is None:
+        raise ConfigError("NAME is missing: say which experiment, or --list to see them")
+    if name not in EXPERIMENTS:
+        close = get_close_matches(name, EXPERIMENTS, n=1)
+        nearest = f"did you mean {close[0]}?" if close else f"there are {', '.join(EXPERIMENTS)}"
+        raise ConfigError(f"{name}: there is no such experiment; {nearest}")
+    return EXPERIMENTS[name]
+
+
+def _run(experiment: Experiment, quick: bool) -> dict[str, object]:
+    """A moving line on a terminal, one line for each thing that is done in a log file; always standard error."""
+    torch.set_num_threads(1)  # local batches are small, and more threads would only wait for each other
+    console = Console(stderr=True)
+    start = time.monotonic()
+    expected = "" if quick else f" of about {_length(experiment)}"
+
+    def since() -> str:
+        return f"{duration(time.monotonic() - start)}{expected}"
+
+    if not console.is_terminal:
+        return experiment.run(quick, tell=lambda text: print(f"{since()}: {text}", file=sys.stderr, flush=True))
+    with console.status(experiment.title) as status:
+        return experiment.run(quick, tell=lambda text: status.update(escape(f"{since()}: {text}")))
+
+
+def _length(experiment: Experiment) -> str:
+    return f"{experiment.minutes:g} min"

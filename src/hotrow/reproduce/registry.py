@@ -1,0 +1,44 @@
+"""All experiments by name: `hotrow reproduce` runs them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from hotrow.reproduce import asgd_figure_3, auto_day, gba_figure_6, gba_figure_7, gba_table_5_2
+from hotrow.reproduce.results import Tell
+
+
+class Run(Protocol):
+    """Makes a result: plain data with the figures, the paper's beside them, and `promises`."""
+
+    def __call__(self, quick: bool, *, tell: Tell) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """A table or a figure of a paper, or what a paper left to be done."""
+
+    title: str
+    run: Run
+    table: Callable[[dict[str, Any]], list[str]]  # a result as lines for people
+    minutes: float  # of one core
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "asgd-figure-3": Experiment(
+        "Staleness of Async with 250 to 3,000 workers, and its spread", asgd_figure_3.run, asgd_figure_3.lines, 5
+    ),
+    "gba-table-5.2": Experiment(
+        "Speed of six modes on a strained cluster and on an idle one", gba_table_5_2.run, gba_table_5_2.lines, 10
+    ),
+    "gba-figure-6": Experiment(
+        "AUC after a switch from Sync to each mode, and back", gba_figure_6.run, gba_figure_6.lines, 40
+    ),
+    "gba-figure-7": Experiment(
+        "GBA with other local batches, at the same global batch and at others (Fig. 8)",
+        gba_figure_7.run,
+        gba_figure_7.lines,
+        20,
+    ),
+    "auto-day": Experiment("Automatic switching over a day: throughput and AUC", auto_day.run, auto_day.lines, 20),
+}

@@ -1,0 +1,16 @@
+"""A simulation to look at: lanes of workers, staleness, speed over time."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hotrow.run.outcome import Outcome
+from hotrow.run.simulation_config import SimulationConfig
+from hotrow.run.simulation_picture.page import page, svg
+
+SUFFIXES = (".html", ".svg")
+
+
+def write_picture(path: Path, config: SimulationConfig, outcomes: Sequence[Outcome], name: str) -> None:
+    """A page or a picture, by the end of the file's name."""
+    draw = svg if path.suffix == ".svg" else page
+    path.write_text(draw(config, outcomes, name), encoding="utf-8")

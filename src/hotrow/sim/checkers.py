@@ -1,0 +1,277 @@
+"""Checkers outside the code under test: they see events and effects pass by, keep books, and know the promises.
+
+- Every step holds the promised number of gradients; a short one comes only in a drain, when nothing is outstanding.
+- A step closes as soon as it can; steps are consecutive; no gradient is applied twice, or without having been pushed.
+- None is older than the promise allows, or weighs otherwise than promised.
+- A push that came before, or whose worker was given up, changes nothing.
+- Who is lost or has ended gets no grant; whoever waits, waits for somebody who is there and computes.
+- In the end every grant was applied, dropped as late, or lost, and all samples were trained or dropped as late.
+
+The first broken promise is raised.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hotrow.modes import Mode
+from hotrow.modes.base import (
+    Apply,
+    Drain,
+    Drop,
+    Effect,
+    Ended,
+    Event,
+    Grant,
+    Group,
+    Joined,
+    Lost,
+    Part,
+    Pushed,
+    Ready,
+    Resume,
+    RunFacts,
+)
+from hotrow.sim.promises import Promise, promise_of
+
+
+class BrokenPromise(AssertionError):
+    """A discipline did what its mode promised never to do, or did not do what it promised."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One grant in the books."""
+
+    worker: int
+    token: int
+    pushed: dict[Group, Pushed] = field(default_factory=dict)
+    applied: set[Group] = field(default_factory=set)
+    dropped: str | None = None
+    given_up: bool = False  # what it has not pushed does not count any more
+    done: bool = False  # it took part in a step, or was dropped
+
+
+class Checkers:
+    """Watches one run, over all its modes."""
+
+    def __init__(self) -> None:
+        self._promise: Promise
+        self._mode = ""
+        self._time_s = 0.0
+        self._books: dict[int, _Entry] = {}
+        self._out: set[int] = set()  # grants with pushes to come
+        self._pending: dict[int, None] = {}  # pushed for a step and not applied, in order
+        self._arrived: int | None = None  # pushed to be applied at once
+        self._present: set[int] = set()
+        self._ended: set[int] = set()
+        self._waiting: dict[int, int] = {}  # worker -> how often it asked in vain so far
+        self._draining = False
+        self._lost = 0
+        self.samples = 0  # trained or dropped as late
+
+    def started(self, time_s: float, mode: Mode, facts: RunFacts) -> None:
+        self._time_passes(time_s)
+        self._demand(not self._out and not self._pending, "a mode begins and the one before has not come to rest")
+        self._promise, self._mode, self._draining = promise_of(mode, facts), mode.name, False
+        self._present.clear()
+        self._ended.clear()
+        self._waiting.clear()
+
+    def took(self, time_s: float, event: Event, effects: Sequence[Effect]) -> None:
+        self._time_passes(time_s)
+        if self._see(event):
+            for effect in effects:
+                match effect:
+                    case Grant():
+                        self._grant(effect)
+                    case Apply():
+                        self._apply(effect)
+                    case Drop():
+                        self._drop(effect, event)
+            self._demand_progress()
+        else:
+            self._demand(not effects, f"a push of grant {_number(event)} that does not count had effects")
+        if isinstance(event, Lost):
+            self._see_what_is_left(event.worker)
+
+    def end(self, samples: int) -> None:
+        """After the run: of so many samples in all."""
+        self._time_passes(float("inf"))
+        open_ = [grant for grant, entry in self._books.items() if not entry.done]
+        self._demand(not open_, f"grants {open_[:5]} were neither applied nor dropped")
+        self._demand(not self._waiting, f"workers {sorted(self._waiting)} wait forever")
+        self._demand(self.samples == samples, f"{self.samples:,} of {samples:,} samples were trained or dropped late")
+
+    # Events
+
+    def _see(self, event: Event) -> bool:
+        """Take an event into the books; False where it must not change anything."""
+        match event:
+            case Joined(worker):
+                self._present.add(worker)
+                self._ended.discard(worker)
+                self._promise.joined(worker)
+            case Ready(worker):
+                self._demand(worker in self._present - self._ended, f"worker {worker} asks and is not there")
+                self._waiting[worker] = self._waiting.get(worker, 0) + 1
+            case Pushed():
+                return self._see_push(event)
+            case Lost(worker) | Ended(worker):
+                self._waiting.pop(worker, None)
+                (self._present.discard if isinstance(event, Lost) else self._ended.add)(worker)
+                self._promise.left(worker)
+            case Drain():
+                self._draining = True
+            case Resume():
+                self._draining = False
+        return True
+
+    def _see_push(self, push: Pushed) -> bool:
+        entry = self._books[push.grant]
+        if entry.dropped or entry.given_up or push.group in entry.pushed:
+            return False
+        entry.pushed[push.group] = push
+        if push.group == self._promise.stepping:
+            self._pending[push.grant] = None
+        else:
+            self._arrived = push.grant
+        if len(entry.pushed) == len(self._promise.groups):
+            self._out.discard(push.grant)
+            self._promise.pushed(entry.worker)
+        return True
+
+    def _see_what_is_left(self, lost: int) -> None:
+        """A lost worker's grants whose gradient for the step is in stay; whatever else comes of them is too late."""
+        for grant in [grant for grant in self._out if self._books[grant].worker == lost]:
+            entry = self._books[grant]
+            self._demand(self._promise.stepping in entry.pushed, f"worker {lost} is lost and still holds grant {grant}")
+            entry.given_up = True
+            self._out.discard(grant)
+
+    # Effects
+
+    def _grant(self, grant: Grant) -> None:
+        number, worker = grant.grant, grant.worker
+        self._demand(number > max(self._books, default=0), f"grant {number} was used before")
+        self._demand(not self._draining, f"grant {number} in a drain")
+        self._demand(worker in self._present - self._ended, f"grant {number} goes to worker {worker}, who is not there")
+        asked = self._waiting.get(worker, 0)
+        self._demand(asked > 0 or self._promise.unasked, f"worker {worker} did not ask for grant {number}")
+        if asked > 1:
+            self._waiting[worker] = asked - 1
+        else:
+            self._waiting.pop(worker, None)
+        fault = self._promise.grant_fault(worker, grant.token, self._live)
+        self._demand(fault is None, f"grant {number} {fault}")
+        self._books[number] = _Entry(worker, grant.token)
+        self._out.add(number)
+
+    def _apply(self, apply: Apply) -> None:
+        promise, group, step = self._promise, apply.group, apply.step
+        name = f"step {step} of {group}"
+        if group not in (promise.stepping, promise.arriving):
+            fault = promise.apply_fault(group, step, self._draining)
+            self._demand(fault is None, f"{name} {fault}")
+            return
+        self._demand(step == promise.step, f"{name} comes where {promise.step} is next")
+        for part in apply.parts:
+            self._take(part, apply)
+        if group == promise.arriving:
+            self._demand(len(apply.parts) == 1, f"{name} holds {len(apply.parts)} parts, each comes by itself")
+            return
+        short = len(apply.parts) < promise.parts
+        self._demand(len(apply.parts) <= promise.parts, f"{name} holds {len(apply.parts)} of {promise.parts} parts")
+        if short:
+            awaited = any(self._is_awaited(self._books[grant], step) for grant in self._out)
+            at_the_end = self._draining and not awaited and bool(apply.parts)
+            told = f"{name} holds {len(apply.parts)} of {promise.parts} parts"
+            self._demand(at_the_end, f"{told}, and it is not the end of a drain")
+        promise.closed(short, self._live)
+
+    def _take(self, part: Part, apply: Apply) -> None:
+        promise, entry, group = self._promise, self._books.get(part.grant), apply.group
+        name = f"grant {part.grant} in step {apply.step} of {group}"
+        push = entry.pushed.get(group) if entry is not None else None
+        if entry is None or push is None:
+            raise self._broken(f"{name} was never pushed")
+        self._demand(group not in entry.applied, f"{name} is applied twice")
+        self._demand(entry.dropped is None, f"{name} was dropped before")
+        same = (push.token, push.pulled_step, push.samples) == (part.token, part.pulled_step, part.samples)
+        self._demand(same and push.token == entry.token, f"{name} is not what was pushed")
+        if group == promise.arriving:
+            fault = promise.arrival_fault(part)
+        elif promise.fresh and part.pulled_step != apply.step:
+            fault = f"was computed from the parameters of step {part.pulled_step}"
+        else:
+            fault = promise.weight_fault(part, apply.step)
+        self._demand(fault is None, f"{name} {fault}")
+        entry.applied.add(group)
+        if group == promise.stepping:
+            del self._pending[part.grant]
+            entry.done = True
+            self.samples += part.samples
+        else:
+            self._arrived = None
+
+    def _drop(self, drop: Drop, event: Event) -> None:
+        entry, name = self._books[drop.grant], f"grant {drop.grant} is dropped as {drop.reason}"
+        self._demand(not entry.done, f"{name} and was done before")
+        entry.dropped, entry.done = drop.reason, True
+        self._out.discard(drop.grant)
+        if drop.reason == "late":
+            push = entry.pushed.get(self._promise.stepping)
+            late = push is not None and push.token < self._promise.step
+            if push is None or not (self._promise.drops_late and late):
+                raise self._broken(f"{name}, and it is not")
+            del self._pending[drop.grant]
+            self.samples += push.samples
+            return
+        self._demand(isinstance(event, Lost) and event.worker == entry.worker, f"{name}, and its worker is not lost")
+        self._demand(self._promise.stepping not in entry.pushed, f"{name}, and its gradient is in")
+        self._lost += 1
+
+    # States
+
+    def _demand_progress(self) -> None:
+        """What can be applied has been."""
+        if self._promise.arriving is None:
+            full = len(self._pending) >= self._promise.parts
+        else:
+            full = sum(self._books[grant].token == self._promise.step for grant in self._pending) >= self._promise.parts
+            self._demand(not self._arrived, f"the push of grant {self._arrived} was not applied on arrival")
+        self._demand(not full, f"step {self._promise.step} is full and was not applied")
+
+    def _time_passes(self, time_s: float) -> None:
+        """Between two instants whoever waits must have somebody to wait for."""
+        if time_s == self._time_s:
+            return
+        if self._draining and not self._out:
+            self._demand(not self._pending, f"grants {list(self._pending)[:5]} stay in the buffer after a drain")
+            fault = self._promise.rest_fault()
+            self._demand(fault is None, f"after a drain {fault}")
+        elif self._waiting and not self._draining:
+            awaited = self._present - self._ended - self._waiting.keys()  # they compute, or will ask
+            awaited |= {self._books[grant].worker for grant in self._out} & self._present
+            self._demand(bool(awaited), f"workers {sorted(self._waiting)} wait, and there is nobody to wait for")
+        self._time_s = time_s
+
+    @property
+    def _live(self) -> int:
+        """Grants that were not lost."""
+        return len(self._books) - self._lost
+
+    def _is_awaited(self, entry: _Entry, step: int) -> bool:
+        """Whether a gradient that is out belongs to a step: any, or in Hybrid those whose token it is."""
+        missing = self._promise.stepping not in entry.pushed
+        return missing and (self._promise.arriving is None or entry.token == step)
+
+    def _demand(self, kept: bool, told: str) -> None:
+        if not kept:
+            raise self._broken(told)
+
+    def _broken(self, told: str) -> BrokenPromise:
+        return BrokenPromise(f"{self._mode}, {self._time_s:.3f} s: {told}")
+
+
+def _number(event: Event) -> int:
+    return event.grant if isinstance(event, Pushed) else 0

@@ -1,0 +1,182 @@
+"""A cluster in virtual time: real disciplines, real or counted work, made-up speeds, network and faults.
+
+One seed gives one run:
+
+    cluster = SimCluster(GBA(tolerance=4), ClusterConfig(workers=100, local_batch=1000), data=10_000_000, seed=7)
+    result = cluster.run()
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from math import inf
+
+from hotrow.errors import InputError
+from hotrow.modes import Mode
+from hotrow.modes.base import RunFacts
+from hotrow.sim.clock import Clock
+from hotrow.sim.config import ClusterConfig
+from hotrow.sim.coordinator import Coordinator
+from hotrow.sim.crew import Crew, OnBatch
+from hotrow.sim.leases import Counted, Pool, Source
+from hotrow.sim.meter import Meter
+from hotrow.sim.result import WINDOWS, SimResult, worker_result
+from hotrow.sim.watch import Watcher
+from hotrow.sim.work import CountingWork, Work
+
+OnStep = Callable[[float, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What follows a drain; without a mode the one at work goes on."""
+
+    mode: Mode | None = None
+    workers: int | None = None
+    local_batch: int | None = None
+
+    def facts(self, before: RunFacts) -> RunFacts:
+        given = {"workers": self.workers, "local_batch": self.local_batch}
+        return replace(before, **{name: value for name, value in given.items() if value is not None})
+
+
+class SimCluster:
+    """Workers, servers and one discipline at a time.
+
+    `data` is a number of samples, or a source of real batches for a `work` that computes. `on_step(time_s, step)` is
+    called after each dense step and `on_batch(observation)` for each batch whose gradients arrived; they may call
+    `switch`. `step` and `samples` are those of the training that this run goes on with.
+    """
+
+    def __init__(
+        self,
+        mode: Mode,
+        config: ClusterConfig,
+        *,
+        data: int | Source,
+        work: Work | None = None,
+        seed: int = 0,
+        step: int = 0,
+        samples: int = 0,
+        watchers: Sequence[Watcher] = (),
+        on_step: OnStep | None = None,
+        on_batch: OnBatch | None = None,
+    ) -> None:
+        facts = replace(config.facts, step=step)
+        mode.check(facts)
+        work = CountingWork() if work is None else work
+        self.config = config
+        self._clock = Clock()
+        self._meter = Meter(config.lanes)
+        self._pool = Pool(Counted(data) if isinstance(data, int) else data, config.local_batch)
+        self._coordinator = Coordinator(self._clock, self._pool, work, self._meter, watchers, samples)
+        self._crew = Crew(self._clock, config, self._coordinator, work, self._meter, seed, on_batch)
+        self._coordinator.performer = self._crew
+        self._on_step = on_step
+        self._first_step = self._told_step = step
+        self._facts_planned, self._planned_s = facts, 0.0  # after the last change that was asked for
+        self._changes: deque[_Change] = deque()  # the first one is draining, the others wait
+        self._samples_most = inf
+        self._finished = False
+        self._crew.change(mode)
+        self._coordinator.start(mode, facts)
+        self._clock.at(0.0, self._open, None)
+        self._crew.expect(config.faults)
+
+    @property
+    def now_s(self) -> float:
+        """Virtual time."""
+        return self._clock.now_s
+
+    @property
+    def mode(self) -> Mode:
+        """The one at work."""
+        return self._coordinator.mode
+
+    @property
+    def facts(self) -> RunFacts:
+        """Of the mode at work, as it was started."""
+        return self._coordinator.facts
+
+    def run(self, *, until_samples: int | None = None, until_s: float | None = None) -> SimResult:
+        """Go on until so many samples are applied, until a time, or until the data end; a next call goes on."""
+        self._samples_most = inf if until_samples is None else until_samples
+        self._clock.run(inf if until_s is None else until_s, self._done)
+        return self.result()
+
+    def switch(
+        self, mode: Mode, *, workers: int | None = None, local_batch: int | None = None, at_s: float | None = None
+    ) -> None:
+        """Drain, now or at a time, then go on in another mode; with other workers and local batch if given."""
+        change = _Change(mode, workers, local_batch)
+        facts = change.facts(self._facts_planned)
+        mode.check(facts)
+        self._plan(change, at_s)
+        self._facts_planned = facts
+
+    def rest(self, *, at_s: float | None = None) -> None:
+        """Drain, now or at a time, and go on: what a checkpoint does."""
+        self._plan(_Change(), at_s)
+
+    def result(self) -> SimResult:
+        """Figures up to now."""
+        now_s, meter, coordinator = self._clock.now_s, self._meter, self._coordinator
+        coordinator.statistics.told(coordinator.discipline.counts)
+        return SimResult(
+            seconds=now_s,
+            finished=self._finished,
+            steps=coordinator.step - self._first_step,
+            samples_applied=meter.samples,
+            rates=meter.rate.windows(now_s, self.config.window_s or now_s / WINDOWS),
+            workers={number: worker_result(meter.efforts[number], now_s) for number in sorted(meter.efforts)},
+            statistics=deepcopy(coordinator.statistics),
+            lanes=tuple(meter.lanes),
+            lanes_left_out=meter.lanes_left_out,
+        )
+
+    def _plan(self, change: _Change, at_s: float | None) -> None:
+        time_s = self.now_s if at_s is None else at_s
+        if time_s < max(self.now_s, self._planned_s):
+            last = f"it is {self.now_s:g} s, and the change before is planned for {self._planned_s:g} s"
+            raise InputError(f"at_s={time_s:g}: changes are planned one after the other; {last}")
+        self._planned_s = time_s
+        self._clock.at(time_s, self._changes.append, change)
+
+    def _open(self, nothing: None) -> None:
+        self._crew.join_all()
+
+    def _done(self) -> bool:
+        """Between two actions: tell about steps, and go on with what waits until all is at rest."""
+        coordinator = self._coordinator
+        while self._told_step < coordinator.step:
+            self._told_step += 1
+            if self._on_step is not None:
+                self._on_step(self._clock.now_s, self._told_step)
+        if self._changes and not coordinator.draining:
+            coordinator.drain()
+        if not coordinator.unpushed and not self._finished:
+            self._at_rest()
+        return self._finished or self._meter.samples >= self._samples_most
+
+    def _at_rest(self) -> None:
+        """Nothing is being computed or on its way."""
+        coordinator = self._coordinator
+        if self._changes:
+            self._make(self._changes.popleft())
+        if coordinator.at_end and not self._changes:
+            self._finished = True
+            coordinator.drain()
+
+    def _make(self, change: _Change) -> None:
+        coordinator = self._coordinator
+        if change.mode is None:
+            coordinator.resume()
+            return
+        facts = replace(change.facts(coordinator.facts), step=coordinator.step, grants=coordinator.grants)
+        coordinator.stop()
+        if facts.local_batch != coordinator.facts.local_batch:
+            self._pool.resize(facts.local_batch)
+        self._crew.change(change.mode, members=change.workers)
+        coordinator.start(change.mode, facts)
+        self._crew.join_all()

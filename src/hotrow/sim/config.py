@@ -1,0 +1,55 @@
+"""What a simulated cluster is."""
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from hotrow.modes.base import RunFacts
+from hotrow.sim.faults import Faults
+from hotrow.sim.network import Network
+from hotrow.sim.speeds import Speeds
+from hotrow.sizes import MOST, Whole
+from hotrow.spec import Spec
+
+
+class ClusterConfig(Spec):
+    """Workers, batches, and how fast and how faulty everything is. Workers are numbered from 0."""
+
+    workers: Whole = Field(ge=1, le=1_000_000)
+    local_batch: Whole = Field(ge=1, le=MOST)  # samples
+    global_batch: Whole | None = Field(default=None, ge=1, le=MOST)  # samples; None: workers * local_batch
+    speeds: Speeds = Speeds()
+    network: Network = Network()
+    faults: Faults = Faults()
+    window_s: float | None = Field(default=None, gt=0)  # of the spread of the QPS; None: a 50th of the run
+    lanes: Whole = Field(default=0, ge=0, le=10_000_000)  # intervals kept for a picture of who did what when
+
+    @property
+    def facts(self) -> RunFacts:
+        """What a mode has to know."""
+        return RunFacts(self.workers, self.local_batch, self.global_batch or self.workers * self.local_batch)
+
+    # Settings that do not go together. Each check stands at the later of its fields, so that the one before is known.
+
+    @field_validator("global_batch")
+    @classmethod
+    def _holds_a_local_one(cls, value: int | None, info: ValidationInfo) -> int | None:
+        local = info.data.get("local_batch", 0)
+        if value is not None and value < local:
+            raise ValueError(f"is below local_batch={local:,}: a global batch holds one local batch or more")
+        return value
+
+    @field_validator("faults")
+    @classmethod
+    def _faults_are_of_workers_that_are_there(cls, value: Faults, info: ValidationInfo) -> Faults:
+        workers = info.data.get("workers")
+        if workers is None:
+            return value
+        late = {join.worker: join.at_s for join in value.joins}
+        early = next((worker for worker in late if worker < workers), None)
+        if early is not None:
+            there = f"worker {early} is there from the start, as all below workers={workers:,}"
+            raise ValueError(f"{there}: number those that join from {workers:,} on")
+        for crash in value.crashes:
+            if crash.worker >= workers and crash.at_s < late.get(crash.worker, float("inf")):
+                told = f"worker {crash.worker} crashes at {crash.at_s:g} s and is not there"
+                raise ValueError(f"{told}: there are 0 to {workers - 1:,}, and those in joins from their at_s on")
+        return value

@@ -1,0 +1,150 @@
+"""The data of a run: leases of one local batch each, dealt in order. What a lost worker held goes out again first."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple, Protocol
+
+from hotrow.data.batch import Batch, concatenated
+from hotrow.errors import InputError
+
+
+class Lease(NamedTuple):
+    """Samples for one local batch. Its number is never used again."""
+
+    number: int
+    samples: int
+    batch: Batch | None = None  # None where nothing is computed
+
+
+class Source(Protocol):
+    """Where leases come from."""
+
+    def take(self, samples: int) -> Lease | None:
+        """The next one, of so many samples or of what is left; None at the end."""
+
+    def put_back(self, leases: Sequence[Lease]) -> None:
+        """Their samples come first again, in leases of whatever size is asked for then."""
+
+
+class Counted:
+    """So many samples, and nothing about them."""
+
+    def __init__(self, samples: int) -> None:
+        if samples < 1:
+            raise InputError(f"samples={samples}: a run needs 1 or more")
+        self._left = samples
+        self._given = 0
+
+    def take(self, samples: int) -> Lease | None:
+        if not self._left:
+            return None
+        size = samples if samples < self._left else self._left
+        self._left -= size
+        self._given += 1
+        return Lease(self._given, size)
+
+    def put_back(self, leases: Sequence[Lease]) -> None:
+        self._left += sum(lease.samples for lease in leases)
+
+
+class Batches:
+    """Real samples, from anything that gives (lease, batch) as loaders do; cut anew to the size that is asked for."""
+
+    def __init__(self, batches: Iterable[tuple[object, Batch]]) -> None:
+        self._coming: Iterator[tuple[object, Batch]] = iter(batches)
+        self._here: deque[Batch] = deque()
+        self._given = 0
+
+    def take(self, samples: int) -> Lease | None:
+        pieces: list[Batch] = []
+        wanted = samples
+        while wanted and (batch := self._next()) is not None:
+            if len(batch) > wanted:
+                self._here.appendleft(batch.slice(wanted, len(batch)))
+                batch = batch.slice(0, wanted)
+            wanted -= len(batch)
+            pieces.append(batch)
+        if not pieces:
+            return None
+        self._given += 1
+        return Lease(self._given, samples - wanted, concatenated(pieces))
+
+    def put_back(self, leases: Sequence[Lease]) -> None:
+        self._here.extendleft(lease.batch for lease in reversed(leases) if lease.batch is not None)
+
+    def _next(self) -> Batch | None:
+        """What is left of a batch, or the next one; empty ones are passed over."""
+        while not self._here:
+            coming = next(self._coming, None)
+            if coming is None:
+                return None
+            if len(coming[1]):
+                self._here.append(coming[1])
+        return self._here.popleft()
+
+
+class Pool:
+    """Leases to be had, and those reserved for workers that asked and wait."""
+
+    def __init__(self, source: Source, local_batch: int) -> None:
+        self._source = source
+        self._local_batch = local_batch
+        self._returned: list[Lease] = []  # a heap
+        self._reserved: list[Lease] = []  # a heap
+        self._ended = False  # the source gave its last
+
+    @property
+    def reserved(self) -> int:
+        """Leases that wait for a grant."""
+        return len(self._reserved)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing is left, as far as anybody has asked."""
+        return self._ended and not self._returned and not self._reserved
+
+    @property
+    def has_returned(self) -> bool:
+        """Whether a lease came back that nobody has taken yet."""
+        return bool(self._returned)
+
+    def reserve(self) -> bool:
+        """Keep one for whoever asked; False where there is none."""
+        lease = heappop(self._returned) if self._returned else self._source.take(self._local_batch)
+        if lease is None:
+            self._ended = True
+            return False
+        heappush(self._reserved, lease)
+        return True
+
+    def attach(self) -> Lease | None:
+        """The first of those reserved, for a grant; None where none is."""
+        return heappop(self._reserved) if self._reserved else None
+
+    def take(self) -> Lease | None:
+        """One that nobody reserved."""
+        if self._returned:
+            return heappop(self._returned)
+        lease = self._source.take(self._local_batch)
+        self._ended = lease is None
+        return lease
+
+    def release(self, count: int) -> None:
+        """So many reservations are given up; the first leases stay reserved."""
+        if count:
+            self._reserved.sort()
+            for _ in range(count):
+                self.give_back(self._reserved.pop())
+
+    def give_back(self, lease: Lease) -> None:
+        """A lease whose batch was not trained."""
+        heappush(self._returned, lease)
+
+    def resize(self, local_batch: int) -> None:
+        """Leases of another size from now on. Nothing is reserved and nothing is out."""
+        assert not self._reserved
+        self._local_batch = local_batch
+        self._source.put_back(sorted(self._returned))
+        self._ended = self._ended and not self._returned
+        self._returned.clear()

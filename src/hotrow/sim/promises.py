@@ -1,0 +1,189 @@
+"""What each mode promises, written from the design and not from the modes' code. Checkers hold disciplines to it.
+
+A promise knows how many gradients a step holds, how old they may be and what they weigh, and who may start a batch. It
+keeps its own books, from the events and effects that pass by.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from hotrow.modes import GBA, Async, BackupWorkers, BoundedStaleness, BulkSync, Hybrid, KStep, Mode, Sync
+from hotrow.modes.base import Group, Part, RunFacts
+from hotrow.staleness import Cutoff
+
+Fault = str | None  # what is wrong, as the end of a sentence
+
+
+@dataclass(slots=True)
+class Promise:
+    """Of a mode that nobody waits in, and the base of all others."""
+
+    parts: int  # gradients in a step
+    step: int  # the one that is to close next
+    stepping: Group = "both"  # the group whose steps are counted
+    arriving: Group | None = None  # a group that is applied push by push, each on arrival
+    groups: tuple[Group, ...] = ("both",)  # pushes of each grant
+    fresh: bool = False  # all gradients of a step are of the parameters as they stand
+    drops_late: bool = False
+    unasked: bool = False  # a worker may be granted a batch that it did not ask for
+    tolerance: int | None = None  # older gradients weigh nothing; None: all count in full
+
+    def weight_fault(self, part: Part, step: int) -> Fault:
+        """Of a part in a step."""
+        late = max(0, step - part.token)
+        right = 1.0 if self.tolerance is None or late <= self.tolerance else 0.0
+        return None if part.weight == right else f"is {late} steps late and weighs {part.weight:g}, not {right:g}"
+
+    def arrival_fault(self, part: Part) -> Fault:
+        """Of a part that is applied on arrival."""
+        return None
+
+    def grant_fault(self, worker: int, token: int, live: int) -> Fault:
+        """Of a grant; `live` counts those before that were not lost."""
+        return None if token == self.step else f"has token {token} in step {self.step}"
+
+    def apply_fault(self, group: Group, step: int, draining: bool) -> Fault:
+        """Of a group whose steps are not counted; only who merges has one."""
+        return "belongs to no group of this mode"
+
+    def joined(self, worker: int) -> None:
+        """A worker is there."""
+
+    def left(self, worker: int) -> None:
+        """A worker was lost or has no more data."""
+
+    def pushed(self, worker: int) -> None:
+        """A batch is finished."""
+
+    def closed(self, short: bool, live: int) -> None:
+        """A step was applied; `live` counts the grants that were not lost."""
+        self.step += 1
+
+    def rest_fault(self) -> Fault:
+        """At the end of a drain."""
+        return None
+
+
+@dataclass(slots=True)
+class Bound(Promise):
+    """Nobody starts a batch while more than `bound` ahead of the slowest."""
+
+    bound: int = 0
+    finished: dict[int, int] = field(default_factory=dict)  # of those that are there
+
+    def joined(self, worker: int) -> None:
+        self.finished.setdefault(worker, min(self.finished.values(), default=0))
+
+    def left(self, worker: int) -> None:
+        self.finished.pop(worker, None)
+
+    def pushed(self, worker: int) -> None:
+        if worker in self.finished:
+            self.finished[worker] += 1
+
+    def grant_fault(self, worker: int, token: int, live: int) -> Fault:
+        ahead = self.finished[worker] - min(self.finished.values())
+        if ahead > self.bound:
+            return f"lets worker {worker} start, {ahead} batches ahead of the slowest"
+        return Promise.grant_fault(self, worker, token, live)
+
+
+@dataclass(slots=True)
+class Tokens(Promise):
+    """GBA: place n has token n // parts, and never one below the step."""
+
+    base: int = 0  # places before the first grant of this count
+    before: int = 0  # live grants then
+
+    def grant_fault(self, worker: int, token: int, live: int) -> Fault:
+        most = max(self.step, (self.base + live - self.before) // self.parts)
+        if self.step <= token <= most:
+            return None
+        return f"has token {token}, and it must be from {self.step} to {most}"
+
+    def closed(self, short: bool, live: int) -> None:
+        self.step += 1
+        if short:  # nothing is out, and the places of this step that nobody filled are gone
+            self.base, self.before = self.step * self.parts, live
+
+
+@dataclass(slots=True)
+class InStep(Promise):
+    """Hybrid: dense gradients belong to the step of their token, rows are applied as they come."""
+
+    share_of: int = 0  # samples that an embedding gradient is a share of; 0: it is applied as it is
+
+    def arrival_fault(self, part: Part) -> Fault:
+        right = part.samples / self.share_of if self.share_of else 1.0
+        return None if abs(part.weight - right) < 1e-12 else f"weighs {part.weight:g}, not {right:g}"
+
+    def weight_fault(self, part: Part, step: int) -> Fault:
+        if part.token != step:
+            return f"belongs to step {part.token} and is in step {step}"
+        return Promise.weight_fault(self, part, step)
+
+    def grant_fault(self, worker: int, token: int, live: int) -> Fault:
+        return None if token >= self.step else f"has token {token} in step {self.step}"
+
+
+@dataclass(slots=True)
+class Merging(Promise):
+    """KStep: steps as in Sync; dense parameters are merged beside every k-th, and at rest."""
+
+    k: int = 1
+    warm_until: int = 0
+    apart: int = 0  # steps since the last merge
+
+    def closed(self, short: bool, live: int) -> None:
+        self.step += 1
+        self.apart += 1
+
+    def apply_fault(self, group: Group, step: int, draining: bool) -> Fault:
+        if group != "dense":
+            return "belongs to no group of this mode"
+        due = self.apart == self.k or step < self.warm_until or draining
+        beside = step == self.step - 1 or (draining and step == self.step)
+        apart, self.apart = self.apart, 0
+        return None if due and beside else f"merges after {apart} steps, beside step {self.step - 1}"
+
+    def grant_fault(self, worker: int, token: int, live: int) -> Fault:
+        if self.apart >= self.k or (self.apart and self.step - 1 < self.warm_until):
+            return f"starts a step, and {self.apart} were not merged"
+        return Promise.grant_fault(self, worker, token, live)
+
+    def rest_fault(self) -> Fault:
+        return f"{self.apart} steps were not merged" if self.apart else None
+
+
+def promise_of(mode: Mode, facts: RunFacts) -> Promise:
+    """What a mode promises in a run."""
+    whole, step = facts.global_batch // facts.local_batch, facts.step
+    match mode:
+        case Sync():
+            return Promise(whole, step, fresh=True)
+        case Async():
+            return Promise(1, step, tolerance=_tolerance(mode))
+        case BulkSync():
+            return Promise(mode.bulk, step, tolerance=_tolerance(mode))
+        case BoundedStaleness():
+            return Bound(1, step, tolerance=_tolerance(mode), bound=mode.bound)
+        case BackupWorkers():
+            return Promise(facts.workers - mode.backups, step, fresh=True, drops_late=True)
+        case GBA():
+            return Tokens(whole, step, tolerance=mode.tolerance, base=step * whole)
+        case Hybrid():
+            share_of = facts.global_batch if mode.scale == "global" else 0
+            groups: tuple[Group, ...] = ("embedding", "dense")
+            return InStep(whole, step, "dense", "embedding", groups, fresh=True, unasked=True, share_of=share_of)
+        case KStep():
+            warm = mode.warm_until(replace(facts, step=step))
+            return Merging(whole, step, "embedding", None, ("embedding",), fresh=True, k=mode.k, warm_until=warm)
+    raise AssertionError(f"nobody wrote down what {mode.name} promises")
+
+
+def _tolerance(mode: Async | BulkSync | BoundedStaleness) -> int | None:
+    policy = mode.staleness
+    if policy is None or policy.groups == "embedding":
+        return None
+    if not isinstance(policy.decay, Cutoff):
+        raise AssertionError(f"checkers know cut-offs, and not {policy.decay.name}")
+    return policy.decay.tolerance

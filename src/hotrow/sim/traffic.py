@@ -1,0 +1,68 @@
+"""Messages between workers and servers in virtual time: queues, pauses, and what gets lost, late or there twice."""
+
+from collections.abc import Callable, Sequence
+
+from hotrow.modes.base import Group
+from hotrow.sim.clock import Clock
+from hotrow.sim.faults import Fates, Faults
+from hotrow.sim.network import Link, Network
+from hotrow.sim.tasks import Push
+
+GROUPS: Sequence[Group] = ("both", "dense", "embedding")
+
+
+class Traffic:
+    """All messages of a cluster with its servers. `deliver` is called for every copy of a push that arrives."""
+
+    def __init__(
+        self, clock: Clock, network: Network, faults: Faults, seed: int, deliver: Callable[[Push], None]
+    ) -> None:
+        pauses = [(pause.at_s, pause.at_s + pause.for_s) for pause in faults.pauses]
+        self._clock, self._deliver = clock, deliver
+        self._down, self._up = Link(network, pauses), Link(network, pauses)
+        self._latency_s = network.latency_s
+        self._messages = faults.messages
+        self._fates = Fates(faults.messages, seed) if faults.messages.at_work else None
+        self.answers_at_once = not pauses and self._fates is None
+        self.takes_no_time = self.answers_at_once and not self._latency_s and not self._up.takes_time
+
+    def answered_s(self, grant: int) -> float:
+        """When the servers read what a worker asks for, now that it is granted."""
+        delay_s = self._fates.pull_delay_s(grant) if self._fates else 0.0
+        return self._down.open_s(self._clock.now_s + delay_s)
+
+    def down_s(self, size: int) -> float:
+        """When bytes that the servers send now are with the worker."""
+        return self._down.take(self._clock.now_s, size) + self._latency_s
+
+    def send(self, push: Push) -> None:
+        """A worker sends gradients, now."""
+        now_s = self._clock.now_s
+        if self._fates is None:
+            self._enter_at(now_s + self._latency_s, push)
+            return
+        push.attempts += 1
+        delays = self._fates.copies(push.task.grant.grant, GROUPS.index(push.group), push.attempts)
+        for delay_s in delays:
+            self._enter_at(now_s + self._latency_s + delay_s, push)
+        if not delays or delays[0] > self._messages.timeout_s:  # not for a queue: the servers are there
+            self._clock.at(now_s + self._messages.timeout_s, self._again, push)
+
+    def _again(self, push: Push) -> None:
+        """Whoever hears nothing sends again; not the dead, and not those who are out of reach."""
+        if not push.delivered and push.task.worker is not None and push.task.worker.reachable:
+            self.send(push)
+
+    def _enter_at(self, time_s: float, push: Push) -> None:
+        if time_s > self._clock.now_s:
+            self._clock.at(time_s, self._enter, push)
+        else:
+            self._enter(push)
+
+    def _enter(self, push: Push) -> None:
+        """A push takes its place in the servers' queue."""
+        end_s = self._up.take(self._clock.now_s, push.size)
+        if end_s > self._clock.now_s:
+            self._clock.at(end_s, self._deliver, push)
+        else:
+            self._deliver(push)
