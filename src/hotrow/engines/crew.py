@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hotrow.client.local import LocalHandle
 from hotrow.data.batch import Batch
@@ -177,8 +177,12 @@ class Threads:
         finished = computed(task, pulled, learner, self._server)
         if self._mode.dense != "local":
             after = learner.model.buffers()
-            finished.gradients.buffers = [now - then for now, then in zip(after, before, strict=True)]
+            finished.gradients.buffers = [_change(now, then) for now, then in zip(after, before, strict=True)]
         return finished
+
+
+def _change(now: Tensor, then: Tensor) -> Tensor:
+    return now ^ then if now.dtype == torch.bool else now - then
 
 
 def started(server: ParameterServer, mode: Mode, step: int, grant: Grant, batch: Batch) -> _Started:

@@ -189,16 +189,16 @@ class LocalEngine:
         """Wait for gradients and see what they come to."""
         assert self._crew is not None
         assert self._coordinator is not None
-        with unbroken():
+        with unbroken():  # as one: gradients that are there must not be lost to an interrupt that was held back
             finished = self._finished(self._crew)
-        with self._whole():
-            if self.watcher is not None:
-                self.watcher.finished(finished, self._coordinator.discipline.step - finished.pulled_step)
-            with self._crew.lock:
-                self._free[finished.grant.worker] += 1
-                performed = self._coordinator.pushed(finished)
-                self._crew.stepped(self._coordinator.discipline.step)
-            self._send(performed)
+            with self._whole():
+                if self.watcher is not None:
+                    self.watcher.finished(finished, self._coordinator.discipline.step - finished.pulled_step)
+                with self._crew.lock:
+                    self._free[finished.grant.worker] += 1
+                    performed = self._coordinator.pushed(finished)
+                    self._crew.stepped(self._coordinator.discipline.step)
+                self._send(performed)
         breath()
         return performed.steps
 

@@ -170,7 +170,6 @@ class Grants:
     lost: dict[int, tuple[Group, ...]] = field(default_factory=dict)  # given up -> pushes that may still arrive
     duplicates: int = 0
     after_loss: int = 0
-    half_lost: int = 0  # grants given up after one of their pushes counted: that part comes again with their data
 
     def give(self, worker: int, token: int) -> Grant:
         """The next number."""
@@ -200,9 +199,7 @@ class Grants:
         """Give up what a worker holds."""
         gone = [grant for grant, (holder, _) in self.out.items() if holder == worker]
         for grant in gone:
-            _, to_come = self.out.pop(grant)
-            self.lost[grant] = to_come
-            self.half_lost += to_come != self.groups
+            _, self.lost[grant] = self.out.pop(grant)
         return [Drop(grant, "lost") for grant in gone]
 
     @property

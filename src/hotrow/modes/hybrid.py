@@ -21,6 +21,7 @@ from hotrow.modes.base import (
     Apply,
     Discipline,
     Drain,
+    Drop,
     Effect,
     Ended,
     Event,
@@ -101,12 +102,14 @@ class DenseInStep:
     samples_per_step: int = 0  # that were promised; a step with fewer is short, as one with fewer parts is
     draining: bool = False
     short_steps: int = 0
+    rows_twice: int = 0  # batches whose rows were applied before their worker was lost: their data come again
+    rows_missing: int = 0  # batches whose worker was lost after its dense push and before that of the rows
 
     @property
     def counts(self) -> dict[str, int]:
         """What went otherwise than planned."""
-        twice = {"rows_applied_twice": self.grants.half_lost}
-        return {**self.grants.counts, **twice, "short_steps": self.short_steps}
+        halves = {"rows_applied_twice": self.rows_twice, "rows_never_pushed": self.rows_missing}
+        return {**self.grants.counts, **halves, "short_steps": self.short_steps}
 
     def on(self, event: Event) -> list[Effect]:
         """Take an event in and say what is to be done."""
@@ -144,14 +147,18 @@ class DenseInStep:
         return next(step for step, holders in self.dealt.items() if grant in holders)
 
     def _lose(self, worker: int) -> list[Effect]:
-        dropped = self.grants.lose(worker)
+        halves = {grant: to_come for grant, (_, to_come) in self.grants.out.items() if len(to_come) == 1}
+        given_up = [drop for drop in self.grants.lose(worker) if isinstance(drop, Drop)]
+        dropped = [drop for drop in given_up if halves.get(drop.grant) != ("embedding",)]  # a dense push counts
+        self.rows_missing += len(given_up) - len(dropped)
+        self.rows_twice += sum(drop.grant in halves for drop in dropped)
         for holders in self.dealt.values():
-            for grant in [each for each in holders if each in self.grants.lost]:
-                del holders[grant]
+            for drop in dropped:
+                holders.pop(drop.grant, None)
         while self.dealt and not self.dealt[last := max(self.dealt)]:  # nobody is ahead there any more
             del self.dealt[last]
         self._leave(worker)
-        return dropped
+        return list(dropped)
 
     def _leave(self, worker: int) -> None:
         self.live.discard(worker)

@@ -11,7 +11,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from hotrow.errors import ConfigError
 from hotrow.modes.base import Apply, Discipline, Effect, Event, Grants, RunFacts
 from hotrow.modes.mode import Dense, Mode
 from hotrow.modes.synchronous import Synchronous
@@ -45,14 +44,6 @@ class KStep(Mode):
         """Steps of the run before this one merge, and always the first: nobody moves alone before a merge."""
         warm = WARM if self.warmup is None else -(-self.warmup // facts.global_batch)
         return max(warm, facts.step + 1)
-
-    def check(self, facts: RunFacts) -> None:
-        super().check(facts)
-        if facts.workers > facts.parts:
-            idle = f"{facts.workers - facts.parts:,} of {facts.workers:,} workers would get no batch"
-            raise ConfigError(
-                f"workers={facts.workers}: {idle}, and hold the others' merges back: take {facts.parts:,}"
-            )
 
     def start(self, facts: RunFacts) -> Discipline:
         self.check(facts)

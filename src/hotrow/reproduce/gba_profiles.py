@@ -49,11 +49,14 @@ def _as_before(parameter: float) -> float:
     return 1.0
 
 
-PROFILES = {
-    "spells of 60 s": spells(60.0),
-    "spells of 10 s": spells(10.0),
-    "luck of a batch": Profile("batch times are log-normal", "sigma", 0.05, 1.0, _lucky, _as_before),
-}
+def profiles(task: PaperTask) -> dict[str, Profile]:
+    """All that a task is tried under."""
+    long_s, short_s = task.spells_s
+    return {
+        f"spells of {long_s:g} s": spells(long_s),
+        f"spells of {short_s:g} s": spells(short_s),
+        "luck of a batch": Profile("batch times are log-normal", "sigma", 0.05, 1.0, _lucky, _as_before),
+    }
 
 
 def plain(task: PaperTask, qps: float, jitter: float = JITTER) -> Speeds:

@@ -35,6 +35,7 @@ class PaperTask:
     flops: int  # of a sample
     row_bytes: int  # of a sample
     seconds: float  # that we simulate
+    spells_s: tuple[float, float]  # how long workers are slow, where they are: many of Hop-BS's batches, and a few
     qps: dict[str, tuple[float, float]]  # mean and spread, by label
 
     @property
@@ -66,15 +67,15 @@ def _qps(*means_and_spreads: tuple[float, float]) -> dict[str, tuple[float, floa
 
 TASKS = {
     "criteo": PaperTask(
-        "gba-criteo", 19_000_000, 500, 120.0,
+        "gba-criteo", 19_000_000, 500, 120.0, (60.0, 10.0),
         _qps((1436, 224), (3253, 84), (2227, 336), (3247, 93), (2559, 294), (3240, 97)),
     ),
     "alimama": PaperTask(
-        "gba-alimama", 112_000_000, 2_000, 120.0,
+        "gba-alimama", 112_000_000, 2_000, 120.0, (60.0, 10.0),
         _qps((182, 52), (403, 33), (217, 65), (403, 33), (288, 48), (399, 35)),
     ),
     "private": PaperTask(
-        "gba-private", 746_000_000, 5_000, 900.0,
+        "gba-private", 746_000_000, 5_000, 2400.0, (600.0, 60.0),
         _qps((43, 21), (90, 15), (29, 11), (88, 17), (66, 24), (87, 19)),
     ),
 }  # fmt: skip

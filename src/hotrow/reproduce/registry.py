@@ -4,7 +4,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from hotrow.reproduce import asgd_figure_3, auto_day, gba_figure_6, gba_figure_7, gba_table_5_2
+from hotrow.reproduce import (
+    asgd_figure_3,
+    asgd_figure_5,
+    asgd_figure_6,
+    asgd_figure_7,
+    auto_day,
+    gba_figure_6,
+    gba_figure_7,
+    gba_table_5_2,
+)
 from hotrow.reproduce.results import Tell
 
 
@@ -27,6 +36,15 @@ class Experiment:
 EXPERIMENTS: dict[str, Experiment] = {
     "asgd-figure-3": Experiment(
         "Staleness of Async with 250 to 3,000 workers, and its spread", asgd_figure_3.run, asgd_figure_3.lines, 5
+    ),
+    "asgd-figure-5": Experiment(
+        "Staleness normalisation with 3,000 asynchronous workers", asgd_figure_5.run, asgd_figure_5.lines, 7
+    ),
+    "asgd-figure-6": Experiment(
+        "Data normalisation on top of it, with 1,000 and 3,000 workers", asgd_figure_6.run, asgd_figure_6.lines, 6
+    ),
+    "asgd-figure-7": Experiment(
+        "SWAP over ten days, with drift and without", asgd_figure_7.run, asgd_figure_7.lines, 5
     ),
     "gba-table-5.2": Experiment(
         "Speed of six modes on a strained cluster and on an idle one", gba_table_5_2.run, gba_table_5_2.lines, 10

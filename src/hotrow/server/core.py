@@ -158,7 +158,10 @@ class ParameterServer:
         with torch.no_grad():
             for place, buffer in enumerate(self.model.buffers()):
                 theirs = [each[place] for each in gathered]
-                buffer.add_(torch.stack(theirs).mean(0) if buffer.is_floating_point() else theirs[-1])
+                if buffer.dtype == torch.bool:
+                    buffer.logical_xor_(theirs[-1])
+                else:
+                    buffer.add_(torch.stack(theirs).mean(0) if buffer.is_floating_point() else theirs[-1])
 
 
 def _sums(given: Sequence[list[Tensor | None]], given_shares: Sequence[float]) -> list[Tensor | None]:

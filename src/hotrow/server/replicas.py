@@ -29,6 +29,7 @@ class Replicas:
         self._optimizers = [copied for _, copied in copies]
         self._moves: Mapping[int, Sequence[Gradients]] = {}
         self._lr_scale = 1.0
+        self._apart: set[int] = set()  # workers that moved since the last merge
 
     def moves(self, moved: Mapping[int, Sequence[Gradients]], lr_scale: float) -> None:
         """The end of a step: by worker, the gradients of its batches. A merge that comes next moves them.
@@ -48,6 +49,7 @@ class Replicas:
         self._merge()
 
     def _move(self, *, merges: bool) -> None:
+        self._apart.update(self._moves)
         for worker, pushes in self._moves.items():
             optimizer = self._optimizers[worker]
             self._set_lr(optimizer, self._lr_scale)
@@ -65,15 +67,20 @@ class Replicas:
         self._moves = {}
 
     def _merge(self) -> None:
-        merge([optimizer for optimizer in self._optimizers if _has_stepped(optimizer)])
-        seen = next(place for place, optimizer in enumerate(self._optimizers) if _has_stepped(optimizer))
-        state = self._optimizers[seen].state_dict()
-        _average_buffers([model for model, own in zip(self.models, self._optimizers, strict=True) if _has_stepped(own)])
-        for model, optimizer in zip(self.models, self._optimizers, strict=True):
-            if not _has_stepped(optimizer):  # it had no batch yet: it starts from the others
-                _copy(self.models[seen], model)
+        """Of those that moved; who had no batch since the last merge would only hold the others back, and follows."""
+        moved = sorted(self._apart)
+        self._apart.clear()
+        if not moved:
+            return
+        first = moved[0]
+        merge([self._optimizers[worker] for worker in moved])
+        _average_buffers([self.models[worker] for worker in moved])
+        state = self._optimizers[first].state_dict()
+        for worker, (model, optimizer) in enumerate(zip(self.models, self._optimizers, strict=True)):
+            if worker not in moved:
+                _copy(self.models[first], model)
                 optimizer.load_state_dict(state)
-        _copy(self.models[seen], self._server.model)
+        _copy(self.models[first], self._server.model)
         assert self._server.optimizer is not None
         self._server.optimizer.load_state_dict(state)
 
@@ -88,10 +95,6 @@ def k_step_adam(optimizer: Optimizer | None) -> KStepAdam:
         return optimizer
     name = "no optimizer" if optimizer is None else type(optimizer).__name__
     raise ConfigError(f"mode 'k_step' trains dense parameters with hotrow.optim.KStepAdam, not with {name}")
-
-
-def _has_stepped(optimizer: KStepAdam) -> bool:
-    return any(state["step"] for state in optimizer.state.values())
 
 
 def _copy(source: nn.Module, target: nn.Module) -> None:

@@ -151,6 +151,28 @@ def test_a_fault_in_the_optimizer_comes_out_and_everybody_goes_home() -> None:
     trainer.close()
 
 
+class Counting(Net):
+    """Counts its batches, and holds a mask that never changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("batches", torch.tensor(0.0))
+        self.register_buffer("mask", torch.tensor([True, False]))
+
+    def forward(self, x: Inputs) -> Tensor:
+        if self.training:
+            self.get_buffer("batches").add_(1)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_figures_that_the_model_gathers_go_on_whatever_their_type(workers: int) -> None:
+    trainer = trainer_of(Sync(), workers, model=Counting)
+    list(trainer.fit(Made(640)))
+    assert float(trainer.model.get_buffer("batches")) == 10  # by the mean of the workers, step by step
+    assert trainer.model.get_buffer("mask").tolist() == [True, False]
+
+
 def test_more_gradients_than_places_are_late_and_counted() -> None:
     trainer = trainer_of(GBA(tolerance=0), 8, global_batch=32, local_batch=16, report_every_s=3600)
     list(trainer.fit(Made(4000)))

@@ -4,7 +4,21 @@ import pytest
 
 from hotrow.errors import ConfigError
 from hotrow.modes import Hybrid
-from hotrow.modes.base import Apply, Drain, Drop, Effect, Ended, Grant, Joined, Lost, Park, Ready, Resume
+from hotrow.modes.base import (
+    Apply,
+    Drain,
+    Drop,
+    Effect,
+    Ended,
+    Grant,
+    Joined,
+    Lost,
+    Park,
+    Pushed,
+    Ready,
+    Resume,
+    RunFacts,
+)
 from hotrow.modes.hybrid import DenseInStep
 from hotrow.staleness import Inverse, Staleness
 from unit.modes.tiny_cluster import cluster_of, facts_of, grants_of, pushed
@@ -223,3 +237,15 @@ def test_dense_gradients_are_never_late_so_no_policy_weighs_them() -> None:
 def test_how_many_in_flight_has_bounds(in_flight: int) -> None:
     with pytest.raises(ConfigError, match=f"max_in_flight={in_flight}"):
         Hybrid(max_in_flight=in_flight)
+
+
+def test_half_a_push_of_a_lost_worker_is_counted_whichever_half_it_is() -> None:
+    hybrid = Hybrid().start(RunFacts(workers=2, local_batch=4, global_batch=8))
+    first, second = (hybrid.on(Ready(worker))[0] for worker in (0, 1))
+    assert isinstance(first, Grant)
+    assert isinstance(second, Grant)
+    hybrid.on(Pushed("dense", 0, first.grant, 0, 0, 4))
+    hybrid.on(Pushed("embedding", 1, second.grant, 0, 0, 4))
+    assert Drop(first.grant, "lost") not in hybrid.on(Lost(0))  # its dense gradient is in, and counts
+    assert Drop(second.grant, "lost") in hybrid.on(Lost(1))  # its data come again
+    assert (hybrid.counts["rows_never_pushed"], hybrid.counts["rows_applied_twice"]) == (1, 1)

@@ -71,13 +71,6 @@ def test_the_warm_up_is_that_of_the_run_and_the_first_step_always_merges(step: i
     assert [len(a_step(merged)) for _ in range(4)] == merging
 
 
-def test_workers_that_would_get_no_batch_are_refused() -> None:
-    KStep().check(facts_of(workers=3, parts=3))
-    for refuse in (KStep().check, KStep().start):
-        with pytest.raises(ConfigError, match=r"workers=4: 1 of 4 workers would get no batch.*take 3"):
-            refuse(facts_of(workers=4, parts=3))
-
-
 def test_a_drain_between_steps_merges_what_has_moved() -> None:
     merged = started(4)
     assert [len(a_step(merged)) for _ in range(2)] == [2, 1]

@@ -31,6 +31,7 @@ class Two(nn.Module):
         self.second = nn.Parameter(torch.tensor([0.5, 0.25, -1.0]))
         self.register_buffer("mean", torch.zeros(2))
         self.register_buffer("batches", torch.tensor(0))
+        self.register_buffer("flag", torch.tensor(False))
 
 
 def server_of(optimizer: str = "sgd", clip: float | None = None, late: Staleness | None = None) -> ParameterServer:
@@ -232,22 +233,27 @@ def test_a_model_without_parameters_has_rows_all_the_same() -> None:
     np.testing.assert_allclose(before - values(server), LR, atol=1e-6)
 
 
-def test_running_statistics_of_replicas_are_their_mean() -> None:
+def test_running_figures_go_on_by_the_mean_of_what_replicas_added() -> None:
     server = server_of()
-    buffers: list[list[Tensor]] = [
-        [torch.tensor([1.0, 2.0]), torch.tensor(5)],
-        [torch.tensor([3.0, 6.0]), torch.tensor(6)],
+    for buffer, start in zip(server.model.buffers(), (10, 3, True), strict=True):
+        buffer.fill_(start)
+    added: list[tuple[list[Tensor], float]] = [
+        ([torch.tensor([1.0, 2.0]), torch.tensor(5), torch.tensor(True)], 0.5),
+        ([torch.tensor([torch.nan, 0.0]), torch.tensor(7), torch.tensor(False)], 0.0),  # too late, and broken
+        ([torch.tensor([3.0, 6.0]), torch.tensor(6), torch.tensor(True)], 1.0),
     ]
-    effect = step_of(server, [(push([0.0] * 3, buffers=each), 1.0) for each in buffers])
-    server.apply(effect, samples=8)
-    torch.testing.assert_close(list(server.model.buffers()), [torch.tensor([2.0, 4.0]), torch.tensor(6)])
+    effect = step_of(server, [(push([0.0] * 3, buffers=each), weight) for each, weight in added])
+    server.apply(effect, samples=12)
+    mean, batches, flag = server.model.buffers()
+    torch.testing.assert_close(mean, torch.tensor([12.0, 14.0]))
+    assert (int(batches), bool(flag)) == (9, False)  # as the last one changed them
 
 
 def test_a_pull_brings_parameters_and_statistics() -> None:
     server, replica = server_of(), Two()
     with torch.no_grad():
         for each in [*server.model.parameters(), *server.model.buffers()]:
-            each.add_(7)
+            each.add_(True if each.dtype == torch.bool else 7)
     server.pull_into(replica)
     assert str(replica.state_dict()) == str(server.model.state_dict())
     with torch.no_grad():

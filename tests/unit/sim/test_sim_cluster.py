@@ -14,6 +14,7 @@ from hotrow.sim import (
     Crash,
     Faults,
     Join,
+    Lease,
     LogNormal,
     Messages,
     Network,
@@ -22,6 +23,7 @@ from hotrow.sim import (
     Speeds,
     Stragglers,
     Trace,
+    Wire,
     drawn_faults,
 )
 from hotrow.switching import Observation
@@ -187,6 +189,33 @@ def test_a_lost_push_is_sent_again_and_a_slow_one_may_come_twice() -> None:
     assert first != sorted(first)
 
 
+def test_a_queue_at_the_servers_makes_nobody_send_again() -> None:
+    faults = Faults(messages=Messages(delay=0.5, delay_s=0.1, timeout_s=0.2))
+    work = CountingWork(row_bytes_per_sample=10)
+    seen = run(Async(), 200, work, workers=4, network=Network(bandwidth=50), faults=faults)
+    assert sorted(grant for *_, grant in seen.pushes) == list(range(1, 21))
+
+
+def test_the_servers_do_not_answer_for_a_grant_that_was_given_up() -> None:
+    pulled = list[int]()
+
+    class Noting(CountingWork):
+        def pull(self, grant: Grant, lease: Lease) -> Wire:
+            pulled.append(grant.grant)
+            return super().pull(grant, lease)
+
+    faults = Faults(
+        joins=(Join(worker=2, at_s=1.0),),  # it asks in the pause, is cut off in it, and is noticed before it ends
+        pauses=(Pause(at_s=0.5, for_s=3.0),),
+        crashes=(Crash(worker=2, at_s=1.5, cut_off=True),),
+        detect_s=0.5,
+    )
+    seen = run(Async(), 60, Noting(), speeds=Speeds(batch_s=0.4, sample_s=0.0), faults=faults)
+    (given,) = [effect.grant for _, effect in seen.effects if isinstance(effect, Grant) and effect.worker == 2]
+    assert given not in pulled
+    assert seen.times(Pushed, worker=2) == []
+
+
 # Changes
 
 
@@ -211,6 +240,16 @@ def test_a_switch_drains_and_changes_workers_and_local_batch_at_the_same_global_
     assert (result.steps, result.finished, result.statistics.short_steps) == (8, True, 0)
     assert {number: each.batches for number, each in result.workers.items()} == {0: 8, 1: 8, 2: 4, 3: 4}
     assert result.workers[3].present_s == 4.0
+
+
+def test_who_was_called_by_a_switch_does_not_join_again_when_its_time_comes() -> None:
+    seen, checkers = Seen(), Checkers()
+    config = ClusterConfig(workers=1, local_batch=10, speeds=SECOND, faults=Faults(joins=(Join(worker=1, at_s=2.5),)))
+    cluster = SimCluster(Async(), config, data=60, watchers=[seen, checkers])
+    cluster.switch(GBA(), workers=2, at_s=0.5)
+    cluster.run()
+    checkers.end(60)
+    assert seen.times(Joined, worker=1) == [1.0]
 
 
 def test_what_a_lost_worker_held_at_a_switch_is_cut_to_the_new_local_batch() -> None:
