@@ -94,11 +94,14 @@ class ParameterServer:
                 copied.copy_(held)
 
     def _finish(self, grant: int, push: Gradients, group: str) -> None:
-        """A push is done with its dense part; one whose rows are applied first is kept until then."""
-        if group == "embedding":
+        """A push that comes apart is kept until both its halves are applied, whichever is first."""
+        push.halves += 2 if group == "both" else 1
+        if push.halves == 2:
+            del self._parked[grant]
+        elif group == "embedding":
             push.rows = {}
         else:
-            del self._parked[grant]
+            push.dense = []
 
     def _dense_step(self, effect: Apply, pushes: Sequence[Gradients], samples: int, lr_scale: float) -> None:
         self._take_buffers(effect, pushes)

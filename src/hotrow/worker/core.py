@@ -28,6 +28,7 @@ class Gradients:
     rows: Mapping[str, RowGradients]  # by table
     loss: Tensor  # one number
     output: Tensor  # of the model, before the update
+    halves: int = 0  # that were applied: rows and dense parameters
     buffers: list[Tensor] | None = None  # how far a replica's running figures went by this batch
 
     @property

@@ -67,6 +67,9 @@ def test_a_run_goes_on_through_all_modes() -> None:
             assert trainer.mode == mode
             assert state_of(trainer) == before
             assert trainer.statistics.granted == granted
+            at_work = trainer._engine._coordinator
+            assert at_work is not None
+            assert (at_work.facts.step, at_work.facts.grants) == (trainer.step, granted)
     assert next(ahead, None) is None
     demand_all_trained(trainer, 64 * 40 + 7)
     assert progress == trainer.step  # every step was told, once
@@ -197,8 +200,11 @@ def test_a_fit_that_is_broken_off_applies_what_was_being_computed(mode: Mode) ->
 
 
 def test_what_a_broken_off_fit_applied_last_is_not_told_by_the_next() -> None:
-    trainer = trainer_of(GBA(), 4)
-    list(trainer.fit(Made(2000), most_samples=300))
+    trainer = trainer_of(GBA(), 4, local_batch=8)  # eight places, four workers: some are always half way
+    reports = trainer.fit(Made(2000))
+    for _ in range(5):
+        next(reports)
+    reports.close()  # type: ignore[attr-defined]
     before = trainer.step
     later = [report for report in trainer.fit(Made(640)) if isinstance(report, Progress)]
     assert [report.step for report in later] == list(range(before + 1, before + 11))

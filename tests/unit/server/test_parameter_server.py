@@ -198,6 +198,18 @@ def test_rows_weigh_by_their_own_lateness_or_by_their_share(group: Group, weight
     np.testing.assert_allclose(before - values(server), LR * weight, atol=1e-6)
 
 
+def test_the_dense_part_first_and_rows_that_come_late() -> None:
+    server = server_of()
+    server.park(1, rows_push(server))
+    rows_before = values(server)
+    server.apply(Apply("dense", 0, (Part(1, 0, 0, 4, 1.0),)), samples=0)
+    assert (values(server) == rows_before).all()
+    assert server.parked == 1
+    server.apply(Apply("embedding", 1, (Part(1, 0, 0, 4, 1.0),)), samples=4)
+    assert (values(server) != rows_before).all()
+    assert server.parked == 0
+
+
 def test_rows_first_and_the_dense_part_when_its_step_comes() -> None:
     server = server_of()
     server.park(1, rows_push(server))
