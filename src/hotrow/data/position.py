@@ -90,7 +90,9 @@ class Position(Spec):
         )
 
     def with_end(self, epoch: int, batches: int) -> "Position":
-        """The position once it is known how many batches an epoch has."""
+        """The position once it is known how many batches an epoch has; an epoch read again may be over by its end."""
+        if epoch < self.epoch:
+            return self
         mark = self.mark(epoch)
         return self._with(epoch, Mark(below=mark.below, above=mark.above, batches=batches))
 

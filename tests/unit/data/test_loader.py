@@ -213,6 +213,15 @@ def test_a_lease_given_back_after_the_readers_end_still_comes() -> None:
     assert [lease.index for lease, _ in iterator] == [0]
 
 
+def test_an_epoch_whose_end_is_known_may_be_over_before_it_is_read_again() -> None:
+    loader = Loader(Counting(4), 2, epochs=2)
+    first, *_ = (lease for lease, _ in list(loader))  # the ends of both epochs are seen, nothing is done
+    assert first.epoch == 0
+    for lease, _ in loader:
+        loader.done(lease)
+    assert loader.position().epoch == 2
+
+
 def test_leases_may_be_settled_by_other_threads() -> None:
     loader = Loader(Counting(400), 2, epochs=2, shuffle=30)
     trained: list[tuple[int, int]] = []

@@ -36,6 +36,11 @@ def test_an_epoch_is_over_once_its_end_is_known_and_all_is_done() -> None:
     assert started().with_end(0, 0).epoch == 1
 
 
+def test_the_end_of_an_epoch_that_is_over_changes_nothing() -> None:
+    over = started().with_done(0, 0, 8).with_end(0, 1)
+    assert over.with_end(0, 1) == over
+
+
 def test_a_later_epoch_may_run_ahead_and_does_not_end_the_one_before() -> None:
     position = started().with_end(0, 3).with_done(0, 0, 8).with_done(1, 0, 8).with_end(1, 1)
     assert (position.epoch, len(position.marks)) == (0, 2)
