@@ -10,17 +10,17 @@ from torch import Tensor
 
 from hotrow.client.aggregate import Average, RowGradients, RowPart, aggregated
 from hotrow.client.base import Output
+from hotrow.client.pooling import row_gradients, shares_of, spread
 from hotrow.config import Table
 from hotrow.data.batch import Batch, Part
 from hotrow.errors import ConfigError
 from hotrow.spec import whole_number
 from hotrow.staleness import Histogram, Staleness
-from hotrow.store import Applied, RamTier, find_or_first, kernels
+from hotrow.store import Applied, RamTier, find_or_first
 from hotrow.store import Batch as Plan
 from hotrow.store.tiers import listed, named_tables, open_tiers
 
 U32 = NDArray[np.uint32]
-F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
 
 
@@ -61,7 +61,7 @@ class LocalClient:
         for table, plan in handle.plans.items():
             outputs = [output for output in handle.outputs if output.part.table == table]
             if any(output.rows.grad is not None for output in outputs):
-                found[table] = _row_gradients(plan, outputs, handle.versions.get(table))
+                found[table] = row_gradients(plan, outputs, handle.versions.get(table))
         return found
 
     def apply(
@@ -126,8 +126,10 @@ class LocalClient:
         plan = tier.batch(np.concatenate([part.keys for part in parts]))
         rows = torch.empty(plan.unique, tier.dim)
         self._read(tier, plan, rows, learn, unique=True)
-        inverse = np.split(plan.inverse, np.cumsum([len(part.keys) for part in parts[:-1]]))
-        outputs = [self._spread(part, rows.numpy(), which, samples) for part, which in zip(parts, inverse, strict=True)]
+        outputs = [
+            spread(part, rows.numpy(), which, samples, self.threads)
+            for part, which in zip(parts, shares_of(plan.inverse, parts), strict=True)
+        ]
         for output in outputs:
             output.rows.requires_grad_(learn)
         return plan, outputs
@@ -138,78 +140,3 @@ class LocalClient:
         plan = find_or_first(tier, keys, out.numpy(), per="unique" if unique else "key")
         self.absent_ids += plan.absent
         return plan
-
-    def _spread(self, part: Part, unique_rows: F32, which: U32, samples: int) -> Output:
-        """The vectors of one part from the unique rows of its table; id k of the part takes row which[k]."""
-        dim = unique_rows.shape[1]
-        if part.bounds is None:
-            rows = torch.empty(samples, len(part.features), dim)
-            np.take(unique_rows, which, axis=0, out=rows.view(-1, dim).numpy(), mode="clip")
-            return Output(part, rows)
-        if part.kind == "bags":
-            rows = torch.empty(samples, len(part.features), dim)
-            out = rows.view(-1, dim).numpy()
-            kernels.pool(unique_rows, which, part.bounds, None, part.pooling, out, self.threads)
-            return Output(part, rows)
-        lengths = np.diff(part.bounds)
-        longest = int(lengths.max(initial=0))
-        rows = torch.zeros(samples, longest, dim)
-        rows.view(-1, dim).numpy()[_places_in_padding(part.bounds, longest)] = unique_rows[which]
-        return Output(part, rows, torch.from_numpy(np.arange(longest) < lengths[:, None]))
-
-
-def _places_in_padding(bounds: I64, longest: int) -> I64:
-    """Where each id of a sequence part stands in [samples * longest]."""
-    lengths = np.diff(bounds)
-    return np.arange(bounds[-1]) + np.repeat(np.arange(len(lengths)) * longest - bounds[:-1], lengths)
-
-
-def _row_gradients(plan: Plan, outputs: Sequence[Output], versions: U32 | None) -> RowGradients:
-    keys = [output.part.keys for output in outputs]
-    gradients = [_gradient(output) for output in outputs]
-    if len(outputs) == 1 and outputs[0].part.kind == "one":
-        return RowGradients(keys[0], plan, gradients[0].numpy(), versions=versions)
-    joined = gradients[0] if len(gradients) == 1 else torch.cat(gradients)
-    starts = np.cumsum([0, *(len(gradient) for gradient in gradients[:-1])])
-    rows = np.concatenate([_row_of_key(output) + start for output, start in zip(outputs, starts, strict=True)])
-    flat = np.concatenate(keys)
-    return RowGradients(flat, plan, joined.numpy(), rows.astype(np.uint32), _weights(outputs), versions)
-
-
-def _gradient(output: Output) -> Tensor:
-    """[bags, dim]. A part that the model did not use has none: `_weights` keeps its rows as they are."""
-    gradient = output.rows.grad
-    if gradient is None:
-        gradient = torch.zeros_like(output.rows, requires_grad=False)
-    return gradient.contiguous().view(-1, output.rows.shape[-1])
-
-
-def _row_of_key(output: Output) -> I64:
-    """Which row of its output's gradient each id takes."""
-    part = output.part
-    if part.bounds is None:
-        return np.arange(len(part.keys))
-    if part.kind == "bags":
-        return np.repeat(np.arange(len(part.bounds) - 1), np.diff(part.bounds))
-    return _places_in_padding(part.bounds, output.rows.shape[1])
-
-
-def _weights(outputs: Sequence[Output]) -> F32 | None:
-    """What each id's gradient is multiplied by: its share of a mean, 0 where the model did not use it; None: all 1."""
-    shares = [_shares(output) for output in outputs]
-    if all(share is None for share in shares):
-        return None
-    sizes = [len(output.part.keys) for output in outputs]
-    return np.concatenate(
-        [np.ones(size, np.float32) if share is None else share for share, size in zip(shares, sizes, strict=True)]
-    )
-
-
-def _shares(output: Output) -> F32 | None:
-    part = output.part
-    if output.rows.grad is None:
-        return np.zeros(len(part.keys), np.float32)
-    if part.bounds is None or part.kind != "bags" or part.pooling == "sum":
-        return None
-    lengths = np.diff(part.bounds)
-    return np.repeat(np.float32(1) / np.maximum(lengths, 1).astype(np.float32), lengths)
