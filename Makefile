@@ -16,7 +16,7 @@ install: .venv/.installed
 	touch $@
 
 .venv/.installed: .venv/.tools $(NATIVE)
-	$(PIP) --no-build-isolation --editable '.[dev]'
+	$(PIP) --no-build-isolation --editable '.[dev,ray]'
 	touch $@
 
 demo: install

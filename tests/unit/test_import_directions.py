@@ -21,7 +21,7 @@ FLOORS = (
     ("nn", "models", "cache", "client"),
     ("server.core", "worker.core"),
     ("transport", "checkpoint", "obs"),
-    ("server", "worker"),
+    ("server", "worker", "client.direct"),
     ("sim", "engines"),
     ("trainer",),
     ("run",),

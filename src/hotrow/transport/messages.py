@@ -1,0 +1,328 @@
+"""Everything that is said on the wire, as typed headers. Tensors follow them as frames of their own.
+
+A header is decoded into exactly one of these or refused; nothing in it names a function to call. Numbers have bounds
+here, so that a header which decodes cannot ask for more memory than a message may hold.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+Count = Annotated[int, Meta(ge=0, le=2**31)]  # of rows, samples, floats
+Number = Annotated[int, Meta(ge=0, le=2**62)]  # of grants, steps, orders: they only ever rise
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+Sentence = Annotated[str, Meta(max_length=10_000)]
+Values = Literal["fp32", "fp16-scaled"]
+
+
+class Header(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The base of all that follows."""
+
+
+class Block(Header):
+    """Rows of one table. Frames follow for what it has: keys uint64, values (fp16-scaled: halves, scales), versions."""
+
+    table: Name
+    rows: Count
+    dim: Annotated[int, Meta(ge=1, le=65_536)]
+    keys: bool = False
+    values: Values | None = None
+    versions: bool = False
+
+
+class Arrival(Header):
+    """Apply a push as it comes, times a factor, instead of parking it: what the coordinator knew at the grant."""
+
+    samples: Number  # trained so far
+    lr_scale: float
+    factor: float
+
+
+class Push(Header):
+    """Gradients of one batch for a shard's rows, each id once. Without `arrival` they are parked under their grant."""
+
+    grant: Number
+    worker: Count
+    token: Number
+    pulled_step: Number
+    samples: Count
+    blocks: tuple[Block, ...]
+    arrival: Arrival | None = None
+
+
+class Pull(Header):
+    """Rows wanted, not before the coordinator's order `after` was performed. With `learn` absent ones are made."""
+
+    after: Number
+    samples: Number  # trained so far: the clock of expiry
+    learn: bool
+    versions: bool
+    values: Values  # how they travel
+    blocks: tuple[Block, ...]
+
+
+class Exchange(Header, tag="exchange"):
+    """The push of an earlier batch and the pull of the next, in one request. Frames: those of the push, then the pull.
+
+    Without a push and a pull it asks only whether the shard is there.
+    """
+
+    incarnation: Number
+    push: Push | None = None
+    pull: Pull | None = None
+
+
+class Taken(Header):
+    """What became of a push. `again` says that it was here before and was not applied again."""
+
+    again: bool = False
+    refused: Count = 0  # rows whose gradient was not finite
+    weightless: Count = 0
+    missing: Count = 0
+
+
+class Exchanged(Header, tag="exchanged"):
+    """The answer to an exchange. Frames: values (and versions) of the pull."""
+
+    incarnation: Number
+    taken: Taken | None = None
+    absent: Count = 0  # ids without a row in a pull that makes none
+    blocks: tuple[Block, ...] = ()
+
+
+class PartOf(Header):
+    """A parked push as a step takes it."""
+
+    grant: Number
+    token: Number
+    pulled_step: Number
+    samples: Count
+    weight: float
+
+
+class Apply(Header):
+    """A step of the coordinator's, for rows, dense parameters or both."""
+
+    group: Literal["both", "dense", "embedding"]
+    step: Number
+    samples: Number  # trained up to and including it
+    lr_scale: float
+    parts: tuple[PartOf, ...]
+
+
+class Perform(Header, tag="perform"):
+    """What the coordinator decided, numbered. Orders are performed in turn; one that comes twice has no effect.
+
+    `arrived` names grants that were applied on arrival: they may be forgotten.
+    """
+
+    incarnation: Number
+    order: Number
+    applies: tuple[Apply, ...]
+    discards: tuple[Number, ...] = ()
+    arrived: tuple[Number, ...] = ()
+
+
+class Performed(Header, tag="performed"):
+    """Since the last answer: what became of rows, and how late their gradients were as pairs of age and count."""
+
+    order: Number
+    refused: Count = 0
+    weightless: Count = 0
+    missing: Count = 0
+    discarded: Count = 0
+    lateness: tuple[tuple[Number, Number], ...] = ()
+
+
+class Policy(Header, tag="policy"):
+    """How shards treat what comes from now on: a mode begins. `staleness` is its policy as JSON."""
+
+    incarnation: Number
+    order: Number
+    average: Literal["batch", "present"]
+    staleness: Annotated[str, Meta(max_length=100_000)] | None = None
+
+
+class PullDense(Header, tag="pull_dense"):
+    """Dense parameters wanted, not before an order was performed."""
+
+    after: Number
+
+
+class DensePulled(Header, tag="dense_pulled"):
+    """Frames: the parameters and buffers that the server holds, flat, in the order of the model."""
+
+    step: Number
+    floats: tuple[Count, ...]
+
+
+class PushDense(Header, tag="push_dense"):
+    """Dense gradients of one batch, parked under their grant. Frames: one per tensor that is present."""
+
+    grant: Number
+    worker: Count
+    token: Number
+    pulled_step: Number
+    samples: Count
+    present: tuple[bool, ...]
+    buffers: bool = False  # changes of running figures follow
+
+
+class Features(Header):
+    """A part of a batch: frames follow for its keys (int64) and, unless every bag holds one id, its bounds (int64)."""
+
+    table: Name
+    kind: Literal["one", "bags", "sequence"]
+    names: tuple[Name, ...]
+    keys: Count
+    pooling: Literal["mean", "sum"]
+
+
+class Samples(Header):
+    """A batch. Frames: numbers and labels (float32), then those of each part."""
+
+    count: Count
+    numbers: Count  # a sample
+    labels: Count  # a sample; 0: there are none
+    parts: tuple[Features, ...]
+
+
+class Work(Header, tag="work"):
+    """A grant and its batch, for a trainer. It is answered when all gradients are on their servers."""
+
+    grant: Number
+    worker: Count
+    token: Number
+    after: Number  # the coordinator's order that lookups have to wait for
+    trained: Number  # samples so far
+    lr_scale: float
+    batch: Samples
+
+
+class Worked(Header, tag="worked"):
+    """The gradients of a grant are where they belong. Frames: the model's output before the update, float32."""
+
+    grant: Number
+    looked_step: Number
+    pulled_step: Number
+    samples: Count
+    busy_s: float
+    loss: float
+    shape: tuple[Count, ...]  # of the output
+    refused: Count = 0
+
+
+class Begin(Header, tag="begin"):
+    """A mode begins on a trainer, from the dense state that follows as a frame (safetensors).
+
+    In all-reduce modes `ranks` trainers meet at `meeting`, and `share` batches of each make a step.
+    """
+
+    mode: Annotated[str, Meta(max_length=100_000)]  # as JSON
+    order: Number
+    step: Number
+    rank: Count
+    ranks: Count
+    share: Count
+    meeting: Annotated[str, Meta(max_length=1_000)]
+    optimizer: Annotated[str, Meta(max_length=10_000_000)] | None = None  # what is no tensor of its state, as JSON
+
+
+class CloseStep(Header, tag="close_step"):
+    """No more batches come for a dense step: all ranks apply what they have."""
+
+    step: Number
+    share: Count  # batches that this rank has in it
+    trained: Number  # samples, with those of this step
+    lr_scale: float
+
+
+class GiveDense(Header, tag="give_dense"):
+    """The dense state as it stands."""
+
+    optimizer: bool  # with the optimizer's
+
+
+class DenseGiven(Header, tag="dense_given"):
+    """Frame: tensors (safetensors)."""
+
+    step: Number
+    optimizer: Annotated[str, Meta(max_length=10_000_000)] | None = None
+
+
+class Export(Header, tag="export"):
+    """Whole rows of a table, from a cursor on."""
+
+    table: Name
+    cursor: Number
+    most: Count
+
+
+class Exported(Header, tag="exported"):
+    """Frames: keys uint64, values, state, one uint32 column per field. The end is a cursor of 0."""
+
+    cursor: Number
+    rows: Count
+    fields: tuple[Name, ...]
+
+
+class Import(Header, tag="import"):
+    """Whole rows of a table to put in. Frames as those of an export."""
+
+    table: Name
+    rows: Count
+    fields: tuple[Name, ...]
+
+
+class Ask(Header, tag="ask"):
+    """How a role is; `what` names the figures, and nothing is changed by it."""
+
+    what: Literal["status", "ready"]
+
+
+class Told(Header, tag="told"):
+    """Figures by name."""
+
+    role: Name
+    figures: dict[str, float]
+
+
+class Stop(Header, tag="stop"):
+    """Leave in good order."""
+
+
+class Done(Header, tag="done"):
+    """It is done; there is nothing more to say."""
+
+
+class Fault(Header, tag="fault"):
+    """A request that was refused, with its reason as a sentence. Nothing was changed by it."""
+
+    kind: Literal["input", "config", "stale", "closing", "internal"]
+    sentence: Sentence
+
+
+Message = (
+    Exchange
+    | Exchanged
+    | Perform
+    | Performed
+    | Policy
+    | PullDense
+    | DensePulled
+    | PushDense
+    | Work
+    | Worked
+    | Begin
+    | CloseStep
+    | GiveDense
+    | DenseGiven
+    | Export
+    | Exported
+    | Import
+    | Ask
+    | Told
+    | Stop
+    | Done
+    | Fault
+)

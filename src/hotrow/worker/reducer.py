@@ -1,0 +1,127 @@
+"""Gradients of all ranks added up, bucket by bucket, while backward still runs: DDP's way, for uneven steps.
+
+DDP wants one backward on every rank and step, and divides by the ranks. Here a rank may have several batches in a step
+or none at all, and the sum is divided by the samples of all: the step is what one large batch would give. A parameter
+that no rank used has no gradient after it, as in one process, so optimizers leave it alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+BUCKET_BYTES = 4 << 20  # enough to fill a message, small enough to begin early
+
+
+@dataclass(slots=True, eq=False)
+class _Bucket:
+    flat: Tensor
+    places: list[int]  # of its parameters
+    views: list[Tensor]
+    missing: int = 0  # parameters whose gradient is not complete
+    work: dist.Work | None = None
+
+
+class Reducer:
+    """The gradients of one model on one rank; all ranks make it of the same parameters in the same order.
+
+    A step: `begin`, then backward of loss * samples for each batch, the last one after `last`, then `finish`. A rank
+    without a batch calls `begin` and `finish`.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        group: dist.ProcessGroup | None = None,
+        bucket_bytes: int = BUCKET_BYTES,
+    ) -> None:
+        self._parameters = list(parameters)
+        self._group = group
+        self._buckets = _buckets(self._parameters, bucket_bytes)
+        self._bucket_of = {place: number for number, each in enumerate(self._buckets) for place in each.places}
+        self._used = torch.zeros(len(self._parameters) + 1, dtype=torch.int64)  # by parameter; at the end the samples
+        self._sent = 0  # buckets under way
+        self._last = False
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(partial(self._complete, place))  # type: ignore[no-untyped-call]
+            for place, parameter in enumerate(self._parameters)
+        ]
+
+    def begin(self) -> None:
+        """A step: gradients are added up from zero, in the buckets themselves."""
+        self._used.zero_()
+        self._sent, self._last = 0, False
+        for bucket in self._buckets:
+            bucket.flat.zero_()
+            bucket.missing, bucket.work = len(bucket.places), None
+            for place, view in zip(bucket.places, bucket.views, strict=True):
+                self._parameters[place].grad = view
+
+    def last(self) -> None:
+        """The next backward is this rank's last in the step: what is complete goes off at once."""
+        self._last = True
+
+    def finish(self, samples: int) -> int:
+        """Wait for the sum over all ranks, divide it by all samples, and say how many these are."""
+        while self._sent < len(self._buckets):
+            self._send()
+        self._used[-1] = samples
+        dist.all_reduce(self._used, group=self._group)
+        whole = int(self._used[-1])
+        for bucket in self._buckets:
+            assert bucket.work is not None
+            bucket.work.wait()
+            bucket.flat.div_(max(whole, 1))
+        for parameter, used in zip(self._parameters, self._used[:-1].tolist(), strict=True):
+            if not used:
+                parameter.grad = None
+        return whole
+
+    def close(self) -> None:
+        """Let the parameters go."""
+        for hook in self._hooks:
+            hook.remove()
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def _complete(self, place: int, _: Tensor) -> None:
+        """A parameter's gradient of one backward is there."""
+        self._used[place] = 1
+        if not self._last:
+            return
+        self._buckets[self._bucket_of[place]].missing -= 1
+        while self._sent < len(self._buckets) and self._buckets[self._sent].missing == 0:
+            self._send()  # in the same order on every rank
+
+    def _send(self) -> None:
+        bucket = self._buckets[self._sent]
+        bucket.work = dist.all_reduce(bucket.flat, group=self._group, async_op=True)
+        self._sent += 1
+
+
+def _buckets(parameters: Sequence[nn.Parameter], bucket_bytes: int) -> list[_Bucket]:
+    """From the last parameter to the first, as backward completes them; one type and device in each."""
+    places: list[list[int]] = []
+    room = 0
+    for place in range(len(parameters) - 1, -1, -1):
+        parameter = parameters[place]
+        size = parameter.numel() * parameter.element_size()
+        before = parameters[places[-1][-1]] if places else None
+        alike = before is not None and (before.dtype, before.device) == (parameter.dtype, parameter.device)
+        if not alike or size > room:
+            places.append([])
+            room = bucket_bytes
+        places[-1].append(place)
+        room -= size
+    return [_bucket(parameters, each) for each in places]
+
+
+def _bucket(parameters: Sequence[nn.Parameter], places: list[int]) -> _Bucket:
+    first = parameters[places[0]]
+    flat = torch.zeros(sum(parameters[place].numel() for place in places), dtype=first.dtype, device=first.device)
+    pieces = torch.split(flat, [parameters[place].numel() for place in places])
+    views = [piece.view_as(parameters[place]) for piece, place in zip(pieces, places, strict=True)]
+    return _Bucket(flat, places, views)
