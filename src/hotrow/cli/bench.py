@@ -10,11 +10,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from hotrow.bench import pages, peers, report, train_report
+from hotrow.bench import pages, peers, report, simulate_report, train_report
 from hotrow.bench.curve import measure_curve
 from hotrow.bench.picture import curve_svg
 from hotrow.bench.plan import StorePlan
 from hotrow.bench.shared_memory import lack_of_room
+from hotrow.bench.simulate import measure as measure_simulation
+from hotrow.bench.simulate_plan import SimulatePlan
 from hotrow.bench.store import measure
 from hotrow.bench.train import measure as measure_training
 from hotrow.bench.train_peers import TORCHREC_REMEDY, torchrec_present
@@ -139,11 +141,33 @@ def train(
     Console().print(train_report.summary(job, figures))
 
 
+@app.command()
+def simulate(
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds in which everyone runs once. [5]")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write all figures to this file.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: shows that it works, measures nothing.")] = False,
+) -> None:
+    """The simulator: thousands of workers, every mode, and real gradients beside plain training."""
+    demand_places(json=json)
+    sizes = SimulatePlan().quick() if quick else SimulatePlan()
+    job = replace(sizes, rounds=rounds or sizes.rounds)
+    with StageBar() as bar:
+        figures = measure_simulation(job, bar)
+    if json is not None:
+        report.write_json(json, simulate_report.document(job, figures))
+    Console().print(simulate_report.summary(job, figures))
+
+
 def demand_runnable(command: str, json: Path | None, picture: Path | None) -> None:
     """Say what would go wrong at the end of a long run before it starts."""
     if sys.platform != "linux":
         raise ConfigError(f"hotrow bench {command} reads memory from /proc, which {sys.platform} has not: use Linux")
-    for option, path in (("json", json), ("picture", picture)):
+    demand_places(json=json, picture=picture)
+
+
+def demand_places(**files: Path | None) -> None:
+    """The folders of the files that will be written, by their options."""
+    for option, path in files.items():
         if path is not None and not path.parent.is_dir():
             raise ConfigError(f"--{option} {path}: the folder {path.parent} does not exist, make it first")
         if path is not None and path.is_dir():

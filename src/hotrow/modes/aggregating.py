@@ -5,42 +5,16 @@ Grants never wait, and a fixed number of pushes closes a step, whoever sent them
 
 from dataclasses import dataclass, field
 
-from hotrow.modes.base import (
-    Apply,
-    Drain,
-    Effect,
-    Ended,
-    Event,
-    Grant,
-    Grants,
-    Lost,
-    Park,
-    Pushed,
-    Ready,
-    Resume,
-    part,
-)
-from hotrow.staleness.decay import Staleness
+from hotrow.modes.base import Drain, Effect, Ended, Event, Grant, Lost, Park, Pushed, Ready, Resume
+from hotrow.modes.stepping import Buffering
 
 
 @dataclass(slots=True)
-class Aggregating:
+class Aggregating(Buffering):
     """`parts_per_step` pushes make a step. The token is the step at the grant."""
 
     parts_per_step: int
-    late: Staleness | None = None
-    step: int = 0
-    grants: Grants = field(default_factory=Grants)
-    buffer: list[Pushed] = field(default_factory=list)
     waiting: list[int] = field(default_factory=list)  # asked during a drain
-    samples_per_step: int = 0  # that were promised; a step with fewer is short, as one with fewer parts is
-    draining: bool = False
-    short_steps: int = 0
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """What went otherwise than planned."""
-        return {**self.grants.counts, "short_steps": self.short_steps}
 
     def on(self, event: Event) -> list[Effect]:
         """Take an event in and say what is to be done."""
@@ -49,7 +23,7 @@ class Aggregating:
                 if not self._take(push):
                     return []
                 self.buffer.append(push)
-                return self._close_full_or_drained()
+                return self._close_full_or_drained(self.parts_per_step)
             case Ready(worker):
                 if self.draining:
                     self.waiting.append(worker)
@@ -57,13 +31,13 @@ class Aggregating:
                 return [self._grant(worker)]
             case Lost(worker):
                 self.waiting = [each for each in self.waiting if each != worker]
-                return [*self._lose(worker), *self._close_full_or_drained()]
+                return [*self._lose(worker), *self._close_full_or_drained(self.parts_per_step)]
             case Ended(worker):
                 self.waiting = [each for each in self.waiting if each != worker]
                 return []
             case Drain():
                 self.draining = True
-                return self._close_full_or_drained()
+                return self._close_full_or_drained(self.parts_per_step)
             case Resume():
                 self.draining = False
                 asked, self.waiting = self.waiting, []
@@ -79,17 +53,3 @@ class Aggregating:
 
     def _lose(self, worker: int) -> list[Effect]:
         return self.grants.lose(worker)
-
-    def _close_full_or_drained(self) -> list[Effect]:
-        full = len(self.buffer) == self.parts_per_step
-        drained = self.draining and bool(self.buffer) and not self.grants.out
-        if not full and not drained:
-            return []
-        closed = Apply("both", self.step, tuple(part(push, self._weight(push)) for push in self.buffer))
-        self.short_steps += not full or closed.samples < self.samples_per_step
-        self.buffer.clear()
-        self.step += 1
-        return [closed]
-
-    def _weight(self, push: Pushed) -> float:
-        return 1.0 if self.late is None else self.late.dense_weight(max(0, self.step - push.token))

@@ -31,7 +31,7 @@ class Async(Mode):
     def start(self, facts: RunFacts) -> Discipline:
         return Aggregating(
             1,
-            self.late,
+            late=self.late,
             step=facts.step,
             grants=Grants(given=facts.grants),
             samples_per_step=self.samples_per_step(facts),

@@ -1,8 +1,13 @@
-"""BackupWorkers (Hop-BW in the GBA paper): the first N - b gradients close a step, those of the slowest b are dropped.
+"""BackupWorkers (Hop-BW in the GBA paper): the first N - b gradients of a step close it, later ones are dropped.
 
-Every gradient of a step was computed from the parameters as they stand, so there is no staleness. The price is data:
-what is dropped as late counts as trained and is counted. A worker that gave its gradient waits for the next step,
-unless this one could not close without a second one from it (fewer workers are left than a step needs).
+N is the number of workers that the run was set up for, whoever is there. A step takes only gradients that were granted
+since the step before closed, so all are of the parameters as they stand and there is no staleness. The price is data:
+what is dropped as late counts as trained and is counted.
+
+A worker that gave its gradient waits for the next step. It gives a second one only where the step could not close
+without: where fewer than N - b gradients are in, granted in this step and out, or the first of a live worker that
+neither gave one nor holds a grant. Who is busy with a grant of an older step is not counted on; when that is dropped
+and the step is still open, it takes part like the others. Of several that wait, the first that asked gives more.
 """
 
 from dataclasses import dataclass, field
@@ -27,9 +32,9 @@ from hotrow.modes.base import (
     Ready,
     Resume,
     RunFacts,
-    part,
 )
 from hotrow.modes.mode import Mode
+from hotrow.modes.stepping import Buffering
 from hotrow.sizes import Whole
 
 
@@ -58,96 +63,96 @@ class BackupWorkers(Mode):
 
 
 @dataclass(slots=True)
-class Backups:
-    """BackupWorkers at work."""
+class Backups(Buffering):
+    """BackupWorkers at work. Nobody asks while it holds a grant."""
 
     needed: int  # gradients that close a step
-    step: int = 0
-    grants: Grants = field(default_factory=Grants)
     live: set[int] = field(default_factory=set)
-    tokens: dict[int, int] = field(default_factory=dict)  # grant that is out -> its step
-    waiting: list[int] = field(default_factory=list)
+    waiting: list[int] = field(default_factory=list)  # they gave, or asked during a drain
     gave: set[int] = field(default_factory=set)  # workers with a gradient in this step
-    buffer: list[Pushed] = field(default_factory=list)
-    samples_per_step: int = 0  # that were promised; a step with fewer is short, as one with fewer parts is
-    draining: bool = False
-    short_steps: int = 0
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """What went otherwise than planned."""
-        return {**self.grants.counts, "short_steps": self.short_steps}
+    awaited: set[int] = field(default_factory=set)  # live, with neither a gradient in this step nor a grant
+    tokens: dict[int, int] = field(default_factory=dict)  # grant that is out -> its step
+    fresh: int = 0  # grants of this step that are out
 
     def on(self, event: Event) -> list[Effect]:
         """Take an event in and say what is to be done."""
-        effects: list[Effect] = []
         match event:
-            case Joined(worker):
-                self.live.add(worker)
             case Ready(worker):
-                self.live.add(worker)
-                self.waiting.append(worker)
-                return self._let_go() or [Park(worker)]
+                self._join(worker)
+                if self.draining or (worker in self.gave and self._missing <= 0):
+                    self.waiting.append(worker)
+                    return [Park(worker)]
+                return [self._grant(worker)]
             case Pushed() as push:
-                effects = self._take(push)
+                return self._take(push)
+            case Joined(worker):
+                self._join(worker)
             case Lost(worker):
-                effects = self.grants.lose(worker)
-                self._forget_what_is_not_out()
+                dropped = self.grants.lose(worker)
+                self.fresh -= sum(
+                    self.tokens.pop(drop.grant) == self.step for drop in dropped if isinstance(drop, Drop)
+                )
                 self._leave(worker)
+                return [*dropped, *self._close_full_or_drained(self.needed), *self._let_go()]
             case Ended(worker):
                 self._leave(worker)
+                return self._let_go()
             case Drain():
                 self.draining = True
+                return self._close_full_or_drained(self.needed)
             case Resume():
                 self.draining = False
-        effects += self._close_full_or_drained()
-        return effects + self._let_go()
+                return self._let_go()
+        return []
 
     def _take(self, push: Pushed) -> list[Effect]:
         if not self.grants.take(push):
             return []
-        if self.tokens.pop(push.grant) < self.step:
-            return [Drop(push.grant, "late")]
-        self.buffer.append(push)
-        self.gave.add(push.worker)
-        return []
+        if self.tokens.pop(push.grant) == self.step:
+            self.fresh -= 1
+            self.buffer.append(push)
+            self.gave.add(push.worker)
+            closed = self._close_full_or_drained(self.needed)
+            return [*closed, *self._let_go()] if closed else []
+        if push.worker in self.live and push.worker not in self.gave:
+            self.awaited.add(push.worker)
+        return [Drop(push.grant, "late"), *self._close_full_or_drained(self.needed)]
+
+    def _join(self, worker: int) -> None:
+        if worker not in self.live:
+            self.live.add(worker)
+            if worker not in self.gave and not self.grants.holds(worker):
+                self.awaited.add(worker)
 
     def _leave(self, worker: int) -> None:
         self.live.discard(worker)
+        self.awaited.discard(worker)
         self.waiting = [each for each in self.waiting if each != worker]
 
-    def _forget_what_is_not_out(self) -> None:
-        self.tokens = {grant: token for grant, token in self.tokens.items() if grant in self.grants.out}
+    @property
+    def _missing(self) -> int:
+        """Gradients that the step still lacks when all that it can count on have come."""
+        return self.needed - len(self.buffer) - self.fresh - len(self.awaited)
 
     def _let_go(self) -> list[Effect]:
         """Whoever gave nothing yet; the others only where the step could not close without them."""
         if self.draining or not self.waiting:
             return []
-        first = [worker for worker in self.waiting if worker not in self.gave]
-        granted = [self._grant(worker) for worker in first]
-        missing = self.needed - len(self.buffer) - self._to_come()
-        return granted + [self._grant(worker) for worker in self.waiting[: max(0, missing)]]
-
-    def _to_come(self) -> int:
-        """Gradients that this step can count on: those that are out, and first ones of workers that will ask soon."""
-        busy = {worker for worker, _ in self.grants.out.values()}
-        soon = len(self.live - self.gave - busy)
-        return sum(token == self.step for token in self.tokens.values()) + soon
+        granted = [self._grant(worker) for worker in self.waiting if worker not in self.gave]
+        gave = [worker for worker in self.waiting if worker in self.gave]
+        again = max(0, self._missing)
+        self.waiting = gave[again:]
+        return granted + [self._grant(worker) for worker in gave[:again]]
 
     def _grant(self, worker: int) -> Effect:
-        self.waiting.remove(worker)
         given = self.grants.give(worker, token=self.step)
         self.tokens[given.grant] = self.step
+        self.fresh += 1
+        self.awaited.discard(worker)
         return given
 
-    def _close_full_or_drained(self) -> list[Effect]:
-        full = len(self.buffer) == self.needed
-        drained = self.draining and bool(self.buffer) and not self.grants.out
-        if not full and not drained:
-            return []
-        closed = Apply("both", self.step, tuple(part(push, 1.0) for push in self.buffer))
-        self.short_steps += not full or closed.samples < self.samples_per_step
-        self.buffer.clear()
+    def _closed(self, step: Apply) -> list[Effect]:
         self.gave.clear()
-        self.step += 1
-        return [closed]
+        self.fresh = 0
+        self.awaited = self.live - {worker for worker, _ in self.grants.out.values()}
+        return [step]

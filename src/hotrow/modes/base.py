@@ -13,27 +13,41 @@ Rules that hold in every mode
 """
 
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar, dataclass_transform
 
 Group = Literal["both", "dense", "embedding"]
 Reason = Literal["late", "lost", "rollback"]  # why a grant was dropped; only "late" finishes its data
+REMEMBERED = 10_000  # grants given up whose pushes may still arrive
+NOT_OUT: tuple[int, tuple[Group, ...]] = (-1, ())
+
+Class = TypeVar("Class")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass_transform(frozen_default=True)
+def value(cls: type[Class]) -> type[Class]:
+    """A dataclass whose fields nobody sets again.
+
+    The type checker sees to that. At run time it would make values four times as slow to build, and a simulated cluster
+    builds five of them for each push.
+    """
+    return dataclass(slots=True, unsafe_hash=True)(cls)
+
+
+@value
 class Joined:
     """A worker is there. Workers are numbered; a restarted one joins under its old number."""
 
     worker: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Ready:
     """A worker has data and wants to start one more batch."""
 
     worker: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Pushed:
     """Gradients are in, whole and on every shard."""
 
@@ -45,26 +59,26 @@ class Pushed:
     samples: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Lost:
     """A worker is gone without a word."""
 
     worker: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Ended:
     """There are no more data for a worker."""
 
     worker: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Drain:
     """Come to rest: a checkpoint, a switch, the end."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Resume:
     """Go on after a drain."""
 
@@ -72,7 +86,7 @@ class Resume:
 Event = Joined | Ready | Pushed | Lost | Ended | Drain | Resume
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Part:
     """A push as a step takes it."""
 
@@ -83,7 +97,7 @@ class Part:
     weight: float  # of its dense gradient; rows may weigh otherwise, id by id
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Grant:
     """A worker may start a batch."""
 
@@ -92,7 +106,7 @@ class Grant:
     token: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Apply:
     """Change parameters: sum of weight * samples * gradient over all parts, divided by the samples of all parts."""
 
@@ -103,10 +117,13 @@ class Apply:
     @property
     def samples(self) -> int:
         """Of all parts, those of weight 0 included."""
-        return sum(part.samples for part in self.parts)
+        samples = 0
+        for part in self.parts:  # mostly one: a generator for sum() would take longer
+            samples += part.samples
+        return samples
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Drop:
     """What was computed under a grant counts for nothing."""
 
@@ -114,7 +131,7 @@ class Drop:
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Park:
     """A worker has to wait. For show."""
 
@@ -162,12 +179,17 @@ class RunFacts:
 
 @dataclass(slots=True)
 class Grants:
-    """Which grants are out, and what was pushed under them."""
+    """Which grants are out, and what was pushed under them.
+
+    Of the grants that were given up, the last `REMEMBERED` are known one by one. What arrives under an earlier one may
+    be late or a second copy, nobody can tell; it counts as late.
+    """
 
     groups: tuple[Group, ...] = ("both",)  # the pushes that each grant brings
     given: int = 0  # numbers up to this one were used
     out: dict[int, tuple[int, tuple[Group, ...]]] = field(default_factory=dict)  # grant -> worker, pushes to come
     lost: dict[int, tuple[Group, ...]] = field(default_factory=dict)  # given up -> pushes that may still arrive
+    forgotten: int = 0  # grants given up, up to this number, are not all in `lost` any more
     duplicates: int = 0
     after_loss: int = 0
 
@@ -179,18 +201,12 @@ class Grants:
 
     def take(self, push: Pushed) -> bool:
         """Whether a push counts."""
-        if push.group in self.lost.get(push.grant, ()):
-            self.after_loss += 1
-            if not (left := _without(push.group, self.lost.pop(push.grant))):
-                return False
-            self.lost[push.grant] = left
-            return False
-        worker, to_come = self.out.get(push.grant, (push.worker, ()))
+        worker, to_come = self.out.get(push.grant, NOT_OUT)
         if push.group not in to_come:
-            self.duplicates += 1
+            self._count_in_vain(push)
             return False
-        if left := _without(push.group, to_come):
-            self.out[push.grant] = (worker, left)
+        if len(to_come) > 1:
+            self.out[push.grant] = (worker, _without(push.group, to_come))
         else:
             del self.out[push.grant]
         return True
@@ -200,7 +216,26 @@ class Grants:
         gone = [grant for grant, (holder, _) in self.out.items() if holder == worker]
         for grant in gone:
             _, self.lost[grant] = self.out.pop(grant)
+        while len(self.lost) > REMEMBERED:
+            first = next(iter(self.lost))
+            self.forgotten = max(self.forgotten, first)
+            del self.lost[first]
         return [Drop(grant, "lost") for grant in gone]
+
+    def holds(self, worker: int) -> bool:
+        """Whether a worker has a grant that is out."""
+        return any(holder == worker for holder, _ in self.out.values())
+
+    def _count_in_vain(self, push: Pushed) -> None:
+        awaited = self.lost.get(push.grant)
+        if awaited is None:
+            late = push.grant <= self.forgotten
+        elif late := push.group in awaited:
+            del self.lost[push.grant]
+            if left := _without(push.group, awaited):
+                self.lost[push.grant] = left
+        self.after_loss += late
+        self.duplicates += not late
 
     @property
     def counts(self) -> dict[str, int]:

@@ -10,12 +10,12 @@ from typing import Literal
 from pydantic import Field
 
 from hotrow.modes.base import (
-    Apply,
     Discipline,
     Drain,
     Effect,
     Ended,
     Event,
+    Grant,
     Grants,
     Joined,
     Lost,
@@ -24,9 +24,9 @@ from hotrow.modes.base import (
     Ready,
     Resume,
     RunFacts,
-    part,
 )
 from hotrow.modes.mode import Mode
+from hotrow.modes.stepping import Buffering
 from hotrow.sizes import Whole
 from hotrow.staleness.decay import Staleness
 
@@ -51,7 +51,7 @@ class BoundedStaleness(Mode):
     def start(self, facts: RunFacts) -> Discipline:
         return Bounded(
             self.bound,
-            self.late,
+            late=self.late,
             step=facts.step,
             grants=Grants(given=facts.grants),
             samples_per_step=self.samples_per_step(facts),
@@ -59,67 +59,76 @@ class BoundedStaleness(Mode):
 
 
 @dataclass(slots=True)
-class Bounded:
-    """BoundedStaleness at work."""
+class Bounded(Buffering):
+    """BoundedStaleness at work. One push is a step."""
 
     bound: int
-    late: Staleness | None = None
-    step: int = 0
-    grants: Grants = field(default_factory=Grants)
     done: dict[int, int] = field(default_factory=dict)  # live worker -> batches finished
-    waiting: list[int] = field(default_factory=list)
-    samples_per_step: int = 0  # that were promised; a step with fewer is short
-    draining: bool = False
-    short_steps: int = 0
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """What went otherwise than planned."""
-        return {**self.grants.counts, "short_steps": self.short_steps}
+    slowest: int = 0  # the least of them
+    at_slowest: int = 0  # workers that finished no more
+    waiting: list[int] = field(default_factory=list)  # too far ahead, or asked during a drain
 
     def on(self, event: Event) -> list[Effect]:
         """Take an event in and say what is to be done."""
-        effects: list[Effect] = []
         match event:
-            case Joined(worker):
-                self._join(worker)
             case Ready(worker):
                 self._join(worker)
-                self.waiting.append(worker)
-                return self._let_go() or [Park(worker)]
+                if self.draining or self._is_ahead(worker):
+                    self.waiting.append(worker)
+                    return [Park(worker)]
+                return [self._grant(worker)]
             case Pushed() as push:
                 if not self.grants.take(push):
                     return []
-                if push.worker in self.done:  # a push may outlive its worker's stay: it counts, and moves no bound
-                    self.done[push.worker] += 1
-                effects = [Apply("both", self.step, (part(push, self._weight(push)),))]
-                self.short_steps += push.samples < self.samples_per_step
-                self.step += 1
+                self.buffer.append(push)
+                return [*self._close_full_or_drained(1), *self._finish(push.worker)]
+            case Joined(worker):
+                self._join(worker)
             case Lost(worker):
-                effects = self.grants.lose(worker)
-                self._leave(worker)
+                return [*self.grants.lose(worker), *self._leave(worker)]
             case Ended(worker):
-                self._leave(worker)
+                return self._leave(worker)
             case Drain():
                 self.draining = True
             case Resume():
                 self.draining = False
-        return effects + self._let_go()
+                return self._let_go()
+        return []
 
     def _join(self, worker: int) -> None:
-        self.done.setdefault(worker, min(self.done.values(), default=0))
+        if worker not in self.done:
+            self.done[worker] = self.slowest
+            self.at_slowest += 1
 
-    def _leave(self, worker: int) -> None:
-        self.done.pop(worker, None)
+    def _finish(self, worker: int) -> list[Effect]:
+        before = self.done.get(worker)
+        if before is None:  # a push may outlive its worker's stay: it counts, and moves no bound
+            return []
+        self.done[worker] = before + 1
+        return self._one_less_at(before)
+
+    def _leave(self, worker: int) -> list[Effect]:
+        before = self.done.pop(worker, None)
         self.waiting = [each for each in self.waiting if each != worker]
+        return [] if before is None else self._one_less_at(before)
+
+    def _one_less_at(self, batches: int) -> list[Effect]:
+        """All are looked at only when nobody is left with the slowest: those who wait may go on then, not before."""
+        self.at_slowest -= batches == self.slowest
+        if self.at_slowest:
+            return []
+        self.slowest = min(self.done.values(), default=0)
+        self.at_slowest = sum(each == self.slowest for each in self.done.values())
+        return self._let_go()
 
     def _let_go(self) -> list[Effect]:
-        if self.draining or not self.waiting:
+        if self.draining:
             return []
-        slowest = min(self.done.values())
-        free = [worker for worker in self.waiting if self.done[worker] - slowest <= self.bound]
-        self.waiting = [worker for worker in self.waiting if self.done[worker] - slowest > self.bound]
-        return [self.grants.give(worker, token=self.step) for worker in free]
+        asked, self.waiting = self.waiting, [worker for worker in self.waiting if self._is_ahead(worker)]
+        return [self._grant(worker) for worker in asked if not self._is_ahead(worker)]
 
-    def _weight(self, push: Pushed) -> float:
-        return 1.0 if self.late is None else self.late.dense_weight(max(0, self.step - push.token))
+    def _is_ahead(self, worker: int) -> bool:
+        return self.done[worker] - self.slowest > self.bound
+
+    def _grant(self, worker: int) -> Grant:
+        return self.grants.give(worker, token=self.step)

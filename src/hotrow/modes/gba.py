@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import Field
 
 from hotrow.modes.aggregating import Aggregating
-from hotrow.modes.base import Discipline, Effect, Grant, Grants, Pushed, RunFacts
+from hotrow.modes.base import Apply, Discipline, Effect, Grant, Grants, Pushed, RunFacts
 from hotrow.modes.mode import Mode
 from hotrow.sizes import Whole
 from hotrow.staleness.decay import AnyDecay, Cutoff, Staleness
@@ -44,12 +44,11 @@ class GBA(Mode):
 
     def start(self, facts: RunFacts) -> Discipline:
         self.check(facts)
-        grants = Grants(given=facts.grants)
         return GlobalBatch(
             facts.parts,
-            self.late,
+            late=self.late,
             step=facts.step,
-            grants=grants,
+            grants=Grants(given=facts.grants),
             samples_per_step=facts.global_batch,
             places=facts.step * facts.parts,
         )
@@ -80,8 +79,7 @@ class GlobalBatch(Aggregating):
         self.held.pop(push.grant, None)
         return self.grants.take(push)
 
-    def _close_full_or_drained(self) -> list[Effect]:
-        closed = Aggregating._close_full_or_drained(self)
-        if closed and self.draining and not self.grants.out:  # a short step leaves places that nobody will fill
+    def _closed(self, step: Apply) -> list[Effect]:
+        if self.draining and not self.grants.out:  # a short step leaves places that nobody will fill
             self.places, self.freed = self.step * self.parts_per_step, []
-        return closed
+        return [step]

@@ -10,9 +10,7 @@ step lacks one while later steps are dealt, it goes to one that waits, or unaske
 hold a grant more than `max_in_flight`: all could be waiting for that very step, with their hands full.
 """
 
-from collections import Counter
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Literal
 
 from pydantic import Field, field_validator
@@ -27,6 +25,7 @@ from hotrow.modes.base import (
     Event,
     Grant,
     Grants,
+    Group,
     Joined,
     Lost,
     Park,
@@ -37,6 +36,7 @@ from hotrow.modes.base import (
     part,
 )
 from hotrow.modes.mode import Dense, Mode
+from hotrow.modes.stepping import Stepping
 from hotrow.sizes import Whole
 from hotrow.staleness.decay import Staleness
 
@@ -61,6 +61,10 @@ class Hybrid(Mode):
         return value
 
     @property
+    def groups(self) -> tuple[Group, ...]:
+        return ("embedding", "dense")
+
+    @property
     def dense(self) -> Dense:
         return "all-reduce"
 
@@ -75,7 +79,7 @@ class Hybrid(Mode):
     def start(self, facts: RunFacts) -> Discipline:
         self.check(facts)
         share = 0 if self.scale == "local" else facts.global_batch
-        grants = Grants(groups=("embedding", "dense"), given=facts.grants)
+        grants = Grants(groups=self.groups, given=facts.grants)
         return DenseInStep(
             facts.parts,
             self.max_in_flight,
@@ -87,21 +91,38 @@ class Hybrid(Mode):
 
 
 @dataclass(slots=True)
-class DenseInStep:
-    """Hybrid at work."""
+class OpenStep:
+    """A dense step whose places are being dealt, or whose gradients come in."""
+
+    holders: dict[int, int] = field(default_factory=dict)  # grant -> worker, pushed ones too
+    shares: dict[int, int] = field(default_factory=dict)  # worker -> places that it got; no entry is 0
+    pushes: list[Pushed] = field(default_factory=list)  # dense ones
+
+    def deal(self, grant: int, worker: int) -> None:
+        """A place is taken."""
+        self.holders[grant] = worker
+        self.shares[worker] = self.shares.get(worker, 0) + 1
+
+    def free(self, grant: int) -> None:
+        """A place that was given up, if it was one of this step."""
+        worker = self.holders.pop(grant, None)
+        if worker is not None:
+            self.shares[worker] -= 1
+
+
+@dataclass(slots=True)
+class DenseInStep(Stepping):
+    """Hybrid at work. Between two events, but for a drain, it is nobody's turn: what could be dealt is."""
 
     places: int  # in a step
     max_in_flight: int
     global_batch: int  # that embedding gradients are a share of; 0: they are applied as they are
-    step: int = 0
-    grants: Grants = field(default_factory=lambda: Grants(groups=("embedding", "dense")))
+    grants: Grants = field(default_factory=lambda: Grants(groups=("embedding", "dense")), kw_only=True)
     live: set[int] = field(default_factory=set)
     waiting: list[int] = field(default_factory=list)  # a worker stands there as often as it asked
-    dealt: dict[int, dict[int, int]] = field(default_factory=dict)  # open step -> {grant: worker}, pushed ones too
-    buffer: dict[int, list[Pushed]] = field(default_factory=dict)  # open step -> dense pushes
-    samples_per_step: int = 0  # that were promised; a step with fewer is short, as one with fewer parts is
-    draining: bool = False
-    short_steps: int = 0
+    held: dict[int, int] = field(default_factory=dict)  # worker -> grants that are out; no entry is 0
+    dealt: dict[int, OpenStep] = field(default_factory=dict)  # by number
+    full_below: int = 0  # no step before this one has room
     rows_twice: int = 0  # batches whose rows were applied before their worker was lost: their data come again
     rows_missing: int = 0  # batches whose worker was lost after its dense push and before that of the rows
 
@@ -115,36 +136,47 @@ class DenseInStep:
         """Take an event in and say what is to be done."""
         effects: list[Effect] = []
         match event:
-            case Joined(worker):
-                self.live.add(worker)
             case Ready(worker):
-                self.live.add(worker)
-                self.waiting.append(worker)
-                return self._deal() or [Park(worker)]
+                return self._ask(worker) or [Park(worker)]
             case Pushed() as push:
                 effects = self._take(push)
+                closed = self._close()
+                if not closed and (push.grant in self.grants.out or not self._waits_no_more(push.worker)):
+                    return effects
+                effects += closed
+            case Joined(worker):
+                self.live.add(worker)
             case Lost(worker):
-                effects = self._lose(worker)
+                effects = [*self._lose(worker), *self._close()]
             case Ended(worker):
                 self._leave(worker)
             case Drain():
                 self.draining = True
+                return self._close()
             case Resume():
                 self.draining = False
-        effects += self._close()
         return effects + self._deal()
+
+    def _ask(self, worker: int) -> list[Effect]:
+        """A worker that was there before takes its turn past those who wait: they have none."""
+        known, step = worker in self.live, self._front()
+        self.live.add(worker)
+        if known and not self.draining and self._has_turn(worker, step):
+            granted = self._grant(worker, step)
+            return [granted] if self._room(step) else [granted, *self._deal()]
+        self.waiting.append(worker)
+        return [] if known else self._deal()
 
     def _take(self, push: Pushed) -> list[Effect]:
         if not self.grants.take(push):
             return []
+        if push.grant not in self.grants.out:
+            self.held[push.worker] -= 1
         if push.group == "dense":
-            self.buffer.setdefault(self._step_of(push.grant), []).append(push)
+            next(step for step in self.dealt.values() if push.grant in step.holders).pushes.append(push)
             return []
         weight = push.samples / self.global_batch if self.global_batch else 1.0
         return [Apply("embedding", self.step, (part(push, weight),))]
-
-    def _step_of(self, grant: int) -> int:
-        return next(step for step, holders in self.dealt.items() if grant in holders)
 
     def _lose(self, worker: int) -> list[Effect]:
         halves = {grant: to_come for grant, (_, to_come) in self.grants.out.items() if len(to_come) == 1}
@@ -152,11 +184,13 @@ class DenseInStep:
         dropped = [drop for drop in given_up if halves.get(drop.grant) != ("embedding",)]  # a dense push counts
         self.rows_missing += len(given_up) - len(dropped)
         self.rows_twice += sum(drop.grant in halves for drop in dropped)
-        for holders in self.dealt.values():
+        for step in self.dealt.values():
             for drop in dropped:
-                holders.pop(drop.grant, None)
-        while self.dealt and not self.dealt[last := max(self.dealt)]:  # nobody is ahead there any more
+                step.free(drop.grant)
+        while self.dealt and not self.dealt[last := max(self.dealt)].holders:  # nobody is ahead there any more
             del self.dealt[last]
+        self.full_below = self.step
+        self.held.pop(worker, None)
         self._leave(worker)
         return list(dropped)
 
@@ -165,53 +199,71 @@ class DenseInStep:
         self.waiting = [each for each in self.waiting if each != worker]
 
     def _deal(self) -> list[Effect]:
-        granted: list[Effect] = []
-        while not self.draining and (worker := self._next_in_turn()) is not None:
-            if worker in self.waiting:
-                self.waiting.remove(worker)
-            granted.append(self._grant(worker, self._step_with_room()))
-        return granted
-
-    def _next_in_turn(self) -> int | None:
-        """The first that waits with a hand free and without its share of the step that is dealt.
+        """Step by step to those whose turn it is.
 
         A place of the running step that a loss left behind the front goes to anybody: its data came back for it, and
         those who could ask may be waiting for this step.
         """
-        step = self._step_with_room()
-        behind = bool(self.live) and step == self.step and any(later > step for later in self.dealt)
-        if not self.waiting and not behind:
-            return None
-        share = -(-self.places // len(self.live))
-        held = Counter(worker for worker, _ in self.grants.out.values())
-        holders = Counter(self.dealt.get(step, {}).values())
-        for worker in self.waiting:
-            if held[worker] < self.max_in_flight and holders[worker] < share:
-                return worker
-        if not behind:
-            return None
-        return self.waiting[0] if self.waiting else min(self.live, key=lambda each: (held[each], each))
+        granted: list[Effect] = []
+        while not self.draining and self.live:
+            step = self._front()
+            granted += self._deal_in_turn(step)
+            if not self._room(step):
+                continue
+            if step != self.step or all(each <= step for each in self.dealt):
+                break
+            worker = self.waiting.pop(0) if self.waiting else min(self.live, key=lambda each: (self._holds(each), each))
+            granted.append(self._grant(worker, step))
+        return granted
 
-    def _step_with_room(self) -> int:
-        return next(step for step in count(self.step) if len(self.dealt.get(step, {})) < self.places)
+    def _deal_in_turn(self, step: int) -> list[Effect]:
+        granted: list[Effect] = []
+        room = self._room(step)
+        asked, self.waiting = self.waiting, []
+        for worker in asked:
+            if len(granted) < room and self._has_turn(worker, step):
+                granted.append(self._grant(worker, step))
+            else:
+                self.waiting.append(worker)
+        return granted
+
+    def _front(self) -> int:
+        """The first step with room."""
+        self.full_below = max(self.full_below, self.step)
+        while not self._room(self.full_below):
+            self.full_below += 1
+        return self.full_below
+
+    def _room(self, step: int) -> int:
+        return self.places - len(self.dealt[step].holders) if step in self.dealt else self.places
+
+    def _has_turn(self, worker: int, step: int) -> bool:
+        """Whether a worker has a hand free, and not its share of a step."""
+        if self._holds(worker) >= self.max_in_flight:
+            return False
+        share = -(-self.places // len(self.live))
+        return step not in self.dealt or self.dealt[step].shares.get(worker, 0) < share
+
+    def _waits_no_more(self, worker: int) -> bool:
+        """Whether a push gave a worker that waits its turn."""
+        return worker in self.live and self._has_turn(worker, self._front()) and worker in self.waiting
+
+    def _holds(self, worker: int) -> int:
+        return self.held.get(worker, 0)
 
     def _grant(self, worker: int, step: int) -> Grant:
         given = self.grants.give(worker, token=step)
-        self.dealt.setdefault(step, {})[given.grant] = worker
+        self.held[worker] = self._holds(worker) + 1
+        self.dealt.setdefault(step, OpenStep()).deal(given.grant, worker)
         return given
 
     def _close(self) -> list[Effect]:
         closed: list[Effect] = []
-        while self.step in self.dealt:
-            pushes = self.buffer.get(self.step, [])
-            full = len(pushes) == self.places
-            if not full and not (self.draining and len(pushes) == len(self.dealt[self.step])):
+        while (running := self.dealt.get(self.step)) is not None:
+            full = len(running.pushes) == self.places
+            if not full and not (self.draining and len(running.pushes) == len(running.holders)):
                 break
-            parts = tuple(part(push, 1.0) for push in sorted(pushes, key=lambda push: push.grant))
-            whole = Apply("dense", self.step, parts)
-            self.short_steps += not full or whole.samples < self.samples_per_step
-            closed.append(whole)
-            self.buffer.pop(self.step, None)
             del self.dealt[self.step]
-            self.step += 1
+            in_order = sorted(running.pushes, key=lambda push: push.grant)
+            closed.append(self._close_step("dense", in_order, full=full))
         return closed

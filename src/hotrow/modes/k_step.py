@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from hotrow.modes.base import Apply, Discipline, Effect, Event, Grants, RunFacts
+from hotrow.modes.base import Apply, Discipline, Effect, Event, Grants, Group, RunFacts
 from hotrow.modes.mode import Dense, Mode
 from hotrow.modes.synchronous import Synchronous
 from hotrow.sizes import Whole
@@ -28,6 +28,10 @@ class KStep(Mode):
     name: Literal["k_step"] = "k_step"
     k: Whole = Field(default=20, ge=1, le=1_000_000)
     warmup: Whole | None = Field(default=None, ge=0)  # samples through which every step merges; None: 50 global batches
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        return ("embedding",)
 
     @property
     def dense(self) -> Dense:
@@ -47,7 +51,7 @@ class KStep(Mode):
 
     def start(self, facts: RunFacts) -> Discipline:
         self.check(facts)
-        grants = Grants(groups=("embedding",), given=facts.grants)
+        grants = Grants(groups=self.groups, given=facts.grants)
         return Merged(
             facts.parts,
             step=facts.step,
@@ -75,6 +79,7 @@ class Merged(Synchronous):
         return effects
 
     def _closed(self, step: Apply) -> list[Effect]:
+        Synchronous._closed(self, step)
         moved = Apply("embedding", step.step, step.parts)
         ends = self.draining and not self.grants.out
         if self.apart + 1 >= self.k or step.step < self.warm_until or ends:

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from hotrow.errors import ConfigError
-from hotrow.modes.base import Discipline, RunFacts
+from hotrow.modes.base import Discipline, Group, RunFacts
 from hotrow.spec import Spec
 from hotrow.staleness.decay import Staleness
 
@@ -19,6 +19,14 @@ class Mode(Spec):
     def dense(self) -> Dense:
         """How dense parameters travel."""
         return "server"
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """The pushes of each grant, in this order: its samples count with the first, the last one ends its step.
+
+        An `Apply` of another group puts together what was applied before, and has no gradients of its own.
+        """
+        return ("both",)
 
     @property
     def late(self) -> Staleness | None:

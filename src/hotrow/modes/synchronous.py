@@ -5,7 +5,9 @@ that a lost worker held, and those of a cluster with fewer workers than slices, 
 stays what it is. A newcomer takes part from the next step on.
 """
 
+from bisect import insort
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Literal
 
 from hotrow.modes.base import (
@@ -23,9 +25,11 @@ from hotrow.modes.base import (
     Ready,
     Resume,
     RunFacts,
-    part,
 )
 from hotrow.modes.mode import Dense, Mode
+from hotrow.modes.stepping import Buffering
+
+grant_of = attrgetter("grant")
 
 
 class Sync(Mode):
@@ -45,24 +49,13 @@ class Sync(Mode):
 
 
 @dataclass(slots=True)
-class Synchronous:
-    """Sync at work."""
+class Synchronous(Buffering):
+    """Sync at work. The buffer is in the order of the grants."""
 
     slices: int  # in a step
-    step: int = 0
-    grants: Grants = field(default_factory=Grants)
     live: set[int] = field(default_factory=set)
     waiting: set[int] = field(default_factory=set)  # live, asked, not granted
     dealt: int = 0  # slices of this step that are out or in
-    buffer: list[Pushed] = field(default_factory=list)
-    samples_per_step: int = 0  # that were promised; a step with fewer is short, as one with fewer parts is
-    draining: bool = False
-    short_steps: int = 0
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """What went otherwise than planned."""
-        return {**self.grants.counts, "short_steps": self.short_steps}
 
     def on(self, event: Event) -> list[Effect]:
         """Take an event in and say what is to be done."""
@@ -77,7 +70,7 @@ class Synchronous:
             case Pushed() as push:
                 if not self.grants.take(push):
                     return []
-                self.buffer.append(push)
+                insort(self.buffer, push, key=grant_of)
             case Lost(worker):
                 effects = self.grants.lose(worker)
                 self.dealt -= len(effects)
@@ -88,7 +81,7 @@ class Synchronous:
                 self.draining = True
             case Resume():
                 self.draining = False
-        effects += self._close_full_or_drained()
+        effects += self._close_full_or_drained(self.slices)
         return effects + self._deal()
 
     def _leave(self, worker: int) -> None:
@@ -97,28 +90,14 @@ class Synchronous:
 
     def _deal(self) -> list[Effect]:
         """Slices to those who wait, by rank. A step begins only when all are there."""
-        if self.draining or (self.dealt == 0 and self.waiting != self.live):
+        left = self.slices - self.dealt
+        if self.draining or not left or (self.dealt == 0 and self.waiting != self.live):
             return []
-        granted: list[Effect] = []
-        for worker in sorted(self.waiting)[: self.slices - self.dealt]:
-            granted.append(self.grants.give(worker, token=self.step))
-            self.waiting.discard(worker)
-        self.dealt += len(granted)
-        return granted
-
-    def _close_full_or_drained(self) -> list[Effect]:
-        full = len(self.buffer) == self.slices
-        drained = self.draining and bool(self.buffer) and not self.grants.out
-        if not full and not drained:
-            return []
-        parts = tuple(part(push, 1.0) for push in sorted(self.buffer, key=lambda push: push.grant))
-        whole = Apply("both", self.step, parts)
-        self.short_steps += not full or whole.samples < self.samples_per_step
-        closed = self._closed(whole)
-        self.buffer.clear()
-        self.dealt = 0
-        self.step += 1
-        return closed
+        ranks = sorted(self.waiting)[:left]
+        self.waiting.difference_update(ranks)
+        self.dealt += len(ranks)
+        return [self.grants.give(worker, token=self.step) for worker in ranks]
 
     def _closed(self, step: Apply) -> list[Effect]:
+        self.dealt = 0
         return [step]

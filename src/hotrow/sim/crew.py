@@ -71,15 +71,14 @@ class Crew:
     # What the coordinator asks for
 
     def begin(self, grant: Grant, lease: Lease) -> Task:
-        worker = self._lives[grant.worker]
-        task = Task(grant, lease, worker if worker.reachable else None, len(self._groups), len(self._groups))
-        if task.worker is None:
-            return task
-        time_s = self._clock.now_s if self._traffic.answers_at_once else self._traffic.answered_s(grant.grant)
-        if time_s > self._clock.now_s:
-            self._clock.at(time_s, self._read, task)
-        else:
+        worker, pushes = self._lives[grant.worker], len(self._groups)
+        if not worker.reachable:
+            return Task(grant, lease, None, pushes, pushes)
+        task = Task(grant, lease, worker, pushes, pushes)
+        if self._traffic.answers_at_once or (time_s := self._traffic.answered_s(grant.grant)) <= self._clock.now_s:
             self._read(task)
+        else:
+            self._clock.at(time_s, self._read, task)
         return task
 
     def applied(self, effect: Apply, tasks: Sequence[Task]) -> None:
