@@ -19,7 +19,7 @@ FLOORS = (
     ("modes", "staleness", "switching", "routes", "cache.clocks"),
     ("store", "kernels", "optim", "data"),
     ("nn", "models", "cache", "client"),
-    ("server.core", "worker.core"),
+    ("server.core", "server.dense", "worker.core"),
     ("transport", "checkpoint", "obs"),
     ("server", "worker", "client.direct"),
     ("sim", "engines"),

@@ -31,7 +31,7 @@ from hotrow.modes.base import (
     Ready,
     RunFacts,
 )
-from hotrow.staleness import Histogram, Inverse, Staleness, Statistics
+from hotrow.staleness import Cutoff, Histogram, IdCounts, Inverse, Staleness, Statistics
 
 VALUES = st.lists(st.integers(0, 50) | st.integers(0, 10**9), max_size=60)
 
@@ -275,9 +275,27 @@ def test_counts_that_fall_were_never_told_to_be_the_last() -> None:
 
 def test_staleness_of_ids_is_added_up_from_who_holds_the_rows() -> None:
     counted = Statistics()
-    counted.add_ids({0: 10, 3: 2})
-    counted.add_ids({3: 1})
+    counted.add_ids(IdCounts(Histogram({0: 10, 3: 2}), decayed=2, zero_weight=1))
+    counted.add_ids(IdCounts(Histogram({3: 1}), decayed=1))
     assert counted.ids.counts == {0: 10, 3: 3}
+    assert (counted.ids_decayed, counted.ids_zero_weight) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("policy", "decayed", "zero_weight"),
+    [
+        (None, 0, 0),
+        (Staleness(decay=Cutoff(tolerance=2)), 7, 7),
+        (Staleness(decay=Cutoff(tolerance=3)), 3, 3),
+        (Staleness(decay=Inverse()), 12, 0),
+        (Staleness(decay=Inverse(), groups="dense"), 0, 0),
+    ],
+)
+def test_ids_that_a_policy_weighed_less_are_counted_by_how_late_they_were(
+    policy: Staleness | None, decayed: int, zero_weight: int
+) -> None:
+    late = Histogram({0: 10, 1: 1, 2: 5, 3: 4, 9: 3})
+    assert IdCounts.of(late, policy) == IdCounts(late, decayed, zero_weight)
 
 
 def test_statistics_can_be_saved_compared_and_restored() -> None:

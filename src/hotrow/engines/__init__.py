@@ -2,7 +2,8 @@
 
 from hotrow.engines.coordinator import Stepped, TrainedBatch
 from hotrow.engines.crew import Finished
-from hotrow.engines.local import LocalEngine
+from hotrow.engines.engine import Engine
+from hotrow.engines.local import LocalSite
 from hotrow.engines.pool import Pool
 
-__all__ = ["Finished", "LocalEngine", "Pool", "Stepped", "TrainedBatch"]
+__all__ = ["Engine", "Finished", "LocalSite", "Pool", "Stepped", "TrainedBatch"]

@@ -1,4 +1,4 @@
-"""Runs a discipline over one server: events go in, applied steps and grants come out.
+"""Runs a discipline over parameters, wherever they are: events go in, applied steps and grants come out.
 
 It knows leases, and no thread.
 """
@@ -13,8 +13,8 @@ from hotrow.data.loader import Lease
 from hotrow.engines.crew import Finished
 from hotrow.modes import Mode
 from hotrow.modes.base import Apply, Drop, Event, Grant, Pushed, RunFacts
-from hotrow.server.core import ParameterServer
-from hotrow.server.replicas import Replicas
+from hotrow.server.core import Changed
+from hotrow.server.replicas import Parameters
 from hotrow.staleness import Statistics
 from hotrow.worker.core import Gradients
 
@@ -64,7 +64,7 @@ class Coordinator:
         self,
         mode: Mode,
         facts: RunFacts,
-        server: ParameterServer,
+        parameters: Parameters,
         account: Account,
         done: Callable[[Lease], None],
         statistics: Statistics,
@@ -72,12 +72,11 @@ class Coordinator:
         self.mode, self.facts = mode, facts
         self.discipline = mode.start(facts)
         self.statistics = statistics
-        self.replicas = Replicas(server, facts.workers) if mode.dense == "local" else None
+        self.parameters = parameters
         self.granted = facts.grants  # numbers used so far
-        self._server, self._account, self._done = server, account, done
+        self._account, self._done = account, done
         self._out: dict[int, _Out] = {}
         self._refused = 0
-        server.late = mode.late
 
     @property
     def outstanding(self) -> int:
@@ -91,21 +90,23 @@ class Coordinator:
     def close(self) -> None:
         """Another mode comes, or nobody: what was not applied is forgotten."""
         for grant in self._out:
-            self._server.discard(grant)
+            self.parameters.discard(grant)
         self.statistics.told(self.discipline.counts, last=True)
+
+    def rest(self) -> None:
+        """Nothing is outstanding: wait until all that was decided is done."""
+        self._count(self.parameters.rest())
 
     def pushed(self, finished: Finished) -> Performed:
         """Gradients are in."""
         grant, gradients = finished.grant, finished.gradients
         out = self._out[grant.grant]
         out.gradients = gradients
-        self._server.park(grant.grant, gradients)
+        self.parameters.park(grant.grant, gradients, out.worker)
         performed = Performed()
-        groups = ("embedding", "dense") if self.mode.name == "hybrid" else ("both",)
-        for group in ("embedding",) if self.replicas is not None else groups:
+        for group in self.mode.groups:
             pulled = finished.looked_step if group == "embedding" else finished.pulled_step
-            push = Pushed(group, out.worker, grant.grant, grant.token, pulled, gradients.samples)  # type: ignore[arg-type]
-            self._perform(push, performed)
+            self._perform(Pushed(group, out.worker, grant.grant, grant.token, pulled, gradients.samples), performed)
         return performed
 
     def on(self, event: Event) -> Performed:
@@ -127,28 +128,19 @@ class Coordinator:
                     self._apply(effect, performed)
                 case Drop():
                     self._drop(effect)
-        if self.replicas is not None:
-            self.replicas.settle()
+        self.parameters.settle()
 
     def _apply(self, effect: Apply, performed: Performed) -> None:
-        if self.replicas is not None and effect.group == "dense":
-            self.replicas.merge()
-            return
-        dense_step = effect.group != "embedding" or self.replicas is not None
-        samples, scale = self._account(0 if effect.group == "dense" else effect.samples, dense_step)
-        applied = self._server.apply(effect, samples=samples, lr_scale=scale)
-        self._refused += sum(each.refused for each in applied.values())
-        if self.replicas is not None:
-            self._move_replicas(self.replicas, effect, scale)
-        if dense_step:
+        groups = self.mode.groups
+        ends_step = effect.group == groups[-1]
+        samples, scale = self._account(effect.samples if effect.group == groups[0] else 0, ends_step)
+        self._count(self.parameters.apply(effect, samples=samples, lr_scale=scale))
+        if ends_step:
             performed.steps.append(self._stepped(effect))
 
-    def _move_replicas(self, replicas: Replicas, effect: Apply, scale: float) -> None:
-        """KStep: rows are applied; the workers' own parameters move, or are merged by what comes next."""
-        moved: dict[int, list[Gradients]] = {}
-        for part in effect.parts:
-            moved.setdefault(self._out[part.grant].worker, []).append(self._server.take_dense(part.grant))
-        replicas.moves(moved, scale)
+    def _count(self, changed: Changed) -> None:
+        self.statistics.add_ids(changed.ids)
+        self._refused += changed.refused
 
     def _stepped(self, effect: Apply) -> Stepped:
         batches = []
@@ -163,5 +155,5 @@ class Coordinator:
     def _drop(self, effect: Drop) -> None:
         """Too late for its mode: its data count as trained. In one process nobody is lost."""
         assert effect.reason == "late"
-        self._server.discard(effect.grant)
+        self.parameters.discard(effect.grant)
         self._done(self._out.pop(effect.grant).lease)

@@ -5,7 +5,7 @@ not before the dense step of its token has come.
 """
 
 import threading
-import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from hotrow.client.local import LocalHandle
 from hotrow.data.batch import Batch
+from hotrow.engines.clock import RunClock, Span
 from hotrow.engines.unbroken import breath
 from hotrow.modes import Mode
 from hotrow.modes.base import Grant
@@ -34,7 +35,7 @@ class Finished:
     looked_step: int  # steps that were applied when rows were looked up
     pulled_step: int  # and when dense parameters were read
     gradients: Gradients
-    busy_s: float  # looking rows up and computing: what every mode has to do for a batch
+    busy: Span  # looking rows up and computing: what every mode has to do for a batch
 
 
 @dataclass(order=True, slots=True)
@@ -45,7 +46,7 @@ class _Started:
     batch: Batch = field(compare=False)
     handle: LocalHandle = field(compare=False)
     looked_step: int = field(compare=False)
-    busy_s: float = field(compare=False)  # so far
+    busy: Span = field(compare=False)  # so far
 
 
 class Crew(Protocol):
@@ -69,20 +70,20 @@ class Crew(Protocol):
 class Alone:
     """The calling thread plays all workers, in the order of their tokens, on the server's own model."""
 
-    def __init__(self, server: ParameterServer, learner: Learner, mode: Mode, step: int) -> None:
-        self._server, self._learner, self._mode, self._step = server, learner, mode, step
+    def __init__(self, server: ParameterServer, learner: Learner, mode: Mode, step: int, clock: RunClock) -> None:
+        self._server, self._learner, self._mode, self._step, self._clock = server, learner, mode, step, clock
         self._started: list[_Started] = []
         self.lock: AbstractContextManager[object] = nullcontext()
 
     def start(self, grant: Grant, batch: Batch) -> None:
-        self._started.append(started(self._server, self._mode, self._step, grant, batch))
+        self._started.append(started(self._server, self._mode, self._step, self._clock, grant, batch))
 
     def stepped(self, step: int) -> None:
         self._step = step
 
     def finished(self) -> Finished:
         task = min(self._started)
-        finished = computed(task, self._step, self._learner, self._server)
+        finished = computed(task, self._step, self._learner, self._server, self._clock)
         self._started.remove(task)  # not before: cut off in the middle it is computed again
         return finished
 
@@ -99,24 +100,25 @@ class Threads:
         workers: int,
         mode: Mode,
         step: int,
+        clock: RunClock,
         *,
         loss: Loss | None = None,
         autocast: bool = False,
-        replicas: list[nn.Module] | None = None,
+        copies: Sequence[nn.Module] | None = None,
     ) -> None:
-        self._server, self._mode, self._step = server, mode, step
+        self._server, self._mode, self._step, self._clock = server, mode, step, clock
         self._results: SimpleQueue[Finished | BaseException] = SimpleQueue()
         self.lock: AbstractContextManager[object] = threading.Lock()
-        self.replicas = [deepcopy(server.model) for _ in range(workers)] if replicas is None else replicas
+        models = [deepcopy(server.model) for _ in range(workers)] if copies is None else copies
         self._inboxes: list[SimpleQueue[tuple[Grant, Batch] | int | None]] = [SimpleQueue() for _ in range(workers)]
         self._threads = [
             threading.Thread(
                 target=self._work,
-                args=(worker, Learner(replica, loss=loss, autocast=autocast)),
+                args=(worker, Learner(model, loss=loss, autocast=autocast)),
                 name=f"worker-{worker}",
                 daemon=True,
             )
-            for worker, replica in enumerate(self.replicas)
+            for worker, model in enumerate(models)
         ]
         for thread in self._threads:
             thread.start()
@@ -157,7 +159,7 @@ class Threads:
         try:
             while (message := self._inboxes[worker].get()) is not None:
                 if isinstance(message, tuple):
-                    begun.append(started(self._server, self._mode, self._step, *message))
+                    begun.append(started(self._server, self._mode, self._step, self._clock, *message))
                 while self._inboxes[worker].empty() and begun and self._may_compute(min(begun)):
                     self._results.put(self._compute(learner, begun))
         except BaseException as fault:  # whatever it is, it belongs to whoever asked for the work
@@ -174,7 +176,7 @@ class Threads:
             if self._mode.dense != "local":
                 self._server.pull_into(learner.model)
         before = [buffer.clone() for buffer in learner.model.buffers()]
-        finished = computed(task, pulled, learner, self._server)
+        finished = computed(task, pulled, learner, self._server, self._clock)
         if self._mode.dense != "local":
             after = learner.model.buffers()
             finished.gradients.buffers = [_change(now, then) for now, then in zip(after, before, strict=True)]
@@ -185,17 +187,16 @@ def _change(now: Tensor, then: Tensor) -> Tensor:
     return now ^ then if now.dtype == torch.bool else now - then
 
 
-def started(server: ParameterServer, mode: Mode, step: int, grant: Grant, batch: Batch) -> _Started:
+def started(server: ParameterServer, mode: Mode, step: int, clock: RunClock, grant: Grant, batch: Batch) -> _Started:
     """With its rows as they stand, and their versions where the mode will ask how late they are."""
-    began = time.perf_counter()
+    began = clock.moment()
     versions = mode.late is not None and mode.late.by == "version"
     handle = server.client.lookup(batch, learn=True, versions=versions)
-    return _Started(grant.token, grant.grant, grant, batch, handle, step, time.perf_counter() - began)
+    return _Started(grant.token, grant.grant, grant, batch, handle, step, clock.moment().since(began))
 
 
-def computed(task: _Started, pulled_step: int, learner: Learner, server: ParameterServer) -> Finished:
+def computed(task: _Started, pulled_step: int, learner: Learner, server: ParameterServer, clock: RunClock) -> Finished:
     """Its gradients, from the model as it stands."""
-    began = time.perf_counter()
+    began = clock.moment()
     gradients = learner.learn(task.batch, task.handle, server.client)
-    busy_s = task.busy_s + time.perf_counter() - began
-    return Finished(task.grant, task.looked_step, pulled_step, gradients, busy_s)
+    return Finished(task.grant, task.looked_step, pulled_step, gradients, task.busy + clock.moment().since(began))

@@ -1,68 +1,51 @@
-"""Training in this process: a discipline at work on one server, by threads or by the calling thread alone.
+"""The loop of a run: events go to a discipline, its effects to those who hold parameters and those who compute.
 
-Values are read when a batch is granted. In Sync that is after the step before is applied, so a step is exactly what one
-torch model with all rows would do on the whole global batch.
+Where that takes place is the site's: this process, or a cluster. Values are read when a batch is granted. In Sync that
+is after the step before is applied, so a step is exactly what one torch model with all rows would do on the whole
+global batch.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Protocol
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from hotrow.client import LocalClient
-from hotrow.client.aggregate import Average
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Lease
+from hotrow.engines.clock import RunClock
 from hotrow.engines.coordinator import Account, Coordinator, Performed, Stepped
-from hotrow.engines.crew import Alone, Crew, Finished, Threads
+from hotrow.engines.crew import Crew, Finished
 from hotrow.engines.pool import Pool
+from hotrow.engines.site import Site
 from hotrow.engines.unbroken import breath, unbroken
+from hotrow.engines.watch import Watcher, observation, tell
 from hotrow.modes import Mode, Sync
 from hotrow.modes.base import Drain, Ended, Event, Joined, Ready, Resume, RunFacts
-from hotrow.server.core import ParameterServer
-from hotrow.server.replicas import k_step_adam
 from hotrow.staleness import Statistics
-from hotrow.worker.core import Learner, Loss
 
 
-class Watcher(Protocol):
-    """Somebody who judges the mode while it works."""
-
-    def finished(self, batch: Finished, late: int) -> None:
-        """Gradients are there, `late` steps after their parameters were pulled."""
-
-    def stepped(self) -> None:
-        """A dense step was applied."""
-
-
-class LocalEngine:
-    """A model, its tables and the dense optimizer, trained by `workers` in a mode."""
+class Engine:
+    """A model and its tables, trained by the workers of a site in a mode."""
 
     def __init__(
         self,
-        model: nn.Module,
-        client: LocalClient,
-        optimizer: torch.optim.Optimizer | None,
+        site: Site,
         account: Account,
         *,
         mode: Mode | None = None,
         facts: RunFacts | None = None,
-        loss: Loss | None = None,
-        clip: float | None = None,
-        autocast: bool = False,
-        average: Average = "batch",
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.server = ParameterServer(model, client, optimizer, average=average, clip=clip)
+        self.site = site
         self.facts = RunFacts(workers=1, local_batch=1, global_batch=1) if facts is None else facts
         self.before: Callable[[Batch], None] | None = None  # called with every batch that is about to be trained
         self.watcher: Watcher | None = None
-        self._learner = Learner(model, loss=loss, autocast=autocast)
-        self._loss, self._autocast, self._account = loss, autocast, account
+        self.clock = RunClock(clock)
+        self._account = account
         self._mode: Mode = Sync() if mode is None else mode
-        self._demand_fit(self._mode)
+        site.demand_fit(self._mode, self.facts)
         self._coordinator: Coordinator | None = None
         self._crew: Crew | None = None
         self._pool: Pool | None = None
@@ -73,20 +56,28 @@ class LocalEngine:
         self._resting = self._failed = False
         self._granted = 0  # numbers of grants that were used so far
         self._early: list[Stepped] = []  # applied while somebody waited for rest
-        self.statistics = Statistics(ids=self.server.id_staleness)  # over all modes
+        self.statistics = Statistics()  # over all modes
 
     @property
     def mode(self) -> Mode:
         """The one at work."""
         return self._mode
 
-    @property
-    def optimizer(self) -> torch.optim.Optimizer | None:
-        """The dense one; None where the model has no parameters."""
-        return self.server.optimizer
-
     def steps(self, pool: Pool, step: int, done: Callable[[Lease], None]) -> Iterator[Stepped]:
-        """Train the pool's epoch; `done` is told of every lease whose gradients were applied, or came too late."""
+        """Train the pool's epoch; `done` is told of every lease whose gradients were applied, or came too late.
+
+        While the caller has a step in hand the run's clock stands still.
+        """
+        self.clock.go()
+        try:
+            for stepped in self._epoch(pool, step, done):
+                self.clock.stop()
+                yield stepped
+                self.clock.go()
+        finally:
+            self.clock.stop()
+
+    def _epoch(self, pool: Pool, step: int, done: Callable[[Lease], None]) -> Iterator[Stepped]:
         self._pool, self._done = pool, done
         self._early = []  # of an epoch that was broken off
         if self._coordinator is None:
@@ -117,11 +108,18 @@ class LocalEngine:
             self._resting = True
         while self._outstanding:
             self._early += self._next()
+        self._coordinator.rest()
 
     def take_early(self) -> list[Stepped]:
         """Steps that were applied on the way to rest, and that nobody was told of."""
         early, self._early = self._early, []
         return early
+
+    @property
+    def present(self) -> list[int]:
+        """Workers that have data, as far as they know."""
+        ended = self._ended if self.busy else ()
+        return [worker for worker in range(self.facts.workers) if worker not in ended]
 
     @property
     def busy(self) -> bool:
@@ -133,7 +131,7 @@ class LocalEngine:
 
         Parameters, optimizer state, hyper-parameters and the global batch stay as they are.
         """
-        self._demand_fit(mode)
+        self.site.demand_fit(mode, self.facts)
         self.rest()
         self._mode = mode
         if self._coordinator is None:
@@ -146,7 +144,7 @@ class LocalEngine:
 
     def predict(self, batch: Batch) -> Tensor:
         """The model's output; no row is made or changed."""
-        return self._learner.predict(batch, self.server.client.lookup(batch, learn=False))
+        return self.site.predict(batch)
 
     def close(self) -> None:
         """End the workers. What they compute is lost: `rest` first to keep it."""
@@ -159,28 +157,16 @@ class LocalEngine:
         self._asking = []
         self._resting = self._failed = False
 
-    def _demand_fit(self, mode: Mode) -> None:
-        mode.check(self.facts)
-        if mode.dense == "local":
-            k_step_adam(self.server.optimizer)
-
     @property
     def _outstanding(self) -> int:
         return 0 if self._coordinator is None else self._coordinator.outstanding
 
     def _start(self, step: int) -> list[Stepped]:
         facts = replace(self.facts, step=step, grants=self._granted)
+        parameters, self._crew = self.site.open(self._mode, facts, self.clock)
         self._coordinator = Coordinator(
-            self._mode, facts, self.server, self._account, lambda lease: self._done(lease), self.statistics
+            self._mode, facts, parameters, self._account, lambda lease: self._done(lease), self.statistics
         )
-        replicas = self._coordinator.replicas
-        if facts.workers == 1 and replicas is None:
-            self._crew = Alone(self.server, self._learner, self._mode, step)
-        else:
-            models = None if replicas is None else replicas.models
-            self._crew = Threads(
-                self.server, facts.workers, self._mode, step, loss=self._loss, autocast=self._autocast, replicas=models
-            )
         self._free = dict.fromkeys(range(facts.workers), self._mode.most_in_flight)
         self._ended = set()
         return [stepped for worker in self._free for stepped in self._take(Joined(worker))]
@@ -193,7 +179,8 @@ class LocalEngine:
             finished = self._finished(self._crew)
             with self._whole():
                 if self.watcher is not None:
-                    self.watcher.finished(finished, self._coordinator.discipline.step - finished.pulled_step)
+                    late = self._coordinator.discipline.step - finished.pulled_step
+                    self.watcher.finished(observation(finished, self.clock(), late))
                 with self._crew.lock:
                     self._free[finished.grant.worker] += 1
                     performed = self._coordinator.pushed(finished)
@@ -220,6 +207,8 @@ class LocalEngine:
         assert self._coordinator is not None
         assert self._crew is not None
         with self._whole():
+            if self.watcher is not None:
+                tell(self.watcher, event)
             with self._crew.lock:
                 if isinstance(event, Resume):
                     self._resting = False
@@ -253,7 +242,7 @@ class LocalEngine:
         assert self._crew is not None
         assert self._pool is not None
         if self.watcher is not None and performed.steps:
-            self.watcher.stepped()
+            self.watcher.stepped(self.clock())
         for grant in performed.grants:
             self._asking.remove(grant.worker)
             lease, batch = self._pool.attach()

@@ -66,6 +66,8 @@ ALL: dict[str, Metric] = {
         Metric("mode/samples_dropped", "samples", "gauge", "Samples of these batches."),
         Metric("mode/decayed", "batches", "gauge", "Batches whose dense gradient weighed less than 1."),
         Metric("mode/zero_weight", "batches", "gauge", "Batches whose dense gradient weighed nothing."),
+        Metric("mode/ids_decayed", "ids", "gauge", "Ids of batches whose gradient weighed less than 1."),
+        Metric("mode/ids_zero_weight", "ids", "gauge", "Ids of batches whose gradient weighed nothing."),
         Metric("mode/duplicates", "pushes", "gauge", "Gradients that came twice and counted once."),
         Metric("mode/short_steps", "steps", "gauge", "Steps with fewer samples than the mode promises."),
         Metric("table/rows", "rows", "gauge", "Rows that the table holds.", ("table",)),
@@ -85,7 +87,8 @@ ALL: dict[str, Metric] = {
 
 STALENESS = ("gradient", "data", "rows", "ids")  # whose staleness is kept
 MODE_COUNTS = (
-    "granted", "applied", "parked", "dropped", "samples_dropped", "decayed", "zero_weight", "duplicates", "short_steps",
+    "granted", "applied", "parked", "dropped", "samples_dropped", "decayed", "zero_weight", "ids_decayed",
+    "ids_zero_weight", "duplicates", "short_steps",
 )  # fmt: skip  # of a run's statistics
 
 

@@ -15,13 +15,12 @@ from hotrow.data.synthetic import SyntheticConfig
 from hotrow.errors import ConfigError
 from hotrow.modes import AnyMode, Sync
 from hotrow.optim.sparse import Swap
+from hotrow.run.config_file import anchored_data, anchored_name, set_field
 from hotrow.sizes import FILE_NAME_RULE, Whole, fits_file_name
 from hotrow.spec import SettingsError, Spec, sentence
 from hotrow.switching import Auto
 from hotrow.trainer.autocast import Autocast
 from hotrow.trainer.schedule import EarlyStopping, Schedule
-
-PATHS = ("train", "valid", "test", "ads", "users", "items")  # of the section data
 
 
 class Named(Spec):
@@ -121,7 +120,7 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> RunConfig:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: this is no TOML: {error}") from None
     for change in changes:
-        _change(document, change)
+        set_field(document, change)
     if isinstance(section := document.setdefault("run", {}), dict):
         section.setdefault("name", path.stem if fits_file_name(path.stem) else "run")
     try:
@@ -146,38 +145,5 @@ def as_toml(config: RunConfig) -> str:
 
 def _anchored(config: RunConfig, base: Path) -> RunConfig:
     """With whole paths: the config is kept in the run's folder too, from where relative ones would lead elsewhere."""
-    given = {name: getattr(config.data, name, None) for name in PATHS}
-    data = {name: _whole(value, base) for name, value in given.items() if value is not None}
-    name, colon, class_name = config.model.name.rpartition(":")
-    model = {"name": f"{_whole(name, base)}:{class_name}"} if colon and name.endswith(".py") else {}
-    changed = {"data": config.data.model_copy(update=data), "model": config.model.model_copy(update=model)}
-    return config.model_copy(update=changed)
-
-
-def _whole(value: Any, base: Path) -> Any:
-    if isinstance(value, tuple):
-        return tuple(_whole(each, base) for each in value)
-    if not isinstance(value, str) or "://" in value:
-        return value
-    return str((base / Path(value).expanduser()).absolute())
-
-
-def _change(document: dict[str, Any], change: str) -> None:
-    place, sign, text = change.partition("=")
-    keys = place.strip().split(".")
-    if not sign or not all(keys):
-        raise ConfigError(f"--set {change}: write it as section.field=value, as --set run.epochs=3")
-    where = document
-    for key in keys[:-1]:
-        where = where.setdefault(key, {})
-        if not isinstance(where, dict):
-            raise ConfigError(f"--set {change}: {key} is a value, it has no fields: set it whole")
-    where[keys[-1]] = _value(text.strip())
-
-
-def _value(text: str) -> Any:
-    """A TOML value; anything that is none is a text."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
+    model = config.model.model_copy(update={"name": anchored_name(config.model.name, base)})
+    return config.model_copy(update={"data": anchored_data(config.data, base), "model": model})

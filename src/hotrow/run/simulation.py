@@ -83,7 +83,7 @@ class Simulation:
         if trained is not None and self._rows is not None:
             test = self._rows.test()
             metrics = None if test is None else trained.metrics(test)
-            outcome = replace(outcome, metrics=metrics, ids=trained.ids, rows=trained.rows)
+            outcome = replace(outcome, metrics=metrics, ids=result.statistics.ids, rows=trained.rows)
         self.outcomes.append(outcome)
         yield outcome
 

@@ -52,6 +52,8 @@ def _counts(counted: Sequence[Statistics]) -> Iterator[Row]:
         yield f"samples {reason}", [_count(each.samples_dropped.get(reason, 0)) for each in counted]
     yield "batches of weight 0", [_count(each.zero_weight) for each in counted]
     yield "batches decayed", [_count(each.decayed - each.zero_weight) for each in counted]
+    yield "ids of weight 0", [_count(each.ids_zero_weight) for each in counted]
+    yield "ids decayed", [_count(each.ids_decayed - each.ids_zero_weight) for each in counted]
     yield "pushes twice", [_count(each.duplicates) for each in counted]
     yield "pushes after a loss", [_count(each.after_loss) for each in counted]
 

@@ -1,14 +1,14 @@
 """Simulations by the name of a file, or of a preset that comes with the package."""
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from hotrow.errors import ConfigError
-from hotrow.run.config import PATHS, _change, _whole
+from hotrow.run.config_file import anchored_data, anchored_name, set_field
 from hotrow.run.simulation_config import SimulationConfig, demand_whole
 from hotrow.spec import SettingsError, sentence
 
@@ -49,7 +49,7 @@ def load_simulation(name: str, changes: Sequence[str] = ()) -> SimulationConfig:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: this is no TOML: {error}") from None
     for change in changes:
-        _change(document, change)
+        set_field(document, change)
     try:
         config = SimulationConfig(**document)
     except SettingsError as error:
@@ -60,13 +60,9 @@ def load_simulation(name: str, changes: Sequence[str] = ()) -> SimulationConfig:
 def _anchored(config: SimulationConfig, base: Path) -> SimulationConfig:
     changed: dict[str, Any] = {}
     if config.data is not None:
-        given: Mapping[str, Any] = {name: getattr(config.data, name, None) for name in PATHS}
-        found = {name: _whole(value, base) for name, value in given.items() if value is not None}
-        changed["data"] = config.data.model_copy(update=found)
+        changed["data"] = anchored_data(config.data, base)
     if config.model is not None:
-        where, colon, class_name = config.model.name.rpartition(":")
-        if colon and where.endswith(".py"):
-            changed["model"] = config.model.model_copy(update={"name": f"{_whole(where, base)}:{class_name}"})
+        changed["model"] = config.model.model_copy(update={"name": anchored_name(config.model.name, base)})
     return config.model_copy(update=changed)
 
 

@@ -21,7 +21,6 @@ from hotrow.run.simulation_config import SimulationConfig
 from hotrow.server.core import ParameterServer
 from hotrow.sim.gradients import RealWork
 from hotrow.sim.leases import Lease
-from hotrow.staleness import Histogram
 from hotrow.trainer.evaluation import AnyJudge, Metrics
 from hotrow.worker.core import Learner
 
@@ -91,11 +90,6 @@ class Trained:
         self._learner = Learner(model)
         self.work = RealWork(self._server, self._learner)
         self.dense_bytes = sum(each.numel() * each.element_size() for each in parameters)
-
-    @property
-    def ids(self) -> Histogram:
-        """How late single ids were."""
-        return self._server.id_staleness
 
     @property
     def rows(self) -> dict[str, int]:

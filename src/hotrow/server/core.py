@@ -1,23 +1,34 @@
-"""Parameters, and pushes that wait under their grant until a discipline says `Apply`: values in, values out.
+"""Parameters, and pushes that wait under their grant until a discipline says `Apply`: values in, values out."""
 
-Dense gradients of a step are combined as sum(weight * samples * gradient) / sum(samples) over all its parts, those of
-weight 0 included. Where all parts weigh 0 nothing is touched, as with ids.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hotrow.client import LocalClient
 from hotrow.client.aggregate import Average, RowPart
-from hotrow.modes.base import Apply, Part
-from hotrow.staleness import Histogram, Staleness
+from hotrow.modes.base import Apply
+from hotrow.server.dense import DenseParameters
+from hotrow.staleness import Histogram, IdCounts
 from hotrow.store import Applied
 from hotrow.worker.core import Gradients
 
 
-class ParameterServer:
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What an `Apply` came to."""
+
+    tables: Mapping[str, Applied] = field(default_factory=dict)  # what became of the rows, where there were any
+    ids: IdCounts = field(default_factory=IdCounts)
+
+    @property
+    def refused(self) -> int:
+        """Rows whose gradient was not finite."""
+        return sum(each.refused for each in self.tables.values())
+
+
+class ParameterServer(DenseParameters):
     """The dense parameters of a model with their optimizer, and the rows behind a client."""
 
     def __init__(
@@ -29,20 +40,18 @@ class ParameterServer:
         average: Average = "batch",
         clip: float | None = None,
     ) -> None:
+        super().__init__(model.parameters(), model.buffers(), optimizer, clip=clip)
         self.model = model
         self.client = client
-        self.optimizer = optimizer  # None: the model has no parameters of its own
         self.average: Average = average
-        self.late: Staleness | None = None  # of the mode
-        self.id_staleness = Histogram()
-        self.parameters = [each for each in model.parameters() if each.requires_grad]
-        self.clip = clip
-        self.base_lrs = [group["lr"] for group in optimizer.param_groups] if optimizer else []
         self._parked: dict[int, Gradients] = {}
-        self._changes: list[float] | None = None  # of each parameter at the last step, where the policy asks for it
 
-    def park(self, grant: int, gradients: Gradients) -> None:
-        """Keep a push until its `Apply`."""
+    @property
+    def copies(self) -> None:
+        """Nobody has parameters of its own: all read these."""
+
+    def park(self, grant: int, gradients: Gradients, worker: int = 0) -> None:
+        """Keep a push until its `Apply`. Whose it is does not matter here."""
         self._parked[grant] = gradients
 
     def discard(self, grant: int) -> None:
@@ -53,15 +62,22 @@ class ParameterServer:
         """A push whose rows are applied and whose dense gradients somebody else applies."""
         return self._parked.pop(grant)
 
+    def settle(self) -> None:
+        """Nothing waits for what may come beside it."""
+
+    def rest(self) -> Changed:
+        """What was decided was done at once."""
+        return Changed()
+
     @property
     def parked(self) -> int:
         """Pushes that wait."""
         return len(self._parked)
 
-    def apply(self, effect: Apply, *, samples: int, lr_scale: float = 1.0) -> Mapping[str, Applied]:
-        """Perform a step; by table, what became of the rows. `samples` counts all up to and including it."""
+    def apply(self, effect: Apply, *, samples: int, lr_scale: float = 1.0) -> Changed:
+        """Perform a step. `samples` counts all up to and including it."""
         pushes = [(part, self._parked[part.grant]) for part in effect.parts]
-        applied: Mapping[str, Applied] = {}
+        changed = Changed()
         if effect.group != "dense":
             alone = effect.group == "embedding"  # rows that were looked up before the step their token names
             rows = [
@@ -70,20 +86,23 @@ class ParameterServer:
                 )
                 for part, push in pushes
             ]
-            applied = self.client.apply(
+            late = Histogram()
+            tables = self.client.apply(
                 rows,
                 step=effect.step,
                 samples=samples,
                 lr_scale=lr_scale,
                 average=self.average,
                 late=self.late,
-                staleness=self.id_staleness,
+                staleness=late,
             )
+            changed = Changed(tables, IdCounts.of(late, self.late))
         if effect.group != "embedding":
-            self._dense_step(effect, [push for _, push in pushes], samples, lr_scale)
+            dense, buffers = [push.dense for _, push in pushes], [push.buffers for _, push in pushes]
+            self.dense_step(effect, dense, buffers, samples, lr_scale)
         for part, push in pushes:
             self._finish(part.grant, push, effect.group)
-        return applied
+        return changed
 
     def pull_into(self, replica: nn.Module) -> None:
         """Bring a worker's copy of the model up to date."""
@@ -102,85 +121,3 @@ class ParameterServer:
             push.rows = {}
         else:
             push.dense = []
-
-    def _dense_step(self, effect: Apply, pushes: Sequence[Gradients], samples: int, lr_scale: float) -> None:
-        self._take_buffers(effect, pushes)
-        if self.optimizer is None or not self._counts(effect):
-            return
-        combined = self._combined(effect, [push.dense for push in pushes])
-        for parameter, gradient in zip(self.parameters, combined, strict=True):
-            parameter.grad = gradient
-        if self.clip is not None:
-            nn.utils.clip_grad_norm_(self.parameters, self.clip)
-        before = [each.detach().clone() for each in self.parameters] if self._follows_movement else None
-        if hasattr(self.optimizer, "set_samples"):
-            self.optimizer.set_samples(samples)
-        for group, base in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
-            group["lr"] = base * lr_scale
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        if before is not None:
-            self._changes = [
-                float((now.detach() - old).norm()) for now, old in zip(self.parameters, before, strict=True)
-            ]
-
-    @property
-    def _follows_movement(self) -> bool:
-        return self.late is not None and self.late.movement is not None
-
-    def _counts(self, effect: Apply) -> bool:
-        """Whether any gradient weighs something."""
-        if not self._follows_movement:
-            return any(part.weight for part in effect.parts)
-        places = range(len(self.parameters))
-        return any(self._share(part, effect, place) for part in effect.parts for place in places)
-
-    def _combined(self, effect: Apply, dense: Sequence[list[Tensor | None]]) -> list[Tensor | None]:
-        whole = effect.samples
-        if self._follows_movement:
-            return [
-                _sum([each[place] for each in dense], [self._share(part, effect, place) for part in effect.parts])
-                for place in range(len(self.parameters))
-            ]
-        shares = [part.weight * part.samples / whole for part in effect.parts]
-        return _sums(dense, shares)
-
-    def _share(self, part: Part, effect: Apply, place: int) -> float:
-        """As the discipline's weight, but a tensor that hardly moves makes its gradients less late."""
-        assert self.late is not None
-        change = self._changes[place] if self._changes is not None else 0.0
-        age = self.late.moved(max(0, effect.step - part.token), change)
-        return self.late.dense_weight(age) * part.samples / effect.samples
-
-    def _take_buffers(self, effect: Apply, pushes: Sequence[Gradients]) -> None:
-        """Running figures go on by the mean of what workers added to theirs; whole numbers as the last one counted."""
-        counted = [push.buffers for part, push in zip(effect.parts, pushes, strict=True) if part.weight]
-        gathered = [each for each in counted if each is not None]
-        if not gathered:
-            return
-        with torch.no_grad():
-            for place, buffer in enumerate(self.model.buffers()):
-                theirs = [each[place] for each in gathered]
-                if buffer.dtype == torch.bool:
-                    buffer.logical_xor_(theirs[-1])
-                else:
-                    buffer.add_(torch.stack(theirs).mean(0) if buffer.is_floating_point() else theirs[-1])
-
-
-def _sums(given: Sequence[list[Tensor | None]], given_shares: Sequence[float]) -> list[Tensor | None]:
-    there = [(each, share) for each, share in zip(given, given_shares, strict=True) if share]  # 0 times NaN is NaN
-    dense, shares = [each for each, _ in there], [share for _, share in there]
-    if len(dense) == 1 and shares[0] == 1.0:
-        return dense[0]
-    if all(each is not None for gradients in dense for each in gradients):
-        whole: list[list[Tensor]] = [[each for each in gradients if each is not None] for gradients in dense]
-        total = torch._foreach_mul(whole[0], shares[0])
-        for gradients, share in zip(whole[1:], shares[1:], strict=True):
-            torch._foreach_add_(total, gradients, alpha=share)
-        return list(total)
-    return [_sum([gradients[place] for gradients in dense], shares) for place in range(len(dense[0]))]
-
-
-def _sum(gradients: Sequence[Tensor | None], shares: Sequence[float]) -> Tensor | None:
-    there = [each * share for each, share in zip(gradients, shares, strict=True) if each is not None and share]
-    return torch.stack(there).sum(0) if there else None

@@ -5,17 +5,43 @@ The server's model is that of the last merge; its optimizer holds the state of t
 goes on with.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
+from typing import Protocol
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from hotrow.errors import ConfigError
+from hotrow.modes import Mode
+from hotrow.modes.base import Apply
 from hotrow.optim.dense import KStepAdam, merge
-from hotrow.server.core import ParameterServer
+from hotrow.server.core import Changed, ParameterServer
 from hotrow.worker.core import Gradients
+
+
+class Parameters(Protocol):
+    """Rows and dense parameters of a mode at work, wherever the latter are. Engines need no more of them."""
+
+    @property
+    def copies(self) -> Sequence[nn.Module] | None:
+        """Each worker's own model, which it computes with; None: all read that of the server."""
+
+    def park(self, grant: int, gradients: Gradients, worker: int = 0) -> None:
+        """Keep a push of a worker until its `Apply`."""
+
+    def discard(self, grant: int) -> None:
+        """Forget a push that will not be applied."""
+
+    def apply(self, effect: Apply, *, samples: int, lr_scale: float = 1.0) -> Changed:
+        """Perform a step. `samples` counts all up to and including it."""
+
+    def settle(self) -> None:
+        """All effects of an event are performed, or somebody is about to compute."""
+
+    def rest(self) -> Changed:
+        """Nothing is being computed: wait until all that was decided is done everywhere, and say what it came to."""
 
 
 class Replicas:
@@ -25,28 +51,44 @@ class Replicas:
         optimizer = k_step_adam(server.optimizer)
         self._server = server
         copies = [deepcopy((server.model, optimizer)) for _ in range(workers)]  # together: they share parameters
-        self.models = [model for model, _ in copies]
+        self.copies = [model for model, _ in copies]
         self._optimizers = [copied for _, copied in copies]
-        self._moves: Mapping[int, Sequence[Gradients]] = {}
+        self._workers: dict[int, int] = {}  # grant that is parked -> worker
+        self._moves: dict[int, list[Gradients]] = {}  # of the last step, by worker
         self._lr_scale = 1.0
         self._apart: set[int] = set()  # workers that moved since the last merge
 
-    def moves(self, moved: Mapping[int, Sequence[Gradients]], lr_scale: float) -> None:
-        """The end of a step: by worker, the gradients of its batches. A merge that comes next moves them.
+    def park(self, grant: int, gradients: Gradients, worker: int = 0) -> None:
+        """Keep a push of a worker until its `Apply`."""
+        self._workers[grant] = worker
+        self._server.park(grant, gradients)
 
-        Else `settle`.
-        """
+    def discard(self, grant: int) -> None:
+        """Forget a push that will not be applied."""
+        self._workers.pop(grant, None)
+        self._server.discard(grant)
+
+    def apply(self, effect: Apply, *, samples: int, lr_scale: float = 1.0) -> Changed:
+        """The end of a step changes rows, and moves copies unless a merge stands beside it; a merge makes them one."""
+        if effect.group == "dense":
+            self._move(merges=True)
+            self._merge()
+            return Changed()
         self.settle()
-        self._moves, self._lr_scale = moved, lr_scale
+        changed = self._server.apply(effect, samples=samples, lr_scale=lr_scale)
+        for part in effect.parts:
+            moved = self._moves.setdefault(self._workers.pop(part.grant), [])
+            moved.append(self._server.take_dense(part.grant))
+        self._lr_scale = lr_scale
+        return changed
 
     def settle(self) -> None:
-        """No merge comes: every worker moves its own copy."""
+        """No merge stands beside the last step, and somebody is about to compute: every worker moves its own copy."""
         self._move(merges=False)
 
-    def merge(self) -> None:
-        """All copies become one, by the moves of the last step too."""
-        self._move(merges=True)
-        self._merge()
+    def rest(self) -> Changed:
+        """What was decided was done at once."""
+        return Changed()
 
     def _move(self, *, merges: bool) -> None:
         self._apart.update(self._moves)
@@ -54,7 +96,7 @@ class Replicas:
             optimizer = self._optimizers[worker]
             self._set_lr(optimizer, self._lr_scale)
             for number, push in enumerate(pushes, start=1):
-                parameters = [each for each in self.models[worker].parameters() if each.requires_grad]
+                parameters = [each for each in self.copies[worker].parameters() if each.requires_grad]
                 for parameter, gradient in zip(parameters, push.dense, strict=True):
                     parameter.grad = gradient
                 if self._server.clip is not None:
@@ -74,19 +116,25 @@ class Replicas:
             return
         first = moved[0]
         merge([self._optimizers[worker] for worker in moved])
-        _average_buffers([self.models[worker] for worker in moved])
+        _average_buffers([self.copies[worker] for worker in moved])
         state = self._optimizers[first].state_dict()
-        for worker, (model, optimizer) in enumerate(zip(self.models, self._optimizers, strict=True)):
+        for worker, (model, optimizer) in enumerate(zip(self.copies, self._optimizers, strict=True)):
             if worker not in moved:
-                _copy(self.models[first], model)
+                _copy(self.copies[first], model)
                 optimizer.load_state_dict(state)
-        _copy(self.models[first], self._server.model)
+        _copy(self.copies[first], self._server.model)
         assert self._server.optimizer is not None
         self._server.optimizer.load_state_dict(state)
 
     def _set_lr(self, optimizer: KStepAdam, lr_scale: float) -> None:
         for group, base in zip(optimizer.param_groups, self._server.base_lrs, strict=True):
             group["lr"] = base * lr_scale
+
+
+def parameters_in(mode: Mode, server: ParameterServer, workers: int) -> Parameters:
+    """Who performs the effects of a mode: the server alone, or with a copy for each worker."""
+    server.late = mode.late
+    return Replicas(server, workers) if mode.dense == "local" else server
 
 
 def k_step_adam(optimizer: Optimizer | None) -> KStepAdam:

@@ -8,7 +8,7 @@ from hotrow.modes import GBA, Mode, Sync
 from hotrow.modes.base import Effect, Ended, Event, Joined, Lost, RunFacts
 from hotrow.sim.cluster import SimCluster
 from hotrow.sim.config import ClusterConfig
-from hotrow.switching import Auto, Controller, Costs, ModeName, Observation
+from hotrow.switching import Auto, Costs, ModeName, Pilot
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,14 @@ class AutoPilot:
     def __init__(self, rule: Auto, config: ClusterConfig, *, dense_bytes: int = 0) -> None:
         self.rule = rule
         self.told: list[Told] = []
-        self.stays = 0  # decisions to leave everything as it is
-        self._controller = Controller(rule, _costs(config, dense_bytes), config.facts.parts)
+        self._pilot = Pilot.of(rule, config.facts.parts, _costs(config, dense_bytes))
         self._config = config
         self._cluster: SimCluster | None = None
-        self._changing = False  # a switch was asked for, and drains
+
+    @property
+    def stays(self) -> int:
+        """Decisions to leave everything as it is."""
+        return self._pilot.stays
 
     def cluster(self, *, watchers: Sequence[Any] = (), **settings: Any) -> SimCluster:
         """The cluster it drives; settings as `SimCluster` takes them."""
@@ -40,7 +43,7 @@ class AutoPilot:
             Sync(),
             self._config,
             watchers=(*watchers, self),
-            on_batch=self.observe,
+            on_batch=self._pilot.finished,
             on_step=self.stepped,
             **settings,
         )
@@ -48,40 +51,28 @@ class AutoPilot:
 
     def started(self, time_s: float, mode: Mode, facts: RunFacts) -> None:
         """A mode begins to work."""
-        self._changing = False
-        self._controller.started(time_s, _name(mode))
+        self._pilot.started(time_s, "gba" if isinstance(mode, GBA) else "sync")
 
     def took(self, time_s: float, event: Event, effects: Sequence[Effect]) -> None:
         """Who comes and who goes."""
         match event:
             case Joined(worker):
-                self._controller.joined(worker)
-            case Lost(worker) | Ended(worker):
-                self._controller.lost(worker)
-
-    def observe(self, seen: Observation) -> None:
-        """A batch is finished."""
-        self._controller.observe(seen)
+                self._pilot.joined(worker)
+            case Lost(worker):
+                self._pilot.lost(worker)
+            case Ended(worker):
+                self._pilot.ended(worker)
 
     def stepped(self, time_s: float, step: int) -> None:
         """A step closed: the time to decide."""
-        controller, cluster = self._controller, self._cluster
-        assert cluster is not None
-        controller.stepped(time_s)
-        if self._changing:
-            return
-        decision = controller.decide(time_s, controller.mode)
-        if decision.mode == controller.mode:
-            self.stays += 1
+        assert self._cluster is not None
+        self._pilot.stepped(time_s)
+        decision = self._pilot.decide(time_s)
+        if decision is None:
             return
         self.told.append(Told(time_s, step, decision.mode, decision.switch, decision.sentence))
         if decision.switch:
-            self._changing = True
-            cluster.switch(GBA(tolerance=self.rule.tolerance) if decision.mode == "gba" else Sync())
-
-
-def _name(mode: Mode) -> ModeName:
-    return "gba" if isinstance(mode, GBA) else "sync"
+            self._cluster.switch(self.rule.mode(decision.mode))
 
 
 def _costs(config: ClusterConfig, dense_bytes: int) -> Costs:

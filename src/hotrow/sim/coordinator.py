@@ -231,7 +231,9 @@ class Coordinator:
                     del out[part.grant]
         if group != "dense":  # in Hybrid the same samples come again with their dense gradients
             self._meter.applied(self._clock.now_s, effect.samples)
-        self._work.apply(effect, self._samples_before + self._meter.samples)
+        ids = self._work.apply(effect, self._samples_before + self._meter.samples)
+        if ids is not None:
+            self.statistics.add_ids(ids)
         self.performer.applied(effect, tasks)
         for task in tasks:
             if task.given_up and not task.to_apply:

@@ -11,10 +11,11 @@ from hotrow.data.batch import Batch
 from hotrow.modes import Mode
 from hotrow.modes.base import Apply, Effect, Event, Grant, RunFacts
 from hotrow.server.core import ParameterServer
-from hotrow.server.replicas import Replicas
+from hotrow.server.replicas import Parameters, parameters_in
 from hotrow.sim.leases import Lease
 from hotrow.sim.work import Wire
-from hotrow.worker.core import Gradients, Learner
+from hotrow.staleness import IdCounts
+from hotrow.worker.core import Learner
 
 
 class RealWork:
@@ -23,18 +24,16 @@ class RealWork:
     def __init__(self, server: ParameterServer, learner: Learner) -> None:
         self.server, self.learner = server, learner
         self._pulled: dict[int, tuple[int, Batch, LocalHandle]] = {}  # grant -> worker, what it looked up
-        self._workers: dict[int, int] = {}  # grant that is parked -> worker, where there are copies
         self._versions = False
-        self._replicas: Replicas | None = None
+        self._parameters: Parameters = server
         self._learners: list[Learner] = []
         self._dense_bytes = sum(each.numel() * each.element_size() for each in learner.parameters)
 
     def started(self, time_s: float, mode: Mode, facts: RunFacts) -> None:
         """Everything is at rest, and goes on in this mode."""
-        self.server.late = mode.late
         self._versions = mode.late is not None and mode.late.by == "version"
-        self._replicas = Replicas(self.server, facts.workers) if mode.dense == "local" else None
-        self._learners = [self.learner.like(model) for model in self._replicas.models] if self._replicas else []
+        self._parameters = parameters_in(mode, self.server, facts.workers)
+        self._learners = [self.learner.like(model) for model in self._parameters.copies or ()]
 
     def took(self, time_s: float, event: Event, effects: Sequence[Effect]) -> None:
         """What is to be done comes by the other calls."""
@@ -50,24 +49,13 @@ class RealWork:
 
     def compute(self, grant: Grant) -> None:
         worker, batch, handle = self._pulled.pop(grant.grant)
-        if self._replicas is not None:
-            self._replicas.settle()
-            self._workers[grant.grant] = worker
+        self._parameters.settle()
         learner = self._learners[worker] if self._learners else self.learner
-        self.server.park(grant.grant, learner.learn(batch, handle, self.server.client))
+        self._parameters.park(grant.grant, learner.learn(batch, handle, self.server.client), worker)
 
-    def apply(self, effect: Apply, samples: int) -> None:
-        if self._replicas is not None and effect.group == "dense":
-            self._replicas.merge()
-            return
-        self.server.apply(effect, samples=samples)
-        if self._replicas is not None:
-            moved: dict[int, list[Gradients]] = {}
-            for part in effect.parts:
-                moved.setdefault(self._workers.pop(part.grant), []).append(self.server.take_dense(part.grant))
-            self._replicas.moves(moved, lr_scale=1.0)
+    def apply(self, effect: Apply, samples: int) -> IdCounts:
+        return self._parameters.apply(effect, samples=samples).ids
 
     def discard(self, grant: int) -> None:
         self._pulled.pop(grant, None)
-        self._workers.pop(grant, None)
-        self.server.discard(grant)
+        self._parameters.discard(grant)

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from hotrow.modes.base import Apply, Grant
 from hotrow.sim.leases import Lease
+from hotrow.staleness import IdCounts
 
 
 class Wire(NamedTuple):
@@ -31,8 +32,8 @@ class Work(Protocol):
         Comes right after `pull`, but for Hybrid, which looks rows up ahead of the dense step.
         """
 
-    def apply(self, effect: Apply, samples: int) -> None:
-        """Perform a step. `samples` counts all that were trained up to and including it."""
+    def apply(self, effect: Apply, samples: int) -> IdCounts | None:
+        """Perform a step; how late its ids were, if there are any. `samples` counts all up to and including it."""
 
     def discard(self, grant: int) -> None:
         """Forget a batch: it was dropped. It may not even have been pulled."""

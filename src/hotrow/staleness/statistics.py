@@ -11,6 +11,7 @@ from typing import Any
 from hotrow.errors import InputError
 from hotrow.modes.base import Apply, Drop, Effect, Event, Grant, Group, Part, Pushed
 from hotrow.staleness.histogram import Histogram
+from hotrow.staleness.ids import IdCounts
 
 NOBODY_KNOWS: Mapping[int, int] = {}
 
@@ -33,6 +34,8 @@ class Statistics:
     gradient: Histogram = field(default_factory=Histogram)  # step - pulled step of parts with dense gradients
     rows: Histogram = field(default_factory=Histogram)  # step - pulled step of parts that hold embedding gradients only
     ids: Histogram = field(default_factory=Histogram)  # of single ids, told by who holds their rows
+    ids_decayed: int = 0  # ids whose gradient weighed less than 1, those of weight 0 included
+    ids_zero_weight: int = 0  # ids whose gradient weighed nothing
     counts: dict[str, int] = field(default_factory=dict)  # what disciplines counted, all of them together
     at_work: dict[str, int] = field(default_factory=dict)  # the part of it that the present one told
 
@@ -88,10 +91,11 @@ class Statistics:
         else:
             self.samples_dropped[reason] = self.samples_dropped.get(reason, 0) + samples
 
-    def add_ids(self, counts: Mapping[int, int]) -> None:
-        """How many ids of an aggregate were how late."""
-        for late, count in counts.items():
-            self.ids.add(late, count)
+    def add_ids(self, counted: IdCounts) -> None:
+        """How late the ids of an aggregate were, and what they weighed: who holds their rows tells it."""
+        self.ids.merge(counted.late)
+        self.ids_decayed += counted.decayed
+        self.ids_zero_weight += counted.zero_weight
 
     def told(self, counts: Mapping[str, int], *, last: bool = False) -> None:
         """Take over the counts of the discipline at work, as often as wanted. `last`: another one takes its place."""
@@ -140,8 +144,9 @@ class Statistics:
     def document(self) -> dict[str, Any]:
         """Everything as plain data for JSON."""
         numbers = (
-            "granted", "applied", "applied_rows", "steps", "parked", "decayed", "zero_weight", "duplicates",
-            "after_loss", "short_steps", "samples_applied", "samples_applied_rows", "drops_of_unknown_size",
+            "granted", "applied", "applied_rows", "steps", "parked", "decayed", "zero_weight", "ids_decayed",
+            "ids_zero_weight", "duplicates", "after_loss", "short_steps", "samples_applied", "samples_applied_rows",
+            "drops_of_unknown_size",
         )  # fmt: skip
         by_name = ("dropped", "samples_dropped", "counts")
         histograms = (("data", self.data), ("gradient", self.gradient), ("rows", self.rows), ("ids", self.ids))

@@ -1,7 +1,9 @@
 """When to change between Sync and GBA: a pure controller that predicts both, with hysteresis and a reason."""
 
-from hotrow.switching.controller import Auto, Controller, Observation
+from hotrow.switching.auto import Auto
+from hotrow.switching.controller import Controller, Observation
 from hotrow.switching.decision import Decision
+from hotrow.switching.pilot import Pilot
 from hotrow.switching.prediction import Batch, Costs, ModeName, Prediction, expected_maximum, predict
 
 __all__ = [
@@ -12,6 +14,7 @@ __all__ = [
     "Decision",
     "ModeName",
     "Observation",
+    "Pilot",
     "Prediction",
     "expected_maximum",
     "predict",

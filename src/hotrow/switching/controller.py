@@ -1,34 +1,19 @@
 """The automatic choice between Sync and GBA: what it watches, and its decisions with their reasons.
 
 The fields of `Controller` are its whole state. It knows no clock: every time is handed in, real or virtual. An engine
-says who is there (`joined`, `lost`), which mode begins to work (`started`), each finished batch (`observe`) and each
-closed step (`stepped`), and asks (`decide`) once a step or less often.
+says who is there (`joined`, `ended`, `lost`), which mode begins to work (`started`), each finished batch (`observe`),
+each closed step (`stepped`), and asks (`decide`) once a step or less often; `Pilot` does it for all of them.
 """
 
 from dataclasses import dataclass, field
 from statistics import fmean, median
-from typing import Literal
-
-from pydantic import Field
 
 from hotrow.errors import InputError
-from hotrow.sizes import Whole
-from hotrow.spec import Spec
+from hotrow.switching.auto import Auto
 from hotrow.switching.decision import TITLES, Decision, compared, reasons
 from hotrow.switching.prediction import COMPARED, Batch, Costs, ModeName, Prediction, predict
 
 LASTING = 0.25  # a gain has to add up to this share of the time that is remembered; noise seldom does
-
-
-class Auto(Spec):
-    """Sync or GBA, whichever is predicted to be faster."""
-
-    name: Literal["auto"] = "auto"
-    tolerance: Whole = Field(default=4, ge=0, le=2**31)  # of the GBA it switches to
-    advise: bool = False  # say what would be done, and do nothing
-    gain: float = Field(default=0.05, ge=0, le=100)  # a switch needs more speed than this, relative to the present mode
-    minimum_stay: float = Field(default=60.0, ge=0)  # seconds of run time between two switches, or two pieces of advice
-    window: Whole = Field(default=20, ge=1, le=10_000)  # batches remembered of each worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +25,7 @@ class Observation:
     busy_s: float  # the work on it that every mode has to do; waiting for others and dense traffic are not in it
     samples: int
     staleness: int = 0
+    passed_s: float | None = None  # of busy_s by the clock of time_s, where that one may stand still; None: all of it
 
     def __post_init__(self) -> None:
         if not 0 < self.busy_s < float("inf"):
@@ -47,6 +33,8 @@ class Observation:
         if self.samples < 1 or self.staleness < 0:
             told = f"samples={self.samples}, staleness={self.staleness}"
             raise InputError(f"{told}: a batch has 1 sample or more, and its staleness is 0 or more")
+        if self.passed_s is not None and not 0 <= self.passed_s <= self.busy_s:
+            raise InputError(f"passed_s={self.passed_s!r}: must be from 0 to busy_s={self.busy_s!r}")
 
 
 @dataclass(slots=True)
@@ -54,15 +42,16 @@ class Controller:
     """Watches a run and says when to change its mode."""
 
     rule: Auto
-    costs: Costs  # until they are measured
+    costs: Costs | None  # until they are measured; None: a mode that never worked costs what the other one does
     parts: int  # local batches in a global one
     mode: ModeName = "sync"  # at work
     since_s: float = 0.0  # when it began, or when its change was last decided or advised
     decided_s: float = 0.0  # when `decide` was asked last
     missed_s: float = 0.0  # time that the other mode would have saved since then, beyond the gain asked for
     batches: dict[int, list[Batch]] = field(default_factory=dict)  # worker -> its last ones, newest last
+    idle: set[int] = field(default_factory=set)  # workers without data: nobody waits for them
     finished_s: dict[int, float] = field(default_factory=dict)  # worker -> end of its last batch in this mode
-    busy_s: dict[int, float] = field(default_factory=dict)  # worker -> work in the running step
+    busy_s: dict[int, float] = field(default_factory=dict)  # worker -> work in the running step, by the run's clock
     between_s: list[float] = field(default_factory=list)  # what batches of the running step took beside the work
     stepped_s: float | None = None  # when the step before the running one closed; None: the first one in this mode runs
     measured: dict[ModeName, list[float]] = field(default_factory=dict)  # costs by step, newest last
@@ -76,11 +65,18 @@ class Controller:
     def joined(self, worker: int) -> None:
         """A worker is there: nothing is decided until its speed is known."""
         self.batches.setdefault(worker, [])
+        self.idle.discard(worker)
+
+    def ended(self, worker: int) -> None:
+        """A worker has no more data: it counts no longer, and is known when it joins again."""
+        self.idle.add(worker)
+        self.finished_s.pop(worker, None)  # until it joins it does not work, in whatever mode
 
     def lost(self, worker: int) -> None:
-        """A worker left, or has no more data: it is forgotten."""
+        """A worker left: it is forgotten."""
         for known in (self.batches, self.finished_s, self.busy_s):
             known.pop(worker, None)
+        self.idle.discard(worker)
 
     def started(self, time_s: float, mode: ModeName) -> None:
         """A mode begins to work. What the switch itself took is no cost of either mode."""
@@ -98,10 +94,11 @@ class Controller:
             return
         own.append(Batch(seen.busy_s, seen.samples, seen.staleness))
         del own[: -self.rule.window]
-        self.busy_s[seen.worker] = self.busy_s.get(seen.worker, 0.0) + seen.busy_s
+        passed_s = seen.busy_s if seen.passed_s is None else seen.passed_s
+        self.busy_s[seen.worker] = self.busy_s.get(seen.worker, 0.0) + passed_s
         before_s = self.finished_s.get(seen.worker)
         if before_s is not None and self.mode == "gba":  # in Sync a worker also waits for others
-            self.between_s.append(seen.time_s - before_s - seen.busy_s)
+            self.between_s.append(seen.time_s - before_s - passed_s)
         self.finished_s[seen.worker] = seen.time_s
 
     def stepped(self, time_s: float) -> None:
@@ -126,11 +123,12 @@ class Controller:
     @property
     def present_costs(self) -> Costs:
         """As measured, or as expected of a mode that never worked. Medians forget the pause of a single step."""
-        sync, gba = self.measured.get("sync"), self.measured.get("gba")
-        return Costs(
-            sync_step_s=median(sync) if sync else self.costs.sync_step_s,
-            gba_batch_s=median(gba) if gba else self.costs.gba_batch_s,
-        )
+        known: dict[ModeName, float] = {}
+        if self.costs is not None:
+            known = {"sync": self.costs.sync_step_s, "gba": self.costs.gba_batch_s}
+        known |= {mode: median(costs) for mode, costs in self.measured.items()}
+        either_s = next(iter(known.values()), 0.0)
+        return Costs(sync_step_s=known.get("sync", either_s), gba_batch_s=known.get("gba", either_s))
 
     def decide(self, time_s: float, current: ModeName) -> Decision:
         """Whether to change the mode at work."""
@@ -174,9 +172,8 @@ class Controller:
 
     def _watched(self) -> dict[int, list[Batch]]:
         """Those who get work: Sync gives none to workers beyond the parts of a global batch."""
-        if self.mode == "gba":
-            return self.batches
-        return {worker: self.batches[worker] for worker in sorted(self.batches)[: self.parts]}
+        there = sorted(self.batches.keys() - self.idle)
+        return {worker: self.batches[worker] for worker in (there if self.mode == "gba" else there[: self.parts])}
 
     def _lacking(self, watched: dict[int, list[Batch]]) -> str | None:
         """Why nothing can be predicted yet."""

@@ -10,6 +10,7 @@ def mode_counts(statistics: Statistics, before: Mapping[str, int] | None = None)
     counts = {f"{reason}_batches_dropped": count for reason, count in statistics.dropped.items()}
     counts |= {f"{reason}_samples_dropped": count for reason, count in statistics.samples_dropped.items()}
     counts |= {"decayed_gradients": statistics.decayed, "gradients_of_weight_0": statistics.zero_weight}
+    counts |= {"decayed_ids": statistics.ids_decayed, "ids_of_weight_0": statistics.ids_zero_weight}
     counts |= statistics.counts
     since = {name: count - (before or {}).get(name, 0) for name, count in counts.items()}
     return {name: count for name, count in since.items() if count}

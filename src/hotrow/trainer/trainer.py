@@ -1,6 +1,9 @@
-"""The trainer: loops over data, evaluates, stops early, and tells about it. A step itself is the engine's."""
+"""The trainer: a model with its tables, what it can be asked for, and what it saves.
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+How a fit goes is in `fitting`; a step itself is the engine's.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ from hotrow.config import Table
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Loader
 from hotrow.data.position import Position
-from hotrow.engines import LocalEngine, Pool
+from hotrow.engines import Engine, LocalSite
 from hotrow.engines.unbroken import breath, unbroken
 from hotrow.errors import ConfigError, InputError
 from hotrow.modes import Mode
@@ -25,16 +28,16 @@ from hotrow.spec import whole_number
 from hotrow.staleness import Statistics
 from hotrow.trainer.autocast import Autocast, gains_from_bfloat16
 from hotrow.trainer.batches import demand_local_batches, demand_same_batches, facts_of
-from hotrow.trainer.counts import mode_counts
+from hotrow.trainer.dense import OptimizerMaker, dense_optimizer
 from hotrow.trainer.evaluation import AnyJudge
+from hotrow.trainer.fitting import Fitting
 from hotrow.trainer.meter import Meter
-from hotrow.trainer.reports import Best, Ended, EpochEnded, Evaluated, Report, Split, Stopped
+from hotrow.trainer.reports import Evaluated, Report, Split
 from hotrow.trainer.schedule import EarlyStopping, Schedule, Watch
 from hotrow.trainer.steering import Choice, Steering, chosen, first_of
 from hotrow.trainer.streams import Batches, evaluation_batches, is_source, leases
 from hotrow.worker.core import Loss
 
-OptimizerMaker = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 Callback = Callable[["Trainer", Report], None]
 
 
@@ -77,18 +80,16 @@ class Trainer:
         self.client = LocalClient({tables.name: tables} if isinstance(tables, Table) else tables, threads=threads)
         facts = facts_of(self.global_batch, workers, local_batch)
         choice = chosen(mode)
-        self._engine = LocalEngine(
+        site = LocalSite(
             model,
             self.client,
-            _dense_optimizer(model, optimizer),
-            self._account,
-            mode=first_of(choice),
-            facts=facts,
-            average=embedding_average,
+            dense_optimizer(model, optimizer),
             loss=loss,
             clip=clip,
             autocast=autocast == "on" or (autocast == "auto" and gains_from_bfloat16()),
+            average=embedding_average,
         )
+        self._engine = Engine(site, self._account, mode=first_of(choice), facts=facts)
         self._steering = Steering(self._engine, choice, lambda: (self.samples, self.step))
         self.step = 0
         self.samples = self.client.samples
@@ -102,7 +103,7 @@ class Trainer:
     @property
     def optimizer(self) -> torch.optim.Optimizer | None:
         """The dense one; None where the model has no parameters."""
-        return self._engine.optimizer
+        return self._engine.site.optimizer
 
     @property
     def mode(self) -> Mode:
@@ -155,62 +156,26 @@ class Trainer:
         stream = leases(train, self.facts.local_batch, epochs=epochs, shuffle=shuffle, seed=seed, position=position)
         demand_local_batches(stream, self.facts)
         self._loader = stream if isinstance(stream, Loader) else None
-        best_is_there = best is None or checkpoint.exists(best)
         if position is None:
             self._watch = Watch()
-        watch = self._watch = self._watch.under(early_stopping, keep_best=best_is_there)
-        stopped: Stopped = "data ended" if epochs == 1 else "epochs done"
-        meter = Meter(self._report_every_s)
-        progress = AnyJudge() if progressive else None
-        self._engine.before = None if progress is None else lambda batch: self._foretell(batch, progress)
-        epoch = watch.ended if position is not None and watch.ended < epochs else None  # the one that runs
-        pool = Pool(iter(stream))
-        held = _hold_all(self._loader)
-        counted = mode_counts(self.statistics)
-        self._steering.begin()
-        try:
-            yield from self._news()
-            while (opened := pool.open_epoch()) is not None:
-                if epoch is not None and opened != epoch:
-                    yield from self._end_epoch(epoch, meter, valid, watch, best if early_stopping else None)
-                    meter.resume()
-                if early_stopping is not None and watch.over:  # now, or before it was resumed
-                    stopped, epoch = "early stopping", None
-                    break
-                epoch = opened
-                for stepped in self._engine.steps(pool, self.step, stream.done):
-                    meter.step(stepped, pool.take_waited())
-                    self._steering.stepped()
-                    yield from self._news()
-                    if meter.due:
-                        yield self._tell(self._progress(meter, epoch))
-                        meter.resume()
-                    if most_samples is not None and self.samples >= most_samples:
-                        stopped = "enough samples"
-                        break
-                if stopped == "enough samples":
-                    break
-        finally:
-            try:
-                self._engine.rest()
-            finally:
-                self._engine.close()
-                pool.close()
-                _hold(self._loader, held)
-        for stepped in self._engine.take_early():
-            meter.step(stepped, 0.0)
-        if self.samples == 0 and is_source(train):
-            raise InputError("the training data hold no rows: name other files, or look at the split")
-        if epoch is not None and stopped == "enough samples":
-            if not meter.empty:
-                yield self._tell(self._progress(meter, epoch))
-        elif epoch is not None:
-            yield from self._end_epoch(epoch, meter, valid, watch, best if early_stopping else None)
-        if progress is not None:
-            yield self._tell(self._evaluated("progressive", progress, epoch or 0))
-        yield from self._news()
-        counts = {**stream.counts, **mode_counts(self.statistics, counted)}
-        yield self._tell(self._end(meter, watch, stopped, best if early_stopping else None, counts))
+        self._watch = self._watch.under(early_stopping, keep_best=best is None or checkpoint.exists(best))
+        fitting = Fitting(
+            self,
+            self._engine,
+            self._steering,
+            stream,
+            self._watch,
+            Meter(self._report_every_s),
+            self._tell,
+            valid=valid,
+            best=best if early_stopping else None,
+            epoch=self._watch.ended if position is not None and self._watch.ended < epochs else None,
+            stopped="data ended" if epochs == 1 else "epochs done",
+            most_samples=most_samples,
+            progress=AnyJudge() if progressive else None,
+            demands_rows=is_source(train),
+        )
+        yield from fitting.reports()
 
     def evaluate(
         self,
@@ -228,7 +193,12 @@ class Trainer:
             output = self._engine.predict(batch)
             for taker in (judge, also) if also is not None else (judge,):
                 taker.add(output, batch)
-        return self._evaluated(split, judge, epoch, day=day)
+        return self.judged(split, judge, epoch, day=day)
+
+    def judged(self, split: Split, judge: AnyJudge, epoch: int, day: str | None = None) -> Evaluated:
+        """A judgement as a report of now."""
+        metrics = judge.metrics()
+        return Evaluated(split, self.samples, self.step, epoch, judge.rows, metrics, day=day, scores=judge.scores)
 
     def predict(self, batches: Batches) -> Iterator[NDArray[np.float32]]:
         """Probabilities, batch by batch: [samples], or [samples, labels] where there are several."""
@@ -276,6 +246,15 @@ class Trainer:
         self._position = None if saved.position is None else Position.of(saved.position)
         return self._position
 
+    def go_back(self, folder: str | Path) -> None:
+        """To a state that this run has saved. What was trained since was trained: counts and position stay."""
+        step, samples, position, watch = self.step, self.samples, self.position, self._watch
+        with unbroken():
+            self.load(folder)
+        self._position, self._watch = position, watch
+        self.step = step
+        self.samples = self.client.samples = samples
+
     def switch(self, mode: Choice) -> None:
         """Go on in another mode, also between two reports of a `fit`: what is being computed is applied first.
 
@@ -299,101 +278,7 @@ class Trainer:
         self.step += dense_step
         return self.samples, scale
 
-    def _foretell(self, batch: Batch, progress: AnyJudge) -> None:
-        progress.add(self._engine.predict(batch), batch)
-
-    def _end_epoch(
-        self, epoch: int, meter: Meter, valid: Batches | None, watch: Watch, best: Path | None
-    ) -> Iterator[Report]:
-        if not meter.empty:
-            yield self._tell(self._progress(meter, epoch))
-        found = None if valid is None else self.evaluate(valid, split="valid", epoch=epoch)
-        watch.ended = epoch + 1
-        if found is not None:
-            self._judge(found, watch, best)
-            yield self._tell(found)
-        yield self._tell(EpochEnded(epoch, self.samples))
-
-    def _judge(self, found: Evaluated, watch: Watch, best: Path | None) -> None:
-        metric = watch.rule.metric
-        if metric not in found.metrics:
-            if best is None and self.schedule.plateau is None:
-                return  # nobody judges by it
-            known = ", ".join(found.metrics) or "none"
-            raise ConfigError(f"early_stopping.metric={metric!r}: the validation has no such metric, it has {known}")
-        value = found.metrics[metric]
-        if value is None:  # one class alone in the validation: it says nothing
-            return
-        better = watch.better(value, found.epoch)
-        if better and best is not None:
-            self.save(best)
-        if not better and self.schedule.plateau is not None:
-            self.plateau *= self.schedule.plateau
-
-    def _end(self, meter: Meter, watch: Watch, stopped: Stopped, best: Path | None, counts: Mapping[str, int]) -> Ended:
-        found = None
-        if best is not None and watch.best is not None and watch.epoch is not None:
-            found = Best(watch.rule.metric, watch.best, watch.epoch)
-            step, samples = self.step, self.samples
-            position = self.position
-            with unbroken():
-                self.load(best)
-            self._position = position
-            self.step = step  # what was trained was trained
-            self.samples = self.client.samples = samples
-            self._watch = watch
-        return Ended(
-            samples=self.samples,
-            step=self.step,
-            seconds=meter.trained_s,
-            samples_per_s=meter.trained / max(meter.trained_s, 1e-9),
-            stopped=stopped,
-            best=found,
-            counts={**counts, "refused_gradients": meter.refused, "losses_not_finite": meter.losses_not_finite},
-        )
-
-    def _progress(self, meter: Meter, epoch: int) -> Report:
-        staleness = None if self.facts.workers == 1 else self.statistics.gradient.mean
-        return meter.report(
-            samples=self.samples, step=self.step, epoch=epoch, lr_scale=self.lr_scale, staleness=staleness
-        )
-
-    def _evaluated(self, split: Split, judge: AnyJudge, epoch: int, day: str | None = None) -> Evaluated:
-        metrics = judge.metrics()
-        return Evaluated(split, self.samples, self.step, epoch, judge.rows, metrics, day=day, scores=judge.scores)
-
-    def _news(self) -> Iterator[Report]:
-        for report in self._steering.take_news():
-            yield self._tell(report)
-
     def _tell(self, report: Report) -> Report:
         for callback in self._callbacks:
             callback(self, report)
         return report
-
-
-def _hold_all(loader: Loader | None) -> int | None:
-    """The trainer reports every lease, and a step may hold more batches than somebody forgetful should."""
-    if loader is None:
-        return None
-    held, loader.held = loader.held, None
-    return held
-
-
-def _hold(loader: Loader | None, held: int | None) -> None:
-    if loader is not None:
-        loader.held = held
-
-
-def _dense_optimizer(
-    model: nn.Module, given: torch.optim.Optimizer | OptimizerMaker | None
-) -> torch.optim.Optimizer | None:
-    if isinstance(given, torch.optim.Optimizer):
-        return given
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if not parameters:
-        return None
-    made = torch.optim.Adam(parameters, lr=1e-3) if given is None else given(parameters)
-    if not isinstance(made, torch.optim.Optimizer):
-        raise ConfigError(f"optimizer gives a {type(made).__name__}: give a torch.optim optimizer, or what makes one")
-    return made

@@ -12,12 +12,14 @@ from hotrow.client import LocalClient
 from hotrow.data.batch import Batch, Part
 from hotrow.data.loader import Lease
 from hotrow.engines import Finished
+from hotrow.engines.clock import Span
 from hotrow.engines.coordinator import Coordinator, Performed
 from hotrow.modes import GBA, Async, BackupWorkers, Hybrid, KStep, Mode, Sync
 from hotrow.modes.base import Drain, Grant, Joined, Ready, Resume, RunFacts
 from hotrow.optim import KStepAdam
 from hotrow.server import ParameterServer
-from hotrow.staleness import Statistics
+from hotrow.server.replicas import parameters_in
+from hotrow.staleness import Cutoff, Staleness, Statistics
 from hotrow.worker import Learner
 from unit.trainer.conftest import Net
 
@@ -55,7 +57,12 @@ class Run:
         self.statistics = Statistics()
         facts = RunFacts(workers=workers, local_batch=local, global_batch=local * parts)
         self.coordinator = Coordinator(
-            mode, facts, self.server, self._account, lambda lease: self.done.append(lease.number), self.statistics
+            mode,
+            facts,
+            parameters_in(mode, self.server, workers),
+            self._account,
+            lambda lease: self.done.append(lease.number),
+            self.statistics,
         )
         self.grants: list[Grant] = []
         self.told: list[Performed] = []
@@ -82,10 +89,10 @@ class Run:
         self.coordinator.attach(grant, Lease(self._leases, 0, self._leases, len(batch)), batch)
         self._leases += 1
         handle = self.server.client.lookup(batch, learn=True)
-        replicas = self.coordinator.replicas
-        model = copy.deepcopy(self.model) if replicas is None else replicas.models[grant.worker]
+        copies = self.coordinator.parameters.copies
+        model = copy.deepcopy(self.model) if copies is None else copies[grant.worker]
         step = self.coordinator.discipline.step
-        return Finished(grant, step, step, Learner(model).learn(batch, handle, self.server.client), busy_s=0.0)
+        return Finished(grant, step, step, Learner(model).learn(batch, handle, self.server.client), Span())
 
     def push(self, finished: Finished) -> Performed:
         return self.take(self.coordinator.pushed(finished))
@@ -203,8 +210,8 @@ def test_rows_whose_gradient_is_refused_are_told_with_the_step() -> None:
 def test_k_step_moves_copies_and_merges_before_a_rest() -> None:
     run = Run(KStep(k=3, warmup=0), 2, 2)
     data = batches(10)
-    replicas = run.coordinator.replicas
-    assert replicas is not None
+    copies = run.coordinator.parameters.copies
+    assert copies is not None
 
     def step() -> None:
         run.ask(0)
@@ -217,13 +224,13 @@ def test_k_step_moves_copies_and_merges_before_a_rest() -> None:
         return all(torch.equal(first, other) for other in others)
 
     step()
-    assert same(run.model, *replicas.models)  # the first merges
+    assert same(run.model, *copies)  # the first merges
     step()
-    assert not same(*replicas.models)
+    assert not same(*copies)
     before = copy.deepcopy(run.model)
     assert same(before, run.model)
     run.take(run.coordinator.on(Drain()))
-    assert same(run.model, *replicas.models)
+    assert same(run.model, *copies)
     assert not same(before, run.model)
     run.take(run.coordinator.on(Resume()))
     step()
@@ -242,3 +249,21 @@ def test_closing_forgets_what_was_not_applied_and_tells_the_last_counts() -> Non
     Coordinator(
         Sync(), RunFacts(2, LOCAL, 2 * LOCAL), run.server, lambda *_: (0, 1.0), lambda _: None, run.statistics
     ).on(Joined(0))  # whose counts begin at 0 again
+
+
+@pytest.mark.parametrize("mode", [Sync(), GBA(), Hybrid(), KStep()], ids=lambda mode: mode.name)
+def test_a_mode_names_the_pushes_that_its_grants_wait_for(mode: Mode) -> None:
+    discipline = mode.start(RunFacts(2, LOCAL, 2 * LOCAL))
+    assert discipline.grants.groups == mode.groups  # type: ignore[attr-defined]
+
+
+def test_late_ids_are_counted_with_the_statistics_of_a_run() -> None:
+    run = Run(Async(staleness=Staleness(decay=Cutoff(tolerance=0))), 2, 2)
+    (batch,) = batches(1)
+    run.ask(0)
+    run.ask(1)
+    for finished in [run.pull(batch), run.pull(batch)]:
+        run.push(finished)
+    ids = run.statistics.ids.counts
+    assert set(ids) == {0, 1}
+    assert ids[0] == ids[1] == run.statistics.ids_decayed == run.statistics.ids_zero_weight > 0

@@ -10,6 +10,7 @@ from hotrow.errors import ConfigError
 from hotrow.modes import GBA, Async, BackupWorkers, Hybrid, KStep, Mode, Sync
 from hotrow.nn.inputs import Inputs
 from hotrow.trainer import Ended, EpochEnded, Evaluated, Trainer
+from unit.engines.local_server import server_of
 from unit.engines.small_training import every_mode, largest_difference, losses, threads_of_workers, trainer_of
 from unit.trainer.conftest import Made, Net
 
@@ -129,7 +130,7 @@ def test_a_fault_comes_out_as_it_is_and_the_position_holds_what_was_applied(mode
     if mode.name != "hybrid":  # whose rows are ahead of its dense steps
         dropped = trainer.statistics.samples_dropped.get("late", 0)
         assert position.samples == trainer.samples + dropped
-    assert trainer._engine.server.parked == 0
+    assert server_of(trainer).parked == 0
     Faulty.cured = True
     list(trainer.fit(data, position=position))
     assert trainer.position is not None
@@ -144,7 +145,7 @@ def test_a_fault_in_the_optimizer_comes_out_and_everybody_goes_home() -> None:
 
     trainer = trainer_of(GBA(), 4)
     model = trainer.model
-    trainer._engine.server.optimizer = Stubborn(model.parameters(), lr=0.1)
+    server_of(trainer).optimizer = Stubborn(model.parameters(), lr=0.1)
     with pytest.raises(FloatingPointError, match="no"):
         list(trainer.fit(Made(1000)))
     assert threads_of_workers() == []

@@ -14,6 +14,7 @@ from hotrow.errors import ConfigError
 from hotrow.modes import GBA, Async, BackupWorkers, BoundedStaleness, BulkSync, Hybrid, KStep, Mode, Sync
 from hotrow.nn.inputs import Inputs
 from hotrow.trainer import Progress, Report, Trainer
+from unit.engines.local_server import server_of
 from unit.engines.small_training import (
     EVERY,
     every_mode,
@@ -190,7 +191,7 @@ def test_a_fit_that_is_broken_off_applies_what_was_being_computed(mode: Mode) ->
     position = trainer.position
     assert position is not None
     assert 300 <= position.samples < 1000
-    assert trainer._engine.server.parked == 0
+    assert server_of(trainer).parked == 0
     assert threads_of_workers() == []
     rest = [report for report in trainer.fit(Made(2000), position=position) if isinstance(report, Progress)]
     assert trainer.position is not None

@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +10,8 @@ import pytest
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Loader
 from hotrow.engines.unbroken import breath, unbroken
-from hotrow.store import Applied
+from hotrow.server.core import Changed
+from unit.engines.local_server import server_of
 from unit.trainer.conftest import Made, make_trainer
 
 
@@ -135,16 +136,16 @@ def test_another_thread_works_without_it() -> None:
 @pytest.mark.parametrize("at", [1, 3])
 def test_a_step_that_is_interrupted_is_whole(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = make_trainer()
-    apply = trainer._engine.server.apply
+    apply = server_of(trainer).apply
     steps = []
 
-    def interrupted(*arguments: Any, **settings: Any) -> Mapping[str, Applied]:
+    def interrupted(*arguments: Any, **settings: Any) -> Changed:
         steps.append(1)
         if len(steps) == at:
             signal.raise_signal(signal.SIGINT)
         return apply(*arguments, **settings)
 
-    monkeypatch.setattr(trainer._engine.server, "apply", interrupted)
+    monkeypatch.setattr(server_of(trainer), "apply", interrupted)
     with pytest.raises(KeyboardInterrupt):
         list(trainer.fit(Made(1000)))
     position = trainer.position

@@ -18,6 +18,7 @@ from hotrow.run.build import dense_optimizer
 from hotrow.run.config import Named, RunConfig, as_toml
 from hotrow.trainer import Progress, Remark, Report, Switched
 from small_run import CONFIG, write_data
+from unit.engines.local_server import server_of
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +93,7 @@ def test_the_trainer_gets_what_the_config_says(config_file: Path, tmp_path: Path
         trainer = run.trainer
         assert trainer.mode == hr.GBA(tolerance=2)
         assert (trainer.facts.workers, trainer.facts.local_batch, trainer.facts.global_batch) == (2, 32, 128)
-        assert trainer._engine.server.average == "present"
+        assert server_of(trainer).average == "present"
 
 
 def test_k_step_adam_and_swap_are_dense_optimizers_like_others() -> None:

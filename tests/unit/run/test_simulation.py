@@ -161,6 +161,10 @@ def test_every_mode_trains_the_same_rows_from_the_same_start() -> None:
     assert found["gba"].ids is not None
     assert found["gba"].ids.total > 0
     assert found["gba"].document()["ids"]["total"] == found["gba"].ids.total
+    for outcome in found.values():
+        assert outcome.ids is outcome.result.statistics.ids, "the rows tell the cluster how late they are"
+    assert found["sync"].ids is not None
+    assert set(found["sync"].ids.counts) == {0}
 
 
 def test_samples_cut_the_data_and_hyper_parameters_are_the_modes_own() -> None:

@@ -174,3 +174,19 @@ def test_weights_of_late_batches_are_told_by_what_they_did() -> None:
     counted = {label: each.result.statistics for label, each in found.items()}
     assert rows["batches of weight 0"] == [None, f"{counted['gba'].zero_weight:,}", None]
     assert rows["batches decayed"] == [None, None, f"{counted['async'].decayed:,}"]
+
+
+def test_weights_of_late_ids_are_told_beside_those_of_batches() -> None:
+    cut, power = {"name": "cutoff", "tolerance": 0}, {"name": "power", "reference": 1.0, "exponent": 1.0}
+    modes = {
+        "cut": {"name": "async", "staleness": {"decay": cut}},
+        "power": {"name": "async", "staleness": {"decay": power, "groups": "embedding", "by": "version"}},
+    }
+    found = outcomes(config(TRAINED, modes=modes), "sync", "cut", "power")
+    rows = dict(figures(list(found.values())))
+    counted = {label: each.result.statistics for label, each in found.items()}
+    assert counted["cut"].ids_zero_weight > 0
+    assert counted["power"].ids_decayed > 0
+    assert counted["power"].decayed == 0, "no batch was, as a whole"
+    assert rows["ids of weight 0"] == [None, f"{counted['cut'].ids_zero_weight:,}", None]
+    assert rows["ids decayed"] == [None, None, f"{counted['power'].ids_decayed:,}"]

@@ -1,6 +1,7 @@
 """The server combines dense gradients as the float64 reference does, and keeps pushes until their step."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from hotrow.client.aggregate import RowGradients
 from hotrow.modes.base import Apply, Group, Part
 from hotrow.optim.sparse import Swap
 from hotrow.server import ParameterServer
-from hotrow.staleness import Cutoff, Inverse, Power, Staleness
+from hotrow.staleness import Cutoff, Histogram, IdCounts, Inverse, Power, Staleness
 from hotrow.worker import Gradients
 from oracles.modes import dense_aggregate
 
@@ -220,7 +221,7 @@ def test_rows_first_and_the_dense_part_when_its_step_comes() -> None:
     assert (server.parameters[0] == dense_before).all()
     assert server.parked == 1
     applied = server.apply(Apply("dense", 0, (Part(1, 0, 0, 4, 1.0),)), samples=4)
-    assert applied == {}
+    assert applied.tables == {}
     assert (values(server) == rows_after).all()
     torch.testing.assert_close(dense_before - server.parameters[0], torch.full((3,), LR))
     assert server.parked == 0
@@ -271,3 +272,29 @@ def test_a_pull_brings_parameters_and_statistics() -> None:
     with torch.no_grad():
         replica.first.zero_()
     assert (server.parameters[0] != 0).all()
+
+
+@pytest.mark.parametrize(
+    ("late", "decayed", "zero_weight"),
+    [
+        (None, 0, 0),
+        (Staleness(decay=Cutoff(tolerance=0)), 2, 2),
+        (Staleness(decay=Cutoff(tolerance=1)), 0, 0),
+        (Staleness(decay=Inverse(), by="version"), 0, 0),
+        (Staleness(decay=Power(reference=0.5), by="version"), 2, 0),
+        (Staleness(decay=Cutoff(tolerance=0), groups="dense"), 0, 0),
+    ],
+)
+def test_ids_that_weigh_less_are_counted_one_by_one(late: Staleness | None, decayed: int, zero_weight: int) -> None:
+    """Two ids in two pushes that were looked up together: those of the second step are one change late."""
+    server = server_of(late=late)
+    for grant in (1, 2):
+        made = rows_push(server)
+        versions = server.client.tiers["t"].versions(made.rows["t"].plan)
+        made.rows = {"t": replace(made.rows["t"], versions=versions)}
+        server.park(grant, made)
+    first = server.apply(Apply("both", 0, (Part(1, 0, 0, 4, 1.0),)), samples=4)
+    second = server.apply(Apply("both", 1, (Part(2, 0, 0, 4, 1.0),)), samples=8)
+    assert first.ids == IdCounts(Histogram({0: 2}))
+    assert second.ids == IdCounts(Histogram({1: 2}), decayed, zero_weight)
+    assert second.tables["t"].weightless == zero_weight

@@ -1,5 +1,7 @@
 """Copies that move alone and merge are k-step Adam as the float64 reference has it."""
 
+from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ from torch import nn
 import hotrow as hr
 from hotrow.client import LocalClient
 from hotrow.errors import ConfigError
+from hotrow.modes.base import Apply, Part
 from hotrow.optim import KStepAdam
 from hotrow.server import ParameterServer
 from hotrow.server.replicas import Replicas
@@ -38,8 +41,23 @@ def push(gradient: np.ndarray) -> Gradients:
     return Gradients(4, [torch.tensor(gradient, dtype=torch.float32)], {}, torch.zeros(()), torch.zeros(4))
 
 
+def moved(replicas: Replicas, pushes: Mapping[int, Sequence[Gradients]], lr_scale: float = 1.0) -> None:
+    """A step: by worker, its batches. Nobody is merged yet."""
+    grants = count(1)
+    parts = []
+    for worker, own in pushes.items():
+        for gradients in own:
+            parts.append(Part(next(grants), 0, 0, gradients.samples, 1.0))
+            replicas.park(parts[-1].grant, gradients, worker)
+    replicas.apply(Apply("embedding", 0, tuple(parts)), samples=4, lr_scale=lr_scale)
+
+
+def merged(replicas: Replicas) -> None:
+    replicas.apply(Apply("dense", 0, ()), samples=4)
+
+
 def weights(replicas: Replicas) -> list[np.ndarray]:
-    return [model.get_parameter("weight").detach().numpy().astype(np.float64) for model in replicas.models]
+    return [model.get_parameter("weight").detach().numpy().astype(np.float64) for model in replicas.copies]
 
 
 @pytest.mark.parametrize("beta1", [0.0, 0.9])
@@ -52,9 +70,9 @@ def test_moves_and_merges_are_those_of_the_reference(beta1: float) -> None:
         merges = step % 4 == 0
         gradients = rng.normal(size=(3, 3))
         reference.step(lambda i, _x, g=gradients: g[i], merge=merges)  # type: ignore[misc]
-        replicas.moves({worker: [push(gradients[worker])] for worker in range(3)}, lr_scale=1.0)
+        moved(replicas, {worker: [push(gradients[worker])] for worker in range(3)})
         if merges:
-            replicas.merge()
+            merged(replicas)
         else:
             replicas.settle()
         for ours, theirs in zip(weights(replicas), reference.x, strict=True):
@@ -65,7 +83,7 @@ def test_moves_and_merges_are_those_of_the_reference(beta1: float) -> None:
 
 def test_settling_twice_moves_once() -> None:
     replicas = Replicas(server_of(), 2)
-    replicas.moves({0: [push(np.ones(3))], 1: [push(np.ones(3))]}, lr_scale=1.0)
+    moved(replicas, {0: [push(np.ones(3))], 1: [push(np.ones(3))]})
     replicas.settle()
     before = weights(replicas)
     replicas.settle()
@@ -76,13 +94,13 @@ def test_a_merge_before_a_rest_moves_nobody_by_a_gradient() -> None:
     server = server_of()
     replicas = Replicas(server, 2)
     for number in range(3):
-        replicas.moves({0: [push(np.ones(3))], 1: [push(-np.ones(3))]}, lr_scale=1.0)
+        moved(replicas, {0: [push(np.ones(3))], 1: [push(-np.ones(3))]})
         if number == 0:
-            replicas.merge()
+            merged(replicas)
         else:
             replicas.settle()
     mean = np.mean(weights(replicas), axis=0)
-    replicas.merge()
+    merged(replicas)
     for each in weights(replicas):
         np.testing.assert_allclose(each, mean, atol=1e-7)
     np.testing.assert_allclose(server.model.get_parameter("weight").detach(), mean, atol=1e-7)
@@ -93,40 +111,40 @@ def test_a_worker_with_several_batches_moves_by_each() -> None:
     one_by_one = Replicas(server_of(), 2)
     first, second = np.array([1.0, 2.0, 3.0]), np.array([-1.0, 0.5, 1.0])
     for each in (replicas, one_by_one):
-        each.moves({0: [push(first)], 1: [push(second)]}, lr_scale=1.0)
-        each.merge()
-    replicas.moves({0: [push(first), push(second)], 1: [push(second)]}, lr_scale=1.0)
+        moved(each, {0: [push(first)], 1: [push(second)]})
+        merged(each)
+    moved(replicas, {0: [push(first), push(second)], 1: [push(second)]})
     replicas.settle()
-    one_by_one.moves({0: [push(first)]}, lr_scale=1.0)
-    one_by_one.moves({0: [push(second)], 1: [push(second)]}, lr_scale=1.0)
+    moved(one_by_one, {0: [push(first)]})
+    moved(one_by_one, {0: [push(second)], 1: [push(second)]})
     one_by_one.settle()
     np.testing.assert_allclose(weights(replicas), weights(one_by_one), atol=1e-7)
-    replicas.moves({0: [push(first), push(second)], 1: [push(second)]}, lr_scale=1.0)
-    replicas.merge()
-    one_by_one.moves({0: [push(first)]}, lr_scale=1.0)
-    one_by_one.moves({0: [push(second)], 1: [push(second)]}, lr_scale=1.0)
-    one_by_one.merge()
+    moved(replicas, {0: [push(first), push(second)], 1: [push(second)]})
+    merged(replicas)
+    moved(one_by_one, {0: [push(first)]})
+    moved(one_by_one, {0: [push(second)], 1: [push(second)]})
+    merged(one_by_one)
     np.testing.assert_allclose(weights(replicas), weights(one_by_one), atol=1e-7)
 
 
 def test_a_worker_without_a_batch_so_far_starts_from_the_others() -> None:
     server = server_of()
     replicas = Replicas(server, 3)
-    replicas.moves({1: [push(np.ones(3))]}, lr_scale=1.0)
-    replicas.merge()
+    moved(replicas, {1: [push(np.ones(3))]})
+    merged(replicas)
     ours = weights(replicas)
     assert (ours[0] == ours[1]).all()
     assert (ours[2] == ours[1]).all()
     assert (ours[1] != START.astype(np.float32)).all()
-    replicas.moves({0: [push(np.ones(3))]}, lr_scale=1.0)
+    moved(replicas, {0: [push(np.ones(3))]})
     replicas.settle()  # it has the merged second moment: no first step of its own
 
 
 def test_rates_are_scaled() -> None:
     full, half = Replicas(server_of(), 1), Replicas(server_of(), 1)
     for replicas, scale in ((full, 1.0), (half, 0.5)):
-        replicas.moves({0: [push(np.ones(3))]}, lr_scale=scale)
-        replicas.merge()
+        moved(replicas, {0: [push(np.ones(3))]}, scale)
+        merged(replicas)
     np.testing.assert_allclose(START - weights(half)[0], (START - weights(full)[0]) / 2, atol=1e-7)
 
 
@@ -134,15 +152,15 @@ def test_the_servers_optimizer_goes_on_from_the_merge() -> None:
     server = server_of()
     replicas = Replicas(server, 2)
     for _ in range(3):
-        replicas.moves({0: [push(np.ones(3))], 1: [push(2 * np.ones(3))]}, lr_scale=1.0)
-        replicas.merge()
+        moved(replicas, {0: [push(np.ones(3))], 1: [push(2 * np.ones(3))]})
+        merged(replicas)
     assert server.optimizer is not None
     state = server.optimizer.state[server.parameters[0]]
     assert state["step"] == 3
     assert (state["merged"] > state["square"] / 3).all()
     again = Replicas(server, 2)
-    again.moves({0: [push(np.ones(3))], 1: [push(np.ones(3))]}, lr_scale=1.0)
-    again.merge()
+    moved(again, {0: [push(np.ones(3))], 1: [push(np.ones(3))]})
+    merged(again)
     assert server.optimizer.state[server.parameters[0]]["step"] == 4
 
 
@@ -156,9 +174,12 @@ def test_groups_of_parameters_keep_their_settings() -> None:
     server = ParameterServer(model, LocalClient({"t": hr.Table(dim=2)}, threads=1), optimizer)
     before = [each.detach().clone() for each in server.parameters]
     replicas = Replicas(server, 2)
-    ones = Gradients(4, [torch.ones_like(each) for each in server.parameters], {}, torch.zeros(()), torch.zeros(4))
-    replicas.moves({0: [ones], 1: [ones]}, lr_scale=1.0)
-    replicas.merge()
+    ones = [
+        Gradients(4, [torch.ones_like(each) for each in server.parameters], {}, torch.zeros(()), torch.zeros(4))
+        for _ in range(2)
+    ]
+    moved(replicas, {0: ones[:1], 1: ones[1:]})
+    merged(replicas)
     changes = [float((old - new).mean().detach()) for old, new in zip(before, server.parameters, strict=True)]
     assert changes == pytest.approx([0.001, 0.1], rel=1e-3)
 
@@ -166,11 +187,11 @@ def test_groups_of_parameters_keep_their_settings() -> None:
 def test_running_statistics_are_the_mean_of_the_workers() -> None:
     server = server_of()
     replicas = Replicas(server, 2)
-    for number, model in enumerate(replicas.models):
+    for number, model in enumerate(replicas.copies):
         model.get_buffer("seen").fill_(number + 5)
-    replicas.moves({0: [push(np.ones(3))], 1: [push(np.ones(3))]}, lr_scale=1.0)
-    replicas.merge()
-    assert [float(model.get_buffer("seen")) for model in (*replicas.models, server.model)] == [5.5, 5.5, 5.5]
+    moved(replicas, {0: [push(np.ones(3))], 1: [push(np.ones(3))]})
+    merged(replicas)
+    assert [float(model.get_buffer("seen")) for model in (*replicas.copies, server.model)] == [5.5, 5.5, 5.5]
 
 
 @pytest.mark.parametrize("adam", [True, False])

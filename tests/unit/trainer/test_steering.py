@@ -9,15 +9,12 @@ import torch
 from torch import Tensor
 
 import hotrow as hr
-from hotrow.engines import Finished
 from hotrow.modes import Mode
-from hotrow.modes.base import Grant
 from hotrow.nn.inputs import Inputs
-from hotrow.switching import Controller, Decision, ModeName
+from hotrow.switching import Controller, Decision, ModeName, Observation
 from hotrow.trainer import Ended, Progress, Remark, Report, Switched, Trainer
 from hotrow.trainer import steering as steering_module
 from hotrow.trainer.steering import DECIDE_EVERY_S, Steering, chosen, first_of
-from hotrow.worker.core import Gradients
 from unit.trainer.conftest import Made, Net, make_trainer
 
 EAGER = hr.Auto(minimum_stay=0, gain=0.05, window=5)
@@ -178,10 +175,9 @@ def shown(steering: Steering, clock: Clock, slow_s: float, steps: int, cost_s: f
     for _ in range(steps):
         clock.now += slow_s
         for worker, busy_s in enumerate((1.0, 1.0, 1.0, slow_s)):
-            none = torch.zeros(())
-            pilot.finished(Finished(Grant(worker, 1, 0), 0, 0, Gradients(16, [], {}, none, none), busy_s), 0)
+            pilot.finished(Observation(worker, clock.now, busy_s, samples=16))
         clock.now += cost_s
-        pilot.stepped()
+        pilot.stepped(clock.now)
         steering.stepped()
     return list(steering.take_news())
 
@@ -249,7 +245,7 @@ def test_until_gba_works_it_is_taken_to_cost_what_sync_does(engine_of_four: Trai
     steering = Steering(engine_of_four._engine, EAGER, lambda: (0, 0), clock)
     shown(steering, clock, slow_s=1.0, steps=20)
     assert steering._pilot is not None
-    costs = steering._pilot._controller.present_costs
+    costs = steering._pilot.controller.present_costs
     assert costs.gba_batch_s == costs.sync_step_s == pytest.approx(0.1)
 
 

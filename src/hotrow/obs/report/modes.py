@@ -16,6 +16,8 @@ COUNTS = {
     "parked": "Waits for others",
     "decayed": "Decayed gradients",
     "zero_weight": "Of weight 0",
+    "ids_decayed": "Decayed ids",
+    "ids_zero_weight": "Ids of weight 0",
     "duplicates": "Came twice",
     "after_loss": "Came after a loss",
 }

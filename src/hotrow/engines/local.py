@@ -1,0 +1,59 @@
+"""A run in this process: one server, and threads or the calling thread alone."""
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from hotrow.client import LocalClient
+from hotrow.client.aggregate import Average
+from hotrow.data.batch import Batch
+from hotrow.engines.clock import RunClock
+from hotrow.engines.crew import Alone, Crew, Threads
+from hotrow.modes import Mode
+from hotrow.modes.base import RunFacts
+from hotrow.server.core import ParameterServer
+from hotrow.server.replicas import Parameters, k_step_adam, parameters_in
+from hotrow.worker.core import Learner, Loss
+
+
+class LocalSite:
+    """A model, its tables and the dense optimizer, all here."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        client: LocalClient,
+        optimizer: Optimizer | None,
+        *,
+        loss: Loss | None = None,
+        clip: float | None = None,
+        autocast: bool = False,
+        average: Average = "batch",
+    ) -> None:
+        self.server = ParameterServer(model, client, optimizer, average=average, clip=clip)
+        self._learner = Learner(model, loss=loss, autocast=autocast)
+        self._loss, self._autocast = loss, autocast
+
+    @property
+    def optimizer(self) -> Optimizer | None:
+        """The dense one; None where the model has no parameters."""
+        return self.server.optimizer
+
+    def demand_fit(self, mode: Mode, facts: RunFacts) -> None:
+        """ConfigError where a mode cannot work here."""
+        mode.check(facts)
+        if mode.dense == "local":
+            k_step_adam(self.server.optimizer)
+
+    def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[Parameters, Crew]:
+        """A mode begins."""
+        parameters = parameters_in(mode, self.server, facts.workers)
+        if facts.workers == 1 and parameters.copies is None:
+            return parameters, Alone(self.server, self._learner, mode, facts.step, clock)
+        settings: dict[str, Any] = {"loss": self._loss, "autocast": self._autocast, "copies": parameters.copies}
+        return parameters, Threads(self.server, facts.workers, mode, facts.step, clock, **settings)
+
+    def predict(self, batch: Batch) -> Tensor:
+        """The model's output; no row is made or changed."""
+        return self._learner.predict(batch, self.server.client.lookup(batch, learn=False))

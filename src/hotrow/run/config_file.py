@@ -1,0 +1,56 @@
+"""What all config files have in common: values that a command line sets, and paths that start at the file's folder."""
+
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from hotrow.errors import ConfigError
+
+PATHS = ("train", "valid", "test", "ads", "users", "items")  # of the section data
+
+Section = TypeVar("Section", bound=BaseModel)
+
+
+def set_field(document: dict[str, Any], change: str) -> None:
+    """Take in a change as "run.epochs=3"."""
+    place, sign, text = change.partition("=")
+    keys = place.strip().split(".")
+    if not sign or not all(keys):
+        raise ConfigError(f"--set {change}: write it as section.field=value, as --set run.epochs=3")
+    where = document
+    for key in keys[:-1]:
+        where = where.setdefault(key, {})
+        if not isinstance(where, dict):
+            raise ConfigError(f"--set {change}: {key} is a value, it has no fields: set it whole")
+    where[keys[-1]] = _value(text.strip())
+
+
+def anchored_data(data: Section, base: Path) -> Section:
+    """The section data with whole paths; relative ones start at `base`."""
+    given = {name: getattr(data, name, None) for name in PATHS}
+    whole = {name: _whole_path(value, base) for name, value in given.items() if value is not None}
+    return data.model_copy(update=whole)
+
+
+def anchored_name(name: str, base: Path) -> str:
+    """The name of a model, which may be that of a file with a class in it: "file.py:Class"."""
+    path, colon, class_name = name.rpartition(":")
+    return f"{_whole_path(path, base)}:{class_name}" if colon and path.endswith(".py") else name
+
+
+def _whole_path(value: Any, base: Path) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_whole_path(each, base) for each in value)
+    if not isinstance(value, str) or "://" in value:
+        return value
+    return str((base / Path(value).expanduser()).absolute())
+
+
+def _value(text: str) -> Any:
+    """A TOML value; anything that is none is a text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

@@ -1,0 +1,124 @@
+"""Dense parameters and how a step changes them: values in, values out.
+
+Gradients of a step are combined as sum(weight * samples * gradient) / sum(samples) over all its parts, those of weight
+0 included. Where all parts weigh 0 nothing is touched, as with ids.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from hotrow.modes.base import Apply, Part
+from hotrow.staleness import Staleness
+
+
+class DenseParameters:
+    """Parameters with their optimizer, and running figures."""
+
+    def __init__(
+        self,
+        parameters: Iterable[nn.Parameter],
+        buffers: Iterable[Tensor],
+        optimizer: Optimizer | None,
+        *,
+        clip: float | None = None,
+    ) -> None:
+        self.parameters = [each for each in parameters if each.requires_grad]
+        self.buffers = list(buffers)
+        self.optimizer = optimizer  # None: the model has no parameters of its own
+        self.late: Staleness | None = None  # of the mode
+        self.clip = clip
+        self.base_lrs = [group["lr"] for group in optimizer.param_groups] if optimizer else []
+        self._changes: list[float] | None = None  # of each parameter at the last step, where the policy asks for it
+
+    def dense_step(
+        self,
+        effect: Apply,
+        dense: Sequence[list[Tensor | None]],
+        buffers: Sequence[list[Tensor] | None],
+        samples: int,
+        lr_scale: float,
+    ) -> None:
+        """Perform a step with the gradients of its parts, and what each added to running figures."""
+        self._take_buffers(effect, buffers)
+        if self.optimizer is None or not self._counts(effect):
+            return
+        combined = self._combined(effect, dense)
+        for parameter, gradient in zip(self.parameters, combined, strict=True):
+            parameter.grad = gradient
+        if self.clip is not None:
+            nn.utils.clip_grad_norm_(self.parameters, self.clip)
+        before = [each.detach().clone() for each in self.parameters] if self._follows_movement else None
+        if hasattr(self.optimizer, "set_samples"):
+            self.optimizer.set_samples(samples)
+        for group, base in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
+            group["lr"] = base * lr_scale
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if before is not None:
+            self._changes = [
+                float((now.detach() - old).norm()) for now, old in zip(self.parameters, before, strict=True)
+            ]
+
+    @property
+    def _follows_movement(self) -> bool:
+        return self.late is not None and self.late.movement is not None
+
+    def _counts(self, effect: Apply) -> bool:
+        """Whether any gradient weighs something."""
+        if not self._follows_movement:
+            return any(part.weight for part in effect.parts)
+        places = range(len(self.parameters))
+        return any(self._share(part, effect, place) for part in effect.parts for place in places)
+
+    def _combined(self, effect: Apply, dense: Sequence[list[Tensor | None]]) -> list[Tensor | None]:
+        whole = effect.samples
+        if self._follows_movement:
+            return [
+                _sum([each[place] for each in dense], [self._share(part, effect, place) for part in effect.parts])
+                for place in range(len(self.parameters))
+            ]
+        shares = [part.weight * part.samples / whole for part in effect.parts]
+        return _sums(dense, shares)
+
+    def _share(self, part: Part, effect: Apply, place: int) -> float:
+        """As the discipline's weight, but a tensor that hardly moves makes its gradients less late."""
+        assert self.late is not None
+        change = self._changes[place] if self._changes is not None else 0.0
+        age = self.late.moved(max(0, effect.step - part.token), change)
+        return self.late.dense_weight(age) * part.samples / effect.samples
+
+    def _take_buffers(self, effect: Apply, added: Sequence[list[Tensor] | None]) -> None:
+        """Running figures go on by the mean of what workers added to theirs; whole numbers as the last one counted."""
+        counted = [each for part, each in zip(effect.parts, added, strict=True) if part.weight]
+        gathered = [each for each in counted if each is not None]
+        if not gathered:
+            return
+        with torch.no_grad():
+            for place, buffer in enumerate(self.buffers):
+                theirs = [each[place] for each in gathered]
+                if buffer.dtype == torch.bool:
+                    buffer.logical_xor_(theirs[-1])
+                else:
+                    buffer.add_(torch.stack(theirs).mean(0) if buffer.is_floating_point() else theirs[-1])
+
+
+def _sums(given: Sequence[list[Tensor | None]], given_shares: Sequence[float]) -> list[Tensor | None]:
+    there = [(each, share) for each, share in zip(given, given_shares, strict=True) if share]  # 0 times NaN is NaN
+    dense, shares = [each for each, _ in there], [share for _, share in there]
+    if len(dense) == 1 and shares[0] == 1.0:
+        return dense[0]
+    if all(each is not None for gradients in dense for each in gradients):
+        whole: list[list[Tensor]] = [[each for each in gradients if each is not None] for gradients in dense]
+        total = torch._foreach_mul(whole[0], shares[0])
+        for gradients, share in zip(whole[1:], shares[1:], strict=True):
+            torch._foreach_add_(total, gradients, alpha=share)
+        return list(total)
+    return [_sum([gradients[place] for gradients in dense], shares) for place in range(len(dense[0]))]
+
+
+def _sum(gradients: Sequence[Tensor | None], shares: Sequence[float]) -> Tensor | None:
+    there = [each * share for each, share in zip(gradients, shares, strict=True) if each is not None and share]
+    return torch.stack(there).sum(0) if there else None

@@ -1,0 +1,45 @@
+"""What every config file shares: changes, paths that start at its folder, and a public home for both."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from hotrow.data.config import DataConfig
+from hotrow.run.config_file import anchored_data, anchored_name, set_field
+
+RUN = Path(__file__).parents[3] / "src" / "hotrow" / "run"
+
+
+def test_no_file_of_a_run_takes_private_names_of_another() -> None:
+    taken = [
+        f"{path.name}: {alias.name}"
+        for path in sorted(RUN.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.name.startswith("_")
+    ]
+    assert taken == []
+
+
+def test_a_change_makes_the_sections_it_needs() -> None:
+    document: dict[str, object] = {"run": {"seed": 1}}
+    set_field(document, "run.seed = 2")
+    set_field(document, "tables.users.dim=4")
+    assert document == {"run": {"seed": 2}, "tables": {"users": {"dim": 4}}}
+
+
+def test_paths_of_data_start_at_the_folder_and_addresses_stay(tmp_path: Path) -> None:
+    data = DataConfig(format="criteo", train=("day_0", "s3://bucket/day_1"), test="/far/day_2")
+    found = anchored_data(data, tmp_path)
+    assert found.train == (str(tmp_path / "day_0"), "s3://bucket/day_1")
+    assert anchored_data(found, Path("/elsewhere")) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("deepfm", "deepfm"), ("net.py:Net", "{base}/net.py:Net"), ("/far/net.py:Net", "/far/net.py:Net"), ("a:b", "a:b")],
+)
+def test_a_model_in_a_file_is_named_with_its_whole_path(name: str, found: str, tmp_path: Path) -> None:
+    assert anchored_name(name, tmp_path) == found.format(base=tmp_path)
