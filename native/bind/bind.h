@@ -14,6 +14,7 @@ using namespace nb::literals;
 void bind_table_spec(nb::module_& m);
 void bind_table(nb::module_& m);
 void bind_batch_kernels(nb::module_& m);
+void bind_shards(nb::module_& m);
 void bind_limits(nb::module_& m);
 void bind_segment(nb::module_& m);
 

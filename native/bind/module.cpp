@@ -13,6 +13,7 @@ NB_MODULE(_native, m) {
   hotrow::bind::bind_table_spec(m);
   hotrow::bind::bind_table(m);
   hotrow::bind::bind_batch_kernels(m);
+  hotrow::bind::bind_shards(m);
   hotrow::bind::bind_limits(m);
   hotrow::bind::bind_segment(m);
 }

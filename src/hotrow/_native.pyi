@@ -225,6 +225,15 @@ def unique(
     counts: NDArray[np.uint32],
     threads: int,
 ) -> int: ...
+def shard_of(keys: NDArray[np.uint64], shards: int, out: NDArray[np.uint32], threads: int) -> None: ...
+def sharded(
+    keys: NDArray[np.uint64],
+    shards: int,
+    unique_keys: NDArray[np.uint64],
+    bounds: NDArray[np.int64],
+    inverse: NDArray[np.uint32],
+    threads: int,
+) -> int: ...
 def pool(
     rows: NDArray[np.float32],
     inverse: NDArray[np.uint32],

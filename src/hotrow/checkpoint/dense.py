@@ -1,11 +1,15 @@
-"""The dense side of a checkpoint: parameters, buffers, the optimizer's tensors and torch's random state."""
+"""The dense side of a checkpoint: parameters, buffers, the optimizer's tensors and torch's random state.
+
+The same without the random state travels between the roles of a cluster when a mode begins or ends.
+"""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, load_file, save, save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -14,8 +18,73 @@ from hotrow.errors import InputError
 
 def write(path: Path, model: nn.Module, optimizer: Optimizer | None) -> dict[str, Any] | None:
     """Tensors go to the file, everything else of the optimizer comes back as JSON."""
+    tensors, settings = _gathered(model, optimizer)
+    save_file({**tensors, "random.torch": torch.get_rng_state()}, path)
+    return settings
+
+
+def read(path: Path, model: nn.Module, optimizer: Optimizer | None, settings: dict[str, Any] | None) -> None:
+    """Put all of it back, or nothing."""
+    tensors = load_file(path)
+    random = tensors.pop("random.torch")
+    _restore(tensors, model, optimizer, settings)
+    torch.set_rng_state(random)
+
+
+def to_bytes(model: nn.Module, optimizer: Optimizer | None) -> tuple[bytes, str | None]:
+    """Tensors in the format of safetensors, everything else of the optimizer as JSON."""
+    tensors, settings = _gathered(model, optimizer)
+    return save(tensors), None if settings is None else json.dumps(settings)
+
+
+def from_bytes(tensors: bytes, settings: str | None, model: nn.Module, optimizer: Optimizer | None) -> None:
+    """Put all of it back, or nothing."""
+    _restore(load(tensors), model, optimizer, None if settings is None else json.loads(settings))
+
+
+def from_pieces(
+    pieces: Sequence[tuple[Sequence[int], bytes, str | None]], model: nn.Module, optimizer: Optimizer | None
+) -> None:
+    """Put together what several servers hold: (places of its parameters in the model, tensors, settings) of each.
+
+    Running figures are those of the first.
+    """
+    learned = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
+    numbers = {} if optimizer is None else _numbers(optimizer)
+    tensors: dict[str, Tensor] = {}
+    settings: dict[str, Any] | None = None
+    for places, data, told in pieces:
+        theirs = load(data)
+        mine = {f"model.{learned[place][0]}" for place in places}
+        states = {str(numbers[id(learned[place][1])]) for place in places} if numbers else set()
+        for name, value in theirs.items():
+            if name in mine or name not in tensors or (name.startswith("optimizer.") and name.split(".")[1] in states):
+                tensors[name] = value
+        if told is not None:
+            own = json.loads(told)
+            settings = own if settings is None else settings
+            settings["plain"].update({number: plain for number, plain in own["plain"].items() if number in states})
+    _restore(_kept(tensors, settings), model, optimizer, settings)
+
+
+def _numbers(optimizer: Optimizer) -> dict[int, int]:
+    """By parameter, its number in the optimizer's state."""
+    every = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    return {id(parameter): number for number, parameter in enumerate(every)}
+
+
+def _kept(tensors: dict[str, Tensor], settings: dict[str, Any] | None) -> dict[str, Tensor]:
+    """Without tensors of states that nobody answers for."""
+    known = set() if settings is None else set(settings["plain"])
+    return {
+        name: value
+        for name, value in tensors.items()
+        if not name.startswith("optimizer.") or name.split(".")[1] in known
+    }
+
+
+def _gathered(model: nn.Module, optimizer: Optimizer | None) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
     tensors = {f"model.{name}": _tensor(name, value) for name, value in model.state_dict().items()}
-    tensors["random.torch"] = torch.get_rng_state()
     settings = None
     if optimizer is not None:
         state = optimizer.state_dict()
@@ -32,28 +101,27 @@ def write(path: Path, model: nn.Module, optimizer: Optimizer | None) -> dict[str
             },
         }
         _demand_json(settings)
-    save_file({name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}, path)
-    return settings
+    return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}, settings
 
 
-def read(path: Path, model: nn.Module, optimizer: Optimizer | None, settings: dict[str, Any] | None) -> None:
-    """Put all of it back, or nothing."""
-    tensors = load_file(path)
+def _restore(
+    tensors: dict[str, Tensor], model: nn.Module, optimizer: Optimizer | None, settings: dict[str, Any] | None
+) -> None:
     parameters = {name[6:]: value for name, value in tensors.items() if name.startswith("model.")}
     _check_model(parameters, model)
     _check_optimizer(optimizer, settings)
     model.load_state_dict(parameters)
-    if optimizer is not None and settings is not None:
-        state: dict[int, dict[str, Any]] = {int(number): dict(plain) for number, plain in settings["plain"].items()}
-        for name, value in tensors.items():
-            if name.startswith("optimizer."):
-                _, number, entry = name.split(".", 2)
-                state[int(number)][entry] = value
-        ours = [{name: group[name] for name in group if name != "params"} for group in optimizer.param_groups]
-        optimizer.load_state_dict({"state": state, "param_groups": settings["groups"]})
-        for group, own in zip(optimizer.param_groups, ours, strict=True):
-            group.update(own)  # settings are the run's, only the state is the checkpoint's
-    torch.set_rng_state(tensors["random.torch"])
+    if optimizer is None or settings is None:
+        return
+    state: dict[int, dict[str, Any]] = {int(number): dict(plain) for number, plain in settings["plain"].items()}
+    for name, value in tensors.items():
+        if name.startswith("optimizer."):
+            _, number, entry = name.split(".", 2)
+            state[int(number)][entry] = value
+    ours = [{name: group[name] for name in group if name != "params"} for group in optimizer.param_groups]
+    optimizer.load_state_dict({"state": state, "param_groups": settings["groups"]})
+    for group, own in zip(optimizer.param_groups, ours, strict=True):
+        group.update(own)  # settings are the run's, only the state is the checkpoint's
 
 
 def _tensor(name: str, value: Any) -> Tensor:

@@ -19,7 +19,7 @@ class Header(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The base of all that follows."""
 
 
-class Block(Header):
+class Block(Header, frozen=True):
     """Rows of one table. Frames follow for what it has: keys uint64, values (fp16-scaled: halves, scales), versions."""
 
     table: Name
@@ -30,7 +30,7 @@ class Block(Header):
     versions: bool = False
 
 
-class Arrival(Header):
+class Arrival(Header, frozen=True):
     """Apply a push as it comes, times a factor, instead of parking it: what the coordinator knew at the grant."""
 
     samples: Number  # trained so far
@@ -38,7 +38,7 @@ class Arrival(Header):
     factor: float
 
 
-class Push(Header):
+class Push(Header, frozen=True):
     """Gradients of one batch for a shard's rows, each id once. Without `arrival` they are parked under their grant."""
 
     grant: Number
@@ -50,7 +50,7 @@ class Push(Header):
     arrival: Arrival | None = None
 
 
-class Pull(Header):
+class Pull(Header, frozen=True):
     """Rows wanted, not before the coordinator's order `after` was performed. With `learn` absent ones are made."""
 
     after: Number
@@ -61,7 +61,7 @@ class Pull(Header):
     blocks: tuple[Block, ...]
 
 
-class Exchange(Header, tag="exchange"):
+class Exchange(Header, frozen=True, tag="exchange"):
     """The push of an earlier batch and the pull of the next, in one request. Frames: those of the push, then the pull.
 
     Without a push and a pull it asks only whether the shard is there.
@@ -72,7 +72,7 @@ class Exchange(Header, tag="exchange"):
     pull: Pull | None = None
 
 
-class Taken(Header):
+class Taken(Header, frozen=True):
     """What became of a push. `again` says that it was here before and was not applied again."""
 
     again: bool = False
@@ -81,7 +81,7 @@ class Taken(Header):
     missing: Count = 0
 
 
-class Exchanged(Header, tag="exchanged"):
+class Exchanged(Header, frozen=True, tag="exchanged"):
     """The answer to an exchange. Frames: values (and versions) of the pull."""
 
     incarnation: Number
@@ -90,7 +90,7 @@ class Exchanged(Header, tag="exchanged"):
     blocks: tuple[Block, ...] = ()
 
 
-class PartOf(Header):
+class PartOf(Header, frozen=True):
     """A parked push as a step takes it."""
 
     grant: Number
@@ -100,7 +100,7 @@ class PartOf(Header):
     weight: float
 
 
-class Apply(Header):
+class Apply(Header, frozen=True):
     """A step of the coordinator's, for rows, dense parameters or both."""
 
     group: Literal["both", "dense", "embedding"]
@@ -110,7 +110,7 @@ class Apply(Header):
     parts: tuple[PartOf, ...]
 
 
-class Perform(Header, tag="perform"):
+class Perform(Header, frozen=True, tag="perform"):
     """What the coordinator decided, numbered. Orders are performed in turn; one that comes twice has no effect.
 
     `arrived` names grants that were applied on arrival: they may be forgotten.
@@ -123,7 +123,7 @@ class Perform(Header, tag="perform"):
     arrived: tuple[Number, ...] = ()
 
 
-class Performed(Header, tag="performed"):
+class Performed(Header, frozen=True, tag="performed"):
     """Since the last answer: what became of rows, and how late their gradients were as pairs of age and count."""
 
     order: Number
@@ -134,29 +134,32 @@ class Performed(Header, tag="performed"):
     lateness: tuple[tuple[Number, Number], ...] = ()
 
 
-class Policy(Header, tag="policy"):
-    """How shards treat what comes from now on: a mode begins. `staleness` is its policy as JSON."""
+class Policy(Header, frozen=True, tag="policy"):
+    """How shards treat what comes from now on: a mode begins. `staleness` is its policy as JSON.
+
+    With `dense` they serve dense parameters too.
+    """
 
     incarnation: Number
     order: Number
     average: Literal["batch", "present"]
     staleness: Annotated[str, Meta(max_length=100_000)] | None = None
+    dense: bool = False
 
 
-class PullDense(Header, tag="pull_dense"):
+class PullDense(Header, frozen=True, tag="pull_dense"):
     """Dense parameters wanted, not before an order was performed."""
 
     after: Number
 
 
-class DensePulled(Header, tag="dense_pulled"):
-    """Frames: the parameters and buffers that the server holds, flat, in the order of the model."""
+class DensePulled(Header, frozen=True, tag="dense_pulled"):
+    """Frames: the parameters and buffers that the server holds, in the order of the model."""
 
     step: Number
-    floats: tuple[Count, ...]
 
 
-class PushDense(Header, tag="push_dense"):
+class PushDense(Header, frozen=True, tag="push_dense"):
     """Dense gradients of one batch, parked under their grant. Frames: one per tensor that is present."""
 
     grant: Number
@@ -168,7 +171,7 @@ class PushDense(Header, tag="push_dense"):
     buffers: bool = False  # changes of running figures follow
 
 
-class Features(Header):
+class Features(Header, frozen=True):
     """A part of a batch: frames follow for its keys (int64) and, unless every bag holds one id, its bounds (int64)."""
 
     table: Name
@@ -178,7 +181,7 @@ class Features(Header):
     pooling: Literal["mean", "sum"]
 
 
-class Samples(Header):
+class Samples(Header, frozen=True):
     """A batch. Frames: numbers and labels (float32), then those of each part."""
 
     count: Count
@@ -187,19 +190,21 @@ class Samples(Header):
     parts: tuple[Features, ...]
 
 
-class Work(Header, tag="work"):
+class Work(Header, frozen=True, tag="work"):
     """A grant and its batch, for a trainer. It is answered when all gradients are on their servers."""
 
     grant: Number
     worker: Count
     token: Number
+    step: Number  # dense steps that were applied when it was granted
     after: Number  # the coordinator's order that lookups have to wait for
     trained: Number  # samples so far
     lr_scale: float
+    factor: float | None  # of its rows' gradients, where shards apply them on arrival
     batch: Samples
 
 
-class Worked(Header, tag="worked"):
+class Worked(Header, frozen=True, tag="worked"):
     """The gradients of a grant are where they belong. Frames: the model's output before the update, float32."""
 
     grant: Number
@@ -212,7 +217,14 @@ class Worked(Header, tag="worked"):
     refused: Count = 0
 
 
-class Begin(Header, tag="begin"):
+class TakeDense(Header, frozen=True, tag="take_dense"):
+    """The dense state that a shard goes on with: it serves some of its tensors. Frame: tensors (safetensors)."""
+
+    step: Number
+    optimizer: Annotated[str, Meta(max_length=10_000_000)] | None = None
+
+
+class Begin(Header, frozen=True, tag="begin"):
     """A mode begins on a trainer, from the dense state that follows as a frame (safetensors).
 
     In all-reduce modes `ranks` trainers meet at `meeting`, and `share` batches of each make a step.
@@ -224,33 +236,42 @@ class Begin(Header, tag="begin"):
     rank: Count
     ranks: Count
     share: Count
+    local_batch: Count
+    trained: Number  # samples so far
     meeting: Annotated[str, Meta(max_length=1_000)]
     optimizer: Annotated[str, Meta(max_length=10_000_000)] | None = None  # what is no tensor of its state, as JSON
 
 
-class CloseStep(Header, tag="close_step"):
+class CloseStep(Header, frozen=True, tag="close_step"):
     """No more batches come for a dense step: all ranks apply what they have."""
 
     step: Number
-    share: Count  # batches that this rank has in it
-    trained: Number  # samples, with those of this step
     lr_scale: float
 
 
-class GiveDense(Header, tag="give_dense"):
+class Settle(Header, frozen=True, tag="settle"):
+    """KStep: a step is applied; each trainer moves its own dense parameters, by a merge of all or alone."""
+
+    step: Number
+    merge: bool
+    trained: Number
+    lr_scale: float
+
+
+class GiveDense(Header, frozen=True, tag="give_dense"):
     """The dense state as it stands."""
 
     optimizer: bool  # with the optimizer's
 
 
-class DenseGiven(Header, tag="dense_given"):
+class DenseGiven(Header, frozen=True, tag="dense_given"):
     """Frame: tensors (safetensors)."""
 
     step: Number
     optimizer: Annotated[str, Meta(max_length=10_000_000)] | None = None
 
 
-class Export(Header, tag="export"):
+class Export(Header, frozen=True, tag="export"):
     """Whole rows of a table, from a cursor on."""
 
     table: Name
@@ -258,7 +279,7 @@ class Export(Header, tag="export"):
     most: Count
 
 
-class Exported(Header, tag="exported"):
+class Exported(Header, frozen=True, tag="exported"):
     """Frames: keys uint64, values, state, one uint32 column per field. The end is a cursor of 0."""
 
     cursor: Number
@@ -266,7 +287,7 @@ class Exported(Header, tag="exported"):
     fields: tuple[Name, ...]
 
 
-class Import(Header, tag="import"):
+class Import(Header, frozen=True, tag="import"):
     """Whole rows of a table to put in. Frames as those of an export."""
 
     table: Name
@@ -274,28 +295,28 @@ class Import(Header, tag="import"):
     fields: tuple[Name, ...]
 
 
-class Ask(Header, tag="ask"):
+class Ask(Header, frozen=True, tag="ask"):
     """How a role is; `what` names the figures, and nothing is changed by it."""
 
-    what: Literal["status", "ready"]
+    what: Literal["status", "ready", "meeting"]  # "meeting": a port that is free on its host
 
 
-class Told(Header, tag="told"):
+class Told(Header, frozen=True, tag="told"):
     """Figures by name."""
 
     role: Name
     figures: dict[str, float]
 
 
-class Stop(Header, tag="stop"):
+class Stop(Header, frozen=True, tag="stop"):
     """Leave in good order."""
 
 
-class Done(Header, tag="done"):
+class Done(Header, frozen=True, tag="done"):
     """It is done; there is nothing more to say."""
 
 
-class Fault(Header, tag="fault"):
+class Fault(Header, frozen=True, tag="fault"):
     """A request that was refused, with its reason as a sentence. Nothing was changed by it."""
 
     kind: Literal["input", "config", "stale", "closing", "internal"]
@@ -313,8 +334,10 @@ Message = (
     | PushDense
     | Work
     | Worked
+    | TakeDense
     | Begin
     | CloseStep
+    | Settle
     | GiveDense
     | DenseGiven
     | Export

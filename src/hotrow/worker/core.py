@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from hotrow.client import LocalClient, inputs_of
+from hotrow.client import Handle, LocalClient, inputs_of
 from hotrow.client.aggregate import RowGradients
 from hotrow.client.local import LocalHandle
 from hotrow.data.batch import Batch
@@ -53,6 +53,13 @@ class Learner:
 
     def learn(self, batch: Batch, handle: LocalHandle, client: LocalClient) -> Gradients:
         """Forward and backward. The model's own gradients are moved out of it."""
+        for parameter in self.parameters:
+            parameter.grad = None  # of a try that was cut off
+        loss, output = self.backward(batch, handle)
+        return Gradients(len(batch), self.take_gradients(), client.gradients(handle), loss, output)
+
+    def backward(self, batch: Batch, handle: Handle, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+        """Loss and output; gradients of loss * scale are added to the model's, and left in the handle's outputs."""
         if batch.labels is None:
             raise InputError("labels are missing: a batch to train on needs them")
         self.model.train()
@@ -60,16 +67,20 @@ class Learner:
             output = self.model(inputs_of(batch, handle))
         output = output.float()
         loss = self._loss(output, torch.from_numpy(batch.labels))
-        for leaf in [*self.parameters, *(output.rows for output in handle.outputs)]:
-            leaf.grad = None  # of a try that was cut off
-        loss.backward()  # type: ignore[no-untyped-call]
+        for each in handle.outputs:
+            each.rows.grad = None  # of a try that was cut off
+        (loss if scale == 1.0 else loss * scale).backward()  # type: ignore[no-untyped-call]
+        return loss.detach(), output.detach()
+
+    def take_gradients(self) -> list[Tensor | None]:
+        """The model's own, moved out of it."""
         dense = [parameter.grad for parameter in self.parameters]
         for parameter in self.parameters:
             parameter.grad = None
-        return Gradients(len(batch), dense, client.gradients(handle), loss.detach(), output.detach())
+        return dense
 
     @torch.no_grad()
-    def predict(self, batch: Batch, handle: LocalHandle) -> Tensor:
+    def predict(self, batch: Batch, handle: Handle) -> Tensor:
         """The model's output."""
         self.model.eval()
         with self._precision():

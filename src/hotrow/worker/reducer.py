@@ -2,7 +2,8 @@
 
 DDP wants one backward on every rank and step, and divides by the ranks. Here a rank may have several batches in a step
 or none at all, and the sum is divided by the samples of all: the step is what one large batch would give. A parameter
-that no rank used has no gradient after it, as in one process, so optimizers leave it alone.
+that no rank used has no gradient after it, as in one process, so optimizers leave it alone. One number of the first
+rank's goes to all with it, since ranks that move by different rates would come apart.
 """
 
 from collections.abc import Sequence
@@ -28,8 +29,8 @@ class _Bucket:
 class Reducer:
     """The gradients of one model on one rank; all ranks make it of the same parameters in the same order.
 
-    A step: `begin`, then backward of loss * samples for each batch, the last one after `last`, then `finish`. A rank
-    without a batch calls `begin` and `finish`.
+    A step: `begin`, then backward of loss * samples / unit for each batch, the last one after `last`, then `finish`. A
+    rank without a batch calls `begin` and `finish`.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Reducer:
         self._group = group
         self._buckets = _buckets(self._parameters, bucket_bytes)
         self._bucket_of = {place: number for number, each in enumerate(self._buckets) for place in each.places}
-        self._used = torch.zeros(len(self._parameters) + 1, dtype=torch.int64)  # by parameter; at the end the samples
+        self._used = torch.zeros(len(self._parameters), dtype=torch.int64)
         self._sent = 0  # buckets under way
         self._last = False
         self._hooks = [
@@ -64,21 +65,22 @@ class Reducer:
         """The next backward is this rank's last in the step: what is complete goes off at once."""
         self._last = True
 
-    def finish(self, samples: int) -> int:
-        """Wait for the sum over all ranks, divide it by all samples, and say how many these are."""
+    def finish(self, samples: int, said: float = 1.0, unit: int = 1) -> tuple[int, float]:
+        """Wait for the sum over all ranks and divide it by all samples; gives these, and what the first rank said."""
         while self._sent < len(self._buckets):
             self._send()
-        self._used[-1] = samples
-        dist.all_reduce(self._used, group=self._group)
-        whole = int(self._used[-1])
+        told = said if dist.get_rank(self._group) == 0 else 0.0
+        facts = torch.cat([self._used.double(), torch.tensor([samples, told], dtype=torch.float64)])
+        dist.all_reduce(facts, group=self._group)
+        *used, whole, agreed = facts.tolist()
         for bucket in self._buckets:
             assert bucket.work is not None
             bucket.work.wait()
-            bucket.flat.div_(max(whole, 1))
-        for parameter, used in zip(self._parameters, self._used[:-1].tolist(), strict=True):
-            if not used:
+            bucket.flat.mul_(unit / max(whole, 1))
+        for parameter, users in zip(self._parameters, used, strict=True):
+            if not users:
                 parameter.grad = None
-        return whole
+        return int(whole), agreed
 
     def close(self) -> None:
         """Let the parameters go."""

@@ -1,0 +1,16 @@
+"""`hotrow keygen`: the secret that the roles of a cluster share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hotrow.transport.security import KEY_FILE, ClusterKey
+
+
+def keygen(
+    file: Annotated[Path, typer.Argument(help="Where to write it; must not be there yet.", metavar="FILE")],
+) -> None:
+    """Write a new cluster key to FILE, for its owner's eyes only. Every machine of a cluster needs the same one."""
+    ClusterKey.generate().write(file)
+    typer.echo(f"{file}\ncopy it to every machine of the cluster (mode 600), then: export {KEY_FILE}={file.absolute()}")

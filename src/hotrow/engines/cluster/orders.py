@@ -1,0 +1,127 @@
+"""The effects of a discipline on a cluster: numbered orders to the shards, words to the trainers about dense steps.
+
+Gradients are on the shards before the coordinator hears of them. What it decides about one event goes out as one order.
+Orders are not waited for: whoever must see what one does names its number, and shards make him wait.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+
+from hotrow.client.aggregate import Average
+from hotrow.engines.cluster.roles import Roles
+from hotrow.modes import Hybrid, Mode
+from hotrow.modes.asynchronous import Async
+from hotrow.modes.base import Apply, RunFacts
+from hotrow.server.core import Changed
+from hotrow.staleness import Histogram, IdCounts
+from hotrow.store import Applied
+from hotrow.transport import messages
+from hotrow.transport.messages import CloseStep, Perform, Performed, Policy, Settle
+from hotrow.transport.wire import Answer
+from hotrow.worker.core import Gradients
+
+WAKE_S = 0.1  # how long the loss of a role may go unnoticed
+UNDER_WAY = 64  # orders that may be unanswered before the next one waits
+
+
+def on_arrival(mode: Mode, facts: RunFacts, samples: int) -> float | None:
+    """What rows' gradients are multiplied by where shards apply them as they come; None: an order applies them."""
+    if isinstance(mode, Hybrid):
+        return samples / facts.global_batch if mode.scale == "global" else 1.0
+    return 1.0 if isinstance(mode, Async) and mode.late is None else None
+
+
+class Orders:
+    """The `Parameters` of a mode on a cluster."""
+
+    copies = None
+
+    def __init__(self, mode: Mode, facts: RunFacts, roles: Roles, number: int, average: Average) -> None:
+        """`number`: of the last order that shards were given."""
+        self.number = number
+        self._mode, self._facts, self._roles = mode, facts, roles
+        self._incarnations = roles.incarnations()
+        self._arrives = on_arrival(mode, facts, 1) is not None
+        self._applies: list[messages.Apply] = []
+        self._discards: list[int] = []
+        self._arrived: list[int] = []
+        self._settle: Settle | None = None  # what KStep's trainers are to do, unless a merge comes beside it
+        self._close: CloseStep | None = None
+        self._under_way: deque[Future[Answer]] = deque()
+        self._words: deque[Future[Answer]] = deque()  # to trainers
+        self._untold: Counter[str] = Counter()
+        self._lateness = Histogram()
+        late = None if mode.late is None else mode.late.model_dump_json()
+        self._order(lambda incarnation: Policy(incarnation, self.number, average, late, mode.dense == "server"))
+
+    def park(self, grant: int, gradients: Gradients, worker: int = 0) -> None:
+        """They wait on the shards."""
+
+    def discard(self, grant: int) -> None:
+        """Forget a push that will not be applied."""
+        self._discards.append(grant)
+
+    def apply(self, effect: Apply, *, samples: int, lr_scale: float = 1.0) -> Changed:
+        """Take a step into the next order; gives what earlier ones came to, as far as it is known."""
+        if effect.group != "dense" and self._arrives:
+            self._arrived += [part.grant for part in effect.parts]
+        if effect.group != "embedding" or not self._arrives:
+            self._applies.append(self._message(effect, samples, lr_scale))
+        match self._mode.dense:
+            case "all-reduce" if effect.group != "embedding" and len(effect.parts) < self._facts.parts:
+                self._close = CloseStep(effect.step, lr_scale)  # ranks wait for batches that will not come
+            case "local" if effect.group == "embedding":
+                self._settle = Settle(effect.step, False, samples, lr_scale)
+            case "local":
+                step = effect.step if self._settle is not None else effect.step - 1
+                self._settle = Settle(step, True, samples, lr_scale)
+        return self._told()
+
+    def settle(self) -> None:
+        """Send what an event came to."""
+        if self._applies or self._discards:
+            applies, discards, arrived = tuple(self._applies), tuple(self._discards), tuple(self._arrived)
+            self._applies, self._discards, self._arrived = [], [], []
+            self._order(lambda incarnation: Perform(incarnation, self.number, applies, discards, arrived))
+        for word in (self._close, self._settle):
+            if word is not None:
+                self._words += self._roles.ask_all(self._roles.trainers, word, deadline=False)
+        self._close = self._settle = None
+        self._take_answers(self._words, UNDER_WAY)
+
+    def rest(self) -> Changed:
+        """Wait until all that was decided is done everywhere."""
+        self._take_answers(self._under_way, 0)
+        self._take_answers(self._words, 0)
+        return self._told()
+
+    def _order(self, made: Callable[[int], messages.Message]) -> None:
+        self.number += 1
+        for name, incarnation in zip(self._roles.shards, self._incarnations, strict=True):
+            self._under_way.append(self._roles.wire.ask(name, made(incarnation)))
+        self._take_answers(self._under_way, UNDER_WAY * len(self._roles.shards))
+
+    def _take_answers(self, asked: deque[Future[Answer]], most: int) -> None:
+        """Read those that are there, and wait until no more than `most` are not."""
+        while asked and (len(asked) > most or asked[0].done()):
+            while not wait([asked[0]], timeout=WAKE_S).done:
+                self._roles.alive()
+            told = asked.popleft().result().message
+            if isinstance(told, Performed):
+                self._untold.update(refused=told.refused, weightless=told.weightless, missing=told.missing)
+                for age, count in told.lateness:
+                    self._lateness.add(age, count)
+
+    def _told(self) -> Changed:
+        counts, late = self._untold, self._lateness
+        self._untold, self._lateness = Counter(), Histogram()
+        applied = Applied(0, counts["refused"], counts["missing"], counts["weightless"])
+        return Changed({"": applied}, IdCounts.of(late, self._mode.late))
+
+    def _message(self, effect: Apply, samples: int, lr_scale: float) -> messages.Apply:
+        parts = tuple(
+            messages.PartOf(part.grant, part.token, part.pulled_step, part.samples, part.weight)
+            for part in effect.parts
+        )
+        return messages.Apply(effect.group, effect.step, samples, lr_scale, parts)

@@ -1,0 +1,80 @@
+"""The dense parameters that one server of several holds in token modes, and pushes that wait for a step to take them.
+
+Tensors are spread over the shards by size; each has the optimizer for its own. Clipping needs the norm over all of
+them, so with it one shard holds them all.
+"""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from hotrow.errors import InputError
+from hotrow.modes.base import Apply, Part
+from hotrow.server.dense import DenseParameters
+from hotrow.transport import messages
+
+
+@dataclass(slots=True, eq=False)
+class DensePush:
+    """What one batch brings to one server."""
+
+    gradients: list[Tensor | None]
+    buffers: list[Tensor] | None
+
+
+def spread(sizes: Sequence[int], servers: int, *, together: bool = False) -> list[list[int]]:
+    """Which tensors each server holds: the largest first, each to whoever has least; in the model's order."""
+    held: list[list[int]] = [[] for _ in range(servers)]
+    loads = [0] * servers
+    for place in sorted(range(len(sizes)), key=lambda each: (-sizes[each], each)):
+        least = 0 if together else min(range(servers), key=lambda each: (loads[each], each))
+        held[least].append(place)
+        loads[least] += sizes[place]
+    return [sorted(each) for each in held]
+
+
+class DensePiece(DenseParameters):
+    """Some tensors of a model. It works on a copy of the model that it is given, whose other tensors it lets be."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer | None,
+        places: Sequence[int],
+        *,
+        buffers: bool,
+        clip: float | None = None,
+    ) -> None:
+        self.model, whole = deepcopy((model, optimizer))
+        every = [each for each in self.model.parameters() if each.requires_grad]
+        mine = [every[place] for place in places]
+        self.whole_optimizer = whole
+        self._mine = {id(each) for each in mine}
+        super().__init__(mine, self.model.buffers() if buffers else (), whole if mine else None, clip=clip)
+        self._parked: dict[int, DensePush] = {}
+
+    def park(self, grant: int, push: DensePush) -> None:
+        """Keep a push until its step; one that came before under its grant stays."""
+        self._parked.setdefault(grant, push)
+
+    def discard(self, grant: int) -> None:
+        """Forget a push that will not be applied."""
+        self._parked.pop(grant, None)
+
+    def apply(self, apply: messages.Apply) -> None:
+        """Perform a step with the pushes that wait under its grants."""
+        there = [(part, self._parked.pop(part.grant, None)) for part in apply.parts]
+        if missing := [part.grant for part, push in there if push is None]:
+            raise InputError(f"grant={missing[0]}: its dense gradients never came here")
+        pushes = [push for _, push in there if push is not None]
+        parts = tuple(Part(each.grant, each.token, each.pulled_step, each.samples, each.weight) for each in apply.parts)
+        effect = Apply("dense", apply.step, parts)
+        dense, buffers = [push.gradients for push in pushes], [push.buffers for push in pushes]
+        self.dense_step(effect, dense, buffers, apply.samples, apply.lr_scale)
+
+    def pulled(self) -> list[Tensor]:
+        """Parameters and running figures as they are now: copies, since the next step may change them."""
+        return [each.detach().clone() for each in (*self.parameters, *self.buffers)]

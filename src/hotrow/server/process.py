@@ -1,0 +1,204 @@
+"""A shard that is asked over the wire: frames are unpacked, the core decides, its answer is packed. One thread does it.
+
+What cannot be done yet waits without holding up others: a pull for the order it names, an order for those before it.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from hotrow.errors import ConfigError, HotrowError, InputError
+from hotrow.server.dense_desk import DenseDesk
+from hotrow.server.shard import Pulled, Shard
+from hotrow.server.whole_rows import pack_rows, unpack_rows
+from hotrow.spec import whole_number
+from hotrow.transport.envelope import Buffer
+from hotrow.transport.frames import RowBlock, frames_of, pack, unpack
+from hotrow.transport.messages import (
+    Ask,
+    Block,
+    Done,
+    Exchange,
+    Exchanged,
+    Export,
+    Exported,
+    Fault,
+    GiveDense,
+    Import,
+    Perform,
+    Policy,
+    Pull,
+    PullDense,
+    PushDense,
+    Stop,
+    TakeDense,
+    Taken,
+    Told,
+)
+from hotrow.transport.request import Request
+from hotrow.transport.server import Server
+
+SENTENCE = 10_000  # letters of a fault
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting:
+    order: int  # that has to be performed first
+    request: Request
+    answer: Callable[[], None]
+
+
+class ShardServer:
+    """Serves a shard. Who made the two closes them."""
+
+    def __init__(
+        self, shard: Shard, server: Server, dense: DenseDesk | None = None, *, waiting_most: int = 1_024
+    ) -> None:
+        """`dense` serves dense parameters in modes that keep them on servers."""
+        self._shard, self._server, self._dense = shard, server, dense
+        self._waiting: list[_Waiting] = []
+        self._waiting_most = whole_number("waiting_most", waiting_most, 1, 2**31)
+
+    def serve(self) -> None:
+        """Until somebody asks to stop."""
+        self._server.serve(self._handle)
+
+    def _handle(self, request: Request) -> None:
+        match request.message:
+            case Exchange() as exchange:
+                self._exchange(request, exchange)
+            case Perform() | Policy() as order:
+                self._order(request, order)
+            case PullDense(after):
+                self._pull_dense(request, after)
+            case PushDense() as push:
+                self._desk().push(push, request.frames)
+                request.reply(Done())
+            case TakeDense() as state:
+                self._desk().take(state, bytes(request.frames[0]))
+                request.reply(Done())
+            case GiveDense() as wish:
+                request.reply(*self._desk().give(wish))
+            case Export(table, cursor, most):
+                rows, after = self._shard.export(table, cursor, most)
+                request.reply(Exported(after, len(rows.keys), tuple(rows.fields)), pack_rows(rows))
+            case Import() as whole:
+                self._import(request, whole)
+            case Ask(what):
+                request.reply(Told(f"shard {self._shard.number}", self._figures(what == "status")))
+            case Stop():
+                self._stop(request)
+            case other:
+                raise InputError(f"a shard is not asked for {type(other).__name__}: ask the role that knows it")
+
+    def _exchange(self, request: Request, exchange: Exchange) -> None:
+        push, pull = exchange.push, exchange.pull
+        if push is None and pull is None:
+            request.reply(Exchanged(self._shard.incarnation))
+            return
+        if not self._is_meant(request, exchange.incarnation):
+            return
+        cut = 0 if push is None else frames_of(push.blocks)
+        push_blocks = self._unpacked(() if push is None else push.blocks, request.frames[:cut])
+        pull_blocks = self._unpacked(() if pull is None else pull.blocks, request.frames[cut:])
+        if pull is not None and pull.after > self._shard.performed:
+            self._demand_room()
+        taken, pulled = self._shard.exchange(push, push_blocks, pull, pull_blocks)
+        if pull is None or pulled is not None:
+            self._reply(request, taken, pull, pulled)
+            return
+        self._wait(pull.after, request, lambda: self._reply(request, taken, pull, self._shard.pull(pull, pull_blocks)))
+
+    def _order(self, request: Request, order: Perform | Policy) -> None:
+        if not self._is_meant(request, order.incarnation):
+            return
+        if order.order <= self._shard.performed + 1:
+            self._perform(request, order)
+            self._go_on()
+        else:
+            self._demand_room()
+            self._wait(order.order - 1, request, lambda: self._perform(request, order))
+
+    def _perform(self, request: Request, order: Perform | Policy) -> None:
+        again = order.order <= self._shard.performed
+        if isinstance(order, Perform):
+            done = self._shard.perform(order.order, order.applies, order.discards, order.arrived)
+            if self._dense is not None and not again:
+                self._dense.perform(order)
+        else:
+            done = self._shard.policy(order.order, order.average, order.staleness)
+            if self._dense is not None and not again:
+                self._dense.begin(order.dense, self._shard.late)
+        request.reply(done)
+
+    def _pull_dense(self, request: Request, after: int) -> None:
+        if after <= self._shard.performed:
+            request.reply(*self._desk().pulled())
+        else:
+            self._demand_room()
+            self._wait(after, request, lambda: request.reply(*self._desk().pulled()))
+
+    def _desk(self) -> DenseDesk:
+        if self._dense is None:
+            raise InputError(f"shard {self._shard.number} serves no dense parameters: the model has none for it")
+        return self._dense
+
+    def _wait(self, order: int, request: Request, answer: Callable[[], None]) -> None:
+        request.frames.clear()  # what is still needed of them is held by its arrays
+        self._waiting.append(_Waiting(order, request, answer))
+
+    def _go_on(self) -> None:
+        """An order was performed: answer whoever waited for it, and whoever waits for what that was."""
+        while ready := [each for each in self._waiting if each.order <= self._shard.performed]:
+            self._waiting = [each for each in self._waiting if each.order > self._shard.performed]
+            for each in ready:
+                try:
+                    each.answer()
+                except HotrowError as error:  # of the one that waited, not of the one whose turn it is
+                    sentence = str(error)[:SENTENCE]
+                    each.request.reply(Fault("config" if isinstance(error, ConfigError) else "input", sentence))
+
+    def _import(self, request: Request, whole: Import) -> None:
+        tier = self._shard.tier(whole.table)
+        rows = unpack_rows(whole.rows, whole.fields, request.frames, dim=tier.dim, state_dim=tier.state_dim)
+        self._shard.put(whole.table, rows)
+        request.reply(Done())
+
+    def _stop(self, request: Request) -> None:
+        for each in self._waiting:
+            each.request.reply(Fault("closing", f"shard {self._shard.number} was told to stop"))
+        self._waiting.clear()
+        request.reply(Done())
+        self._server.stop()
+
+    def _reply(self, request: Request, taken: Taken | None, pull: Pull | None, pulled: Pulled | None) -> None:
+        blocks: list[Block] = []
+        frames: list[Buffer] = []
+        if pull is not None and pulled is not None:
+            for rows in pulled.blocks:
+                narrow = pull.values == "fp16-scaled"  # what the pull can take; the table's setting decides
+                heads, buffers = pack([rows], self._shard.values.get(rows.table, "fp32") if narrow else "fp32")
+                blocks += heads
+                frames += buffers
+        absent = 0 if pulled is None else pulled.absent
+        request.reply(Exchanged(self._shard.incarnation, taken, absent, tuple(blocks)), frames)
+
+    def _unpacked(self, blocks: tuple[Block, ...], frames: list[memoryview]) -> list[RowBlock]:
+        return unpack(blocks, frames, self._shard.dims, threads=self._shard.client.threads)
+
+    def _is_meant(self, request: Request, incarnation: int) -> bool:
+        """Whether a request is for this incarnation; else its sender is told, since what it knows is gone."""
+        if incarnation == self._shard.incarnation:
+            return True
+        told = f"shard {self._shard.number} is incarnation {self._shard.incarnation}, asked was {incarnation}"
+        request.reply(Fault("stale", f"{told}: its rows may have changed, learn the number anew"))
+        return False
+
+    def _demand_room(self) -> None:
+        if len(self._waiting) >= self._waiting_most:
+            raise InputError(f"{len(self._waiting)} requests wait for orders: ask again later, or raise waiting_most")
+
+    def _figures(self, whole: bool) -> dict[str, float]:
+        if not whole:
+            return {"ready": 1.0, "incarnation": float(self._shard.incarnation)}
+        wire = {f"wire.{name}": float(count) for name, count in asdict(self._server.counts).items()}
+        return {**self._shard.figures(), "waiting": float(len(self._waiting)), **wire}

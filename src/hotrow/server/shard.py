@@ -1,0 +1,275 @@
+"""One shard of all tables: rows for pulls, and pushes that wait under their grant until an order applies them.
+
+Values in, values out. A push counts once: what comes under a grant that was parked, applied or discarded before is not
+taken again. Orders are numbered and performed in turn; one that comes twice gives the answer it gave.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from pydantic_core import from_json
+
+from hotrow.client import LocalClient
+from hotrow.client.aggregate import Average, RowGradients, RowPart
+from hotrow.config import Table
+from hotrow.errors import ConfigError
+from hotrow.server.ledger import Ledger
+from hotrow.server.pushes import ParkedPushes, SeenGrants
+from hotrow.server.shard_input import ShardInput
+from hotrow.spec import whole_number
+from hotrow.staleness import Staleness
+from hotrow.store import Applied, RamTier, Rows, find_or_first
+from hotrow.store.arrays import Keys
+from hotrow.store.shards import SHARDS_MOST, export_from, share_of
+from hotrow.store.tiers import listed, named_tables
+from hotrow.transport.frames import RowBlock
+from hotrow.transport.messages import Apply, Arrival, Performed, Pull, Push, Taken, Values
+
+EXPORT_ROWS = 65_536  # in one answer, at most
+COUNTED = (
+    "pushes", "again", "forgotten", "discarded", "lost_pushes", "partly_applied", "refused", "weightless", "missing",
+    "pulled_rows", "absent", "imported", "import_turned_away",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pulled:
+    """Rows for a pull, in the order of its blocks."""
+
+    blocks: list[RowBlock]
+    absent: int  # ids without a row, where none is made
+
+
+class Shard:
+    """Shard `number` of `shards`, used by one thread. `incarnation` rises whenever rows may have been lost.
+
+    `parked_bytes` bounds the pushes that wait, `pull_bytes` the rows of one answer: no more than a frame may hold.
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[str, Table],
+        *,
+        number: int,
+        shards: int,
+        threads: int = 1,
+        incarnation: int = 1,
+        values: Mapping[str, Values] | None = None,
+        parked_bytes: int = 2**30,
+        pull_bytes: int = 2**28,
+    ) -> None:
+        self.shards = whole_number("shards", shards, 1, SHARDS_MOST)
+        self.number = whole_number("number", number, 0, shards - 1)
+        self.incarnation = whole_number("incarnation", incarnation, 1, 2**62)
+        self.parked = ParkedPushes(whole_number("parked_bytes", parked_bytes, 1, 2**62))
+        self._pull_bytes = whole_number("pull_bytes", pull_bytes, 1, 2**62)
+        named = named_tables(tables)
+        self.values = dict(values or {})  # by table, how its rows travel; float32 where it is not named
+        if strangers := self.values.keys() - named.keys():
+            raise ConfigError(f"values: there is no table {listed(strangers)}: there are {listed(named)}")
+        parts = {name: share_of(table, self.number, self.shards) for name, table in named.items()}
+        self.client = LocalClient(parts, threads=threads)
+        self.dims = {name: table.dim for name, table in parts.items()}
+        self.average: Average = "batch"
+        self.late: Staleness | None = None  # of the mode
+        self.step = 0  # dense steps so far: what is applied on arrival is stamped with it
+        self.counts: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
+        self._input = ShardInput(self.client, self.number, self.shards)
+        self._seen = SeenGrants()
+        self._ledger = Ledger()
+
+    @property
+    def performed(self) -> int:
+        """Orders so far."""
+        return self._ledger.performed
+
+    def exchange(
+        self, push: Push | None, push_blocks: Sequence[RowBlock], pull: Pull | None, pull_blocks: Sequence[RowBlock]
+    ) -> tuple[Taken | None, Pulled | None]:
+        """Take a push, then give rows. None for a pull whose order is not performed yet: `pull` when it is.
+
+        Both are checked before anything changes.
+        """
+        wanted = [] if pull is None else self._input.pull(pull_blocks, self._pull_bytes)
+        taken = None if push is None else self._take(push, push_blocks)
+        if pull is None or pull.after > self.performed:
+            return taken, None
+        return taken, self._read(pull, wanted)
+
+    def pull(self, pull: Pull, blocks: Sequence[RowBlock]) -> Pulled:
+        """Rows as they are now, whatever order they should wait for; with `learn` absent ones are made."""
+        return self._read(pull, self._input.pull(blocks, self._pull_bytes))
+
+    def perform(
+        self, order: int, applies: Sequence[Apply], discards: Sequence[int] = (), arrived: Sequence[int] = ()
+    ) -> Performed:
+        """Do what the coordinator decided. The grants of `arrived` are settled: nothing more is taken under them."""
+        if (answered := self._ledger.answered(order)) is not None:
+            return answered
+        for apply in applies:
+            rows = [self.parked.look_at(part.grant) for part in apply.parts]
+            self._input.apply(apply, rows, versions=self._by_version and apply.group != "dense")
+        for apply in applies:
+            self._apply(apply)
+        for grant in discards:
+            self._seen.add(grant)  # its push may still be on the way
+            self._tell({"discarded": int(self.parked.take(grant) is not None)})
+        for grant in arrived:
+            self._seen.add(grant)
+        return self._ledger.answer()
+
+    def policy(self, order: int, average: Average, staleness: str | None) -> Performed:
+        """How rows are treated from now on; `staleness` is the policy of a mode as JSON."""
+        if (answered := self._ledger.answered(order)) is not None:
+            return answered
+        self.average, self.late = average, None if staleness is None else _staleness(staleness)
+        return self._ledger.answer()
+
+    def export(self, table: str, cursor: int, most: int) -> tuple[Rows, int]:
+        """Whole rows from a cursor on, at most so many, and the cursor that goes on; 0: there are no more."""
+        tier = self.tier(table)
+        room = max(1, self._pull_bytes // (8 + 4 * (tier.dim + tier.state_dim + len(tier.fields))))
+        return export_from(tier, cursor, min(most, EXPORT_ROWS, room))
+
+    def tier(self, table: str) -> RamTier:
+        """What holds its rows of a table."""
+        return self._input.tier(table)
+
+    def put(self, table: str, rows: Rows) -> None:
+        """Whole rows, over those that are there."""
+        tier = self.tier(table)
+        self._input.demand_mine("import", table, rows.keys)
+        put = tier.put(rows.keys, rows.values, rows.state if tier.state_dim else None, rows.fields)
+        self.counts["imported"] += len(rows.keys) - put.turned_away
+        self.counts["import_turned_away"] += put.turned_away
+
+    def figures(self) -> dict[str, float]:
+        """How it is, by name."""
+        now = {"incarnation": self.incarnation, "performed": self.performed, "step": self.step}
+        now |= {"samples": self.client.samples, "parked": len(self.parked), "parked_bytes": self.parked.nbytes}
+        stats = {name: tier.stats() for name, tier in self.client.tiers.items()}
+        sizes = {f"rows.{name}": each.rows for name, each in stats.items()}
+        sizes |= {f"bytes.{name}": each.bytes for name, each in stats.items()}
+        sizes |= {f"evicted.{name}": each.evicted for name, each in stats.items()}
+        return {name: float(value) for name, value in (now | self.counts | sizes).items()}
+
+    def close(self) -> None:
+        """Give all rows up; segments that are to be kept stay."""
+        self.client.close()
+
+    def _read(self, pull: Pull, wanted: Sequence[tuple[RamTier, Keys]]) -> Pulled:
+        self.client.samples = max(self.client.samples, pull.samples)
+        found, absent = [], 0
+        for tier, keys in wanted:
+            values = np.empty((len(keys), tier.dim), np.float32)
+            if pull.learn:
+                plan = tier.find_or_init(keys, values, samples=self.client.samples)
+            else:
+                plan = find_or_first(tier, keys, values)
+                absent += plan.absent
+            versions = tier.versions(plan) if pull.versions else None
+            found.append(RowBlock(tier.table.name, values=values, versions=versions))
+            self.counts["pulled_rows"] += len(keys)
+        self.counts["absent"] += absent
+        return Pulled(found, absent)
+
+    def _take(self, push: Push, blocks: Sequence[RowBlock]) -> Taken:
+        self._input.push(push)
+        if push.grant in self._seen:
+            self.counts["forgotten" if self._seen.forgotten(push.grant) else "again"] += 1
+            return Taken(again=True)
+        rows = self._input.gradients(blocks, versions=self._by_version)
+        taken = Taken()
+        if push.arrival is None:
+            self.parked.park(push.grant, rows)
+        else:
+            taken = self._arrive(push, push.arrival, rows)
+        self._seen.add(push.grant)
+        self.counts["again" if taken.again else "pushes"] += 1
+        return taken
+
+    def _arrive(self, push: Push, arrival: Arrival, rows: Mapping[str, RowGradients]) -> Taken:
+        fresh = {table: given for table, given in rows.items() if self._begin(table, push.grant)}
+        samples = max(self.client.samples, arrival.samples)  # another worker's push may have told a later count
+        part = RowPart(fresh, push.samples, push.pulled_step, arrival.factor)
+        outcome = self._apply_rows([part], self.step, samples, arrival.lr_scale)
+        for table in fresh:
+            if self.client.tables[table].segment is not None:
+                self.client.tiers[table].pushes.finish(push.grant)
+        return Taken(again=bool(rows) and not fresh, **outcome)
+
+    def _begin(self, table: str, grant: int) -> bool:
+        """Whether a push is new to a table. A segment knows those that an earlier process applied."""
+        if self.client.tables[table].segment is None:
+            return True
+        seen = self.client.tiers[table].pushes.begin(grant)
+        self.counts["partly_applied"] += seen == "partly"
+        return seen == "fresh"
+
+    def _apply(self, apply: Apply) -> None:
+        alone = apply.group == "embedding"  # rows that were looked up before the step their token names
+        self.step = max(self.step, apply.step if alone else apply.step + 1)
+        if apply.group == "dense":
+            return
+        parts = [
+            RowPart(
+                self._unparked(part.grant),
+                part.samples,
+                part.pulled_step if alone else part.token,
+                part.weight if alone else 1.0,
+            )
+            for part in apply.parts
+        ]
+        self._apply_rows(parts, apply.step, apply.samples, apply.lr_scale)
+
+    def _apply_rows(self, parts: Sequence[RowPart], step: int, samples: int, lr_scale: float) -> dict[str, int]:
+        applied = self.client.apply(
+            parts,
+            step=step,
+            samples=samples,
+            lr_scale=lr_scale,
+            average=self.average,
+            late=self.late,
+            staleness=self._ledger.lateness,
+        )
+        outcome = _outcome(applied)
+        self._tell(outcome)
+        return outcome
+
+    def _unparked(self, grant: int) -> Mapping[str, RowGradients]:
+        """The rows of a push; none where they were applied on arrival, or where it never came: that is counted."""
+        rows = self.parked.take(grant)
+        if rows is not None:
+            return rows
+        self.counts["lost_pushes"] += grant not in self._seen
+        self._seen.add(grant)
+        return {}
+
+    def _tell(self, counts: Mapping[str, int]) -> None:
+        self.counts.update(counts)
+        self._ledger.tell(counts)
+
+    @property
+    def _by_version(self) -> bool:
+        return self.late is not None and self.late.by == "version"
+
+
+def _outcome(applied: Mapping[str, Applied]) -> dict[str, int]:
+    each = applied.values()
+    return {
+        "refused": sum(table.refused for table in each),
+        "weightless": sum(table.weightless for table in each),
+        "missing": sum(table.absent + table.unadmitted for table in each),
+    }
+
+
+def _staleness(text: str) -> Staleness:
+    try:
+        settings = from_json(text, allow_inf_nan=False)  # json.loads would recurse as deep as a peer likes
+    except ValueError as error:
+        raise ConfigError(f"staleness={text[:100]!r}: is not JSON, {error}") from None
+    if not isinstance(settings, dict):
+        raise ConfigError(f"staleness={text[:100]!r}: must be an object with the settings of a Staleness")
+    return Staleness(**settings)

@@ -1,0 +1,95 @@
+"""The first frame of every message, and headers as bytes.
+
+    Hello      h nonce           Challenge  c echo nonce proof      Proof  p proof      who are you  w
+    ask        q number seal     answer     a number seal           (header and tensor frames follow both)
+    probe      ? number seal     in hand    i number seal           not had  n number seal
+
+Handshake and "who are you" are all in that one frame. The number is that of the ask, 8 bytes.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from msgspec import MsgspecError
+from msgspec.msgpack import Decoder, Encoder
+
+from hotrow.errors import InputError
+from hotrow.transport.limits import Limits
+from hotrow.transport.messages import Message
+from hotrow.transport.security import MAC, SEQUENCE, SIZE, Session
+
+Buffer: TypeAlias = Any  # bytes, a memoryview, a numpy array, a CPU tensor: whatever lends contiguous memory
+
+HELLO, CHALLENGE, PROOF, WHO = b"h", b"c", b"p", b"w"
+ASK, ANSWER, PROBE, IN_HAND, NOT_HAD = b"q", b"a", b"?", b"i", b"n"
+
+LABEL = 9  # kind and number
+LONGEST = max(1 + 3 * SIZE, LABEL + SEQUENCE + MAC)
+
+_ENCODER = Encoder()
+_DECODER: Decoder[Message] = Decoder(Message)
+
+
+class Opened(NamedTuple):
+    """A sealed message whose seal held."""
+
+    number: int
+    header: bytes | memoryview
+    frames: list[memoryview]
+
+
+def encode(message: Message) -> bytes:
+    return _ENCODER.encode(message)
+
+
+def decode(header: bytes | memoryview) -> Message:
+    """The message, or InputError where the bytes are none."""
+    try:
+        return _DECODER.decode(header)
+    except (MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"a header that is no message: {error}") from None
+
+
+def sealed(session: Session, kind: bytes, number: int, header: bytes = b"", frames: Sequence[memoryview] = ()) -> bytes:
+    """The first frame of what a session says."""
+    label = kind + number.to_bytes(8, "little")
+    return label + session.seal(label, header, [frame.nbytes for frame in frames])
+
+
+def opened(session: Session, first: bytes, rest: Sequence[memoryview]) -> Opened | None:
+    """What a session was told, or None where the seal does not hold."""
+    header: bytes | memoryview = rest[0] if rest else b""
+    lengths = [frame.nbytes for frame in rest[1:]]
+    if len(first) < LABEL or not session.open(first[LABEL:], first[:LABEL], header, lengths):
+        return None
+    return Opened(int.from_bytes(first[1:LABEL], "little"), header, list(rest[1:]))
+
+
+def lent(frames: Iterable[Buffer]) -> tuple[memoryview, ...]:
+    """The memory of frames, as it lies."""
+    return tuple(map(_view, frames))
+
+
+def _view(frame: Buffer) -> memoryview:
+    try:
+        memory: Any = frame.detach().numpy() if isinstance(frame, torch.Tensor) else frame
+        view = memoryview(memory)
+    except (TypeError, RuntimeError) as error:  # no buffer, or not in the memory of this machine
+        raise InputError(
+            f"a frame of type {type(frame).__name__}: give bytes, an array or a CPU tensor ({error})"
+        ) from None
+    if not view.c_contiguous:
+        raise InputError("a frame that is not contiguous: call .contiguous() or numpy.ascontiguousarray first")
+    return view
+
+
+def check_sizes(header: bytes, frames: Sequence[memoryview], limits: Limits) -> None:
+    """Refuse what the other side would refuse by ending the connection."""
+    if len(frames) + 2 > limits.frames:
+        raise InputError(
+            f"a message of {len(frames) + 2:,} frames: at most {limits.frames:,} (Limits.frames); split it"
+        )
+    longest = max([len(header), *(frame.nbytes for frame in frames)])
+    if longest > limits.frame_bytes:
+        raise InputError(f"a frame of {longest:,} bytes: at most {limits.frame_bytes:,} (Limits.frame_bytes); split it")

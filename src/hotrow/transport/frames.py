@@ -1,0 +1,195 @@
+"""Rows as frames and back. What comes is checked whole, names, counts and lengths, before anything is made of it.
+
+A block's frames, as far as it has them: keys uint64 [n]; values float32 [n, dim], or fp16-scaled as halves uint16
+[n, dim] and scales float32 [n]; versions uint32 [n]. Little-endian. float32, keys and versions are read where they lie.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from hotrow.errors import InputError
+from hotrow.store.arrays import ArrayLike, Floats, Integers, Keys, as_array, as_keys, as_output
+from hotrow.store.kernels import decode_rows, encode_rows
+from hotrow.transport.envelope import Buffer
+from hotrow.transport.messages import Block, Values
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowBlock:
+    """Rows of one table: whichever of its columns are there have one entry per row."""
+
+    table: str
+    keys: ArrayLike | None = None  # uint64 [n]
+    values: ArrayLike | None = None  # float32 [n, dim]
+    versions: ArrayLike | None = None  # uint32 [n]
+    dim: int | None = None  # needed where there are no values
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """Bytes of rows on the wire, and what they would have been as plain ids and float32."""
+
+    sent: int = 0
+    sent_plain: int = 0
+    received: int = 0
+    received_plain: int = 0
+
+    def __add__(self, other: "Volume") -> "Volume":
+        return Volume(
+            self.sent + other.sent,
+            self.sent_plain + other.sent_plain,
+            self.received + other.received,
+            self.received_plain + other.received_plain,
+        )
+
+    @classmethod
+    def of_sent(cls, blocks: Sequence[Block], *, ids: int = 0) -> "Volume":
+        """`ids` is how often ids occur: plain, each occurrence is 8 bytes."""
+        return cls(sent=_bytes(blocks), sent_plain=_plain_bytes(blocks) + 8 * ids)
+
+    @classmethod
+    def of_received(cls, blocks: Sequence[Block], *, ids: int = 0) -> "Volume":
+        return cls(received=_bytes(blocks), received_plain=_plain_bytes(blocks) + 8 * ids)
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A frame that a block has."""
+
+    name: str
+    type: DTypeLike
+    shape: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        return np.dtype(self.type).itemsize * self.shape[0] * (self.shape[1] if len(self.shape) > 1 else 1)
+
+
+def pack(blocks: Sequence[RowBlock], values: Values) -> tuple[tuple[Block, ...], list[Buffer]]:
+    """Blocks for a header and their frames. Frames of float32, keys and versions are the arrays' own memory."""
+    heads: list[Block] = []
+    frames: list[Buffer] = []
+    for block in blocks:
+        head, arrays = _packed(block, values)
+        heads.append(head)
+        frames += [array.reshape(-1).view(np.uint8) for array in arrays]
+    return tuple(heads), frames
+
+
+def unpack(
+    blocks: Sequence[Block],
+    frames: Sequence[Buffer],
+    dims: Mapping[str, int],
+    *,
+    out: Sequence[ArrayLike | None] | None = None,
+    threads: int = 1,
+) -> list[RowBlock]:
+    """Rows of blocks. `dims` is the width of each known table; `out` has a float32 [n, dim] buffer per block or None.
+
+    Arrays share the frames' memory where they can, and must then not be written.
+    """
+    views = [memoryview(frame).cast("B") for frame in frames]
+    _check(blocks, views, dims)
+    targets = [None] * len(blocks) if out is None else list(out)
+    if len(targets) != len(blocks):
+        raise InputError(f"unpack: out has {len(targets)} buffers for {len(blocks)} blocks")
+    ahead = iter(views)
+    return [_unpacked(block, ahead, target, threads) for block, target in zip(blocks, targets, strict=True)]
+
+
+def frames_of(blocks: Sequence[Block]) -> int:
+    """How many frames blocks have."""
+    return sum(1 for block in blocks for _ in _columns(block))
+
+
+def _columns(block: Block) -> Iterator[_Column]:
+    rows, matrix = (block.rows,), (block.rows, block.dim)
+    if block.keys:
+        yield _Column("keys", "<u8", rows)
+    if block.values == "fp32":
+        yield _Column("values", "<f4", matrix)
+    elif block.values == "fp16-scaled":
+        yield _Column("halves", "<u2", matrix)
+        yield _Column("scales", "<f4", rows)
+    if block.versions:
+        yield _Column("versions", "<u4", rows)
+
+
+def _bytes(blocks: Sequence[Block]) -> int:
+    return sum(column.bytes for block in blocks for column in _columns(block))
+
+
+def _plain_bytes(blocks: Sequence[Block]) -> int:
+    """Without keys: those count by occurrence."""
+    values = sum(4 * block.rows * block.dim for block in blocks if block.values is not None)
+    return values + sum(4 * block.rows for block in blocks if block.versions)
+
+
+def _packed(block: RowBlock, values: Values) -> tuple[Block, list[NDArray[Any]]]:
+    who = f"table {block.table!r}"
+    arrays: list[NDArray[Any]] = []
+    lengths = set()
+    dim = block.dim
+    if block.keys is not None:
+        arrays.append(as_keys(f"{who}: keys", block.keys))
+        lengths.add(len(arrays[-1]))
+    if block.values is not None:
+        rows = as_array(f"{who}: values", block.values, np.float32, 2)
+        if dim not in (None, rows.shape[1]):
+            raise InputError(f"{who}: values are {rows.shape[1]} wide, dim says {dim}")
+        dim = rows.shape[1]
+        lengths.add(len(rows))
+        arrays += [rows] if values == "fp32" else encode_rows(rows)
+    if block.versions is not None:
+        arrays.append(as_array(f"{who}: versions", block.versions, np.uint32, 1))
+        lengths.add(len(arrays[-1]))
+    if len(lengths) != 1 or dim is None:
+        remedy = "all columns need one entry per row, and dim where there are no values"
+        raise InputError(f"{who}: columns of {sorted(lengths)} rows, dim {dim}: {remedy}")
+    has_values = None if block.values is None else values
+    return Block(
+        block.table, lengths.pop(), dim, block.keys is not None, has_values, block.versions is not None
+    ), arrays
+
+
+def _check(blocks: Sequence[Block], views: Sequence[memoryview], dims: Mapping[str, int]) -> None:
+    if frames_of(blocks) != len(views):
+        raise InputError(f"{len(views)} frames came for blocks that have {frames_of(blocks)}")
+    ahead = iter(views)
+    for block in blocks:
+        if block.table not in dims:
+            raise InputError(f"table {block.table!r}: there is no such table; there are: {', '.join(sorted(dims))}")
+        if block.dim != dims[block.table]:
+            raise InputError(f"table {block.table!r}: rows came {block.dim} wide, they are {dims[block.table]} wide")
+        for column, view in zip(_columns(block), ahead, strict=False):
+            if view.nbytes != column.bytes:
+                told = f"{column.name} of {block.rows:,} rows are {column.bytes:,} bytes, {view.nbytes:,} came"
+                raise InputError(f"table {block.table!r}: {told}")
+
+
+def _unpacked(block: Block, ahead: Iterator[memoryview], target: ArrayLike | None, threads: int) -> RowBlock:
+    columns = {column.name: _array(column, next(ahead)) for column in _columns(block)}
+    keys: Keys | None = columns.get("keys")
+    versions: Integers | None = columns.get("versions")
+    values: Floats | None = columns.get("values")
+    if target is not None:
+        shape = as_output(f"table {block.table!r}: out", target, 2).shape
+        if shape != (block.rows, block.dim):
+            raise InputError(f"table {block.table!r}: out is {shape}, expected {(block.rows, block.dim)}")
+    if block.values == "fp16-scaled":
+        values = decode_rows(columns["halves"], columns["scales"], out=target, threads=threads)
+    elif values is not None and target is not None:
+        buffer = as_output(f"table {block.table!r}: out", target, 2, values)
+        np.copyto(buffer, values)
+        values = buffer
+    return RowBlock(block.table, keys, values, versions, block.dim)
+
+
+def _array(column: _Column, view: memoryview) -> NDArray[Any]:
+    """The frame as an array where it lies. Small ones may lie crooked in libzmq's buffer: those are copied."""
+    array = np.frombuffer(view, dtype=column.type).reshape(column.shape)
+    return array if array.flags.aligned else array.copy()

@@ -1,0 +1,45 @@
+"""How much a peer may send, and how long somebody waits for one."""
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from hotrow.spec import Spec
+
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+
+
+class Limits(Spec):
+    """What one message and one server may hold. Both ends of a connection should have the same."""
+
+    frame_bytes: int = Field(
+        2**28, ge=1024, le=2**40
+    )  # of one frame, header or tensor; a longer one ends the connection
+    frames: int = Field(4096, ge=2, le=2**20)  # of one message, all told
+    peers: int = Field(
+        4096, ge=1, le=2**20
+    )  # that proved the key; beyond it the longest silent one must prove it again
+    unproven_peers: int = Field(1024, ge=1, le=2**20)  # in the middle of a handshake; beyond it the oldest starts again
+    open_asks: int = Field(1024, ge=1, le=2**20)  # of one peer; more are left unread until it asks again
+    queued: int = Field(128, ge=1, le=2**20)  # messages per peer and direction that wait in a socket
+
+
+class Patience(Spec):
+    """When an unanswered ask is looked after, and when its peer is lost."""
+
+    first_s: Seconds = 2.0
+    most_s: Seconds = 10.0  # pauses double up to this
+    give_up_s: Seconds = 60.0  # without a word from the peer
+
+    @model_validator(mode="after")
+    def _rising(self) -> "Patience":
+        if not self.first_s <= self.most_s <= self.give_up_s:
+            raise ValueError(
+                f"first_s={self.first_s}, most_s={self.most_s}, give_up_s={self.give_up_s}: must not fall in this order"
+            )
+        return self
+
+    def pause_s(self, attempt: int, chance: float) -> float:
+        """How long to wait after attempt 0, 1, …; `chance` from 0 to 1 spreads peers that began together by ±25 %."""
+        whole = min(self.most_s, self.first_s * 2.0 ** min(attempt, 60))
+        return whole * (0.75 + 0.5 * chance)

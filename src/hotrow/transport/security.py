@@ -1,0 +1,186 @@
+"""The cluster's key, the handshake by which two sides prove it to each other, and the seals of what they say after.
+
+The handshake, all of it HMAC-SHA256 under the cluster's key:
+    who asks   Hello(nonce)              32 random bytes
+    the asked  Challenge(echo, nonce, proof)  its own 32, and that it knows the key for just these two nonces
+    who asks   Proof(proof)              the same for the other side
+Both then have the session's key. It is new for each connection, so nothing recorded on one is of use on another.
+
+A seal is a keyed blake2b of 16 bytes over direction, sequence number, label, header and the lengths of the frames that
+follow. Numbers only rise: what was replayed, moved forward or altered does not open. What is inside tensor frames is
+not sealed; `curve` encrypts everything.
+
+No socket, no clock; chance only in `os.urandom`.
+"""
+
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b, sha256
+from hmac import compare_digest
+from hmac import new as new_hmac
+from pathlib import Path
+from struct import pack
+from typing import Literal, NamedTuple
+
+from hotrow.errors import ConfigError
+
+Security = Literal["off", "key", "curve"]
+
+KEY_FILE = "HOTROW_KEY_FILE"  # the environment's name for the path of the key
+SIZE = 32  # bytes of keys, nonces and proofs
+SEQUENCE, MAC = 8, 16  # bytes of a seal
+_PURPOSE = b"hotrow wire 1: "  # another version of the handshake proves something else
+
+
+@dataclass(frozen=True, slots=True, repr=False)  # the secret must not come into a log
+class ClusterKey:
+    """What all roles of a cluster know and nobody else."""
+
+    secret: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.secret) != SIZE:
+            raise ConfigError(f"a cluster key has {SIZE} bytes, not {len(self.secret)}: make one with `hotrow keygen`")
+
+    @classmethod
+    def generate(cls) -> "ClusterKey":
+        return cls(os.urandom(SIZE))
+
+    @classmethod
+    def read(cls, path: Path | str) -> "ClusterKey":
+        """The key in a file that only its owner may read."""
+        try:
+            with open(path, "rb") as file:
+                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+                text = file.read(2 * SIZE + 2)
+        except OSError as error:
+            remedy = "make one with `hotrow keygen`"
+            raise ConfigError(f"key file {path}: cannot be read ({error.strerror}): {remedy}") from None
+        if mode & 0o077:
+            raise ConfigError(f"key file {path}: others may read or change it (mode {mode:o}): chmod 600 {path}")
+        try:
+            return cls(bytes.fromhex(text.decode("ascii").strip()))
+        except ValueError:  # no hexadecimal digits, or not as many
+            told = f"must hold {2 * SIZE} hexadecimal digits: make one with `hotrow keygen`"
+            raise ConfigError(f"key file {path}: {told}") from None
+
+    @classmethod
+    def of_env(cls) -> "ClusterKey":
+        """The key in the file that HOTROW_KEY_FILE names."""
+        path = os.environ.get(KEY_FILE)
+        if not path:
+            raise ConfigError(f"{KEY_FILE} is not set: give it the path of a file made by `hotrow keygen`")
+        return cls.read(path)
+
+    def write(self, path: Path | str) -> None:
+        """A new file that only its owner may read."""
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            raise ConfigError(f"key file {path}: is there already, and a key is never written over") from None
+        except OSError as error:
+            raise ConfigError(f"key file {path}: cannot be written ({error.strerror})") from None
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            os.fchmod(handle, 0o600)  # whatever the umask took or an access list gave
+            file.write(self.secret.hex() + "\n")
+
+    def derive(self, purpose: bytes, *parts: bytes) -> bytes:
+        """32 bytes for one purpose. All parts have fixed lengths, so no two lists of them read the same."""
+        return new_hmac(self.secret, _PURPOSE + purpose + b"\0" + b"".join(parts), sha256).digest()
+
+
+NO_KEY = ClusterKey(bytes(SIZE))  # for `off`: known to everybody, proves only that both speak the same language
+
+
+class Challenge(NamedTuple):
+    """What the asked side says to a hello."""
+
+    echo: bytes  # of the hello it answers
+    nonce: bytes
+    proof: bytes
+
+    @classmethod
+    def parse(cls, data: bytes) -> "Challenge | None":
+        if len(data) != 3 * SIZE:
+            return None
+        return cls(data[:SIZE], data[SIZE : 2 * SIZE], data[2 * SIZE :])
+
+
+class Session:
+    """Seals what goes out and opens what comes in. `asks` says on which side of the connection it is."""
+
+    def __init__(self, key: bytes, *, asks: bool, macs: bool) -> None:
+        self._key, self._macs = key, macs
+        self._out, self._in = (b">", b"<") if asks else (b"<", b">")
+        self._sent = self._seen = 0
+
+    def seal(self, label: bytes, header: bytes = b"", lengths: Sequence[int] = ()) -> bytes:
+        """The seal of the next message. `label` has a fixed length."""
+        self._sent += 1
+        number = self._sent.to_bytes(SEQUENCE, "little")
+        return number + self._mac(self._out, number, label, header, lengths)
+
+    def open(self, seal: bytes, label: bytes, header: bytes | memoryview = b"", lengths: Sequence[int] = ()) -> bool:
+        """Whether the other side sealed just this, later than all that was opened before."""
+        number = seal[:SEQUENCE]
+        if not compare_digest(seal[SEQUENCE:], self._mac(self._in, number, label, header, lengths)):
+            return False
+        sequence = int.from_bytes(number, "little")
+        if len(number) != SEQUENCE or sequence <= self._seen:
+            return False
+        self._seen = sequence
+        return True
+
+    def _mac(
+        self, way: bytes, number: bytes, label: bytes, header: bytes | memoryview, lengths: Sequence[int]
+    ) -> bytes:
+        if not self._macs:
+            return b""
+        counts = pack(f"<{1 + len(lengths)}Q", len(header), *lengths)
+        mac = blake2b(way + number + label + len(counts).to_bytes(8, "little") + counts, digest_size=MAC, key=self._key)
+        mac.update(header)
+        return mac.digest()
+
+
+class ClientHandshake:
+    """The side that asks. One per hello."""
+
+    def __init__(self, key: ClusterKey, *, macs: bool) -> None:
+        self._key, self._macs = key, macs
+        self.hello = os.urandom(SIZE)
+
+    def prove(self, challenge: Challenge) -> tuple[bytes, Session] | None:
+        """The proof to send and the session, or None where the other side does not know the key."""
+        nonces = self.hello, challenge.nonce
+        if not compare_digest(challenge.proof, self._key.derive(b"asked", *nonces)):
+            return None
+        session = Session(self._key.derive(b"session", *nonces), asks=True, macs=self._macs)
+        return self._key.derive(b"asks", *nonces), session
+
+
+class ServerHandshake:
+    """The side that is asked. One per hello; its nonce is used once."""
+
+    def __init__(self, key: ClusterKey, hello: bytes, *, macs: bool) -> None:
+        self._key, self._macs = key, macs
+        self._nonces = hello, os.urandom(SIZE)
+        self.challenge = Challenge(hello, self._nonces[1], key.derive(b"asked", *self._nonces))
+
+    def accept(self, proof: bytes) -> Session | None:
+        """The session, or None where the other side does not know the key."""
+        if not compare_digest(proof, self._key.derive(b"asks", *self._nonces)):
+            return None
+        return Session(self._key.derive(b"session", *self._nonces), asks=False, macs=self._macs)
+
+
+def checked_key(security: Security, key: ClusterKey | None) -> ClusterKey:
+    """The key to prove under a setting of security."""
+    if security not in ("off", "key", "curve"):
+        raise ConfigError(f"security={security!r}: must be 'off', 'key' or 'curve'")
+    if security == "off":
+        return NO_KEY
+    if key is None:
+        raise ConfigError(f"security={security!r} needs a key: make one with `hotrow keygen`, or use 'off' on loopback")
+    return key

@@ -1,0 +1,229 @@
+"""The loop of a role that is asked: a ROUTER socket, read by one thread. Answers may come from any thread, later.
+
+The loop only moves frames: who is who is decided in peers.py, who may connect in door.py.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import zmq
+
+from hotrow.errors import ConfigError, HotrowError, InputError
+from hotrow.transport import door, sockets
+from hotrow.transport.counts import ServerCounts
+from hotrow.transport.door import Door
+from hotrow.transport.envelope import Buffer, Opened, check_sizes, decode, encode, lent
+from hotrow.transport.limits import Limits
+from hotrow.transport.messages import Fault, Message
+from hotrow.transport.peers import Peers, Refused, Say
+from hotrow.transport.request import Request
+from hotrow.transport.security import ClusterKey, Security, checked_key
+
+LINGER_MS = 1_000  # for last answers, after the loop has ended
+SENTENCE = 10_000  # letters of a fault
+
+_log = logging.getLogger("hotrow.transport")
+
+__all__ = ["Request", "Server"]
+
+
+Handle: TypeAlias = Callable[[Request], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What is left to be sealed and sent, by the loop."""
+
+    who: bytes
+    number: int
+    header: bytes
+    frames: tuple[memoryview, ...]
+    fault: bool
+
+
+class Server:
+    """Binds at once; is deaf until `serve` runs. Use it in a `with`, or close it."""
+
+    def __init__(
+        self,
+        bind: str = "tcp://127.0.0.1:*",
+        *,
+        security: Security,
+        key: ClusterKey | None = None,
+        limits: Limits | None = None,
+        name: str = "server",
+    ) -> None:
+        proven = checked_key(security, key)
+        sockets.check_address("bind", bind, security)
+        self.name, self.counts = name, ServerCounts()
+        self._limits = Limits() if limits is None else limits
+        self._door = Door(security, proven)
+        self._peers = Peers(proven, self._limits, macs=security == "key")
+        self._answers: deque[_Answer] = deque()
+        self._wake = sockets.Wake()
+        self._stopping, self._idle, self._thread = threading.Event(), threading.Event(), 0
+        self._idle.set()
+        self._context = zmq.Context()
+        self._newcomers = self._context.socket(zmq.REP)
+        self._socket = self._context.socket(zmq.ROUTER)
+        try:
+            self._bind(bind)
+        except ConfigError:
+            self.close()
+            raise
+        self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    def _bind(self, address: str) -> None:
+        self._newcomers.setsockopt(zmq.LINGER, 0)
+        self._newcomers.bind(door.ENDPOINT)
+        sockets.tune(self._socket, self._limits, address, LINGER_MS)
+        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # an answer that cannot be sent is counted, not swallowed
+        self._door.lock(self._socket)
+        sockets.attempt("bind", address, self._socket.bind)
+
+    def serve(self, handle: Handle) -> None:
+        """Pass each request to `handle`, in this thread, until `stop`. Answers given by then are still sent."""
+        self._idle.clear()
+        self._thread = threading.get_ident()
+        poller = zmq.Poller()
+        for source in (self._wake.fileno(), self._newcomers, self._socket):
+            poller.register(source, zmq.POLLIN)
+        try:
+            while not self._stopping.is_set():
+                ready = dict(poller.poll())
+                if self._wake.fileno() in ready:
+                    self._wake.clear()
+                if self._newcomers in ready:
+                    self._admit()
+                if self._socket in ready:
+                    self._read(handle)
+                self._send_answers()
+            self._send_answers()
+        finally:
+            self._thread = 0
+            self._idle.set()
+            self.counts.replies_lost += len(self._answers)
+
+    def stop(self) -> None:
+        """End `serve`, from any thread."""
+        self._stopping.set()
+        self._wake.set()
+
+    def close(self) -> None:
+        """End `serve` if it runs, and give everything back. Not to be called by a handler: that is what stop is for."""
+        if self._context.closed:
+            return
+        if self._thread == threading.get_ident():
+            raise RuntimeError("close() inside a handler would wait for itself: call stop()")
+        self.stop()
+        self._idle.wait()
+        self._socket.close()
+        self._newcomers.close()
+        self._context.term()
+        self._wake.close()
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _admit(self) -> None:
+        welcome, answer = self._door.answer(self._newcomers.recv_multipart())
+        self._newcomers.send_multipart(answer)
+        self.counts.refused_door += not welcome
+
+    def _read(self, handle: Handle) -> None:
+        for _ in range(sockets.TURN):
+            try:
+                who, *frames = self._socket.recv_multipart(zmq.DONTWAIT, copy=False)
+            except zmq.Again:
+                return
+            self._hear(who.bytes, [frame.buffer for frame in frames], handle)
+            if self._stopping.is_set():
+                return
+
+    def _hear(self, who: bytes, frames: list[memoryview], handle: Handle) -> None:
+        match self._peers.hear(who, frames):
+            case Opened() as told:
+                self.counts.bytes_in += sum(frame.nbytes for frame in frames)
+                self._handle(who, told, handle)
+            case Say(frame):
+                self._say(who, frame)
+            case Refused(reason, frame):
+                field = "repeated" if reason == "repeated" else f"refused_{reason}"
+                setattr(self.counts, field, getattr(self.counts, field) + 1)
+                self._say(who, frame)
+
+    def _handle(self, who: bytes, told: Opened, handle: Handle) -> None:
+        def answer(message: Message, frames: Sequence[Buffer], later: bool) -> None:
+            self._answer(who, told.number, message, frames, later)
+
+        try:
+            message = decode(told.header)
+        except InputError as error:
+            self.counts.refused_decode += 1
+            answer(Fault("input", f"{self.name}: {error}"[:SENTENCE]), (), False)
+            return
+        self.counts.requests += 1
+        request = Request(who, message, told.frames, answer)
+        try:
+            handle(request)
+        except Exception as error:  # the server goes on; who asked is told, and what is our own fault is logged
+            if request.answered:
+                _log.error("%s: an error after the answer to %s", self.name, type(message).__name__, exc_info=error)
+            else:
+                request.reply(self._fault(message, error))
+
+    def _fault(self, message: Message, error: Exception) -> Fault:
+        match error:
+            case InputError():
+                return Fault("input", str(error)[:SENTENCE])
+            case ConfigError():
+                return Fault("config", str(error)[:SENTENCE])
+            case HotrowError():
+                return Fault("internal", str(error)[:SENTENCE])
+        what = type(message).__name__
+        _log.error("%s: an error in handling %s", self.name, what, exc_info=error)
+        told = f"an error in handling {what}, see the log of {self.name}: {type(error).__name__}: {error}"
+        return Fault("internal", told[:SENTENCE])
+
+    def _answer(self, who: bytes, number: int, message: Message, frames: Sequence[Buffer], later: bool) -> None:
+        answer = _Answer(who, number, encode(message), lent(frames), isinstance(message, Fault))
+        check_sizes(answer.header, answer.frames, self._limits)
+        if not later and self._thread == threading.get_ident():
+            self._send_answer(answer)
+        elif self._idle.is_set():
+            self.counts.replies_lost += 1  # nobody is left to send it
+        else:
+            self._answers.append(answer)
+            self._wake.set()
+
+    def _send_answers(self) -> None:
+        for _ in range(len(self._answers)):
+            self._send_answer(self._answers.popleft())
+
+    def _send_answer(self, answer: _Answer) -> None:
+        self.counts.faults += answer.fault
+        first = self._peers.answer(answer.who, answer.number, answer.header, answer.frames)
+        if first is None or not self._send([answer.who, first, answer.header, *answer.frames]):
+            self.counts.replies_lost += 1
+        else:
+            self.counts.bytes_out += len(first) + len(answer.header) + sum(frame.nbytes for frame in answer.frames)
+
+    def _say(self, who: bytes, frame: bytes | None) -> None:
+        if frame is not None and not self._send([who, frame]):
+            self.counts.replies_lost += 1
+
+    def _send(self, frames: Sequence[bytes | memoryview]) -> bool:
+        try:
+            self._socket.send_multipart(frames, zmq.DONTWAIT, copy=False)
+        except zmq.ZMQError as error:
+            if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
+                raise
+            return False
+        return True

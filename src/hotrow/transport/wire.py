@@ -1,0 +1,148 @@
+"""The side that asks: peers by name, answers as futures, and a bound on what is open. The work is done in loop.py."""
+
+import random
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from itertools import count
+
+import zmq
+
+from hotrow.errors import ConfigError, InputError
+from hotrow.transport import sockets
+from hotrow.transport.asks import Ask
+from hotrow.transport.counts import WireCounts
+from hotrow.transport.door import Door
+from hotrow.transport.envelope import Buffer, check_sizes, encode, lent
+from hotrow.transport.errors import PeerLost
+from hotrow.transport.limits import Limits, Patience
+from hotrow.transport.line import Line
+from hotrow.transport.loop import Answer, Loop, Peer
+from hotrow.transport.messages import Message
+from hotrow.transport.security import ClusterKey, Security, checked_key
+
+__all__ = ["Answer", "Wire"]
+
+
+class Wire:
+    """Asks peers by name, from any thread. Use it in a `with`, or close it."""
+
+    def __init__(
+        self,
+        *,
+        security: Security,
+        key: ClusterKey | None = None,
+        patience: Patience | None = None,
+        limits: Limits | None = None,
+        most_open: int = 64,
+        delay_s: float = 0.0,
+    ) -> None:
+        if most_open < 1 or not 0 <= delay_s <= 60:
+            raise ConfigError(f"most_open={most_open}, delay_s={delay_s}: must be 1 or more, and from 0 to 60 seconds")
+        self._key, self._security = checked_key(security, key), security
+        self._door = Door(security, self._key)
+        self._patience = Patience() if patience is None else patience
+        self._limits = Limits() if limits is None else limits
+        self._most_open = most_open
+        self.counts = WireCounts()
+        self._numbers = count(1)
+        self._chance = random.Random().random
+        self._peers: dict[str, Peer] = {}
+        self._lock = threading.Lock()
+        self._context = zmq.Context()
+        self._loop = Loop(self.counts, delay_s)
+
+    def connect(self, name: str, address: str) -> None:
+        """Make a peer known, or say that it has moved: what it was asked and has not answered goes to where it is."""
+        sockets.check_address("address", address, self._security)
+        with self._lock:
+            self._check_open()
+            before = self._peers.get(name)
+            if before is not None and before.address == address:
+                return
+            peer = self._new_peer(name, address)
+            try:
+                self._loop.begin(peer, before)
+            except InputError:  # closed just now
+                peer.socket.close()
+                raise
+            self._peers[name] = peer
+            if before is not None:
+                before.leave("it has moved")
+
+    def ask(
+        self, name: str, message: Message, frames: Sequence[Buffer] = (), *, deadline: bool = True
+    ) -> "Future[Answer]":
+        """The answer to come. The frames must not change until then. Waits while `most_open` asks of a peer are open.
+
+        Fails with PeerLost when nothing was heard of the peer for `Patience.give_up_s` (never with deadline=False), and
+        with RemoteFault where the peer refuses. A peer that is slow but says so is not lost. Callbacks of the future
+        run in the wire's own thread: they may ask, and should be short.
+        """
+        header, views = encode(message), lent(frames)
+        check_sizes(header, views, self._limits)
+        peer = self._enter(name, deadline)
+        ask = Ask(next(self._numbers), header, views, deadline, time.monotonic())
+        ask.future.set_running_or_notify_cancel()  # it is as good as sent: there is nothing to cancel
+        self._loop.put(peer, ask)
+        return ask.future
+
+    def forget(self, name: str) -> None:
+        """End a connection. What is open fails with PeerLost."""
+        with self._lock:
+            self._check_open()
+            peer = self._peers.pop(name, None)
+            if peer is None:
+                raise InputError(f"{name!r}: there is no such peer; there are: {', '.join(sorted(self._peers))}")
+            peer.leave("it was forgotten")
+            self._loop.forget(peer)
+
+    def close(self) -> None:
+        """End all connections and give everything back. What is open fails with PeerLost."""
+        if self._loop.is_here:
+            raise RuntimeError("close() inside a callback would wait for itself: call it in another thread")
+        self._loop.end()
+        with self._lock:  # a connection that is being made is given up first
+            self._context.term()
+
+    def __enter__(self) -> "Wire":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._loop.ended:
+            raise InputError("this wire is closed: make a new one")
+
+    def _new_peer(self, name: str, address: str) -> Peer:
+        macs = self._security == "key"
+        line = Line(self._key, macs=macs, patience=self._patience, chance=self._chance, counts=self.counts)
+        socket = self._context.socket(zmq.DEALER)
+        try:
+            sockets.tune(socket, self._limits, address, linger_ms=0)
+            self._door.unlock(socket)
+            sockets.attempt("address", address, socket.connect)
+        except ConfigError:
+            socket.close()
+            raise
+        return Peer(name, address, line, socket)
+
+    def _enter(self, name: str, deadline: bool) -> Peer:
+        """The peer, once there is room for one more ask."""
+        began = time.monotonic()
+        while True:
+            self._check_open()
+            peer = self._peers.get(name)
+            if peer is None:
+                raise InputError(f"{name!r}: there is no such peer; connect to it first")
+            with peer.room:
+                if peer.gone is None and (peer.open < self._most_open or self._loop.is_here):
+                    peer.open += 1
+                    return peer
+                silent = time.monotonic() - max(began, peer.line.heard_s)
+                if deadline and silent >= self._patience.give_up_s:
+                    told = f"{peer.open} asks are open and nothing was heard for {silent:.1f} s: {peer.line.trouble}"
+                    raise PeerLost(name, peer.address, silent, told)
+                peer.room.wait(min(1.0, self._patience.give_up_s / 4))

@@ -1,0 +1,90 @@
+"""Dense parameters in token modes: they come from the dense servers for each batch, and gradients go back there."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+
+import torch
+from torch import Tensor
+
+from hotrow.client.base import Handle
+from hotrow.data.batch import Batch
+from hotrow.errors import InputError
+from hotrow.transport.messages import CloseStep, DensePulled, PullDense, PushDense, Settle, Work
+from hotrow.transport.tensors import tensor_of
+from hotrow.transport.wire import Answer, Wire
+from hotrow.worker.core import Learner
+from hotrow.worker.dense_side import Learned
+
+
+class FromServers:
+    """The trainer's own copy is only what it computes with."""
+
+    def __init__(
+        self, learner: Learner, wire: Wire, places: Mapping[str, Sequence[int]], buffers_at: str, *, step: int
+    ) -> None:
+        """`places`: by server, which of the model's parameters it holds."""
+        self.step = step
+        self._learner, self._wire, self._places, self._buffers_at = learner, wire, places, buffers_at
+        self._asked: dict[int, dict[str, Future[Answer]]] = {}  # by grant
+        self._gradients: dict[int, tuple[list[Tensor | None], list[Tensor], int, int]] = {}
+
+    def ask(self, work: Work) -> None:
+        pull = PullDense(work.after)
+        self._asked[work.grant] = {name: self._wire.ask(name, pull) for name in self._places}
+
+    def may_compute(self, token: int) -> bool:
+        return True
+
+    def learn(self, work: Work, batch: Batch, handle: Handle) -> Learned:
+        pulled = min((self._load(name, each.result()) for name, each in self._asked.pop(work.grant).items()), default=0)
+        before = [buffer.clone() for buffer in self._learner.model.buffers()]
+        for parameter in self._learner.parameters:
+            parameter.grad = None
+        loss, output = self._learner.backward(batch, handle)
+        changes = [
+            now ^ then if now.dtype == torch.bool else now - then
+            for now, then in zip(self._learner.model.buffers(), before, strict=True)
+        ]
+        self._gradients[work.grant] = (self._learner.take_gradients(), changes, pulled, len(batch))
+        return Learned(loss, output, pulled)
+
+    def sent(self, work: Work) -> list[Future[Answer]]:
+        gradients, changes, pulled, samples = self._gradients.pop(work.grant)
+        sent = []
+        for name, places in self._places.items():
+            mine = [gradients[place] for place in places]
+            there = [each.contiguous().numpy() for each in mine if each is not None]
+            figures = [each.contiguous().numpy() for each in changes] if name == self._buffers_at else []
+            push = PushDense(
+                work.grant,
+                work.worker,
+                work.token,
+                pulled,
+                samples,
+                tuple(each is not None for each in mine),
+                bool(figures),
+            )
+            sent.append(self._wire.ask(name, push, [*there, *figures]))
+        return sent
+
+    def close_step(self, message: CloseStep) -> None:
+        raise InputError("close_step: the dense servers close the steps of this mode")
+
+    def settle(self, message: Settle) -> None:
+        raise InputError("settle: this mode has no parameters of each trainer's own")
+
+    def close(self) -> None:
+        """Nothing is held here."""
+
+    def _load(self, name: str, answer: Answer) -> int:
+        """Parameters, then buffers where the server holds them, each as one frame."""
+        told = answer.message
+        targets = [self._learner.parameters[place].data for place in self._places[name]]
+        if name == self._buffers_at:
+            targets += list(self._learner.model.buffers())
+        if not isinstance(told, DensePulled) or len(answer.frames) != len(targets):
+            raise InputError(f"{name} gave {len(answer.frames)} dense tensors, expected {len(targets)}")
+        with torch.no_grad():
+            for target, frame in zip(targets, answer.frames, strict=True):
+                target.copy_(tensor_of(frame, target))
+        return told.step

@@ -1,0 +1,85 @@
+"""What a trainer has under way to the shards: lookups of work that came, gradients of work that is done."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from hotrow.client.direct import Exchanging, Lookup, RowPush, ShardedClient
+from hotrow.data.batch import Batch
+from hotrow.transport.messages import Work
+from hotrow.transport.server import Request
+from hotrow.transport.wire import Answer
+
+AHEAD = 2  # lookups under way that are enough to go on with: a further one may wait for a push to travel with
+
+
+@dataclass(order=True, slots=True)
+class Task:
+    """A batch that was granted, from its coming to its gradients. The one with the lowest token is next."""
+
+    token: int
+    number: int
+    work: Work = field(compare=False)
+    request: Request = field(compare=False)
+    batch: Batch = field(compare=False)
+    lookup: Lookup = field(compare=False)
+    busy_s: float = field(compare=False)
+    looked_step: int = field(compare=False)
+    asked: Exchanging | None = field(default=None, compare=False)
+
+
+class Outgoing:
+    """Lookups and pushes on their way to the shards. A lookup that nobody is in a hurry for waits for a push."""
+
+    def __init__(self, client: ShardedClient) -> None:
+        self._client = client
+        self._lock = threading.Lock()
+        self._waiting: deque[Task] = deque()
+        self._under_way = 0  # lookups that were asked for and are not computed with yet
+
+    def look_up(self, task: Task, *, may_wait: bool) -> None:
+        with self._lock:
+            if may_wait and self._under_way >= AHEAD:
+                self._waiting.append(task)
+            else:
+                self._ask(None, task)
+
+    def push(self, push: RowPush) -> Exchanging:
+        """Send gradients, and with them the lookup that has waited longest."""
+        with self._lock:
+            return self._ask(push, self._waiting.popleft() if self._waiting else None)
+
+    def needed(self, task: Task) -> Exchanging:
+        """A lookup that somebody is about to wait for."""
+        with self._lock:
+            if task.asked is None:
+                self._waiting.remove(task)
+                self._ask(None, task)
+            assert task.asked is not None
+            self._under_way -= 1
+            return task.asked
+
+    def _ask(self, push: RowPush | None, task: Task | None) -> Exchanging:
+        exchanging = self._client.exchange(push, None if task is None else task.lookup)
+        if task is not None:
+            task.asked = exchanging
+            self._under_way += 1
+        return exchanging
+
+
+def when_all(futures: Sequence[Future[Answer]], then: Callable[[BaseException | None], None]) -> None:
+    """Call `then` once, when all are done, with the first fault among them."""
+    left = [len(futures)]
+    lock = threading.Lock()
+
+    def done(_: Future[Answer]) -> None:
+        with lock:
+            left[0] -= 1
+            last = left[0] == 0
+        if last:
+            then(next((fault for each in futures if (fault := each.exception()) is not None), None))
+
+    for each in futures:
+        each.add_done_callback(done)

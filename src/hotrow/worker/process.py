@@ -1,0 +1,271 @@
+"""A trainer: work comes in by its server, rows and gradients go by its wire, the calling thread computes.
+
+Rows are asked for as soon as work comes, in the thread that receives it. Batches are computed in the order of their
+tokens, none before the dense step it belongs to. The gradients of one batch and the lookup of another travel in one
+request where neither has to wait for it.
+"""
+
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from hotrow.checkpoint import dense as dense_state
+from hotrow.client.direct import Exchanging, PushFacts, ShardedClient
+from hotrow.errors import HotrowError, InputError
+from hotrow.modes import Mode, mode_of
+from hotrow.transport.batches import unpack_batch
+from hotrow.transport.messages import (
+    Arrival,
+    Ask,
+    Begin,
+    CloseStep,
+    DenseGiven,
+    Done,
+    Fault,
+    GiveDense,
+    Settle,
+    Stop,
+    Told,
+    Work,
+    Worked,
+)
+from hotrow.transport.server import Request, Server
+from hotrow.transport.wire import Wire
+from hotrow.worker.all_reduced import AllReduced
+from hotrow.worker.core import Learner
+from hotrow.worker.dense_side import DenseSide, Learned, Rates
+from hotrow.worker.from_servers import FromServers
+from hotrow.worker.outgoing import Outgoing, Task, when_all
+from hotrow.worker.own_copy import OwnCopy
+from hotrow.worker.setup import TrainerSetup
+
+MEETING_S = 120  # for all ranks to come together, and for one collective
+LONGEST = 10_000  # letters of a fault
+
+_log = logging.getLogger("hotrow.worker")
+
+
+class TrainerProcess:
+    """One worker of a run."""
+
+    def __init__(self, setup: TrainerSetup, server: Server, wire: Wire) -> None:
+        self._setup, self._server, self._wire = setup, server, wire
+        self._client = ShardedClient(setup.tables, wire, setup.shards, values=setup.values, threads=setup.threads)
+        self._learner = Learner(setup.model, loss=setup.loss, autocast=setup.autocast)
+        self._outgoing = Outgoing(self._client)
+        self._inbox: SimpleQueue[Task | Request] = SimpleQueue()
+        self._begun: list[Task] = []
+        self._mode: Mode | None = None
+        self._dense: DenseSide | None = None
+        self._stopping = False
+        self.batches = self.samples = 0
+        self.computed_s = self.waited_s = 0.0
+
+    def serve(self) -> None:
+        """Work until somebody says stop."""
+        torch.set_num_threads(self._setup.threads)
+        listening = threading.Thread(
+            target=self._server.serve, args=(self._handle,), name="trainer-server", daemon=True
+        )
+        listening.start()
+        try:
+            while not self._stopping:
+                self._take(self._inbox.get())
+                while not self._stopping and self._inbox.empty() and self._computable():
+                    self._answer_faults(self._next().request, self._compute)
+        finally:
+            self._leave_mode()
+            self._server.stop()
+            listening.join()
+
+    # In the server's thread.
+
+    def _handle(self, request: Request) -> None:
+        match request.message:
+            case Work() as work:
+                self._inbox.put(self._begin_work(work, request))
+            case Ask("meeting"):
+                request.reply(Told("trainer", {"port": float(_free_port())}))
+            case Ask():
+                request.reply(Told("trainer", self.figures()))
+            case Begin() | CloseStep() | Settle() | GiveDense() | Stop():
+                self._inbox.put(request)
+            case other:
+                raise InputError(f"a trainer is not asked for {type(other).__name__}")
+
+    def _begin_work(self, work: Work, request: Request) -> Task:
+        mode, dense = self._mode, self._dense
+        if mode is None or dense is None:
+            raise InputError("work came before a mode began: send Begin first")
+        began = time.perf_counter()
+        batch = unpack_batch(work.batch, request.frames)
+        self._client.samples = work.trained
+        versions = mode.late is not None and mode.late.by == "version"
+        lookup = self._client.wanted(batch, learn=True, versions=versions, after=work.after)
+        busy_s = time.perf_counter() - began
+        task = Task(work.token, work.grant, work, request, batch, lookup, busy_s, work.step)
+        self._outgoing.look_up(task, may_wait=mode.most_in_flight > 1)
+        dense.ask(work)
+        return task
+
+    def figures(self) -> dict[str, float]:
+        """How it is, by name."""
+        traffic = self._client.traffic
+        return {
+            "batches": self.batches,
+            "samples": self.samples,
+            "computed_s": self.computed_s,
+            "waited_s": self.waited_s,
+            "bytes_sent": traffic.sent,
+            "bytes_received": traffic.received,
+            "bytes_plain": traffic.plain,
+        }
+
+    # In the thread that computes.
+
+    def _take(self, item: Task | Request) -> None:
+        if isinstance(item, Task):
+            self._begun.append(item)
+            return
+        self._answer_faults(item, lambda: item.reply(*self._obey(item)))
+
+    def _obey(self, request: Request) -> tuple[Any, Sequence[Any]]:
+        match request.message:
+            case Begin() as begin:
+                self._enter_mode(begin, bytes(request.frames[0]))
+            case CloseStep() as close:
+                self._at_work().close_step(close)
+            case Settle() as settle:
+                self._at_work().settle(settle)
+            case GiveDense(optimizer):
+                return self._give_dense(optimizer)
+            case Stop():
+                self._stopping = True
+        return Done(), ()
+
+    def _give_dense(self, optimizer: bool) -> tuple[DenseGiven, list[bytes]]:
+        tensors, settings = dense_state.to_bytes(self._setup.model, self._setup.optimizer if optimizer else None)
+        return DenseGiven(self._at_work().step, settings), [tensors]
+
+    def _at_work(self) -> DenseSide:
+        if self._dense is None:
+            raise InputError("no mode has begun: send Begin first")
+        return self._dense
+
+    def _computable(self) -> bool:
+        return bool(self._begun) and self._at_work().may_compute(min(self._begun).token)
+
+    def _next(self) -> Task:
+        return min(self._begun)
+
+    def _compute(self) -> None:
+        task, dense = self._next(), self._at_work()
+        self._begun.remove(task)
+        asked = self._outgoing.needed(task)
+        began = time.perf_counter()
+        handle = asked.handle()
+        looked = time.perf_counter()
+        learned = dense.learn(task.work, task.batch, handle)
+        facts = PushFacts(
+            task.work.grant, task.work.worker, task.token, self._pulled(task, learned), self._arrival(task.work)
+        )
+        pushed = self._outgoing.push(self._client.gradients(handle, facts))
+        ended = time.perf_counter()
+        others = dense.sent(task.work)
+        self.batches += 1
+        self.samples += len(task.batch)
+        self.waited_s += looked - began
+        self.computed_s += ended - looked
+        when_all([*pushed.asked, *others], lambda fault: self._pushed(task, learned, ended - began, pushed, fault))
+
+    def _pulled(self, task: Task, learned: Learned) -> int:
+        """The step of the rows where they are looked up ahead of the dense parameters, else that of both."""
+        return task.looked_step if self._mode is not None and self._mode.groups != ("both",) else learned.pulled_step
+
+    def _arrival(self, work: Work) -> Arrival | None:
+        return None if work.factor is None else Arrival(work.trained, work.lr_scale, work.factor)
+
+    def _pushed(
+        self, task: Task, learned: Learned, busy_s: float, pushed: Exchanging, fault: BaseException | None
+    ) -> None:
+        """All gradients of a batch are on their servers. In the wire's thread."""
+        if fault is not None:
+            task.request.reply(Fault("internal", f"trainer {task.work.worker}: {fault}"[:LONGEST]))
+            return
+        output = np.ascontiguousarray(learned.output.numpy(), np.float32)
+        worked = Worked(
+            task.work.grant,
+            task.looked_step,
+            learned.pulled_step,
+            len(task.batch),
+            task.busy_s + busy_s,
+            float(learned.loss),
+            output.shape,
+            sum(each.refused for each in pushed.taken()),
+        )
+        task.request.reply(worked, [output])
+
+    def _enter_mode(self, begin: Begin, tensors: bytes) -> None:
+        self._leave_mode()
+        setup, mode = self._setup, mode_of(json.loads(begin.mode))
+        dense_state.from_bytes(tensors, begin.optimizer, setup.model, setup.optimizer)
+        rates = None if setup.optimizer is None else Rates(setup.optimizer, setup.base_lrs)
+        if mode.dense != "server":
+            dist.init_process_group(
+                "gloo",
+                init_method=begin.meeting,
+                rank=begin.rank,
+                world_size=begin.ranks,
+                timeout=timedelta(seconds=MEETING_S),
+            )
+        match mode.dense:
+            case "all-reduce":
+                self._dense = AllReduced(
+                    self._learner,
+                    rates,
+                    share=begin.share,
+                    local_batch=begin.local_batch,
+                    step=begin.step,
+                    trained=begin.trained,
+                    clip=setup.clip,
+                )
+            case "local":
+                assert rates is not None
+                self._dense = OwnCopy(self._learner, rates, step=begin.step, clip=setup.clip)
+            case "server":
+                self._dense = FromServers(self._learner, self._wire, setup.places, setup.shards[0], step=begin.step)
+        self._mode = mode
+
+    def _leave_mode(self) -> None:
+        if self._dense is not None:
+            self._dense.close()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        self._dense = self._mode = None
+
+    def _answer_faults(self, request: Request, act: Callable[[], None]) -> None:
+        """What goes wrong here is told to whoever asked."""
+        try:
+            act()
+        except HotrowError as error:
+            request.reply(Fault("input", str(error)[:LONGEST]))
+        except Exception as error:  # of the user's model, or of a collective: the run has to hear of it
+            _log.exception("a trainer failed")
+            request.reply(Fault("internal", f"{type(error).__name__}: {error}"[:LONGEST]))
+
+
+def _free_port() -> int:
+    """A port that was free a moment ago: the first rank listens there next."""
+    with socket.socket() as listening:
+        listening.bind(("", 0))
+        return int(listening.getsockname()[1])

@@ -1,0 +1,119 @@
+"""Patience: probes come with doubling pauses, and a peer is lost after silence, not after slowness."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hotrow.errors import ConfigError
+from hotrow.transport.asks import NEVER, Ask, OpenAsks
+from hotrow.transport.limits import Limits, Patience
+
+PATIENCE = Patience(first_s=2.0, most_s=10.0, give_up_s=60.0)
+
+
+def middle() -> float:
+    return 0.5
+
+
+def ask(number: int, now: float = 0.0, *, deadline: bool = True) -> Ask:
+    return Ask(number, b"", (), deadline, now)
+
+
+def open_asks(*asks: Ask) -> OpenAsks:
+    opened = OpenAsks(PATIENCE, middle)
+    for each in asks:
+        opened.add(each)
+        opened.sent(each, each.asked_s)
+    return opened
+
+
+def test_pauses_double_up_to_the_most() -> None:
+    assert [PATIENCE.pause_s(attempt, 0.5) for attempt in (0, 1, 2, 3, 1000)] == [2, 4, 8, 10, 10]
+
+
+@given(attempt=st.integers(0, 10_000), chance=st.floats(0, 1))
+def test_chance_spreads_a_pause_by_a_quarter(attempt: int, chance: float) -> None:
+    middle_s = PATIENCE.pause_s(attempt, 0.5)
+    assert 0.75 * middle_s <= PATIENCE.pause_s(attempt, chance) <= 1.25 * middle_s
+
+
+@pytest.mark.parametrize(
+    "settings", [{"first_s": 0}, {"first_s": 11}, {"give_up_s": 9}, {"give_up_s": 86_401}, {"most_s": float("nan")}]
+)
+def test_patience_that_cannot_be_is_refused(settings: dict[str, float]) -> None:
+    with pytest.raises(ConfigError):
+        Patience(**settings)
+    assert Patience(first_s=1, most_s=1, give_up_s=1).pause_s(5, 0.5) == 1
+
+
+@pytest.mark.parametrize("field", list(Limits.model_fields))
+def test_limits_have_bounds(field: str) -> None:
+    with pytest.raises(ConfigError, match=field):
+        Limits(**{field: 0})
+
+
+def test_an_ask_is_due_a_pause_after_it_was_sent_not_before() -> None:
+    asks = open_asks(ask(1))
+    assert asks.next_s == 2.0
+    assert asks.due(1.999, 0.0) == ([], [])
+    (due,), lost = asks.due(2.0, 0.0)
+    assert (due.number, lost) == (1, [])
+    asks.sent(due, 2.0)
+    assert asks.next_s == 6.0  # the second pause is four seconds
+    assert asks.due(5.999, 0.0) == ([], [])
+
+
+def test_an_answered_ask_is_due_no_more_and_is_answered_once() -> None:
+    one = ask(1)
+    asks = open_asks(one, ask(2))
+    assert asks.take(1) is one
+    assert asks.take(1) is None
+    assert [each.number for each in asks.due(3.0, 0.0)[0]] == [2]
+    assert len(asks) == 1
+
+
+def test_a_silent_peer_is_lost_after_the_deadline_and_not_before() -> None:
+    asks = open_asks(ask(1, now=5.0))
+    assert asks.due(64.999, float("-inf"))[1] == []
+    assert [each.number for each in asks.due(65.0, float("-inf"))[1]] == [1]
+    assert asks.take(1) is None
+    assert asks.next_s == NEVER
+
+
+def test_a_peer_that_is_heard_is_not_lost_however_slow() -> None:
+    asks = open_asks(ask(1))
+    for heard_s in range(0, 1000, 50):
+        assert asks.due(heard_s + 59.0, float(heard_s))[1] == []
+    assert [each.number for each in asks.due(950.0 + 60.0, 950.0)[1]] == [1]
+
+
+def test_without_a_deadline_nothing_is_given_up() -> None:
+    asks = open_asks(ask(1, deadline=False))
+    due, lost = asks.due(1e9, 0.0)
+    assert ([each.number for each in due], lost) == ([1], [])
+
+
+def test_an_ask_that_could_not_be_sent_yet_is_never_due_but_may_be_lost() -> None:
+    asks = OpenAsks(PATIENCE, middle)
+    asks.add(ask(1))
+    assert asks.next_s == 60.0
+    assert asks.due(59.0, 0.0) == ([], [])
+    assert len(asks.due(60.0, 0.0)[1]) == 1
+
+
+@given(
+    pauses=st.lists(st.floats(0.01, 30), min_size=1, max_size=30),
+    probes=st.lists(st.booleans(), min_size=30, max_size=30),
+)
+def test_next_s_is_never_later_than_what_is_due(pauses: list[float], probes: list[bool]) -> None:
+    """Whatever the loop does or leaves undone, waking at next_s misses nothing."""
+    asks, now, heard_s = open_asks(ask(1), ask(2), ask(3, deadline=False)), 0.0, 0.0
+    for pause_s, probe in zip(pauses, probes, strict=False):
+        now += pause_s
+        wanted = [each for each in asks.all() if each.due_s <= now or (each.deadline and heard_s + 60 <= now)]
+        assert not wanted or asks.next_s <= now
+        due, lost = asks.due(now, heard_s)
+        assert {each.number for each in due + lost} == {each.number for each in wanted}
+        for each in due:
+            asks.sent(each, now)
+        heard_s = now if probe else heard_s

@@ -1,0 +1,316 @@
+"""Both sides of a connection without sockets, in virtual time: handshakes, losses, restarts, strangers."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hotrow.transport import envelope
+from hotrow.transport.asks import Ask
+from hotrow.transport.counts import WireCounts
+from hotrow.transport.envelope import Opened, encode
+from hotrow.transport.limits import Limits, Patience
+from hotrow.transport.line import OTHER_KEY as TROUBLE
+from hotrow.transport.line import Line
+from hotrow.transport.messages import Done
+from hotrow.transport.peers import Peers, Refused, Say
+from hotrow.transport.security import Challenge, ClientHandshake, ClusterKey
+from unit.transport.parts import KEY, OTHER_KEY, READY
+
+PATIENCE = Patience(first_s=1, most_s=4, give_up_s=30)
+
+
+class Talk:
+    """A line and the peers of a server, with nothing but two lists between them."""
+
+    def __init__(self, *, key: ClusterKey = KEY, limits: Limits | None = None, patience: Patience = PATIENCE) -> None:
+        self.counts, self.now = WireCounts(), 0.0
+        self.line = Line(KEY, macs=True, patience=patience, chance=lambda: 0.5, counts=self.counts)
+        self.key, self.limits = key, limits or Limits()
+        self.heard: list[int] = []  # asks that reached the server's handler
+        self.refused: list[str] = []
+        self.answered: list[int] = []
+        self.lost: list[int] = []
+        self.drops: Callable[[], bool] = lambda: False
+        self.answers = True
+        self.restart()
+
+    def restart(self) -> None:
+        self.peers = Peers(self.key, self.limits, macs=True)
+
+    def ask(self, number: int, frames: tuple[bytes, ...] = ()) -> None:
+        self.line.put(Ask(number, encode(READY), envelope.lent(frames), True, self.now), self.now)
+
+    def step(self, seconds: float = 0.0) -> None:
+        """Let time pass, and everything that was said arrive."""
+        self.now += seconds
+        self.lost += [ask.number for ask in self.line.tick(self.now)]
+        while self.line.outbox:
+            frames = list(envelope.lent(self.line.outbox.pop(0)))
+            if not self.drops():
+                self._serve(frames)
+
+    def say(self, *frames: bytes) -> None:
+        """To the side that asks."""
+        if self.drops():
+            return
+        answered = self.line.hear(envelope.lent(frames), self.now)
+        if answered is not None:
+            self.answered.append(answered.ask.number)
+
+    def answer(self, number: int) -> None:
+        header = encode(Done())
+        first = self.peers.answer(b"me", number, header, ())
+        if first is not None:
+            self.say(first, header)
+
+    def _serve(self, frames: list[memoryview]) -> None:
+        match self.peers.hear(b"me", frames):
+            case Opened(number):
+                self.heard.append(number)
+                if self.answers:
+                    self.answer(number)
+            case Say(frame) if frame is not None:
+                self.say(frame)
+            case Refused(reason, frame):
+                self.refused.append(reason)
+                if frame is not None:
+                    self.say(frame)
+
+
+def test_an_ask_waits_for_the_handshake_and_is_answered_once() -> None:
+    talk = Talk()
+    talk.ask(1)
+    talk.step()
+    assert (talk.heard, talk.answered, talk.refused) == ([1], [1], [])
+    assert talk.counts == WireCounts(asks=1, handshakes=1)
+    talk.step(100)
+    assert talk.counts.probes == 0
+
+
+def test_a_second_answer_is_dropped_and_counted() -> None:
+    talk = Talk()
+    talk.ask(1)
+    talk.step()
+    talk.answer(1)
+    assert (talk.answered, talk.counts.unasked) == ([1], 1)
+
+
+def test_a_slow_peer_is_asked_how_it_goes_and_gets_the_frames_once() -> None:
+    talk = Talk()
+    talk.answers = False
+    talk.ask(1, (b"much",))
+    for _ in range(200):
+        talk.step(1.0)
+    assert (talk.heard, talk.lost, talk.counts.resends) == ([1], [], 0)
+    assert talk.counts.probes > 40
+    talk.answer(1)
+    assert talk.answered == [1]
+
+
+def test_a_lost_ask_is_sent_again_when_the_peer_denies_it() -> None:
+    talk = Talk()
+    talk.ask(1)
+    talk.step()
+    talk.ask(2, (b"much",))
+    talk.drops = lambda: True
+    talk.step()
+    talk.drops = lambda: False
+    talk.step(0.9)
+    assert talk.heard == [1]
+    talk.step(0.2)
+    talk.step()
+    assert (talk.heard, talk.answered, talk.counts.resends) == ([1, 2], [1, 2], 1)
+
+
+def test_a_lost_answer_makes_the_ask_come_again() -> None:
+    talk = Talk()
+    talk.ask(1)
+    talk.step()
+    talk.answers = False
+    talk.ask(2)
+    talk.step()
+    talk.drops = lambda: True
+    talk.answer(2)
+    talk.drops, talk.answers = (lambda: False), True
+    talk.step(1.1)
+    talk.step()
+    assert (talk.heard, talk.answered) == ([1, 2, 2], [1, 2])  # whoever handles it knows it by its grant
+
+
+def test_a_server_that_started_anew_hears_all_open_asks_again_at_once() -> None:
+    talk = Talk()
+    talk.answers = False
+    talk.ask(1)
+    talk.ask(2)
+    talk.step()
+    talk.step(0.9)
+    talk.restart()
+    talk.answers = True
+    talk.ask(3)
+    talk.step(0.1)  # no sooner than a pause after the first hello, since nothing was heard of the peer yet
+    talk.step()
+    assert talk.answered == [1, 2, 3]
+    talk.restart()
+    talk.ask(4)
+    talk.step()
+    talk.step()  # now at once
+    assert talk.answered == [1, 2, 3, 4]
+    assert (set(talk.refused), talk.counts.handshakes) == ({"unproven"}, 3)
+
+
+def test_a_new_session_of_a_peer_does_not_repeat_what_is_in_hand() -> None:
+    talk = Talk()
+    talk.answers = False
+    talk.ask(1)
+    talk.step()
+    talk.say(envelope.WHO)  # anybody may say so
+    talk.step()
+    talk.step(2)
+    assert (talk.heard, talk.refused) == ([1], ["repeated"])
+    talk.answer(1)
+    assert talk.answered == [1]
+
+
+def test_a_dead_peer_is_lost_after_silence_with_what_is_known() -> None:
+    talk = Talk()
+    talk.drops = lambda: True
+    talk.ask(1)
+    for _ in range(29):
+        talk.step(1.0)
+    assert talk.lost == []
+    talk.step(1.0)
+    assert talk.lost == [1]
+    assert "running" in talk.line.trouble
+
+
+def test_a_peer_with_another_key_is_not_asked_anything() -> None:
+    talk = Talk(key=OTHER_KEY)
+    talk.ask(1)
+    for _ in range(31):
+        talk.step(1.0)
+    assert (talk.heard, talk.lost, talk.line.trouble) == ([], [1], TROUBLE)
+    assert talk.counts.handshakes == 0
+
+
+def test_a_challenge_to_an_earlier_hello_is_passed_over() -> None:
+    """Hellos to a server that was not up yet arrive together when it is."""
+    talk = Talk()
+    talk.line.tick(0.0)
+    talk.line.tick(5.0)
+    challenges = [talk.peers.hear(b"me", envelope.lent(hello)) for hello in talk.line.outbox]
+    talk.line.outbox.clear()
+    for challenge, proofs in zip(challenges, (0, 1), strict=True):
+        assert isinstance(challenge, Say)
+        talk.say(challenge.frame or b"")
+        assert (len(talk.line.outbox), talk.counts.refused_mac, talk.counts.handshakes) == (proofs, 0, proofs)
+
+
+def test_who_are_you_without_end_does_not_make_a_storm() -> None:
+    talk = Talk()
+    talk.ask(1)
+    for _ in range(1000):
+        talk.say(envelope.WHO)
+        talk.peers = Peers(KEY, talk.limits, macs=True)  # it forgets at once
+        talk.line.outbox = [each for each in talk.line.outbox if each[0][:1] == envelope.HELLO]
+        talk.step(0.01)
+    assert talk.counts.handshakes < 15
+
+
+def test_answers_that_were_recorded_or_altered_are_refused() -> None:
+    talk = Talk()
+    talk.ask(1)
+    talk.ask(2)
+    talk.answers = False
+    talk.step()
+    header = encode(Done())
+    first = talk.peers.answer(b"me", 1, header, ())
+    assert first is not None
+    talk.say(first, header + b"x")
+    talk.say(first, header, b"a frame more")
+    talk.say(first[:1] + (2).to_bytes(8, "little") + first[9:], header)
+    assert (talk.answered, talk.counts.refused_mac) == ([], 3)
+    talk.say(first, header)
+    talk.say(first, header)
+    assert (talk.answered, talk.counts.refused_mac) == ([1], 4)
+
+
+@pytest.mark.parametrize("frames", [(b"",), (b"z",), (b"a",), (b"c",), (b"c" * 200,), (b"", b"", b"")])
+def test_nonsense_changes_nothing_for_who_asks(frames: tuple[bytes, ...]) -> None:
+    talk = Talk()
+    talk.say(*frames)
+    talk.ask(1)
+    talk.step()
+    talk.say(*frames)
+    talk.ask(2)
+    talk.step()
+    assert talk.answered == [1, 2]
+
+
+def test_handshakes_under_way_and_peers_are_bounded() -> None:
+    peers = Peers(KEY, Limits(unproven_peers=5, peers=3), macs=True)
+    for number in range(100):
+        peers.hear(b"stranger %d" % number, envelope.lent([envelope.HELLO + bytes(32)]))
+    assert peers.sizes == (5, 0)
+    for number in range(10):
+        assert admit(peers, b"friend %d" % number)
+    assert peers.sizes == (4, 3)  # a friend under way took one place of a stranger
+    assert peers.answer(b"friend 6", 1, b"", ()) is None
+    assert peers.answer(b"friend 7", 1, b"", ()) is not None
+
+
+def admit(peers: Peers, who: bytes, key: ClusterKey = KEY) -> bool:
+    client = ClientHandshake(KEY, macs=True)
+    challenge = peers.hear(who, envelope.lent([envelope.HELLO + client.hello]))
+    assert isinstance(challenge, Say)
+    assert challenge.frame is not None
+    proven = client.prove(challenge_of(challenge.frame))
+    assert proven is not None
+    proof = proven[0] if key == KEY else bytes(32)
+    return isinstance(peers.hear(who, envelope.lent([envelope.PROOF + proof])), Say)
+
+
+def challenge_of(frame: bytes) -> Challenge:
+    challenge = Challenge.parse(frame[1:])
+    assert challenge is not None
+    return challenge
+
+
+def test_a_false_proof_does_not_end_a_session_and_a_proof_counts_once() -> None:
+    peers = Peers(KEY, Limits(), macs=True)
+    assert admit(peers, b"me")
+    assert not admit(peers, b"me", OTHER_KEY)
+    assert peers.answer(b"me", 1, b"", ()) is not None
+    assert peers.hear(b"me", envelope.lent([envelope.PROOF + bytes(32)])) == Refused("unproven", envelope.WHO)
+
+
+def test_more_open_asks_than_allowed_are_left_and_come_again() -> None:
+    talk = Talk(limits=Limits(open_asks=2))
+    talk.answers = False
+    for number in (1, 2, 3):
+        talk.ask(number)
+    talk.step()
+    assert (talk.heard, talk.refused) == ([1, 2], ["busy"])
+    talk.answer(1)
+    talk.step(1.1)
+    talk.step()
+    assert talk.heard == [1, 2, 3]
+
+
+@given(st.integers(0, 10_000))
+def test_whatever_is_lost_everything_is_answered_exactly_once_in_the_end(seed: int) -> None:
+    chance = random.Random(seed)
+    talk = Talk(patience=Patience(first_s=1, most_s=4, give_up_s=10_000))
+    talk.drops = lambda: chance.random() < 0.3
+    for number in range(1, 21):
+        talk.ask(number)
+        talk.step(chance.random())
+        if chance.random() < 0.1:
+            talk.restart()
+    talk.drops = lambda: False
+    for _ in range(30):
+        talk.step(1.0)
+    assert sorted(talk.answered) == list(range(1, 21)), f"seed {seed}"
+    assert set(talk.heard) == set(range(1, 21))

@@ -1,0 +1,93 @@
+"""A network that loses messages: everything is answered all the same, and answers that come twice are dropped."""
+
+import random
+import threading
+from collections.abc import Callable
+from types import TracebackType
+
+import zmq
+
+from hotrow.transport.messages import Done
+from hotrow.transport.server import Request
+from hotrow.transport.wire import Wire
+from unit.transport.parts import HASTY, LONG_S, READY, running, until
+
+
+class Proxy:
+    """Between a wire and a server, without security: says how often each message there or back is passed on."""
+
+    def __init__(self, target: str, *, there: Callable[[], int], back: Callable[[], int]) -> None:
+        self._there, self._back, self._target = there, back, target
+        self._context = zmq.Context()
+        self._front = self._context.socket(zmq.ROUTER)
+        self._front.linger = 0
+        self.address = f"tcp://127.0.0.1:{self._front.bind_to_random_port('tcp://127.0.0.1')}"
+        self._backs: dict[bytes, zmq.Socket[bytes]] = {}
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            if self._front.poll(5):
+                who, *frames = self._front.recv_multipart()
+                if who not in self._backs:
+                    self._backs[who] = self._context.socket(zmq.DEALER)
+                    self._backs[who].linger = 0
+                    self._backs[who].connect(self._target)
+                for _ in range(self._there()):
+                    self._backs[who].send_multipart(frames)
+            for who, back in self._backs.items():
+                while back.poll(0):
+                    frames = back.recv_multipart()
+                    for _ in range(self._back()):
+                        self._front.send_multipart([who, *frames])
+
+    def __enter__(self) -> "Proxy":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ending.set()
+        self._thread.join()
+        self._context.destroy(linger=0)
+
+
+def test_lost_asks_and_lost_answers_are_looked_after() -> None:
+    chance = random.Random(7)
+
+    def mostly() -> int:
+        return int(chance.random() > 0.25)
+
+    handled: list[int] = []
+
+    def handle(request: Request) -> None:
+        handled.append(request.frames[0][0])
+        request.reply(Done(), [bytes(request.frames[0])])
+
+    with (
+        running("off", handle) as server,
+        Proxy(server.address, there=mostly, back=mostly) as proxy,
+        Wire(security="off", patience=HASTY) as wire,
+    ):
+        wire.connect("shard", proxy.address)
+        futures = [wire.ask("shard", READY, [bytes([number])]) for number in range(40)]
+        assert [bytes(future.result(LONG_S).frames[0])[0] for future in futures] == list(range(40))
+        assert wire.counts.resends > 0
+        assert set(handled) == set(range(40))
+        assert wire.counts.unasked == 0
+
+
+def test_answers_that_come_twice_are_used_once() -> None:
+    with (
+        running("off") as server,
+        Proxy(server.address, there=lambda: 1, back=lambda: 2) as proxy,
+        Wire(security="off", patience=HASTY) as wire,
+    ):
+        wire.connect("shard", proxy.address)
+        for number in range(20):
+            answer = wire.ask("shard", READY, [bytes([number])]).result(LONG_S)
+            assert answer.frames == [bytes([number])]
+        assert (server.counts.requests, wire.counts.answers) == (20, 20)
+        until(lambda: wire.counts.refused_mac == 20)  # the order of a session is kept without MACs too
