@@ -2,6 +2,7 @@
 
 from hotrow import data, models, nn
 from hotrow.config import AtLeast, Chance, Constant, Normal, Segment, Table, Uniform
+from hotrow.engines.settings import Ray
 from hotrow.errors import ConfigError, HotrowError, InputError
 from hotrow.modes import GBA, Async, BackupWorkers, BoundedStaleness, BulkSync, Hybrid, KStep, Sync
 from hotrow.nn.inputs import Inputs, InputShape
@@ -40,6 +41,7 @@ __all__ = [
     "Linear",
     "Normal",
     "Power",
+    "Ray",
     "RowwiseAdagrad",
     "Schedule",
     "Segment",

@@ -17,6 +17,7 @@ from hotrow.bench.train_plan import TrainPlan
 from hotrow.data.loader import Loader
 from hotrow.errors import ConfigError
 from hotrow.optim.sparse import Adagrad, RowwiseAdagrad
+from hotrow.store import RamTier
 
 PLAN = TrainPlan(rows=2000, dims=(4,), rounds=1, steps=2, samples=64, features=3, numbers=2)
 KEYS = ("vs_torch", "vs_torchrec", "embedding_share", "rowwise_vs_best", "samples_per_s")
@@ -45,6 +46,7 @@ def test_all_contestants_train_the_same_model(tmp_path: Path) -> None:
     for ours_by, peer_type in ((Adagrad, TorchTrained), (RowwiseAdagrad, TorchByHand)):
         ours = Ours(PLAN, 4, hidden, ours_by(lr=PLAN.lr, eps=EPS))
         tier = ours.trainer.client.tiers["default"]
+        assert isinstance(tier, RamTier)
         first = np.empty((PLAN.rows, 4), np.float32)
         tier.find(np.arange(PLAN.rows), first)
         peer: Trained = peer_type(PLAN, 4, hidden)

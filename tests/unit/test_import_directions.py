@@ -21,7 +21,7 @@ FLOORS = (
     ("nn", "models", "cache", "client"),
     ("server.core", "server.dense", "worker.core"),
     ("transport", "checkpoint", "obs"),
-    ("server", "worker", "client.direct"),
+    ("server", "worker", "client.direct", "client.shard_table"),
     ("sim", "engines"),
     ("trainer",),
     ("run",),

@@ -37,6 +37,7 @@ from hotrow.data.source import Source
 from hotrow.data.splits import RowRange
 from hotrow.data.synthetic import SyntheticConfig, SyntheticSource
 from hotrow.optim.sparse import Adagrad, AnyOptimizer, RowwiseAdagrad
+from hotrow.store import RamTier
 from hotrow.trainer import Trainer
 
 FILL = 1 << 17  # rows made at once while our table is filled
@@ -56,6 +57,7 @@ class Ours:
             report_every_s=3600,
         )
         tier = self.trainer.client.tiers["default"]
+        assert isinstance(tier, RamTier)
         for start in range(0, plan.rows, FILL):
             tier.find_or_init(np.arange(start, min(start + FILL, plan.rows)))
 

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 
 from hotrow.checkpoint import dense, rows
 from hotrow.errors import InputError
-from hotrow.store import RamTier
+from hotrow.store import SavedTable
 from hotrow.store.saved import check_same_kind
 
 FORMAT, VERSION = "hotrow checkpoint", 1
@@ -35,7 +35,7 @@ class Saved:
 
 
 def save(
-    folder: Path, model: nn.Module, optimizer: Optimizer | None, tiers: Mapping[str, RamTier], saved: Saved
+    folder: Path, model: nn.Module, optimizer: Optimizer | None, tiers: Mapping[str, SavedTable], saved: Saved
 ) -> Path:
     """Write a checkpoint; one that is there is replaced when the new one is whole."""
     fresh = folder.with_name(folder.name + ".new")
@@ -77,7 +77,7 @@ def peek(folder: Path) -> Saved:
     return Saved(manifest["counters"], manifest["position"], manifest["about"])
 
 
-def load(folder: Path, model: nn.Module, optimizer: Optimizer | None, tiers: Mapping[str, RamTier]) -> Saved:
+def load(folder: Path, model: nn.Module, optimizer: Optimizer | None, tiers: Mapping[str, SavedTable]) -> Saved:
     """Put everything back. A checkpoint that does not fit is refused before anything changes."""
     folder = _whole(folder)
     manifest = _manifest(folder)
@@ -138,7 +138,7 @@ def _check_files(folder: Path, expected: Mapping[str, Mapping[str, int]]) -> Non
             raise InputError(f"checkpoint {folder}: {file} was changed or cut since it was saved: take another one")
 
 
-def _check_tables(folder: Path, saved: Mapping[str, Any], tiers: Mapping[str, RamTier]) -> None:
+def _check_tables(folder: Path, saved: Mapping[str, Any], tiers: Mapping[str, SavedTable]) -> None:
     if set(saved) != set(tiers):
         theirs, ours = ", ".join(sorted(saved)), ", ".join(sorted(tiers))
         raise InputError(f"checkpoint {folder}: it has the tables {theirs} and this run {ours}: use the same")

@@ -1,6 +1,7 @@
 """The rows of a table as an Arrow file: key, value, state and the counters, chunk by chunk.
 
-A table that evicts is written in the order in which its rows would go, because rows that are put are the newest.
+A table of this process that evicts is written in the order in which its rows would go, because rows that are put are
+the newest. One on shards is written shard by shard: that order begins anew with a load.
 """
 
 from collections.abc import Iterator
@@ -10,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from hotrow.store import RamTier, Rows
+from hotrow.store import RamTier, Rows, SavedTable
 from hotrow.store.saved import eviction_order
 
 CHUNK = 65_536
 
 
-def write(path: Path, tier: RamTier) -> int:
+def write(path: Path, tier: SavedTable) -> int:
     """All rows; returns how many."""
     count = 0
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, _schema(tier)) as writer:
@@ -26,10 +27,9 @@ def write(path: Path, tier: RamTier) -> int:
     return count
 
 
-def read(path: Path, tier: RamTier) -> None:
+def read(path: Path, tier: SavedTable) -> None:
     """Replace the rows of a table by those of a file."""
-    for chunk in tier.export():
-        tier.erase(chunk.keys)
+    tier.clear()
     with pa.memory_map(str(path)) as source:
         reader = pa.ipc.open_file(source)
         for number in range(reader.num_record_batches):
@@ -39,12 +39,12 @@ def read(path: Path, tier: RamTier) -> None:
             tier.put(batch.column("key").to_numpy(), _matrix(batch.column("value"), tier.dim), state, fields)
 
 
-def _schema(tier: RamTier) -> pa.Schema:
+def _schema(tier: SavedTable) -> pa.Schema:
     vectors = [("value", pa.list_(pa.float32(), tier.dim)), ("state", pa.list_(pa.float32(), tier.state_dim))]
     return pa.schema([("key", pa.uint64()), *vectors, *((name, pa.uint32()) for name in tier.fields)])
 
 
-def _as_arrow(chunk: Rows, tier: RamTier) -> pa.RecordBatch:
+def _as_arrow(chunk: Rows, tier: SavedTable) -> pa.RecordBatch:
     columns = [
         pa.array(chunk.keys),
         pa.FixedSizeListArray.from_arrays(pa.array(chunk.values.reshape(-1)), tier.dim),
@@ -54,7 +54,7 @@ def _as_arrow(chunk: Rows, tier: RamTier) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=_schema(tier))
 
 
-def _vectors(chunk: Rows, tier: RamTier) -> pa.Array:
+def _vectors(chunk: Rows, tier: SavedTable) -> pa.Array:
     if tier.state_dim == 0:  # Arrow cannot tell how many empty lists there are
         return pa.array([[]] * len(chunk.keys), pa.list_(pa.float32(), 0))
     return pa.FixedSizeListArray.from_arrays(pa.array(chunk.state.reshape(-1)), tier.state_dim)
@@ -65,8 +65,8 @@ def _matrix(column: pa.Array, dim: int) -> NDArray[np.float32]:
     return values.reshape(-1, dim)
 
 
-def _chunks(tier: RamTier) -> Iterator[Rows]:
-    if tier.table.policy not in ("lru", "lfu"):
+def _chunks(tier: SavedTable) -> Iterator[Rows]:
+    if not isinstance(tier, RamTier) or tier.table.policy not in ("lru", "lfu"):
         yield from tier.export(CHUNK)
         return
     chunks = list(tier.export(CHUNK))

@@ -10,7 +10,7 @@ from torch import Tensor
 from hotrow.data.batch import Batch, Part
 from hotrow.errors import ConfigError
 from hotrow.nn.inputs import Inputs, InputShape, SequenceRows
-from hotrow.store import Applied
+from hotrow.store import Applied, SavedTable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,6 +45,19 @@ class EmbeddingClient(Protocol):
 
         `samples` counts all samples up to and including this batch.
         """
+
+
+class TableClient(Protocol):
+    """The tables behind a client, as checkpoints and reports see them. `samples` counts those that were trained."""
+
+    samples: int
+
+    @property
+    def tiers(self) -> Mapping[str, SavedTable]:
+        """By name."""
+
+    def close(self) -> None:
+        """Give all rows up."""
 
 
 def inputs_of(batch: Batch, handle: Handle) -> Inputs:

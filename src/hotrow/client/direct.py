@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from hotrow.client.base import Output
 from hotrow.client.pooling import folded, shares_of, spread
+from hotrow.client.shard_table import ShardTable
 from hotrow.config import Table
 from hotrow.data.batch import Batch, Part
 from hotrow.errors import ConfigError, InputError
@@ -115,14 +116,22 @@ class ShardedClient:
         self._wire, self._shards = wire, tuple(shards)
         self._values: dict[str, Values] = {name: (values or {}).get(name, "fp32") for name in self.tables}
         self._dims = {name: table.dim for name, table in self.tables.items()}
+        self.tiers = {name: ShardTable(table, wire, shards) for name, table in self.tables.items()}
         self._incarnations = [exchanged(self._wire.ask(name, Exchange(0)).result()).incarnation for name in shards]
+
+    def close(self) -> None:
+        """Rows belong to the shards: who started these ends them."""
 
     def lookup(self, batch: Batch, *, learn: bool, versions: bool = False, after: int = 0) -> ShardedHandle:
         """Vectors for all ids of a batch, not before the coordinator's order `after` was performed."""
         return self.exchange(None, self.wanted(batch, learn=learn, versions=versions, after=after)).handle()
 
-    def wanted(self, batch: Batch, *, learn: bool, versions: bool = False, after: int = 0) -> Lookup:
+    def wanted(
+        self, batch: Batch, *, learn: bool, versions: bool = False, after: int = 0, sample: int | None = None
+    ) -> Lookup:
         """What a lookup will ask for: its ids, made distinct and grouped by shard."""
+        if sample is not None:
+            raise InputError(f"sample id {sample:#x}: this client asks shards, the ids are at an embedding worker")
         ids = {
             table: sharded(np.concatenate([part.keys for part in parts]), len(self._shards), self.threads)
             for table, parts in self._parts(batch).items()

@@ -32,7 +32,7 @@ def spread(part: Part, unique_rows: F32, which: U32, samples: int, threads: int)
     lengths = np.diff(part.bounds)
     longest = int(lengths.max(initial=0))
     rows = torch.zeros(samples, longest, dim)
-    rows.view(-1, dim).numpy()[_places_in_padding(part.bounds, longest)] = unique_rows[which]
+    rows.view(-1, dim).numpy()[places_in_padding(part.bounds, longest)] = unique_rows[which]
     return Output(part, rows, torch.from_numpy(np.arange(longest) < lengths[:, None]))
 
 
@@ -65,11 +65,11 @@ def _folded(output: Output, which: U32, unique: int, threads: int) -> F32:
         return kernels.pool_backward(gradient, which, part.bounds, None, part.pooling, unique, None, threads)
     if part.kind == "sequence":
         assert part.bounds is not None
-        gradient = gradient[_places_in_padding(part.bounds, output.rows.shape[1])]
+        gradient = gradient[places_in_padding(part.bounds, output.rows.shape[1])]
     return kernels.pool_backward(gradient, which, np.arange(len(which) + 1), None, "sum", unique, None, threads)
 
 
-def _places_in_padding(bounds: I64, longest: int) -> I64:
+def places_in_padding(bounds: I64, longest: int) -> I64:
     """Where each id of a sequence part stands in [samples * longest]."""
     lengths = np.diff(bounds)
     return np.arange(bounds[-1]) + np.repeat(np.arange(len(lengths)) * longest - bounds[:-1], lengths)
@@ -103,7 +103,7 @@ def _row_of_key(output: Output) -> I64:
         return np.arange(len(part.keys))
     if part.kind == "bags":
         return np.repeat(np.arange(len(part.bounds) - 1), np.diff(part.bounds))
-    return _places_in_padding(part.bounds, output.rows.shape[1])
+    return places_in_padding(part.bounds, output.rows.shape[1])
 
 
 def _weights(outputs: Sequence[Output]) -> F32 | None:

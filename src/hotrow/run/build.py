@@ -59,6 +59,7 @@ def trainer_of(config: RunConfig, schema: Schema) -> Trainer:
         workers=config.run.workers,
         local_batch=config.run.local_batch,
         embedding_average=config.run.embedding_average,
+        engine=config.run.engine,
         autocast=config.run.autocast,
         threads=config.run.threads,
     )

@@ -3,7 +3,7 @@
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tomli_w
 from pydantic import BeforeValidator, Field, field_validator
@@ -12,6 +12,7 @@ from hotrow.client.aggregate import Average
 from hotrow.config import Table
 from hotrow.data.config import DataConfig
 from hotrow.data.synthetic import SyntheticConfig
+from hotrow.engines.settings import AnyEngine, Local
 from hotrow.errors import ConfigError
 from hotrow.modes import AnyMode, Sync
 from hotrow.optim.sparse import Swap
@@ -61,7 +62,7 @@ class RunSection(Spec):
 
     name: str = ""  # of its folder; the config file's name if left out
     folder: str = "runs"  # where run folders go
-    engine: Literal["local"] = "local"
+    engine: AnyEngine = Local()  # where it takes place
     mode: AnyChoice = Sync()  # or the rule that chooses one
     workers: Whole = Field(default=1, ge=1, le=4096)
     global_batch: Whole = Field(default=4096, ge=1, le=2**31)  # samples per step

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hotrow.client import LocalClient
+from hotrow.client.base import TableClient
 from hotrow.data.source import Trouble
 from hotrow.errors import ConfigError
 from hotrow.modes import Mode
@@ -74,7 +74,7 @@ class RunFolder:
                 self.registry.add("train/refused_gradients", report.counts.get("refused_gradients", 0))
                 self._events.write("end", **asdict(report))
 
-    def tables(self, client: LocalClient, samples: int) -> None:
+    def tables(self, client: TableClient, samples: int) -> None:
         """What the tables hold now."""
         told = {name: table_stats(client, name) for name in client.tiers}
         self._events.write("tables", samples=samples, tables=told)
@@ -118,7 +118,7 @@ class RunFolder:
         """The run ends before its time."""
         self._events.write("end", stopped=why, **trained)
 
-    def finish(self, client: LocalClient) -> Path:
+    def finish(self, client: TableClient) -> Path:
         """The last look at the tables, and the page."""
         pictures = {name: table_stats(client, name) | table_pictures(tier) for name, tier in client.tiers.items()}
         self._write_json("tables.json", pictures)
@@ -175,7 +175,7 @@ class RunFolder:
         (self.path / name).write_text(json.dumps(document, indent=1) + "\n")
 
 
-def table_stats(client: LocalClient, name: str) -> dict[str, int]:
+def table_stats(client: TableClient, name: str) -> dict[str, int]:
     """The figures of one table that people look at."""
     stats = client.tiers[name].stats()
     shown = ("rows", "value_bytes", "state_bytes", "bytes", "created", "evicted", "expired", "turned_away")

@@ -10,6 +10,7 @@ from hotrow.data.config import DataConfig, open_data, open_source
 from hotrow.data.files import Where, find_files
 from hotrow.data.schema import Schema
 from hotrow.data.source import Source
+from hotrow.engines.settings import Local
 from hotrow.errors import ConfigError, InputError
 from hotrow.run.build import trainer_of
 from hotrow.run.config import RunConfig, load_config
@@ -120,9 +121,10 @@ def _schema(path: Path) -> Schema:
 
 
 def _in_memory(config: RunConfig) -> RunConfig:
-    """Without shared memory: who looks at a run must not take the rows of one that goes on."""
+    """In this process, without shared memory: who looks at a run must not take the rows of one that goes on."""
     tables = {name: table.model_copy(update={"segment": None}) for name, table in config.tables.items()}
-    return config.model_copy(update={"tables": tables})
+    run = config.run.model_copy(update={"engine": Local()})
+    return config.model_copy(update={"tables": tables, "run": run})
 
 
 def _watched(batches: Iterator[Batch], watch: Watch) -> Iterator[Batch]:

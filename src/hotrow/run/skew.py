@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hotrow.store import RamTier
+from hotrow.store import SavedTable
 
 POINTS = 200
 
 
-def table_pictures(tier: RamTier) -> dict[str, Any]:
+def table_pictures(tier: SavedTable) -> dict[str, Any]:
     """`skew`: [rank, updates] of the k-th most trained row; `updates`: [low, high, rows] over powers of two."""
     parts = [chunk.fields["version"] for chunk in tier.export()]
     if not parts:

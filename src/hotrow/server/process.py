@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass
 from hotrow.errors import ConfigError, HotrowError, InputError
 from hotrow.server.dense_desk import DenseDesk
 from hotrow.server.shard import Pulled, Shard
-from hotrow.server.whole_rows import pack_rows, unpack_rows
 from hotrow.spec import whole_number
 from hotrow.transport.envelope import Buffer
 from hotrow.transport.frames import RowBlock, frames_of, pack, unpack
 from hotrow.transport.messages import (
     Ask,
     Block,
+    Clear,
     Done,
     Exchange,
     Exchanged,
@@ -36,6 +36,7 @@ from hotrow.transport.messages import (
 )
 from hotrow.transport.request import Request
 from hotrow.transport.server import Server
+from hotrow.transport.whole_rows import pack_rows, unpack_rows
 
 SENTENCE = 10_000  # letters of a fault
 
@@ -83,6 +84,9 @@ class ShardServer:
                 request.reply(Exported(after, len(rows.keys), tuple(rows.fields)), pack_rows(rows))
             case Import() as whole:
                 self._import(request, whole)
+            case Clear(table):
+                self._shard.tier(table).clear()
+                request.reply(Done())
             case Ask(what):
                 request.reply(Told(f"shard {self._shard.number}", self._figures(what == "status")))
             case Stop():

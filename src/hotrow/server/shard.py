@@ -6,7 +6,7 @@ taken again. Orders are numbered and performed in turn; one that comes twice giv
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from pydantic_core import from_json
@@ -149,10 +149,11 @@ class Shard:
         """How it is, by name."""
         now = {"incarnation": self.incarnation, "performed": self.performed, "step": self.step}
         now |= {"samples": self.client.samples, "parked": len(self.parked), "parked_bytes": self.parked.nbytes}
-        stats = {name: tier.stats() for name, tier in self.client.tiers.items()}
-        sizes = {f"rows.{name}": each.rows for name, each in stats.items()}
-        sizes |= {f"bytes.{name}": each.bytes for name, each in stats.items()}
-        sizes |= {f"evicted.{name}": each.evicted for name, each in stats.items()}
+        sizes = {
+            f"{figure}.{name}": value
+            for name, tier in self.client.tiers.items()
+            for figure, value in asdict(tier.stats()).items()
+        }
         return {name: float(value) for name, value in (now | self.counts | sizes).items()}
 
     def close(self) -> None:

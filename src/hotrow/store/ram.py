@@ -274,6 +274,11 @@ class RamTier:
         """Remove rows; returns how many there were."""
         return self._native.erase(self._batch(keys)._native, self.threads)
 
+    def clear(self) -> None:
+        """Remove all rows."""
+        for chunk in self.export():
+            self.erase(chunk.keys)
+
     def export(self, rows: int = 65_536) -> Iterator[Rows]:
         """All rows in chunks of at most `rows`. What changes meanwhile is seen or not, row by row."""
         rows = whole_number("rows", rows, 1, 2**32, InputError)

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 from hotrow import checkpoint
-from hotrow.client import LocalClient
 from hotrow.client.aggregate import Average
 from hotrow.config import Table
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Loader
 from hotrow.data.position import Position
-from hotrow.engines import Engine, LocalSite
+from hotrow.engines import Engine
+from hotrow.engines.settings import EngineChoice, engine_of
 from hotrow.engines.unbroken import breath, unbroken
 from hotrow.errors import ConfigError, InputError
 from hotrow.modes import Mode
@@ -32,6 +32,7 @@ from hotrow.trainer.dense import OptimizerMaker, dense_optimizer
 from hotrow.trainer.evaluation import AnyJudge
 from hotrow.trainer.fitting import Fitting
 from hotrow.trainer.meter import Meter
+from hotrow.trainer.places import Brought, opened, workers_in
 from hotrow.trainer.reports import Evaluated, Report, Split
 from hotrow.trainer.schedule import EarlyStopping, Schedule, Watch
 from hotrow.trainer.steering import Choice, Steering, chosen, first_of
@@ -67,6 +68,7 @@ class Trainer:
         workers: int = 1,
         local_batch: int | None = None,
         embedding_average: Average = "batch",
+        engine: EngineChoice = "local",
         autocast: Autocast = "off",
         threads: int | None = None,
         callbacks: Sequence[Callback] = (),
@@ -77,19 +79,27 @@ class Trainer:
         self.model = model
         self.global_batch = whole_number("global_batch", global_batch, 1, 2**31)
         self.schedule = schedule or Schedule()
-        self.client = LocalClient({tables.name: tables} if isinstance(tables, Table) else tables, threads=threads)
-        facts = facts_of(self.global_batch, workers, local_batch)
+        where = engine_of(engine)
+        facts = facts_of(self.global_batch, workers_in(where, workers), local_batch)
         choice = chosen(mode)
-        site = LocalSite(
+        first_of(choice).check(facts)
+        brought = Brought(
             model,
-            self.client,
+            {tables.name: tables} if isinstance(tables, Table) else tables,
             dense_optimizer(model, optimizer),
-            loss=loss,
-            clip=clip,
-            autocast=autocast == "on" or (autocast == "auto" and gains_from_bfloat16()),
-            average=embedding_average,
+            loss,
+            clip,
+            autocast == "on" or (autocast == "auto" and gains_from_bfloat16()),
+            embedding_average,
+            threads,
         )
-        self._engine = Engine(site, self._account, mode=first_of(choice), facts=facts)
+        self._place = opened(where, brought, lambda: (self.samples, self.lr_scale))
+        self.client = self._place.client
+        try:
+            self._engine = Engine(self._place.site, self._account, mode=first_of(choice), facts=facts)
+        except BaseException:
+            self._place.close()
+            raise
         self._steering = Steering(self._engine, choice, lambda: (self.samples, self.step))
         self.step = 0
         self.samples = self.client.samples
@@ -269,7 +279,7 @@ class Trainer:
     def close(self) -> None:
         """Give the tables up."""
         self._engine.close()
-        self.client.close()
+        self._place.close()
 
     def _account(self, samples: int, dense_step: bool) -> tuple[int, float]:
         """Take an aggregate in that is about to be applied."""

@@ -13,25 +13,27 @@ F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
 
 
-def pack_batch(batch: Batch) -> tuple[Samples, list[NDArray[np.generic]]]:
-    """What a trainer needs of it; groups and times stay with whoever judges."""
+def pack_batch(batch: Batch, *, ids: bool = True) -> tuple[Samples, list[NDArray[np.generic]]]:
+    """What a trainer needs of it; groups and times stay with whoever judges. Without ids, only the layout of parts."""
     labels = np.empty((len(batch), 0), np.float32) if batch.labels is None else batch.labels
     frames: list[NDArray[np.generic]] = [np.ascontiguousarray(batch.numbers), np.ascontiguousarray(labels)]
     parts = []
     for part in batch.parts:
-        parts.append(Features(part.table, part.kind, part.features, len(part.keys), part.pooling))
+        parts.append(Features(part.table, part.kind, part.features, len(part.keys) if ids else 0, part.pooling))
+        if not ids:
+            continue
         frames.append(np.ascontiguousarray(part.keys))
         if part.bounds is not None:
             frames.append(np.ascontiguousarray(part.bounds))
     return Samples(len(batch), batch.numbers.shape[1], labels.shape[1], tuple(parts)), frames
 
 
-def unpack_batch(layout: Samples, frames: Sequence[memoryview]) -> Batch:
-    """The batch, its arrays still in the frames."""
+def unpack_batch(layout: Samples, frames: Sequence[memoryview], *, ids: bool = True) -> Batch:
+    """The batch, its arrays still in the frames. Without ids its parts have none."""
     reader = _Frames(frames)
     numbers = reader.floats("numbers", layout.count, layout.numbers)
     labels = reader.floats("labels", layout.count, layout.labels)
-    parts = tuple(_part(part, layout.count, reader) for part in layout.parts)
+    parts = tuple(_part(part, layout.count, reader) if ids else _without_ids(part) for part in layout.parts)
     reader.demand_end()
     return Batch(parts, numbers, labels if layout.labels else None)
 
@@ -48,6 +50,12 @@ def _part(part: Features, samples: int, reader: "_Frames") -> Part:
         if bounds[0] != 0 or bounds[-1] != part.keys or (np.diff(bounds) < 0).any():
             raise InputError(f"feature {name!r}: bounds must rise from 0 to the {part.keys} ids")
     return Part(part.table, part.kind, part.names, keys, bounds, part.pooling)
+
+
+def _without_ids(part: Features) -> Part:
+    if part.keys:
+        raise InputError(f"feature {part.names[0] if part.names else part.table!r}: {part.keys} ids were not expected")
+    return Part(part.table, part.kind, part.names, np.empty(0, np.int64), None, part.pooling)
 
 
 class _Frames:

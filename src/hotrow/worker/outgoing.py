@@ -1,12 +1,13 @@
-"""What a trainer has under way to the shards: lookups of work that came, gradients of work that is done."""
+"""What a trainer has under way: lookups of work that came, gradients of work that is done."""
 
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import Any
 
-from hotrow.client.direct import Exchanging, Lookup, RowPush, ShardedClient
+from hotrow.client.through import RemoteClient, UnderWay
 from hotrow.data.batch import Batch
 from hotrow.transport.messages import Work
 from hotrow.transport.server import Request
@@ -24,16 +25,16 @@ class Task:
     work: Work = field(compare=False)
     request: Request = field(compare=False)
     batch: Batch = field(compare=False)
-    lookup: Lookup = field(compare=False)
+    lookup: Any = field(compare=False)  # as its client makes them
     busy_s: float = field(compare=False)
     looked_step: int = field(compare=False)
-    asked: Exchanging | None = field(default=None, compare=False)
+    asked: UnderWay | None = field(default=None, compare=False)
 
 
 class Outgoing:
-    """Lookups and pushes on their way to the shards. A lookup that nobody is in a hurry for waits for a push."""
+    """Lookups and pushes on their way. A lookup that nobody is in a hurry for waits for a push."""
 
-    def __init__(self, client: ShardedClient) -> None:
+    def __init__(self, client: RemoteClient) -> None:
         self._client = client
         self._lock = threading.Lock()
         self._waiting: deque[Task] = deque()
@@ -46,12 +47,12 @@ class Outgoing:
             else:
                 self._ask(None, task)
 
-    def push(self, push: RowPush) -> Exchanging:
+    def push(self, push: Any) -> UnderWay:
         """Send gradients, and with them the lookup that has waited longest."""
         with self._lock:
             return self._ask(push, self._waiting.popleft() if self._waiting else None)
 
-    def needed(self, task: Task) -> Exchanging:
+    def needed(self, task: Task) -> UnderWay:
         """A lookup that somebody is about to wait for."""
         with self._lock:
             if task.asked is None:
@@ -61,7 +62,7 @@ class Outgoing:
             self._under_way -= 1
             return task.asked
 
-    def _ask(self, push: RowPush | None, task: Task | None) -> Exchanging:
+    def _ask(self, push: Any, task: Task | None) -> UnderWay:
         exchanging = self._client.exchange(push, None if task is None else task.lookup)
         if task is not None:
             task.asked = exchanging

@@ -20,7 +20,8 @@ import torch
 import torch.distributed as dist
 
 from hotrow.checkpoint import dense as dense_state
-from hotrow.client.direct import Exchanging, PushFacts, ShardedClient
+from hotrow.client.direct import PushFacts, ShardedClient
+from hotrow.client.through import RemoteClient, ThroughClient, UnderWay, peer_name
 from hotrow.errors import HotrowError, InputError
 from hotrow.modes import Mode, mode_of
 from hotrow.transport.batches import unpack_batch
@@ -33,6 +34,7 @@ from hotrow.transport.messages import (
     Done,
     Fault,
     GiveDense,
+    Meet,
     Settle,
     Stop,
     Told,
@@ -60,7 +62,11 @@ class TrainerProcess:
 
     def __init__(self, setup: TrainerSetup, server: Server, wire: Wire) -> None:
         self._setup, self._server, self._wire = setup, server, wire
-        self._client = ShardedClient(setup.tables, wire, setup.shards, values=setup.values, threads=setup.threads)
+        self._client: RemoteClient = (
+            ThroughClient(setup.tables, wire, values=setup.values, threads=setup.threads)
+            if setup.through
+            else ShardedClient(setup.tables, wire, setup.shards, values=setup.values, threads=setup.threads)
+        )
         self._learner = Learner(setup.model, loss=setup.loss, autocast=setup.autocast)
         self._outgoing = Outgoing(self._client)
         self._inbox: SimpleQueue[Task | Request] = SimpleQueue()
@@ -98,6 +104,12 @@ class TrainerProcess:
                 request.reply(Told("trainer", {"port": float(_free_port())}))
             case Ask():
                 request.reply(Told("trainer", self.figures()))
+            case Meet(number, None):
+                self._wire.forget(peer_name(number))
+                request.reply(Done())
+            case Meet(number, address):
+                self._wire.connect(peer_name(number), address)
+                request.reply(Done())
             case Begin() | CloseStep() | Settle() | GiveDense() | Stop():
                 self._inbox.put(request)
             case other:
@@ -108,10 +120,10 @@ class TrainerProcess:
         if mode is None or dense is None:
             raise InputError("work came before a mode began: send Begin first")
         began = time.perf_counter()
-        batch = unpack_batch(work.batch, request.frames)
+        batch = unpack_batch(work.batch, request.frames, ids=work.sample is None)
         self._client.samples = work.trained
         versions = mode.late is not None and mode.late.by == "version"
-        lookup = self._client.wanted(batch, learn=True, versions=versions, after=work.after)
+        lookup = self._client.wanted(batch, learn=True, versions=versions, after=work.after, sample=work.sample)
         busy_s = time.perf_counter() - began
         task = Task(work.token, work.grant, work, request, batch, lookup, busy_s, work.step)
         self._outgoing.look_up(task, may_wait=mode.most_in_flight > 1)
@@ -196,7 +208,7 @@ class TrainerProcess:
         return None if work.factor is None else Arrival(work.trained, work.lr_scale, work.factor)
 
     def _pushed(
-        self, task: Task, learned: Learned, busy_s: float, pushed: Exchanging, fault: BaseException | None
+        self, task: Task, learned: Learned, busy_s: float, pushed: UnderWay, fault: BaseException | None
     ) -> None:
         """All gradients of a batch are on their servers. In the wire's thread."""
         if fault is not None:

@@ -26,3 +26,4 @@ class TrainerSetup:
     autocast: bool = False
     threads: int = 1
     values: Mapping[str, Values] | None = None  # by table, how its rows and gradients travel
+    through: bool = False  # ids are at embedding workers, which pool for it

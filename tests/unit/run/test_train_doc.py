@@ -13,7 +13,7 @@ from small_run import clicks
 TEXT = (Path(__file__).parents[3] / "docs" / "train.md").read_text()
 ROWS = {name: default.strip() for name, default in re.findall(r"^\| `(\w+)` \| ([^|]*) \|", TEXT, re.M)}
 WORDS = {"name": "the file's name", "threads": "torch's", "torch_threads": "torch's", "schedule": "`{}`"}
-WORDS |= {"mode": '`"sync"`'}
+WORDS |= {"mode": '`"sync"`', "engine": '`"local"`'}
 
 
 def as_written(value: object) -> str:

@@ -17,7 +17,7 @@ import hotrow as hr
 from hotrow.config import Segment
 from hotrow.server.process import ShardServer
 from hotrow.server.shard import Shard
-from hotrow.server.whole_rows import pack_rows, unpack_rows
+from hotrow.transport.whole_rows import pack_rows, unpack_rows
 from hotrow.staleness import Cutoff, Staleness
 from hotrow.transport.errors import RemoteFault
 from hotrow.transport.frames import RowBlock, pack, unpack
@@ -349,7 +349,7 @@ def test_frames_that_do_not_fit_their_blocks_change_nothing() -> None:
 
 def test_what_a_shard_does_not_know_is_refused_and_it_goes_on() -> None:
     with serving() as asked:
-        assert "not asked for PullDense" in asked.fault(PullDense(0)).sentence
+        assert "serves no dense parameters" in asked.fault(PullDense(0)).sentence
         told = asked.answer(Ask("status"))
         assert isinstance(told, Told)
         assert told.role == "shard 0"

@@ -6,6 +6,7 @@ Ray brings settings and the model to where an actor runs; everything after that 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import ray
 from torch import nn
 from torch.optim import Optimizer
 
@@ -30,8 +31,10 @@ class Lines:
     key: ClusterKey | None = None
     delay_s: float = 0.0  # on the way to the shards and back: for measurements
 
-    def server(self, host: str, name: str) -> Server:
-        return Server(f"tcp://{host}:*", security=self.security, key=self.key, name=name)
+    def server(self, host: str | None, name: str) -> Server:
+        """Listening on a host; None: on the address by which other nodes know this one."""
+        where = host or ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        return Server(f"tcp://{where}:*", security=self.security, key=self.key, name=name)
 
     def wire(self, *, delayed: bool = False) -> Wire:
         return Wire(security=self.security, key=self.key, delay_s=self.delay_s if delayed else 0.0)
@@ -55,7 +58,7 @@ class ShardSetup:
 class ShardRole:
     """One shard; a Ray actor when it is started as one."""
 
-    def __init__(self, setup: ShardSetup, lines: Lines, host: str) -> None:
+    def __init__(self, setup: ShardSetup, lines: Lines, host: str | None) -> None:
         self._server = lines.server(host, f"shard {setup.number}")
         self._shard = Shard(
             setup.tables, number=setup.number, shards=setup.shards, threads=setup.threads, values=setup.values
@@ -79,7 +82,9 @@ class ShardRole:
 class TrainerRole:
     """One trainer; a Ray actor when it is started as one."""
 
-    def __init__(self, setup: TrainerSetup, lines: Lines, host: str, shards: Mapping[str, str], worker: int) -> None:
+    def __init__(
+        self, setup: TrainerSetup, lines: Lines, host: str | None, shards: Mapping[str, str], worker: int
+    ) -> None:
         self._server = lines.server(host, f"trainer {worker}")
         self._wire = lines.wire(delayed=True)
         for name, address in shards.items():

@@ -1,7 +1,7 @@
 """A cluster on Ray for one run: its roles started in order, watched while it runs, and ended with it."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ray
@@ -17,6 +17,8 @@ from hotrow.server.dense_piece import spread
 from hotrow.transport.messages import Stop, Values
 from hotrow.worker.core import Loss
 from hotrow.worker.setup import TrainerSetup
+
+Options = Callable[[str, int], dict[str, Any]]  # (role, number among its kind) -> options of its actor
 
 STOP_S = 10.0  # that a role has to leave in good order
 
@@ -42,8 +44,11 @@ class RayCluster:
         autocast: bool = False,
         threads: int = 1,
         values: Mapping[str, Values] | None = None,
-        host: str = "127.0.0.1",
+        host: str | None = "127.0.0.1",
+        options: Options = lambda role, number: {"num_cpus": 0},
     ) -> None:
+        """`host`: where roles listen, None for the address of their node; `options`: how Ray starts an actor."""
+        self._options = options
         sizes = [each.numel() for each in model.parameters() if each.requires_grad]
         held = spread(sizes, shards, together=clip is not None)
         names = [f"shard {number}" for number in range(shards)]
@@ -74,7 +79,7 @@ class RayCluster:
             self.close()
             raise
         self.roles = Roles(self.wire, names, workers, self.demand_alive)
-        self.hosts = [host] * trainers
+        self.hosts = [addresses[name].removeprefix("tcp://").rpartition(":")[0] for name in workers]
 
     def demand_alive(self) -> None:
         """RoleLost, naming who is gone, where one of the roles has ended."""
@@ -104,11 +109,12 @@ class RayCluster:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _start(self, role: type, given: Mapping[str, Sequence[Any]], lines: Lines, host: str) -> dict[str, str]:
+    def _start(self, role: type, given: Mapping[str, Sequence[Any]], lines: Lines, host: str | None) -> dict[str, str]:
         """Actors of one kind, by name; gives where they listen."""
         made: dict[str, Any] = {}
-        for name, (setup, *rest) in given.items():
-            made[name] = ray.remote(role).options(num_cpus=0).remote(setup, lines, host, *rest)
+        for number, (name, (setup, *rest)) in enumerate(given.items()):
+            options = self._options(name.rpartition(" ")[0], number)
+            made[name] = ray.remote(role).options(**options).remote(setup, lines, host, *rest)
         self._actors |= made
         addresses = {name: ray.get(actor.address.remote()) for name, actor in made.items()}
         self._serving |= {name: actor.serve.remote() for name, actor in made.items()}

@@ -1,0 +1,91 @@
+"""A table whose rows are on shards, as checkpoints and reports see it: all rows, and the figures of all shards."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields as fields_of
+
+import numpy as np
+
+from hotrow.config import Table
+from hotrow.errors import InputError
+from hotrow.store import RamTier, Rows, Stats
+from hotrow.store.arrays import ArrayLike, as_integers, as_keys, as_matrix
+from hotrow.store.shards import shard_of
+from hotrow.transport.messages import Ask, Clear, Export, Exported, Import, Told
+from hotrow.transport.whole_rows import pack_rows, unpack_rows
+from hotrow.transport.wire import Wire
+
+
+class ShardTable:
+    """One table on all shards. Nobody should train meanwhile."""
+
+    def __init__(self, table: Table, wire: Wire, shards: Sequence[str]) -> None:
+        self.table = table
+        self._wire, self._shards = wire, tuple(shards)
+        like = RamTier(table.model_copy(update={"segment": None, "capacity": None}))  # empty: it knows how rows look
+        self.dim, self.state_dim, self.fields = like.dim, like.state_dim, like.fields
+        like.close()
+
+    def __len__(self) -> int:
+        return self.stats().rows
+
+    @property
+    def capacity_rows(self) -> int:
+        """Of all shards together; 0: no limit."""
+        return self.stats().capacity_rows
+
+    def export(self, rows: int = 65_536) -> Iterator[Rows]:
+        """All rows in chunks of at most `rows`, shard by shard."""
+        for name in self._shards:
+            cursor = 0
+            while True:
+                answer = self._wire.ask(name, Export(self.table.name, cursor, rows)).result()
+                told = answer.message
+                if not isinstance(told, Exported):
+                    raise InputError(f"{name} answered {type(told).__name__} to an export: is it of another version?")
+                if told.rows:
+                    yield unpack_rows(told.rows, told.fields, answer.frames, dim=self.dim, state_dim=self.state_dim)
+                cursor = told.cursor
+                if not cursor:
+                    break
+
+    def clear(self) -> None:
+        """Remove all rows."""
+        for asked in [self._wire.ask(name, Clear(self.table.name)) for name in self._shards]:
+            asked.result()
+
+    def put(
+        self,
+        keys: ArrayLike,
+        values: ArrayLike,
+        state: ArrayLike | None = None,
+        fields: Mapping[str, ArrayLike] | None = None,
+    ) -> None:
+        """Insert or overwrite whole rows, each on its shard."""
+        key = as_keys("keys", keys)
+        value = as_matrix("values", values, len(key), self.dim)
+        whole = (
+            np.zeros((len(key), 0), np.float32)
+            if state is None
+            else as_matrix("state", state, len(key), self.state_dim)
+        )
+        columns = {name: as_integers(name, column, len(key)) for name, column in (fields or {}).items()}
+        home = shard_of(key, len(self._shards))
+        asked = []
+        for number, name in enumerate(self._shards):
+            mine = np.flatnonzero(home == number)
+            rows = Rows(key[mine], value[mine], whole[mine], {each: column[mine] for each, column in columns.items()})
+            asked.append(self._wire.ask(name, Import(self.table.name, len(mine), tuple(columns)), pack_rows(rows)))
+        for each in asked:
+            each.result()
+
+    def stats(self) -> Stats:
+        """Counts and bytes of all shards together."""
+        asked = [self._wire.ask(name, Ask("status")) for name in self._shards]
+        told = [each.result().message for each in asked]
+        figures = [each.figures for each in told if isinstance(each, Told)]
+        return Stats(
+            **{
+                field.name: int(sum(figure[f"{field.name}.{self.table.name}"] for figure in figures))
+                for field in fields_of(Stats)
+            }
+        )

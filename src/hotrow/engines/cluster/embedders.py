@@ -1,0 +1,133 @@
+"""The embedding workers of a cluster: who is there, whose turn it is, and which batches each has.
+
+They join and leave while a run goes on. Who leaves gets no new batches, and is stopped when the gradients of those it
+has have come. All of this may be called from any thread.
+"""
+
+import logging
+import threading
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from hotrow.errors import ConfigError, InputError
+from hotrow.transport.errors import PeerLost
+from hotrow.transport.ids import sample_id
+from hotrow.transport.messages import Ask, Meet, Release, Stop, Told
+from hotrow.transport.wire import Answer, Wire
+from hotrow.worker.outgoing import when_all
+
+_log = logging.getLogger("hotrow.engines")
+
+
+@dataclass(slots=True, eq=False)
+class _Member:
+    name: str
+    number: int
+    grants: set[int] = field(default_factory=set)  # whose gradients have not come
+    leaving: "Future[None] | None" = None
+
+
+class Embedders:
+    """Known to the coordinator's wire by name, and to trainers by number."""
+
+    def __init__(self, wire: Wire, trainers: Sequence[str]) -> None:
+        self._wire, self._trainers = wire, trainers
+        self._lock = threading.Lock()
+        self._members: list[_Member] = []  # who is first is next
+
+    @property
+    def names(self) -> list[str]:
+        """Who gets batches."""
+        with self._lock:
+            return sorted(each.name for each in self._members if each.leaving is None)
+
+    def join(self, name: str, address: str) -> None:
+        """Batches go to this one too, once all trainers know where it is."""
+        self._wire.connect(name, address)
+        told = self._wire.ask(name, Ask("ready")).result().message
+        if not isinstance(told, Told) or "number" not in told.figures:
+            raise InputError(f"{name} at {address} is no embedding worker: it answered {type(told).__name__}")
+        number = int(told.figures["number"])
+        with self._lock:
+            if any(number == each.number or name == each.name for each in self._members):
+                raise ConfigError(f"number={number} of {name}: is there already, embedding workers need their own")
+        for asked in [self._wire.ask(trainer, Meet(number, address)) for trainer in self._trainers]:
+            asked.result()
+        with self._lock:
+            self._members.append(_Member(name, number))
+
+    def leave(self, name: str) -> "Future[None]":
+        """No new batches for this one; what comes back is done when it has stopped."""
+        with self._lock:
+            staying = [each for each in self._members if each.leaving is None]
+            found = next((each for each in staying if each.name == name), None)
+            if found is None:
+                there = ", ".join(each.name for each in staying) or "none"
+                raise InputError(f"{name!r}: there is no such embedding worker; there are: {there}")
+            if len(staying) == 1:
+                raise InputError(f"{name!r}: is the last embedding worker, trainers need one: let another join first")
+            left: Future[None] = Future()
+            found.leaving = left
+            idle = not found.grants
+        if idle:
+            self._part(found)
+        return left
+
+    def turn(self, grant: int) -> tuple[str, int]:
+        """Who gets the ids of a grant's batch, and the sample id they go by."""
+        with self._lock:
+            for place, member in enumerate(self._members):
+                if member.leaving is None:
+                    self._members.append(self._members.pop(place))
+                    member.grants.add(grant)
+                    return member.name, sample_id(member.number, grant)
+        raise InputError("there is no embedding worker: let one join first")
+
+    def done(self, grant: int) -> None:
+        """The gradients of a batch are on the shards."""
+        self._drop([grant])
+
+    def release(self, grants: Iterable[int] | None = None) -> None:
+        """The gradients of these will not come, or of none that are open: whoever has their ids may let them go."""
+        for name, number, open_grants in self._drop(grants):
+            samples = tuple(sample_id(number, grant) for grant in open_grants)
+            asked = self._wire.ask(name, Release(samples))
+            asked.add_done_callback(lambda done: _say_fault("a release", done))
+
+    def _drop(self, grants: Iterable[int] | None) -> list[tuple[str, int, list[int]]]:
+        wanted = None if grants is None else set(grants)
+        dropped, parting = [], []
+        with self._lock:
+            for member in self._members:
+                mine = member.grants if wanted is None else member.grants & wanted
+                if mine:
+                    dropped.append((member.name, member.number, sorted(mine)))
+                    member.grants = member.grants - mine
+                    if member.leaving is not None and not member.grants:
+                        parting.append(member)
+        for member in parting:
+            self._part(member)
+        return dropped
+
+    def _part(self, member: _Member) -> None:
+        """All its batches are done: trainers forget it, then it stops."""
+        with self._lock:
+            self._members.remove(member)
+        left = member.leaving
+        assert left is not None
+
+        def stopped(fault: BaseException | None) -> None:
+            if fault is not None and not isinstance(fault, PeerLost):  # a lost one is gone, too
+                left.set_exception(fault)
+                return
+            self._wire.forget(member.name)
+            left.set_result(None)
+
+        asked = [self._wire.ask(trainer, Meet(member.number, None)) for trainer in self._trainers]
+        when_all([*asked, self._wire.ask(member.name, Stop())], stopped)
+
+
+def _say_fault(what: str, done: "Future[Answer]") -> None:
+    if (fault := done.exception()) is not None:
+        _log.warning("%s was not heard: %s", what, fault)

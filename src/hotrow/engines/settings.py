@@ -1,0 +1,71 @@
+"""Where a run takes place, as its user says it: in this process, or on Ray."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BeforeValidator, Field
+
+from hotrow.errors import ConfigError
+from hotrow.sizes import Whole
+from hotrow.spec import Spec
+
+Values: TypeAlias = Literal["fp32", "fp16-scaled"]
+Security: TypeAlias = Literal["off", "key", "curve"]
+
+
+class Local(Spec):
+    """This process; `workers` are its threads."""
+
+    name: Literal["local"] = "local"
+
+
+class Resources(Spec):
+    """What one actor of a role asks Ray for."""
+
+    cpus: float = Field(default=1.0, ge=0)
+    gpus: float = Field(default=0.0, ge=0)
+    custom: dict[str, float] = Field(default_factory=dict)  # resources that nodes were started with
+
+
+class Ray(Spec):
+    """A cluster on Ray: rows on shards, computing on trainers. `pip install 'hotrow[ray]'`."""
+
+    name: Literal["ray"] = "ray"
+    address: str | None = None  # of a Ray that runs, "auto" for the one of this machine; None: one is started and ended
+    trainers: Whole = Field(default=1, ge=1, le=4096)
+    shards: Whole = Field(default=1, ge=1, le=1024)
+    threads: Whole = Field(default=1, ge=1, le=1024)  # of each role
+    values: Values | dict[str, Values] = "fp32"  # how rows and gradients travel, for all tables or by name
+    security: Security = "key"
+    key: Path | None = (
+        None  # a file that `hotrow keygen` wrote; None: a key for this run, which Ray brings to the roles
+    )
+    bind: Literal["loopback", "node"] = "loopback"  # "node": roles on several hosts reach each other
+    trainer: Resources = Resources()
+    shard: Resources = Resources()
+    strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "SPREAD"  # of the placement group
+
+
+def _by_name(value: Any) -> Any:
+    """A name alone is an engine with its defaults."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+AnyEngine = Annotated[Annotated[Local | Ray, Field(discriminator="name")], BeforeValidator(_by_name)]
+EngineChoice: TypeAlias = Local | Ray | str | Mapping[str, Any]
+
+
+def engine_of(value: EngineChoice | None) -> Local | Ray:
+    """An engine from itself, its name, or a dict with its name and settings."""
+    if value is None:
+        return Local()
+    if isinstance(value, Local | Ray):
+        return value
+    if not isinstance(value, str | Mapping):
+        raise ConfigError(f"engine is a {type(value).__name__}: give 'local', hotrow.Ray(...), or a dict with a name")
+    settings = {"name": value} if isinstance(value, str) else dict(value)
+    kinds: dict[str, type[Local] | type[Ray]] = {"local": Local, "ray": Ray}
+    if settings.get("name") not in kinds:
+        raise ConfigError(f"engine={value!r}: there is none of this name; there are {', '.join(kinds)}")
+    return kinds[str(settings["name"])](**settings)

@@ -1,0 +1,135 @@
+"""Where a trainer's run takes place: its client and its site, opened together and closed together."""
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from hotrow.client import LocalClient
+from hotrow.client.aggregate import Average
+from hotrow.client.base import TableClient
+from hotrow.config import Table
+from hotrow.engines import LocalSite
+from hotrow.engines.settings import Local, Ray, Values
+from hotrow.engines.site import Site
+from hotrow.errors import ConfigError
+from hotrow.store.tiers import listed, named_tables
+from hotrow.worker.core import Loss
+
+Now: TypeAlias = Callable[[], tuple[int, float]]  # samples trained so far, and what learning rates are multiplied by
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Brought:
+    """What a trainer brings to any place."""
+
+    model: nn.Module
+    tables: Mapping[str, Table]
+    optimizer: Optimizer | None
+    loss: Loss | None
+    clip: float | None
+    autocast: bool
+    average: Average
+    threads: int | None
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """A site, and the tables behind it."""
+
+    site: Site
+    client: TableClient
+    close: Callable[[], None]
+
+
+def opened(engine: Local | Ray, brought: Brought, now: Now) -> Place:
+    """This process, or a cluster that is started for the run."""
+    return _here(brought) if isinstance(engine, Local) else _on_ray(engine, brought, now)
+
+
+def _here(brought: Brought) -> Place:
+    client = LocalClient(brought.tables, threads=brought.threads)
+    site = LocalSite(
+        brought.model,
+        client,
+        brought.optimizer,
+        loss=brought.loss,
+        clip=brought.clip,
+        autocast=brought.autocast,
+        average=brought.average,
+    )
+    return Place(site, client, client.close)
+
+
+def _on_ray(engine: Ray, brought: Brought, now: Now) -> Place:
+    from hotrow.transport import check_installed
+
+    check_installed()
+    # Not with hotrow itself: who trains in one process needs none of it.
+    from hotrow.client.direct import ShardedClient
+    from hotrow.engines.cluster.site import ClusterSite
+    from hotrow.engines.ray.actors import Lines
+    from hotrow.engines.ray.cluster import RayCluster
+    from hotrow.engines.ray.started import Placed, connected
+    from hotrow.transport.security import ClusterKey
+
+    tables = named_tables(brought.tables)
+    values = _values(engine, tables)
+    key = ClusterKey.generate() if engine.key is None else ClusterKey.read(engine.key)
+    lines = Lines(engine.security, None if engine.security == "off" else key)
+    with ExitStack() as stack:
+        stack.enter_context(connected(engine))
+        placed = Placed(engine)
+        stack.callback(placed.close)
+        cluster = RayCluster(
+            tables,
+            brought.model,
+            brought.optimizer,
+            shards=engine.shards,
+            trainers=engine.trainers,
+            lines=lines,
+            loss=brought.loss,
+            clip=brought.clip,
+            autocast=brought.autocast,
+            threads=engine.threads,
+            values=values,
+            host="127.0.0.1" if engine.bind == "loopback" else None,
+            options=placed.options,
+        )
+        stack.callback(cluster.close)
+        threads = brought.threads or torch.get_num_threads()
+        client = ShardedClient(tables, cluster.wire, cluster.roles.shards, values=values, threads=threads)
+        site = ClusterSite(
+            brought.model,
+            client,
+            brought.optimizer,
+            cluster.roles,
+            now,
+            places=cluster.places,
+            hosts=cluster.hosts,
+            loss=brought.loss,
+            autocast=brought.autocast,
+            average=brought.average,
+        )
+        return Place(site, client, stack.pop_all().close)
+
+
+def _values(engine: Ray, tables: Mapping[str, Table]) -> dict[str, Values]:
+    if isinstance(engine.values, str):
+        return dict.fromkeys(tables, engine.values)
+    if strangers := engine.values.keys() - tables.keys():
+        raise ConfigError(f"engine.values: there is no table {listed(strangers)}: there are {listed(tables)}")
+    return dict(engine.values)
+
+
+def workers_in(engine: Local | Ray, workers: int) -> int:
+    """As many as there are trainers, where these are the workers."""
+    if isinstance(engine, Local):
+        return workers
+    if workers not in (1, engine.trainers):
+        raise ConfigError(f"workers={workers}: on ray the trainers are the workers, and there are {engine.trainers}")
+    return engine.trainers

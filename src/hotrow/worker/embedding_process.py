@@ -1,0 +1,266 @@
+"""An embedding worker: ids come in by its server, rows and gradients go by its wire, the calling thread pools and folds.
+
+Rows are asked for as soon as ids come. A trainer that asks for vectors which are not there yet waits without holding
+up others; gradients are answered when all shards have them.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from queue import Empty, SimpleQueue
+
+import torch
+
+from hotrow.client.direct import Exchanging, PushFacts, ShardedClient
+from hotrow.config import Table
+from hotrow.errors import ConfigError, HotrowError, InputError
+from hotrow.spec import whole_number
+from hotrow.transport.ids import WORKERS_MOST, grant_of
+from hotrow.transport.messages import (
+    Ask,
+    Done,
+    Fault,
+    Folded,
+    LookUp,
+    Pooled,
+    PullPooled,
+    PushPooled,
+    Release,
+    Stop,
+    Told,
+    Values,
+)
+from hotrow.transport.request import Request
+from hotrow.transport.server import Server
+from hotrow.transport.vectors import pack_vectors, plain_bytes, unpack_gradients
+from hotrow.transport.wire import Wire
+from hotrow.worker.embedding import Bounds, EmbeddingBuffers, Kept
+from hotrow.worker.outgoing import when_all
+
+LONGEST = 10_000  # letters of a fault
+SWEEP_S = 1.0  # how long what nobody spoke of may be kept beyond its time
+
+_log = logging.getLogger("hotrow.worker")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EmbeddingSetup:
+    """What an embedding worker is made of. All of it can be pickled."""
+
+    tables: Mapping[str, Table]
+    number: int  # the first byte of its sample ids
+    shards: Sequence[str]  # as its wire knows them
+    threads: int = 1
+    values: Mapping[str, Values] | None = None  # by table, how rows, vectors and gradients travel
+    bounds: Bounds = Bounds()
+
+
+class EmbeddingServer:
+    """Serves one embedding worker. Who made server and wire closes them."""
+
+    def __init__(self, setup: EmbeddingSetup, server: Server, wire: Wire) -> None:
+        self.number = whole_number("number", setup.number, 0, WORKERS_MOST - 1)
+        self.role = f"embedding worker {self.number}"
+        self._server, self._wire, self._setup = server, wire, setup
+        self._client = ShardedClient(setup.tables, wire, setup.shards, values=setup.values, threads=setup.threads)
+        self._values = dict(setup.values or {})
+        dims = {name: table.dim for name, table in self._client.tables.items()}
+        self._buffers = EmbeddingBuffers(self.number, dims, setup.bounds)
+        self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._pulls: dict[int, list[tuple[float, Request]]] = {}  # by sample id, since when they wait
+        self._pushes: dict[int, list[Request]] = {}
+        self._swept_s = time.monotonic()
+        self._stopping = False
+
+    def serve(self) -> None:
+        """Until somebody says stop."""
+        torch.set_num_threads(self._setup.threads)
+        name = f"embedding-server-{self.number}"
+        listening = threading.Thread(target=self._server.serve, args=(self._handle,), name=name, daemon=True)
+        listening.start()
+        sweep_s = min(SWEEP_S, self._setup.bounds.keep_s / 4)
+        try:
+            while not self._stopping:
+                try:
+                    self._inbox.get(timeout=sweep_s)()
+                except Empty:
+                    pass
+                if time.monotonic() - self._swept_s >= sweep_s:
+                    self._sweep()
+        finally:
+            self._server.stop()
+            listening.join()
+
+    # In the server's thread.
+
+    def _handle(self, request: Request) -> None:
+        if self._inbox.qsize() >= self._setup.bounds.waiting:
+            raise InputError(f"{self.role} has {self._inbox.qsize()} requests before it: ask again later")
+        self._inbox.put(partial(self._answer, request))
+
+    # In the thread that computes.
+
+    def _answer(self, request: Request) -> None:
+        self._tell_faults([request], partial(self._obey, request))
+
+    def _obey(self, request: Request) -> None:
+        match request.message:
+            case LookUp() as told:
+                self._look_up(request, told)
+            case PullPooled(sample):
+                self._pull(request, sample)
+            case PushPooled() as push:
+                self._push(request, push)
+            case Release(samples, worker):
+                self._refuse(self._buffers.release(samples, worker), "it was released")
+                request.reply(Done())
+            case Ask():
+                request.reply(Told(self.role, self.figures()))
+            case Stop():
+                self._stop(request)
+            case other:
+                raise InputError(f"an embedding worker is not asked for {type(other).__name__}")
+
+    def _look_up(self, request: Request, told: LookUp) -> None:
+        kept = self._buffers.take(told, request.frames, time.monotonic())
+        if kept is not None:
+            self._client.samples = told.trained
+            try:
+                lookup = self._client.wanted(kept.batch, learn=True, versions=told.versions, after=told.after)
+                asked = self._client.exchange(None, lookup)
+            except HotrowError:
+                self._buffers.fail(kept)
+                raise
+            when_all(asked.asked, lambda fault: self._inbox.put(partial(self._looked, kept, asked, fault)))
+        request.reply(Done())
+
+    def _looked(self, kept: Kept, asked: Exchanging, fault: BaseException | None) -> None:
+        """Its rows are there, or cannot be had."""
+        if not self._buffers.is_kept(kept):
+            return
+        waiting = [request for _, request in self._pulls.pop(kept.sample, [])]
+        try:
+            if fault is not None:
+                raise fault
+            kept.handle = asked.handle()
+        except HotrowError as error:
+            self._buffers.fail(kept)
+            self._reply_fault(waiting, f"{self.role}: the rows of sample id {kept.sample:#x}: {error}")
+            return
+        for request in waiting:
+            self._tell_faults([request], partial(self._give, request, kept))
+
+    def _pull(self, request: Request, sample: int) -> None:
+        kept = self._buffers.find(sample, time.monotonic())
+        if kept is not None and kept.handle is not None:
+            self._give(request, kept)
+            return
+        waiting = sum(len(each) for each in self._pulls.values())
+        if waiting >= self._setup.bounds.waiting:
+            raise InputError(f"{waiting} asks wait for vectors: ask again later, or raise the bound waiting")
+        self._pulls.setdefault(sample, []).append((time.monotonic(), request))
+
+    def _give(self, request: Request, kept: Kept) -> None:
+        assert kept.handle is not None
+        heads, frames = pack_vectors(kept.handle.outputs, self._values, self._setup.threads)
+        counts = self._buffers.counts
+        counts["vector_bytes"] += sum(memoryview(frame).nbytes for frame in frames)
+        counts["vector_plain_bytes"] += plain_bytes(heads)
+        request.reply(Pooled(kept.handle.samples, heads), frames)
+
+    def _push(self, request: Request, push: PushPooled) -> None:
+        sample = push.sample
+        if (before := self._buffers.outcome(sample)) is not None:
+            self._buffers.counts["again"] += 1
+            request.reply(before)
+            return
+        kept = self._buffers.find(sample, time.monotonic())
+        if kept is None or kept.handle is None:
+            raise InputError(f"gradients of sample id {sample:#x}: its vectors were not given yet, ask for them first")
+        if kept.pushing:
+            self._buffers.counts["again"] += 1
+            self._pushes[sample].append(request)
+            return
+        handle = kept.handle
+        unpack_gradients(push.parts, request.frames, handle.outputs, self._setup.threads)
+        facts = PushFacts(grant_of(sample), push.worker, push.token, push.pulled_step, push.arrival)
+        self._buffers.counts["gradient_bytes"] += sum(frame.nbytes for frame in request.frames)
+        self._buffers.counts["gradient_plain_bytes"] += plain_bytes(push.parts)
+        kept.pushing, self._pushes[sample] = True, [request]
+        try:
+            asked = self._client.exchange(self._client.gradients(handle, facts), None)
+        except HotrowError:
+            del self._pushes[sample]
+            self._buffers.fail(kept)
+            raise
+        when_all(asked.asked, lambda fault: self._inbox.put(partial(self._pushed, kept, asked, fault)))
+
+    def _pushed(self, kept: Kept, asked: Exchanging, fault: BaseException | None) -> None:
+        """Its gradients are on all shards, or were refused by one."""
+        waiting = self._pushes.pop(kept.sample, [])
+        try:
+            if fault is not None:
+                raise fault
+            outcome = Folded(tuple(asked.taken()))
+        except HotrowError as error:
+            self._buffers.fail(kept)
+            self._reply_fault(waiting, f"{self.role}: the gradients of sample id {kept.sample:#x}: {error}")
+            return
+        self._buffers.finish(kept, outcome)
+        for request in waiting:
+            request.reply(outcome)
+
+    def _sweep(self) -> None:
+        now = self._swept_s = time.monotonic()
+        self._refuse(self._buffers.expire(now), f"nothing was heard of it for {self._setup.bounds.keep_s:g} s")
+        late = now - self._setup.bounds.keep_s
+        for sample, waiting in list(self._pulls.items()):
+            gone = [request for since_s, request in waiting if since_s <= late]
+            self._buffers.counts["waited_in_vain"] += len(gone)
+            self._reply_fault(gone, f"{self.role}: the ids of sample id {sample:#x} did not come")
+            self._pulls[sample] = [each for each in waiting if each[0] > late]
+            if not self._pulls[sample]:
+                del self._pulls[sample]
+
+    def _refuse(self, gone: Sequence[Kept], why: str) -> None:
+        """Whoever waits for what was let go."""
+        for kept in gone:
+            waiting = [request for _, request in self._pulls.pop(kept.sample, [])]
+            self._reply_fault(waiting, f"{self.role} has let sample id {kept.sample:#x} go: {why}")
+
+    def _stop(self, request: Request) -> None:
+        waiting = [each for pulls in self._pulls.values() for _, each in pulls]
+        waiting += [each for pushes in self._pushes.values() for each in pushes]
+        self._pulls.clear()
+        self._pushes.clear()
+        for each in waiting:
+            each.reply(Fault("closing", f"{self.role} was told to stop"))
+        self._stopping = True
+        request.reply(Done())
+
+    def figures(self) -> dict[str, float]:
+        """How it is, by name."""
+        traffic = self._client.traffic
+        rows = {"row_bytes": traffic.sent + traffic.received, "row_plain_bytes": traffic.plain}
+        now = {"number": self.number, "waiting": sum(len(each) for each in self._pulls.values()), **rows}
+        wire = {f"wire.{name}": float(count) for name, count in asdict(self._server.counts).items()}
+        return {**self._buffers.figures(), **{name: float(value) for name, value in now.items()}, **wire}
+
+    def _tell_faults(self, requests: Sequence[Request], act: Callable[[], None]) -> None:
+        """What goes wrong is told to whoever asked."""
+        try:
+            act()
+        except HotrowError as error:
+            kind = "config" if isinstance(error, ConfigError) else "input"
+            self._reply_fault(requests, str(error), kind)
+        except Exception as error:  # a fault of ours: the worker goes on, and who asked hears of it
+            _log.exception("%s failed", self.role)
+            self._reply_fault(requests, f"{self.role}: {type(error).__name__}: {error}", "internal")
+
+    def _reply_fault(self, requests: Sequence[Request], sentence: str, kind: str = "internal") -> None:
+        for request in requests:
+            if not request.answered:
+                request.reply(Fault(kind, sentence[:LONGEST]))  # type: ignore[arg-type]
