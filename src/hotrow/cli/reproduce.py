@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from hotrow.bench.machine import provenance
 from hotrow.cli.files import JsonFile, demand_writable, write_json
 from hotrow.cli.words import duration
 from hotrow.errors import ConfigError
@@ -31,7 +32,7 @@ def reproduce(
     experiment = _named(name)
     demand_writable("--json", json)
     result = _run(experiment, quick)
-    write_json(json, {"name": name, "title": experiment.title, "quick": quick, **result})
+    write_json(json, {"name": name, "title": experiment.title, "quick": quick, **provenance("hotrow"), **result})
     for line in experiment.table(result):
         typer.echo(line)
 
