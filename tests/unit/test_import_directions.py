@@ -21,7 +21,7 @@ FLOORS = (
     ("nn", "models", "cache", "client"),
     ("server.core", "server.dense", "worker.core"),
     ("transport", "checkpoint", "obs"),
-    ("server", "worker", "client.direct", "client.shard_table"),
+    ("server", "worker", "client.direct", "client.shard_table", "client.through"),
     ("sim", "engines"),
     ("trainer",),
     ("run",),

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from hotrow.cli import bench, data, evaluate, keygen, new, predict, reproduce, segments, simulate, train
+from hotrow.cli import bench, cluster, data, evaluate, keygen, new, predict, reproduce, segments, simulate, train
 from hotrow.errors import HotrowError
 
 
@@ -32,6 +32,7 @@ app.command()(predict.predict)
 app.command()(simulate.simulate)
 app.command()(reproduce.reproduce)
 app.command()(keygen.keygen)
+app.add_typer(cluster.app, name="cluster")
 app.add_typer(bench.app, name="bench")
 app.add_typer(segments.app, name="segments")
 

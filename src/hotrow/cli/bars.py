@@ -1,7 +1,8 @@
 """How long work shows itself: a bar on a terminal, a plain line every few seconds elsewhere; always standard error."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Self
 
 from rich.console import Console
@@ -13,6 +14,18 @@ from hotrow.trainer import Progress as Trained
 
 QUIET_S = 5.0  # between two plain lines
 WIDE = 110  # columns of a terminal that has room for all digits
+
+
+@contextmanager
+def waiting(text: str, console: Console | None = None) -> Iterator[None]:
+    """Something that takes a while and has no parts to count."""
+    where = console or Console(stderr=True)
+    if not where.is_terminal:
+        where.print(text, markup=False, highlight=False, soft_wrap=True)
+        yield
+        return
+    with where.status(text):
+        yield
 
 
 class Bar:
@@ -82,6 +95,7 @@ class TrainBar(Bar):
     ) -> None:
         super().__init__("samples", total, console=console, clock=clock)
         self._epochs, self._whole_epoch = epochs, before == 0
+        self._bar.update(self._task, completed=before, description="waiting for the first step")
 
     def report(self, report: Report) -> None:
         """Show what came."""

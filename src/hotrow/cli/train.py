@@ -1,7 +1,7 @@
 """`hotrow train`: a run from a config file."""
 
 import shlex
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -11,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from hotrow.cli import words
-from hotrow.cli.bars import TrainBar
+from hotrow.cli.bars import TrainBar, waiting
 from hotrow.cli.files import JsonFile, demand_writable, write_json
+from hotrow.engines.settings import Local, Ray
 from hotrow.engines.unbroken import unbroken
 from hotrow.errors import HotrowError
 from hotrow.run import Run, load_config
@@ -20,6 +21,8 @@ from hotrow.run.first_look import first_look
 
 INTERRUPTED = 130  # as shells tell of a program that Ctrl-C ended
 MEASURED = ("test_auc", "test_logloss", "valid_auc", "valid_logloss", "samples", "seconds", "samples_per_s")
+
+OPTIONS = {"name": "--engine"}  # of run.engine, where they have another name than their field
 
 ConfigFile = Annotated[
     Path, typer.Argument(help="A config; `hotrow new` makes one to start from.", metavar="FILE.toml")
@@ -41,17 +44,31 @@ def train(
             metavar="DAY",
         ),
     ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="Where to train: local (this process) or ray (a cluster).", metavar="NAME")
+    ] = None,
+    trainers: Annotated[int | None, typer.Option(help="On ray: processes that compute.", min=1)] = None,
+    shards: Annotated[int | None, typer.Option(help="On ray: processes that hold rows.", min=1)] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(help="On ray: of one that runs, auto for this machine's; else one is started for the run."),
+    ] = None,
     json_file: JsonFile = None,
 ) -> None:
     """Train what FILE.toml describes and leave everything in runs/NAME: checkpoint, curves, report.html.
 
-    Ctrl-C saves what is trained; --resume goes on from there.
+    Ctrl-C saves what is trained; --resume goes on from there. The options of the engine replace what the file says.
     """
     demand_writable("--json", json_file)
-    config = load_config(file, changes or ())
+    options = {"name": engine, "trainers": trainers, "shards": shards, "address": address}
+    given = {field: value for field, value in options.items() if value is not None}
+    config = load_config(file, changes or (), given)
     first_look(config)
-    run = Run(config, resume=resume, day=day)
-    again = command(file, changes or [], config.run.name, run.folder.name, ["--day", "next"] if day else ["--resume"])
+    with starting(config.run.engine):
+        run = Run(config, resume=resume, day=day)
+    further = [part for name, value in given.items() for part in (OPTIONS.get(name, f"--{name}"), str(value))]
+    further += ["--day", "next"] if day else ["--resume"]
+    again = command(file, changes or [], config.run.name, run.folder.name, further)
     with suppress(KeyboardInterrupt), unbroken(), run:
         show(run, again)
     write_json(json_file, dict.fromkeys(MEASURED) | run.summary)
@@ -61,6 +78,17 @@ def train(
     if run.summary["stopped"] == "interrupted":
         typer.echo(f"go on with: {again}", err=True)
         raise typer.Exit(INTERRUPTED)
+
+
+def starting(engine: Local | Ray, console: Console | None = None) -> AbstractContextManager[None]:
+    """A cluster takes its time to stand: say what is waited for."""
+    if isinstance(engine, Local):
+        return nullcontext()
+    where = "a Ray of its own" if engine.address is None else f"the Ray at {engine.address}"
+    roles = [words.several(engine.shards, "shard"), words.several(engine.trainers, "trainer")]
+    if engine.embedding_workers:
+        roles.insert(1, words.several(engine.embedding_workers, "embedding worker"))
+    return waiting(f"starting {', '.join(roles[:-1])} and {roles[-1]} on {where}", console)
 
 
 def show(run: Run, again: str) -> None:
@@ -73,9 +101,18 @@ def show(run: Run, again: str) -> None:
         except KeyboardInterrupt:
             bar.line("interrupted: saving what is trained")
             raise
-        except HotrowError:
-            bar.line(f"stopped: what is trained is kept, go on with: {again}")
+        except HotrowError as error:
+            bar.line(stopped(run, error, again))
             raise
+
+
+def stopped(run: Run, error: HotrowError, again: str) -> str:
+    """What is left of a run that cannot go on."""
+    if run.out_of_reach(error) is None:
+        return f"stopped: what is trained is kept, go on with: {again}"
+    if run.saved:
+        return f"stopped: a part of the cluster is gone, go on from the last checkpoint with: {again}"
+    return "stopped: a part of the cluster is gone, and there is no checkpoint yet: run.checkpoint_every makes some"
 
 
 def command(file: Path, changes: list[str], asked: str, name: str, further: list[str]) -> str:

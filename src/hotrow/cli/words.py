@@ -86,6 +86,11 @@ def ending(report: Ended) -> Iterator[str]:
         yield f"counted: {', '.join(trouble)}{anew}"
 
 
+def several(count: int, thing: str) -> str:
+    """ "1 shard", "2 shards"."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
 def duration(seconds: float) -> str:
     """Two figures are enough: "3 h 20 min"."""
     whole = round(seconds)

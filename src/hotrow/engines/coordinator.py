@@ -97,6 +97,11 @@ class Coordinator:
         """Nothing is outstanding: wait until all that was decided is done."""
         self._count(self.parameters.rest())
 
+    def take_refused(self) -> int:
+        """Rows whose gradient was not finite, since the last call."""
+        refused, self._refused = self._refused, 0
+        return refused
+
     def pushed(self, finished: Finished) -> Performed:
         """Gradients are in."""
         grant, gradients = finished.grant, finished.gradients
@@ -149,8 +154,7 @@ class Coordinator:
             self._done(out.lease)
             assert out.gradients is not None
             batches.append(TrainedBatch(out.batch, out.gradients.loss, out.gradients.output))
-        refused, self._refused = self._refused, 0
-        return Stepped(effect.step, effect.samples, tuple(batches), refused)
+        return Stepped(effect.step, effect.samples, tuple(batches), self.take_refused())
 
     def _drop(self, effect: Drop) -> None:
         """Too late for its mode: its data count as trained. In one process nobody is lost."""

@@ -56,6 +56,7 @@ class Engine:
         self._resting = self._failed = False
         self._granted = 0  # numbers of grants that were used so far
         self._early: list[Stepped] = []  # applied while somebody waited for rest
+        self._refused = 0  # rows whose gradient was not finite, that no step has told of
         self.statistics = Statistics()  # over all modes
 
     @property
@@ -115,6 +116,11 @@ class Engine:
         early, self._early = self._early, []
         return early
 
+    def take_refused(self) -> int:
+        """Rows whose gradient was not finite, of steps that were told of before this was known."""
+        refused, self._refused = self._refused, 0
+        return refused
+
     @property
     def present(self) -> list[int]:
         """Workers that have data, as far as they know."""
@@ -148,14 +154,16 @@ class Engine:
 
     def close(self) -> None:
         """End the workers. What they compute is lost: `rest` first to keep it."""
-        if self._crew is not None:
-            self._crew.close()
-        if self._coordinator is not None:
-            self._granted = self._coordinator.granted
-            self._coordinator.close()
+        crew, coordinator = self._crew, self._coordinator
         self._coordinator = self._crew = None
         self._asking = []
         self._resting = self._failed = False
+        if coordinator is not None:
+            self._granted = coordinator.granted
+            self._refused += coordinator.take_refused()
+            coordinator.close()
+        if crew is not None:
+            crew.close()
 
     @property
     def _outstanding(self) -> int:

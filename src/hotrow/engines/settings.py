@@ -35,6 +35,7 @@ class Ray(Spec):
     address: str | None = None  # of a Ray that runs, "auto" for the one of this machine; None: one is started and ended
     trainers: Whole = Field(default=1, ge=1, le=4096)
     shards: Whole = Field(default=1, ge=1, le=1024)
+    embedding_workers: Whole = Field(default=0, ge=0, le=64)  # that look up and pool for the trainers; 0: these do it
     threads: Whole = Field(default=1, ge=1, le=1024)  # of each role
     values: Values | dict[str, Values] = "fp32"  # how rows and gradients travel, for all tables or by name
     security: Security = "key"
@@ -44,6 +45,7 @@ class Ray(Spec):
     bind: Literal["loopback", "node"] = "loopback"  # "node": roles on several hosts reach each other
     trainer: Resources = Resources()
     shard: Resources = Resources()
+    embedding_worker: Resources = Resources()
     strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "SPREAD"  # of the placement group
 
 

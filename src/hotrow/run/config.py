@@ -12,11 +12,11 @@ from hotrow.client.aggregate import Average
 from hotrow.config import Table
 from hotrow.data.config import DataConfig
 from hotrow.data.synthetic import SyntheticConfig
-from hotrow.engines.settings import AnyEngine, Local
+from hotrow.engines.settings import AnyEngine, Local, Ray
 from hotrow.errors import ConfigError
 from hotrow.modes import AnyMode, Sync
 from hotrow.optim.sparse import Swap
-from hotrow.run.config_file import anchored_data, anchored_name, set_field
+from hotrow.run.config_file import anchored_data, anchored_name, set_engine, set_field
 from hotrow.sizes import FILE_NAME_RULE, Whole, fits_file_name
 from hotrow.spec import SettingsError, Spec, sentence
 from hotrow.switching import Auto
@@ -112,8 +112,11 @@ class RunConfig(Spec):
         return {name: {**table, "name": name} if isinstance(table, Mapping) else table for name, table in value.items()}
 
 
-def load_config(path: Path, changes: Sequence[str] = ()) -> RunConfig:
-    """Read a config file; `changes` as "run.epochs=3" replace what it says. Paths start at its folder."""
+def load_config(path: Path, changes: Sequence[str] = (), engine: Mapping[str, Any] | None = None) -> RunConfig:
+    """Read a config file; `changes` as "run.epochs=3" replace what it says, `engine` fields of run.engine.
+
+    Paths start at its folder.
+    """
     if not path.is_file():
         raise ConfigError(f"{path}: there is no such file; `hotrow new DIR` makes one to start from")
     try:
@@ -122,6 +125,7 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> RunConfig:
         raise ConfigError(f"{path}: this is no TOML: {error}") from None
     for change in changes:
         set_field(document, change)
+    set_engine(document, engine or {})
     if isinstance(section := document.setdefault("run", {}), dict):
         section.setdefault("name", path.stem if fits_file_name(path.stem) else "run")
     try:
@@ -147,4 +151,8 @@ def as_toml(config: RunConfig) -> str:
 def _anchored(config: RunConfig, base: Path) -> RunConfig:
     """With whole paths: the config is kept in the run's folder too, from where relative ones would lead elsewhere."""
     model = config.model.model_copy(update={"name": anchored_name(config.model.name, base)})
-    return config.model_copy(update={"data": anchored_data(config.data, base), "model": model})
+    run, engine = config.run, config.run.engine
+    if isinstance(engine, Ray) and engine.key is not None:
+        key = (base / engine.key.expanduser()).absolute()
+        run = run.model_copy(update={"engine": engine.model_copy(update={"key": key})})
+    return config.model_copy(update={"data": anchored_data(config.data, base), "model": model, "run": run})

@@ -1,6 +1,7 @@
 """What all config files have in common: values that a command line sets, and paths that start at the file's folder."""
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +26,24 @@ def set_field(document: dict[str, Any], change: str) -> None:
         if not isinstance(where, dict):
             raise ConfigError(f"--set {change}: {key} is a value, it has no fields: set it whole")
     where[keys[-1]] = _value(text.strip())
+
+
+def set_engine(document: dict[str, Any], given: Mapping[str, Any]) -> None:
+    """Take in what a command line says of the engine, by field. What the file says of the same engine beside it stays.
+
+    The file may have a name there, or a name with settings, or nothing.
+    """
+    section = document.setdefault("run", {})
+    if not given or not isinstance(section, dict):  # that this is no section is told with the other faults
+        return
+    was = section.get("engine", {})
+    known = dict(was) if isinstance(was, Mapping) else {"name": was}
+    name = given.get("name", known.get("name", "local"))
+    if name != "ray" and (options := [field for field in given if field != "name"]):
+        told = f"--{options[0]} {given[options[0]]}: is for a cluster, and the engine of this run is {name!r}"
+        raise ConfigError(f"{told}: add --engine ray, or leave it out")
+    kept = known if known.get("name", name) == name else {}
+    section["engine"] = {**kept, "name": name, **given}
 
 
 def anchored_data(data: Section, base: Path) -> Section:

@@ -17,6 +17,7 @@ from hotrow.obs.names import ALL, MODE_COUNTS, STALENESS, series
 from hotrow.obs.registry import Registry
 from hotrow.obs.report import write_report
 from hotrow.obs.tensorboard import TensorBoard
+from hotrow.run.cluster_file import ClusterFile
 from hotrow.run.skew import table_pictures
 from hotrow.staleness import Statistics
 from hotrow.trainer.reports import Ended, Evaluated, Progress, Remark, Report, Switched
@@ -47,6 +48,7 @@ class RunFolder:
         self.path = path
         self.registry = Registry()
         self.pictures: dict[str, Any] = self._known_pictures()
+        self.cluster = ClusterFile(path)
         self._events = EventLog(path)
         self._board = TensorBoard(path / "tensorboard") if tensorboard else None
         self._malformed = 0
@@ -118,13 +120,17 @@ class RunFolder:
         """The run ends before its time."""
         self._events.write("end", stopped=why, **trained)
 
-    def finish(self, client: TableClient) -> Path:
-        """The last look at the tables, and the page."""
+    def describe(self, client: TableClient) -> None:
+        """The last look at the tables."""
         pictures = {name: table_stats(client, name) | table_pictures(tier) for name, tier in client.tiers.items()}
         self._write_json("tables.json", pictures)
+
+    def finish(self) -> Path:
+        """The page."""
         return write_report(self.path)
 
     def close(self) -> None:
+        self.cluster.remove()
         self._events.close()
         if self._board is not None:
             self._board.close()

@@ -10,6 +10,7 @@ from hotrow.data.config import Data, DataConfig, open_data
 from hotrow.data.position import Position
 from hotrow.data.source import Source
 from hotrow.data.synthetic import SyntheticSource, best
+from hotrow.engines.settings import Ray
 from hotrow.errors import ConfigError
 from hotrow.run.build import trainer_of
 from hotrow.run.config import RunConfig, as_toml
@@ -19,6 +20,7 @@ from hotrow.run.nightly import NEXT, OneDay, one_day
 from hotrow.run.progress import DaysDone, demand_fit
 from hotrow.trainer import Ended, Evaluated, Progress, Report
 from hotrow.trainer.days import fit_days
+from hotrow.transport.errors import PeerLost
 
 TABLES_EVERY = 10  # progress reports between two looks at the tables
 
@@ -41,6 +43,14 @@ class Run:
         self.data: Data = open_data(config.data, base)
         demand_fit(config, self.data, by_day=self.data.by_day is not None or day is not None)
         self.trainer = trainer_of(config, self.data.schema)
+        try:
+            self._prepare(folder, day)
+        except BaseException:
+            self.trainer.close()
+            raise
+
+    def _prepare(self, folder: Path, day: str | None) -> None:
+        config = self.config
         self._shuffle = config.data.shuffle if isinstance(config.data, DataConfig) else 0
         self._position: Position | None = None
         self._progress = DaysDone()
@@ -58,6 +68,11 @@ class Run:
         self.page: Path | None = None
 
     @property
+    def saved(self) -> bool:
+        """Whether there is a checkpoint to go on from."""
+        return checkpoint.exists(self.folder / CHECKPOINT)
+
+    @property
     def samples_expected(self) -> int | None:
         """When all is trained, where the source knows; day by day nobody does."""
         if self._only is not None:
@@ -71,10 +86,21 @@ class Run:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: object) -> None:
-        if not self._ended:
-            self._finish("interrupted" if fault is None or not isinstance(fault, Exception) else f"fault: {fault}")
-        self._book.close()
-        self.trainer.close()
+        try:
+            if not self._ended:
+                stopped = "interrupted" if fault is None or not isinstance(fault, Exception) else f"fault: {fault}"
+                self._finish(stopped, self.out_of_reach(fault))
+        finally:
+            self._book.close()
+            self.trainer.close()
+
+    def out_of_reach(self, fault: BaseException | None) -> str | None:
+        """Why nothing of the run can be saved any more: roles of its cluster are gone. None: it can."""
+        cluster = self.trainer.cluster
+        if cluster is None:
+            return None
+        lost = "; ".join(f"{name} is gone: {reason}" for name, reason in cluster.lost.items())
+        return lost or (str(fault) if isinstance(fault, PeerLost) else None)
 
     def __iter__(self) -> Iterator[Report]:
         self._start()
@@ -136,6 +162,8 @@ class Run:
         )
 
     def _start(self) -> None:
+        self._write_cluster()
+        cluster = self.trainer.cluster
         (self.folder / SCHEMA).write_text(self.data.schema.model_dump_json(indent=1) + "\n")
         self._book.start(
             as_toml(self.config),
@@ -145,6 +173,8 @@ class Run:
             samples_expected=self.samples_expected,
             tables=list(self.trainer.client.tiers),
             resumed=self._resumed,
+            engine=self.config.run.engine.name,
+            roles=None if cluster is None else {name: place.node for name, place in cluster.roles.items()},
         )
         self._book.begins_in(self.trainer.mode, self.trainer.facts, self._trained(), self.config.run.mode.name)
 
@@ -153,6 +183,7 @@ class Run:
         match report:
             case Progress():
                 self._told += 1
+                self._write_cluster()
                 self._book.trouble(self.data.train.trouble)
                 if self._told % TABLES_EVERY == 1:
                     self._look()
@@ -180,19 +211,29 @@ class Run:
         if report.split == "valid":
             self._validations[report.epoch] = replace(report, scores=None)
 
-    def _finish(self, stopped: str | None) -> None:
+    def _finish(self, stopped: str | None, out_of_reach: str | None = None) -> None:
         self._ended = True
         if stopped is not None:
             self._book.stopped(stopped, self._trained())
             self.summary |= {"stopped": stopped, **self._trained()}
-        if self.trainer.samples > self._before or not self._resumed:  # nothing new would only lose the old position
-            self._save()
         self._book.trouble(self.data.train.trouble)
-        self._look()
         self.summary |= {"mode": self.trainer.mode.name, "statistics": self.trainer.statistics.document()}
-        self.summary["rows"] = {name: len(tier) for name, tier in self.trainer.client.tiers.items()}
-        self.page = self._book.finish(self.trainer.client)
+        if out_of_reach is None:
+            if self.trainer.samples > self._before or not self._resumed:  # nothing new would only lose the old position
+                self._save()
+            self._look()
+            self.summary["rows"] = {name: len(tier) for name, tier in self.trainer.client.tiers.items()}
+            self._book.describe(self.trainer.client)
+        else:
+            told = "what was trained since the last checkpoint" if self.saved else "what was trained"
+            self._book.warning(f"{out_of_reach}: {told} is not kept")
+        self.page = self._book.finish()
         self.summary["report"] = str(self.page)
+
+    def _write_cluster(self) -> None:
+        engine, facts = self.config.run.engine, self.trainer.cluster
+        if isinstance(engine, Ray) and facts is not None:
+            self._book.cluster.write(facts, engine.key)
 
     def _look(self) -> None:
         self._book.tables(self.trainer.client, self.trainer.samples)

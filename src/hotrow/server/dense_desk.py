@@ -36,6 +36,7 @@ class DenseDesk:
                 self._piece.apply(apply)
                 self._step = apply.step + 1
         for grant in order.discards:
+            self._seen.add(grant)  # its push may still be on the way
             self._piece.discard(grant)
 
     def pulled(self) -> tuple[DensePulled, list[Buffer]]:

@@ -129,7 +129,9 @@ class ShardServer:
             if self._dense is not None and not again:
                 self._dense.perform(order)
         else:
-            done = self._shard.policy(order.order, order.average, order.staleness)
+            done = self._shard.policy(
+                order.order, order.average, order.staleness, step=order.step, samples=order.samples
+            )
             if self._dense is not None and not again:
                 self._dense.begin(order.dense, self._shard.late)
         request.reply(done)

@@ -120,11 +120,24 @@ class Shard:
             self._seen.add(grant)
         return self._ledger.answer()
 
-    def policy(self, order: int, average: Average, staleness: str | None) -> Performed:
-        """How rows are treated from now on; `staleness` is the policy of a mode as JSON."""
+    def policy(
+        self,
+        order: int,
+        average: Average,
+        staleness: str | None,
+        *,
+        step: int | None = None,
+        samples: int | None = None,
+    ) -> Performed:
+        """How rows are treated from now on; `staleness` is the policy of a mode as JSON.
+
+        Steps and samples go on from where the run stands, which after a load may be earlier than it was.
+        """
         if (answered := self._ledger.answered(order)) is not None:
             return answered
         self.average, self.late = average, None if staleness is None else _staleness(staleness)
+        self.step = self.step if step is None else step
+        self.client.samples = self.client.samples if samples is None else samples
         return self._ledger.answer()
 
     def export(self, table: str, cursor: int, most: int) -> tuple[Rows, int]:

@@ -57,9 +57,12 @@ class Fitting:
             try:
                 self.engine.rest()
             finally:
-                self.engine.close()
-                self.pool.close()
-                _hold(self.stream, held)
+                try:
+                    self.engine.close()
+                finally:
+                    self.pool.close()
+                    _hold(self.stream, held)
+        self.meter.refused += self.engine.take_refused()
         for stepped in self.engine.take_early():
             self.meter.step(stepped, 0.0)
         if self.trainer.samples == 0 and self.demands_rows:

@@ -14,6 +14,7 @@ from hotrow.client.aggregate import Average
 from hotrow.client.base import TableClient
 from hotrow.config import Table
 from hotrow.engines import LocalSite
+from hotrow.engines.cluster.facts import ClusterFacts
 from hotrow.engines.settings import Local, Ray, Values
 from hotrow.engines.site import Site
 from hotrow.errors import ConfigError
@@ -44,6 +45,7 @@ class Place:
     site: Site
     client: TableClient
     close: Callable[[], None]
+    cluster: Callable[[], ClusterFacts] | None = None  # as it stands; None: there is none
 
 
 def opened(engine: Local | Ray, brought: Brought, now: Now) -> Place:
@@ -77,6 +79,8 @@ def _on_ray(engine: Ray, brought: Brought, now: Now) -> Place:
     from hotrow.engines.ray.started import Placed, connected
     from hotrow.transport.security import ClusterKey
 
+    if engine.security == "off" and engine.bind == "node":
+        raise ConfigError("engine.bind='node', security='off': strangers could read and write: take 'key' or 'curve'")
     tables = named_tables(brought.tables)
     values = _values(engine, tables)
     key = ClusterKey.generate() if engine.key is None else ClusterKey.read(engine.key)
@@ -91,6 +95,7 @@ def _on_ray(engine: Ray, brought: Brought, now: Now) -> Place:
             brought.optimizer,
             shards=engine.shards,
             trainers=engine.trainers,
+            embedding_workers=engine.embedding_workers,
             lines=lines,
             loss=brought.loss,
             clip=brought.clip,
@@ -115,7 +120,7 @@ def _on_ray(engine: Ray, brought: Brought, now: Now) -> Place:
             autocast=brought.autocast,
             average=brought.average,
         )
-        return Place(site, client, stack.pop_all().close)
+        return Place(site, client, stack.pop_all().close, cluster.facts)
 
 
 def _values(engine: Ray, tables: Mapping[str, Table]) -> dict[str, Values]:

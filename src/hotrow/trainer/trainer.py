@@ -19,6 +19,7 @@ from hotrow.data.batch import Batch
 from hotrow.data.loader import Loader
 from hotrow.data.position import Position
 from hotrow.engines import Engine
+from hotrow.engines.cluster.facts import ClusterFacts
 from hotrow.engines.settings import EngineChoice, engine_of
 from hotrow.engines.unbroken import breath, unbroken
 from hotrow.errors import ConfigError, InputError
@@ -129,6 +130,11 @@ class Trainer:
     def statistics(self) -> Statistics:
         """What became of all grants, and how late gradients were."""
         return self._engine.statistics
+
+    @property
+    def cluster(self) -> ClusterFacts | None:
+        """The roles of the cluster as it stands; None in one process."""
+        return None if self._place.cluster is None else self._place.cluster()
 
     @property
     def position(self) -> Position | None:
@@ -278,8 +284,10 @@ class Trainer:
 
     def close(self) -> None:
         """Give the tables up."""
-        self._engine.close()
-        self._place.close()
+        try:
+            self._engine.close()
+        finally:
+            self._place.close()
 
     def _account(self, samples: int, dense_step: bool) -> tuple[int, float]:
         """Take an aggregate in that is about to be applied."""

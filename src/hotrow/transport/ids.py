@@ -36,7 +36,7 @@ def worker_of(sample: int) -> int:
 
 
 def grant_of(sample: int) -> int:
-    return sample & (2**GRANT_BITS - 1)
+    return sample & ((1 << GRANT_BITS) - 1)
 
 
 def unsigned_for(largest: int, least: int = 1) -> int:
@@ -76,7 +76,7 @@ def pack_ids(batch: Batch) -> tuple[tuple[IdPart, ...], list[NDArray[Any]]]:
 
 
 def unpack_ids(count: int, parts: Sequence[IdPart], frames: Sequence[memoryview]) -> Batch:
-    """A batch of ids only. The caller has seen to it that there is room for as many samples and ids as the header says."""
+    """A batch of ids only. The caller has seen to it that there is room for what the header announces."""
     if len(frames) != FRAMES * len(parts):
         raise InputError(f"{len(frames)} frames came for {len(parts)} parts, which have {FRAMES} each")
     columns = [_columns(part, count, frames[FRAMES * at :][:FRAMES]) for at, part in enumerate(parts)]
@@ -114,9 +114,7 @@ def _coded(part: Part, keys: U64, lengths: I64) -> _Feature:
     found = compress_ids(keys, np.concatenate([[0], np.cumsum(lengths)]))
     counted = 10 * len(found.keys) + found.samples.nbytes
     if counted < 8 * len(keys) + len(told):
-        return _Feature(
-            Coded("counted", len(keys), len(found.keys)), found.keys, found.counts, found.samples, nothing
-        )
+        return _Feature(Coded("counted", len(keys), len(found.keys)), found.keys, found.counts, found.samples, nothing)
     return _Feature(Coded("plain", len(keys), len(keys)), keys, nothing, nothing, told)
 
 
@@ -196,7 +194,7 @@ def _part(part: IdPart, samples: int, keys: _Column, counts: _Column, places: _C
 def _at_places(keys: U64, where: NDArray[Any]) -> U64:
     if where.size and int(where.max()) >= len(keys):
         raise InputError(f"place {int(where.max())} of a sequence: there are {len(keys)} keys")
-    return keys[where]
+    return np.take(keys, where)
 
 
 def _interleaved(columns: Sequence[tuple[U64, I64]], samples: int) -> tuple[I64, I64]:
@@ -209,7 +207,7 @@ def _interleaved(columns: Sequence[tuple[U64, I64]], samples: int) -> tuple[I64,
     if wide == 1:
         return columns[0][0].view(np.int64), bounds
     keys = np.empty(int(bounds[-1]), np.int64)
-    for feature, (mine, counts) in enumerate(columns):
+    for feature, (found, counts) in enumerate(columns):
         starts = bounds[:-1].reshape(samples, wide)[:, feature]
-        keys[np.arange(len(mine)) + np.repeat(starts - (np.cumsum(counts) - counts), counts)] = mine.view(np.int64)
+        keys[np.arange(len(found)) + np.repeat(starts - (np.cumsum(counts) - counts), counts)] = found.view(np.int64)
     return keys, bounds

@@ -146,6 +146,8 @@ class Policy(Header, frozen=True, tag="policy"):
     average: Literal["batch", "present"]
     staleness: Annotated[str, Meta(max_length=100_000)] | None = None
     dense: bool = False
+    step: Number | None = None  # dense steps so far: what is applied on arrival is stamped with them
+    samples: Number | None = None  # trained so far
 
 
 class PullDense(Header, frozen=True, tag="pull_dense"):

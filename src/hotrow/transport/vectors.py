@@ -88,8 +88,8 @@ def unpack_gradients(
         rows = np.empty((head.rows, wide), np.float32)
         _decode(head, mine, rows, threads)
         found.append(_padded(rows, bounds, shape[1]))
-    for output, gradient in zip(outputs, found, strict=True):
-        output.rows.grad = gradient
+    for output, came in zip(outputs, found, strict=True):
+        output.rows.grad = came
 
 
 def plain_bytes(heads: Sequence[Vectors]) -> int:
@@ -113,7 +113,7 @@ def _packed(
         if lengths and told is not None:
             wide = unsigned_for(int(told.max(initial=0)))
             frames.append(told.astype(f"<u{wide}"))
-        heads.append(Vectors(*rows.shape, kind, wide))  # type: ignore[call-arg, arg-type]
+        heads.append(Vectors(*rows.shape, kind, wide))  # type: ignore[call-arg]
     return tuple(heads), frames
 
 

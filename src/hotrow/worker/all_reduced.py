@@ -60,11 +60,15 @@ class AllReduced:
         return Learned(loss, output, self.step)
 
     def sent(self, work: Work) -> list[Future[Answer]]:
-        if self._batches == self._share:
-            self._end_step(work.lr_scale)
         return []
 
+    def finish(self, work: Work) -> None:
+        if self._batches == self._share:
+            self._end_step(work.lr_scale)
+
     def close_step(self, message: CloseStep) -> None:
+        if message.step == self.step - 1:
+            return  # it had its whole share, and has ended the step with those that had not
         if message.step != self.step:
             raise InputError(f"step={message.step}: this rank is at step {self.step}")
         if self._batches == 0:

@@ -1,6 +1,7 @@
 """A trainer's dense parameters in one mode: read from servers, moved by all ranks together, or its own until a merge.
 
-The trainer calls `ask` when work comes, `learn` when it computes, `sent` when the rows' gradients are on their way.
+The trainer calls `ask` when work comes, `learn` when it computes, `sent` when the rows' gradients are on their way, and
+`finish` last.
 """
 
 from collections.abc import Sequence
@@ -42,6 +43,9 @@ class DenseSide(Protocol):
 
     def sent(self, work: Work) -> list[Future[Answer]]:
         """The rows' gradients are on their way: what else has to arrive before the batch counts as pushed."""
+
+    def finish(self, work: Work) -> None:
+        """The batch can be told of: what has to wait for other trainers, some of which may have none in this step."""
 
     def close_step(self, message: CloseStep) -> None:
         """A step ends before every rank has had its share."""

@@ -22,7 +22,7 @@ from hotrow.transport.messages import Folded, LookUp
 ID_BYTES = 24  # of one id: itself, its place among the distinct ones, and among those of its shard
 FLOAT_BYTES = 8  # of one number of a vector: itself and its gradient
 OVERHEAD = 16_384  # of a batch beside that
-OUTCOMES_KEPT = 1_000  # for gradients that come again
+ENDS_KEPT = 1_000  # for who asks about a batch once more
 GRANTS_KEPT = 2**20
 
 
@@ -32,7 +32,8 @@ class Bounds(Spec):
     samples: int = Field(2**20, ge=1, le=2**40)
     bytes: int = Field(2**31, ge=2**10, le=2**50)
     keep_s: float = Field(600.0, gt=0, le=1e9)  # without a word about a batch
-    waiting: int = Field(1_024, ge=1, le=2**20)  # asks that are not answered yet
+    waiting: int = Field(1_024, ge=1, le=2**20)  # asks for vectors that are not there yet
+    queued: int = Field(1_024, ge=1, le=2**20)  # requests that nobody has looked at, before new batches are refused
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +59,7 @@ class EmbeddingBuffers:
         self._dims = dims
         self._kept: dict[int, Kept] = {}  # by sample id
         self._seen = SeenGrants(GRANTS_KEPT)
-        self._outcomes: OrderedDict[int, Folded] = OrderedDict()
+        self._ends: OrderedDict[int, Folded | str] = OrderedDict()  # what became of batches, or why they went
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -91,10 +92,9 @@ class EmbeddingBuffers:
             kept.touched_s = now
         elif grant_of(sample) in self._seen:
             self.counts["gone"] += 1
-            raise InputError(
-                f"sample id {sample:#x}: embedding worker {self.number} has let it go: its gradients came before, "
-                f"it was released, or nothing was heard of it for {self.bounds.keep_s:g} s"
-            )
+            end = self._ends.get(sample, "that was long ago")
+            told = "its gradients came before" if isinstance(end, Folded) else end
+            raise InputError(f"sample id {sample:#x}: embedding worker {self.number} has let it go: {told}")
         return kept
 
     def is_kept(self, kept: Kept) -> bool:
@@ -103,18 +103,16 @@ class EmbeddingBuffers:
 
     def outcome(self, sample: int) -> Folded | None:
         """What became of gradients that came before."""
-        return self._outcomes.get(sample)
+        end = self._ends.get(sample)
+        return end if isinstance(end, Folded) else None
 
     def finish(self, kept: Kept, outcome: Folded) -> None:
         """Its gradients are on all shards."""
-        self._let_go([kept], "pushed")
-        self._outcomes[kept.sample] = outcome
-        if len(self._outcomes) > OUTCOMES_KEPT:
-            self._outcomes.popitem(last=False)
+        self._let_go([kept], "pushed", outcome)
 
-    def fail(self, kept: Kept) -> None:
+    def fail(self, kept: Kept, why: str) -> None:
         """Its rows cannot be had, or its gradients were refused."""
-        self._let_go([kept], "failed")
+        self._let_go([kept], "failed", why)
 
     def release(self, samples: Iterable[int], worker: int | None) -> list[Kept]:
         """Let batches go whose gradients will not come. Those whose gradients are on their way end by themselves."""
@@ -123,14 +121,14 @@ class EmbeddingBuffers:
             self._demand_mine(sample)
             self._seen.add(grant_of(sample))  # ids that come after this word are not wanted either
         idle = [each for each in self._kept.values() if not each.pushing]
-        return self._let_go([each for each in idle if each.sample in wanted or each.worker == worker], "released")
+        mine = [each for each in idle if each.sample in wanted or each.worker == worker]
+        return self._let_go(mine, "released", "it was released")
 
     def expire(self, now: float) -> list[Kept]:
         """Let go what nobody spoke of for too long."""
         oldest = now - self.bounds.keep_s
-        return self._let_go(
-            [each for each in self._kept.values() if each.touched_s <= oldest and not each.pushing], "expired"
-        )
+        silent = [each for each in self._kept.values() if each.touched_s <= oldest and not each.pushing]
+        return self._let_go(silent, "expired", f"nothing was heard of it for {self.bounds.keep_s:g} s")
 
     def figures(self) -> dict[str, float]:
         """How it is, by name."""
@@ -138,13 +136,16 @@ class EmbeddingBuffers:
         now = {"kept": len(self), "kept_samples": self.samples, "kept_bytes": self.nbytes}
         return {name: float(count) for name, count in (now | dict.fromkeys(names, 0) | self.counts).items()}
 
-    def _let_go(self, batches: list[Kept], why: str) -> list[Kept]:
+    def _let_go(self, batches: list[Kept], count: str, end: Folded | str) -> list[Kept]:
         for kept in batches:
             if self.is_kept(kept):
                 del self._kept[kept.sample]
                 self.samples -= len(kept.batch)
                 self.nbytes -= kept.nbytes
-                self.counts[why] += 1
+                self.counts[count] += 1
+                self._ends[kept.sample] = end
+        while len(self._ends) > ENDS_KEPT:
+            self._ends.popitem(last=False)
         return batches
 
     def _demand_mine(self, sample: int) -> None:

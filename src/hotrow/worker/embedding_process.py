@@ -1,14 +1,15 @@
-"""An embedding worker: ids come in by its server, rows and gradients go by its wire, the calling thread pools and folds.
+"""An embedding worker: ids come by its server, rows and gradients go by its wire, the calling thread pools and folds.
 
 Rows are asked for as soon as ids come. A trainer that asks for vectors which are not there yet waits without holding
 up others; gradients are answered when all shards have them.
 """
 
+import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
 
@@ -55,7 +56,7 @@ class EmbeddingSetup:
     shards: Sequence[str]  # as its wire knows them
     threads: int = 1
     values: Mapping[str, Values] | None = None  # by table, how rows, vectors and gradients travel
-    bounds: Bounds = Bounds()
+    bounds: Bounds = field(default_factory=Bounds)
 
 
 class EmbeddingServer:
@@ -84,10 +85,8 @@ class EmbeddingServer:
         sweep_s = min(SWEEP_S, self._setup.bounds.keep_s / 4)
         try:
             while not self._stopping:
-                try:
+                with contextlib.suppress(Empty):
                     self._inbox.get(timeout=sweep_s)()
-                except Empty:
-                    pass
                 if time.monotonic() - self._swept_s >= sweep_s:
                     self._sweep()
         finally:
@@ -97,8 +96,9 @@ class EmbeddingServer:
     # In the server's thread.
 
     def _handle(self, request: Request) -> None:
-        if self._inbox.qsize() >= self._setup.bounds.waiting:
-            raise InputError(f"{self.role} has {self._inbox.qsize()} requests before it: ask again later")
+        queued = self._inbox.qsize()
+        if isinstance(request.message, LookUp) and queued >= self._setup.bounds.queued:
+            raise InputError(f"{queued} requests are queued here: send ids later, or start more embedding workers")
         self._inbox.put(partial(self._answer, request))
 
     # In the thread that computes.
@@ -131,8 +131,8 @@ class EmbeddingServer:
             try:
                 lookup = self._client.wanted(kept.batch, learn=True, versions=told.versions, after=told.after)
                 asked = self._client.exchange(None, lookup)
-            except HotrowError:
-                self._buffers.fail(kept)
+            except HotrowError as error:
+                self._buffers.fail(kept, str(error))
                 raise
             when_all(asked.asked, lambda fault: self._inbox.put(partial(self._looked, kept, asked, fault)))
         request.reply(Done())
@@ -147,8 +147,9 @@ class EmbeddingServer:
                 raise fault
             kept.handle = asked.handle()
         except HotrowError as error:
-            self._buffers.fail(kept)
-            self._reply_fault(waiting, f"{self.role}: the rows of sample id {kept.sample:#x}: {error}")
+            told = f"the rows of sample id {kept.sample:#x}: {error}"
+            self._buffers.fail(kept, told)
+            self._reply_fault(waiting, told)
             return
         for request in waiting:
             self._tell_faults([request], partial(self._give, request, kept))
@@ -192,9 +193,9 @@ class EmbeddingServer:
         kept.pushing, self._pushes[sample] = True, [request]
         try:
             asked = self._client.exchange(self._client.gradients(handle, facts), None)
-        except HotrowError:
+        except HotrowError as error:
             del self._pushes[sample]
-            self._buffers.fail(kept)
+            self._buffers.fail(kept, str(error))
             raise
         when_all(asked.asked, lambda fault: self._inbox.put(partial(self._pushed, kept, asked, fault)))
 
@@ -206,8 +207,9 @@ class EmbeddingServer:
                 raise fault
             outcome = Folded(tuple(asked.taken()))
         except HotrowError as error:
-            self._buffers.fail(kept)
-            self._reply_fault(waiting, f"{self.role}: the gradients of sample id {kept.sample:#x}: {error}")
+            told = f"the gradients of sample id {kept.sample:#x}: {error}"
+            self._buffers.fail(kept, told)
+            self._reply_fault(waiting, told)
             return
         self._buffers.finish(kept, outcome)
         for request in waiting:
@@ -220,7 +222,7 @@ class EmbeddingServer:
         for sample, waiting in list(self._pulls.items()):
             gone = [request for since_s, request in waiting if since_s <= late]
             self._buffers.counts["waited_in_vain"] += len(gone)
-            self._reply_fault(gone, f"{self.role}: the ids of sample id {sample:#x} did not come")
+            self._reply_fault(gone, f"the ids of sample id {sample:#x} did not come")
             self._pulls[sample] = [each for each in waiting if each[0] > late]
             if not self._pulls[sample]:
                 del self._pulls[sample]

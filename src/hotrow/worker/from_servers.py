@@ -67,6 +67,9 @@ class FromServers:
             sent.append(self._wire.ask(name, push, [*there, *figures]))
         return sent
 
+    def finish(self, work: Work) -> None:
+        """Nobody waits for others."""
+
     def close_step(self, message: CloseStep) -> None:
         raise InputError("close_step: the dense servers close the steps of this mode")
 

@@ -58,9 +58,10 @@ class Outgoing:
             if task.asked is None:
                 self._waiting.remove(task)
                 self._ask(None, task)
-            assert task.asked is not None
+            asked, task.asked = task.asked, None  # kept, each batch would keep the one whose gradients went with it
+            assert asked is not None
             self._under_way -= 1
-            return task.asked
+            return asked
 
     def _ask(self, push: Any, task: Task | None) -> UnderWay:
         exchanging = self._client.exchange(push, None if task is None else task.lookup)
@@ -71,8 +72,12 @@ class Outgoing:
 
 
 def when_all(futures: Sequence[Future[Answer]], then: Callable[[BaseException | None], None]) -> None:
-    """Call `then` once, when all are done, with the first fault among them."""
-    left = [len(futures)]
+    """Call `then` once, when all are done, with the first fault among them.
+
+    A future keeps its callbacks for as long as it lives: these let go of everything once they were called.
+    """
+    open_asks, calls = list(futures), [then]
+    left = [len(open_asks)]
     lock = threading.Lock()
 
     def done(_: Future[Answer]) -> None:
@@ -80,7 +85,9 @@ def when_all(futures: Sequence[Future[Answer]], then: Callable[[BaseException | 
             left[0] -= 1
             last = left[0] == 0
         if last:
-            then(next((fault for each in futures if (fault := each.exception()) is not None), None))
+            faults = [fault for each in open_asks if (fault := each.exception()) is not None]
+            open_asks.clear()
+            calls.pop()(faults[0] if faults else None)
 
-    for each in futures:
+    for each in list(open_asks):
         each.add_done_callback(done)

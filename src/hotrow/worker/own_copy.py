@@ -45,6 +45,9 @@ class OwnCopy:
     def sent(self, work: Work) -> list[Future[Answer]]:
         return []
 
+    def finish(self, work: Work) -> None:
+        """A merge waits for the coordinator's word."""
+
     def close_step(self, message: CloseStep) -> None:
         raise InputError("close_step: in k_step nothing is added up over a step")
 

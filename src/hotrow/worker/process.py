@@ -74,6 +74,7 @@ class TrainerProcess:
         self._mode: Mode | None = None
         self._dense: DenseSide | None = None
         self._stopping = False
+        self._fault: str | None = None  # of a step that all ranks do: after it none goes on
         self.batches = self.samples = 0
         self.computed_s = self.waited_s = 0.0
 
@@ -107,7 +108,7 @@ class TrainerProcess:
             case Meet(number, None):
                 self._wire.forget(peer_name(number))
                 request.reply(Done())
-            case Meet(number, address):
+            case Meet(number, str(address)):
                 self._wire.connect(peer_name(number), address)
                 request.reply(Done())
             case Begin() | CloseStep() | Settle() | GiveDense() | Stop():
@@ -172,17 +173,22 @@ class TrainerProcess:
     def _at_work(self) -> DenseSide:
         if self._dense is None:
             raise InputError("no mode has begun: send Begin first")
+        if self._fault is not None:
+            raise InputError(f"step {self._dense.step} has failed here: {self._fault}")
         return self._dense
 
     def _computable(self) -> bool:
-        return bool(self._begun) and self._at_work().may_compute(min(self._begun).token)
+        if not self._begun or self._dense is None:
+            return False
+        return self._fault is not None or self._dense.may_compute(min(self._begun).token)
 
     def _next(self) -> Task:
         return min(self._begun)
 
     def _compute(self) -> None:
-        task, dense = self._next(), self._at_work()
+        task = self._next()
         self._begun.remove(task)
+        dense = self._at_work()
         asked = self._outgoing.needed(task)
         began = time.perf_counter()
         handle = asked.handle()
@@ -199,6 +205,15 @@ class TrainerProcess:
         self.waited_s += looked - began
         self.computed_s += ended - looked
         when_all([*pushed.asked, *others], lambda fault: self._pushed(task, learned, ended - began, pushed, fault))
+        self._finish(dense, task.work)
+
+    def _finish(self, dense: DenseSide, work: Work) -> None:
+        """The coordinator hears of the batch meanwhile: it may have to close the step for trainers that have none."""
+        try:
+            dense.finish(work)
+        except Exception as error:  # of a collective: whoever asks next is told
+            _log.exception("a step failed")
+            self._fault = f"{type(error).__name__}: {error}"
 
     def _pulled(self, task: Task, learned: Learned) -> int:
         """The step of the rows where they are looked up ahead of the dense parameters, else that of both."""
@@ -229,6 +244,7 @@ class TrainerProcess:
 
     def _enter_mode(self, begin: Begin, tensors: bytes) -> None:
         self._leave_mode()
+        self._fault = None
         setup, mode = self._setup, mode_of(json.loads(begin.mode))
         dense_state.from_bytes(tensors, begin.optimizer, setup.model, setup.optimizer)
         rates = None if setup.optimizer is None else Rates(setup.optimizer, setup.base_lrs)

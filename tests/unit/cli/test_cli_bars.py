@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from hotrow.cli import words
-from hotrow.cli.bars import QUIET_S, Bar, TrainBar
+from hotrow.cli.bars import QUIET_S, Bar, TrainBar, waiting
 from hotrow.data.source import Malformed, Trouble
 from hotrow.trainer import Best, Ended, EpochEnded, Evaluated, Progress, Remark, Switched
 
@@ -50,6 +50,20 @@ def test_plain_lines_come_every_few_seconds_and_not_more_often() -> None:
     ]
     assert "\r" not in text
     assert "\x1b" not in text
+
+
+def test_until_the_first_report_a_bar_says_what_it_waits_for() -> None:
+    assert "waiting for the first step" in shown(9000, 1, terminal=True)
+    assert shown(9000, 1) == ""
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_work_without_parts_to_count_says_what_it_is(terminal: bool) -> None:
+    text = io.StringIO()
+    with waiting("starting [2] shards", Console(file=text, force_terminal=terminal, width=200)):
+        pass
+    assert "starting [2] shards" in text.getvalue()
+    assert ("\x1b" in text.getvalue()) is terminal
 
 
 def test_without_a_total_there_is_no_time_left_until_an_epoch_has_told_it() -> None:

@@ -4,12 +4,16 @@ import json
 import os
 import signal
 import tomllib
+from contextlib import nullcontext
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from hotrow.cli.train import command
-from hotrow.run import Run
+from hotrow.cli.train import command, starting
+from hotrow.engines.settings import Local, Ray
+from hotrow.run import Run, load_config
 from small_run import CONFIG, clicks, write_csv, write_data
 from unit.cli.conftest import Command
 
@@ -138,6 +142,11 @@ FAULTS = {
     "an unknown optimizer": (("small.toml", "--set", "dense.optimizer=adma"), "dense.optimizer.name='adma': there is"),
     "an unknown mode": (("small.toml", "--set", "run.mode=gbba"), "there is none of this name: must be one of 'sync'"),
     "uneven workers": (("small.toml", "--set", "run.workers=3"), "workers=3: do not divide global_batch=128 evenly"),
+    "shards without a cluster": (("small.toml", "--shards", "2"), "--shards 2: is for a cluster, and the engine"),
+    "trainers in one process": (("small.toml", "--engine", "local", "--trainers", "2"), "--trainers 2: is for a"),
+    "an unknown engine": (("small.toml", "--engine", "rya"), "run.engine={'name': 'rya'}: there is none of this name"),
+    "workers beside trainers": (("small.toml", "--engine", "ray", "--trainers", "2", "--set", "run.workers=4"),
+                                "workers=4: on ray the trainers are the workers, and there are 2"),
     "a table of nobody": (("small.toml", "--set", "tables.users.dim=3"), "tables.users: no feature names this table"),
     "no folder for figures": (("small.toml", "--json", "no/a.json"), "--json no/a.json: the folder no does not exist"),
     "early stopping by nothing": (("small.toml", "--set", "run.early_stopping={}"), "there is nothing to judge by"),
@@ -154,6 +163,32 @@ def test_faults_are_one_sentence_and_code_2(
     assert done.stderr.splitlines()[-1].startswith("hotrow: ")
     assert told in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_what_a_cluster_is_waited_for_is_told_before_it_is_there() -> None:
+    assert isinstance(starting(Local()), nullcontext)
+    for settings, told in (
+        (Ray(trainers=2, shards=1), "starting 1 shard and 2 trainers on a Ray of its own\n"),
+        (Ray(address="auto"), "starting 1 shard and 1 trainer on the Ray at auto\n"),
+    ):
+        console = Console(file=StringIO(), width=40)
+        with starting(settings, console):
+            assert console.file.getvalue() == told  # type: ignore[attr-defined]
+
+
+def test_a_key_of_the_engine_starts_at_the_folder_of_the_config(tmp_path: Path) -> None:
+    config = write_data(tmp_path, CONFIG + '[run.engine]\nname = "ray"\nkey = "mine.key"\n')
+    engine = load_config(config).run.engine
+    assert isinstance(engine, Ray)
+    assert engine.key == tmp_path / "mine.key"
+
+
+def test_the_options_of_the_engine_are_kept_with_the_run(hotrow: Command, tmp_path: Path) -> None:
+    config = write_data(tmp_path, CONFIG + '[run.engine]\nname = "ray"\nshards = 2\n')
+    assert hotrow("train", config, "--engine", "local", "--set", "run.epochs=1").exit_code == 0
+    assert tomllib.loads(Path("runs/small/config.toml").read_text())["run"]["engine"] == {"name": "local"}
+    started = json.loads(Path("runs/small/events.jsonl").read_text().splitlines()[0])
+    assert (started["engine"], started["roles"]) == ("local", None)
 
 
 def test_bad_toml_is_told_with_its_line(hotrow: Command) -> None:

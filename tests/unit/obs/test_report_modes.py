@@ -62,6 +62,18 @@ def test_why_it_was_changed_and_what_was_said_stand_in_their_order(page: Page) -
     ]
 
 
+def test_a_run_on_a_cluster_names_its_engine_and_roles_as_they_were_last() -> None:
+    four = {"shard 0": "a", "shard 1": "b", "trainer 0": "a", "trainer 1": "b"}
+    first = event("start", engine="ray", roles=four), begun()
+    told = "by 4 workers on ray (2 shards and 2 trainers): batches of 128"
+    assert told in section(*first).text
+    again = event("start", resumed=True, engine="ray", roles={"trainer 0": "a"}), begun()
+    assert "by 4 workers on ray (1 trainer): batches of 128" in section(*first, *again).text
+    damaged: tuple[Any, ...] = (None, {}, [], "shard 0")
+    for roles in damaged:
+        assert "by 4 workers: batches" in section(event("start", engine="local", roles=roles), begun()).text
+
+
 def test_one_mode_is_a_sentence_and_no_picture() -> None:
     found = section(begun(), late(gradient={0: 3, 1: 1}, data={0: 4}))
     assert list(found.figures) == ["Staleness of dense gradients"]

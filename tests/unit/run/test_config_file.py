@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from hotrow.data.config import DataConfig
-from hotrow.run.config_file import anchored_data, anchored_name, set_field
+from hotrow.errors import ConfigError
+from hotrow.run.config_file import anchored_data, anchored_name, set_engine, set_field
 
 RUN = Path(__file__).parents[3] / "src" / "hotrow" / "run"
 
@@ -43,3 +44,38 @@ def test_paths_of_data_start_at_the_folder_and_addresses_stay(tmp_path: Path) ->
 )
 def test_a_model_in_a_file_is_named_with_its_whole_path(name: str, found: str, tmp_path: Path) -> None:
     assert anchored_name(name, tmp_path) == found.format(base=tmp_path)
+
+
+ENGINES = {
+    "nothing is there": ({}, {"name": "ray", "shards": 2}, {"name": "ray", "shards": 2}),
+    "a name": ({"engine": "ray"}, {"trainers": 3}, {"name": "ray", "trainers": 3}),
+    "another name": ({"engine": "local"}, {"name": "ray", "trainers": 3}, {"name": "ray", "trainers": 3}),
+    "settings stay": ({"engine": {"name": "ray", "bind": "node", "shards": 4}}, {"shards": 2},
+                      {"name": "ray", "bind": "node", "shards": 2}),
+    "settings without a name stay": ({"engine": {"bind": "node"}}, {"name": "ray"}, {"name": "ray", "bind": "node"}),
+    "settings of another engine go": ({"engine": {"name": "ray", "shards": 4}}, {"name": "local"}, {"name": "local"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("section", "given", "expected"), ENGINES.values(), ids=ENGINES)
+def test_the_engine_of_the_command_line_replaces_that_of_the_file(
+    section: dict[str, object], given: dict[str, object], expected: dict[str, object]
+) -> None:
+    document: dict[str, object] = {"run": section}
+    set_engine(document, given)
+    assert document == {"run": {"engine": expected}}
+
+
+@pytest.mark.parametrize("section", [{}, {"engine": "local"}, {"engine": {"name": "local"}}])
+@pytest.mark.parametrize("given", [{"trainers": 2}, {"address": "auto"}, {"name": "local", "shards": 2}])
+def test_options_of_a_cluster_without_one_are_refused(section: dict[str, object], given: dict[str, object]) -> None:
+    *_, (option, value) = given.items()
+    told = f"--{option} {value}: is for a cluster, and the engine of this run is 'local': add --engine ray, or leave it"
+    with pytest.raises(ConfigError, match=told):
+        set_engine({"run": section}, given)
+
+
+def test_no_option_changes_nothing() -> None:
+    document: dict[str, object] = {"run": {"engine": {"name": "ray", "shards": 4}}}
+    set_engine(document, {})
+    assert document == {"run": {"engine": {"name": "ray", "shards": 4}}}

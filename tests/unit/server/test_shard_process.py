@@ -17,7 +17,6 @@ import hotrow as hr
 from hotrow.config import Segment
 from hotrow.server.process import ShardServer
 from hotrow.server.shard import Shard
-from hotrow.transport.whole_rows import pack_rows, unpack_rows
 from hotrow.staleness import Cutoff, Staleness
 from hotrow.transport.errors import RemoteFault
 from hotrow.transport.frames import RowBlock, pack, unpack
@@ -47,6 +46,7 @@ from hotrow.transport.messages import (
 )
 from hotrow.transport.security import ClusterKey, Security
 from hotrow.transport.server import Server
+from hotrow.transport.whole_rows import pack_rows, unpack_rows
 from hotrow.transport.wire import Answer, Wire
 
 F32 = NDArray[np.float32]

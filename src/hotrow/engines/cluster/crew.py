@@ -1,5 +1,6 @@
 """The trainers of a cluster, as the engine's crew: batches go out, word of their gradients comes back."""
 
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
@@ -18,11 +19,13 @@ from hotrow.errors import InputError
 from hotrow.modes import Mode
 from hotrow.modes.base import Grant, RunFacts
 from hotrow.transport.batches import pack_batch
-from hotrow.transport.messages import Work, Worked
+from hotrow.transport.ids import pack_ids
+from hotrow.transport.messages import LookUp, Work, Worked
 from hotrow.transport.wire import Answer
 from hotrow.worker.core import Gradients
 
 WAKE_S = 0.1  # how long an interrupt, or the loss of a role, may go unnoticed
+LOSS_S = 2.0  # from a fault to word of the lost role that it came of
 
 Now = Callable[[], tuple[int, float]]  # samples trained so far, and what learning rates are multiplied by
 
@@ -43,11 +46,14 @@ class RemoteCrew:
         self._roles, self._orders, self._mode, self._facts = roles, orders, mode, facts
         self._now, self._ended = now, ended
         self._step = facts.step
+        self._next_look = 0.0
+        self._given: dict[int, list[int]] = {}  # by step, the batches that each rank got
         self._results: SimpleQueue[tuple[Grant, Future[Answer]]] = SimpleQueue()
 
     def start(self, grant: Grant, batch: Batch) -> None:
-        """Send the batch of a grant to its worker."""
-        header, frames = pack_batch(batch)
+        """Send the batch of a grant to its worker; its ids too, or to an embedding worker that looks them up for it."""
+        sample = self._send_ids(grant, batch)
+        header, frames = pack_batch(batch, ids=sample is None)
         trained, lr_scale = self._now()
         factor = on_arrival(self._mode, self._facts, len(batch))
         work = Work(
@@ -60,28 +66,88 @@ class RemoteCrew:
             lr_scale,
             factor,
             header,
+            sample,
         )
-        asked = self._roles.wire.ask(self._roles.trainers[grant.worker], work, frames, deadline=False)
-        asked.add_done_callback(lambda done: self._results.put((grant, done)))
+        asked = self._roles.wire.ask(self._roles.trainers[self._rank(grant)], work, frames, deadline=False)
+        asked.add_done_callback(lambda done: self._worked(grant, done))
 
     def stepped(self, step: int) -> None:
         """So many dense steps are applied."""
         self._step = step
+        for applied in [token for token in self._given if token < step]:
+            del self._given[applied]
 
     def finished(self) -> Finished:
         """Wait for the next word."""
         while True:
+            self._demand_alive()
             try:
                 grant, done = self._results.get(timeout=WAKE_S)
             except Empty:
                 breath()
-                self._roles.alive()
                 continue
-            return self._finished(grant, done.result())
+            return self._finished(grant, self._answer(done))
 
     def close(self) -> None:
-        """The mode ends."""
+        """The mode ends. Ids of batches that were cut off may go."""
+        if self._roles.embedders is not None:
+            self._roles.embedders.release()
         self._ended()
+
+    def _rank(self, grant: Grant) -> int:
+        """Who computes it: its worker, unless that has its share of a step that all ranks end together.
+
+        When a worker finds no more data, disciplines give its places of a step to those who wait with some. A rank that
+        has had its share waits for the others, so these compute what is over.
+        """
+        if self._mode.dense != "all-reduce":
+            return grant.worker
+        given = self._given.setdefault(grant.token, [0] * self._facts.workers)
+        share = self._facts.parts // self._facts.workers
+        rank = grant.worker if given[grant.worker] < share else given.index(min(given))
+        given[rank] += 1
+        return rank
+
+    def _send_ids(self, grant: Grant, batch: Batch) -> int | None:
+        """The sample id by which an embedding worker has them; None: the trainer looks them up itself."""
+        if self._roles.embedders is None:
+            return None
+        name, sample = self._roles.embedders.turn(grant.grant)
+        trained, _ = self._now()
+        versions = self._mode.late is not None and self._mode.late.by == "version"
+        parts, frames = pack_ids(batch)
+        told = LookUp(sample, grant.worker, self._orders.number, trained, versions, len(batch), parts)
+        asked = self._roles.wire.ask(name, told, frames)
+        asked.add_done_callback(lambda done: self._results.put((grant, done)) if done.exception() else None)
+        return sample
+
+    def _worked(self, grant: Grant, done: Future[Answer]) -> None:
+        """In the wire's thread."""
+        if self._roles.embedders is not None:
+            if done.exception() is None:
+                self._roles.embedders.done(grant.grant)
+            else:
+                self._roles.embedders.release([grant.grant])
+        self._results.put((grant, done))
+
+    def _demand_alive(self) -> None:
+        """Now and then, also while words come: where nobody waits for others, who is gone would not be missed."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + WAKE_S
+        with self._orders.failing():
+            self._roles.alive()
+
+    def _answer(self, done: Future[Answer]) -> Answer:
+        """A fault may come of a role that is gone: then that is what went wrong, once it is known."""
+        with self._orders.failing():
+            fault = done.exception()
+            until = time.monotonic() + LOSS_S
+            while fault is not None and time.monotonic() < until:
+                self._roles.alive()
+                time.sleep(WAKE_S)
+            return done.result()
 
     def _finished(self, grant: Grant, answer: Answer) -> Finished:
         told = answer.message

@@ -86,29 +86,37 @@ class Embedders:
 
     def done(self, grant: int) -> None:
         """The gradients of a batch are on the shards."""
-        self._drop([grant])
+        _, parting = self._drop([grant])
+        self._part_all(parting)
 
     def release(self, grants: Iterable[int] | None = None) -> None:
-        """The gradients of these will not come, or of none that are open: whoever has their ids may let them go."""
-        for name, number, open_grants in self._drop(grants):
-            samples = tuple(sample_id(number, grant) for grant in open_grants)
-            asked = self._wire.ask(name, Release(samples))
-            asked.add_done_callback(lambda done: _say_fault("a release", done))
+        """The gradients of these will not come (None: of any): who has their ids may let them go."""
+        dropped, parting = self._drop(grants)
+        for name, samples in dropped:
+            try:
+                asked = self._wire.ask(name, Release(samples))
+            except InputError:  # the wire is closed: who serves this run ends with it
+                return
+            asked.add_done_callback(_say_fault)
+        self._part_all(parting)
 
-    def _drop(self, grants: Iterable[int] | None) -> list[tuple[str, int, list[int]]]:
+    def _drop(self, grants: Iterable[int] | None) -> tuple[list[tuple[str, tuple[int, ...]]], list[_Member]]:
+        """By name, the sample ids that are open no more; and who may part."""
         wanted = None if grants is None else set(grants)
         dropped, parting = [], []
         with self._lock:
             for member in self._members:
                 mine = member.grants if wanted is None else member.grants & wanted
                 if mine:
-                    dropped.append((member.name, member.number, sorted(mine)))
+                    dropped.append((member.name, tuple(sample_id(member.number, each) for each in sorted(mine))))
                     member.grants = member.grants - mine
                     if member.leaving is not None and not member.grants:
                         parting.append(member)
-        for member in parting:
+        return dropped, parting
+
+    def _part_all(self, members: Iterable[_Member]) -> None:
+        for member in members:
             self._part(member)
-        return dropped
 
     def _part(self, member: _Member) -> None:
         """All its batches are done: trainers forget it, then it stops."""
@@ -128,6 +136,6 @@ class Embedders:
         when_all([*asked, self._wire.ask(member.name, Stop())], stopped)
 
 
-def _say_fault(what: str, done: "Future[Answer]") -> None:
+def _say_fault(done: "Future[Answer]") -> None:
     if (fault := done.exception()) is not None:
-        _log.warning("%s was not heard: %s", what, fault)
+        _log.warning("word of batches that will not come was not heard: %s", fault)

@@ -5,8 +5,9 @@ Orders are not waited for: whoever must see what one does names its number, and 
 """
 
 from collections import Counter, deque
-from collections.abc import Callable
-from concurrent.futures import Future, wait
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 
 from hotrow.client.aggregate import Average
 from hotrow.engines.cluster.roles import Roles
@@ -21,7 +22,6 @@ from hotrow.transport.messages import CloseStep, Perform, Performed, Policy, Set
 from hotrow.transport.wire import Answer
 from hotrow.worker.core import Gradients
 
-WAKE_S = 0.1  # how long the loss of a role may go unnoticed
 UNDER_WAY = 64  # orders that may be unanswered before the next one waits
 
 
@@ -37,10 +37,23 @@ class Orders:
 
     copies = None
 
-    def __init__(self, mode: Mode, facts: RunFacts, roles: Roles, number: int, average: Average) -> None:
-        """`number`: of the last order that shards were given."""
+    def __init__(
+        self,
+        mode: Mode,
+        facts: RunFacts,
+        roles: Roles,
+        number: int,
+        average: Average,
+        trained: int = 0,
+        rested: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`number`: of the last order that shards were given; `trained`: samples so far.
+
+        `rested` is called when all is done everywhere.
+        """
         self.number = number
-        self._mode, self._facts, self._roles = mode, facts, roles
+        self.failed = False
+        self._mode, self._facts, self._roles, self._rested = mode, facts, roles, rested
         self._incarnations = roles.incarnations()
         self._arrives = on_arrival(mode, facts, 1) is not None
         self._applies: list[messages.Apply] = []
@@ -53,7 +66,8 @@ class Orders:
         self._untold: Counter[str] = Counter()
         self._lateness = Histogram()
         late = None if mode.late is None else mode.late.model_dump_json()
-        self._order(lambda incarnation: Policy(incarnation, self.number, average, late, mode.dense == "server"))
+        serves = mode.dense == "server"
+        self._order(lambda incarnation: Policy(incarnation, self.number, average, late, serves, facts.step, trained))
 
     def park(self, grant: int, gradients: Gradients, worker: int = 0) -> None:
         """They wait on the shards."""
@@ -66,16 +80,18 @@ class Orders:
         """Take a step into the next order; gives what earlier ones came to, as far as it is known."""
         if effect.group != "dense" and self._arrives:
             self._arrived += [part.grant for part in effect.parts]
-        if effect.group != "embedding" or not self._arrives:
+        merge_alone = self._mode.dense == "local" and not effect.parts  # it ends no step, and no row changes by it
+        if not merge_alone and (effect.group != "embedding" or not self._arrives):
             self._applies.append(self._message(effect, samples, lr_scale))
         match self._mode.dense:
             case "all-reduce" if effect.group != "embedding" and len(effect.parts) < self._facts.parts:
                 self._close = CloseStep(effect.step, lr_scale)  # ranks wait for batches that will not come
             case "local" if effect.group == "embedding":
                 self._settle = Settle(effect.step, False, samples, lr_scale)
+            case "local" if self._settle is not None:  # a merge takes the place of the move beside it
+                self._settle = Settle(self._settle.step, True, self._settle.trained, self._settle.lr_scale)
             case "local":
-                step = effect.step if self._settle is not None else effect.step - 1
-                self._settle = Settle(step, True, samples, lr_scale)
+                self._settle = Settle(effect.step - 1, True, samples, lr_scale)
         return self._told()
 
     def settle(self) -> None:
@@ -84,6 +100,8 @@ class Orders:
             applies, discards, arrived = tuple(self._applies), tuple(self._discards), tuple(self._arrived)
             self._applies, self._discards, self._arrived = [], [], []
             self._order(lambda incarnation: Perform(incarnation, self.number, applies, discards, arrived))
+            if self._roles.embedders is not None:
+                self._roles.embedders.release(discards)
         for word in (self._close, self._settle):
             if word is not None:
                 self._words += self._roles.ask_all(self._roles.trainers, word, deadline=False)
@@ -94,7 +112,20 @@ class Orders:
         """Wait until all that was decided is done everywhere."""
         self._take_answers(self._under_way, 0)
         self._take_answers(self._words, 0)
+        with self.failing():
+            self._rested()
         return self._told()
+
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """Whatever goes wrong in it ends the mode: what trainers have is of no use, and not asked for."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            self.failed = True
+            raise
 
     def _order(self, made: Callable[[int], messages.Message]) -> None:
         self.number += 1
@@ -105,9 +136,9 @@ class Orders:
     def _take_answers(self, asked: deque[Future[Answer]], most: int) -> None:
         """Read those that are there, and wait until no more than `most` are not."""
         while asked and (len(asked) > most or asked[0].done()):
-            while not wait([asked[0]], timeout=WAKE_S).done:
-                self._roles.alive()
-            told = asked.popleft().result().message
+            with self.failing():
+                told = self._roles.answer(asked[0]).message
+            asked.popleft()
             if isinstance(told, Performed):
                 self._untold.update(refused=told.refused, weightless=told.weightless, missing=told.missing)
                 for age, count in told.lateness:

@@ -5,6 +5,7 @@ the mode ends it comes back from the first trainer, or from each shard what that
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -51,6 +52,8 @@ class ClusterSite:
         self._orders: Orders | None = None
         self._number = 0  # of the last order
         self._mode: Mode | None = None
+        self._home = (-1, False)  # the order after which the dense state was brought here, and whether all of it
+        self._failed = False
 
     def demand_fit(self, mode: Mode, facts: RunFacts) -> None:
         """ConfigError where a mode cannot work here."""
@@ -66,13 +69,16 @@ class ClusterSite:
 
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[Orders, RemoteCrew]:
         """A mode begins."""
-        orders = Orders(mode, facts, self._roles, self._number, self._average)
+        self._demand_whole()
+        home = partial(self._bring_home, optimizer=True)
+        trained, _ = self._now()
+        orders = Orders(mode, facts, self._roles, self._number, self._average, trained, home)
+        self._number = orders.number  # shards have it, whatever becomes of the rest
         tensors, settings = dense_state.to_bytes(self._model, self.optimizer)
         if mode.dense == "server":
             state = TakeDense(facts.step, settings)
             for asked in self._roles.ask_all(list(self._places), state, [tensors]):
-                asked.result()
-        trained, _ = self._now()
+                self._roles.answer(asked)
         meeting = "" if mode.dense == "server" else self._meeting()
         share = facts.parts // facts.workers
         begun = [
@@ -95,12 +101,13 @@ class ClusterSite:
             for rank, name in enumerate(self._roles.trainers)
         ]
         for each in begun:
-            each.result()
+            self._roles.answer(each)
         self._orders, self._mode = orders, mode
         return orders, RemoteCrew(self._roles, orders, mode, facts, self._now, self._ended)
 
     def predict(self, batch: Batch) -> Tensor:
         """The model's output; no row is made or changed."""
+        self._demand_whole()
         if self._mode is not None:
             self._bring_home(optimizer=False)
         after = self._number if self._orders is None else self._orders.number
@@ -109,29 +116,44 @@ class ClusterSite:
     def _ended(self) -> None:
         if self._orders is None:
             return
-        self._bring_home(optimizer=True)
+        self._failed = self._orders.failed
+        if not self._failed:
+            self._bring_home(optimizer=True)
         self._number = self._orders.number
         self._orders = self._mode = None
 
     def _bring_home(self, *, optimizer: bool) -> None:
+        """As it is after the last order; at rest nothing of it is still on its way."""
         assert self._mode is not None
+        assert self._orders is not None
+        number = self._orders.number
+        if self._home[0] != number or (optimizer and not self._home[1]):
+            self._fetch(self._mode, optimizer=optimizer)
+            self._home = (number, optimizer)
+
+    def _demand_whole(self) -> None:
+        """After a fault rows and dense parameters are of different steps, and trainers may wait for each other."""
+        if self._failed:
+            raise InputError("the cluster has failed: close this trainer, and load the last checkpoint into another")
+
+    def _fetch(self, mode: Mode, *, optimizer: bool) -> None:
         own = self.optimizer if optimizer else None
-        if self._mode.dense != "server":
-            given = self._roles.wire.ask(self._roles.trainers[0], GiveDense(optimizer)).result()
+        if mode.dense != "server":
+            given = self._roles.answer(self._roles.wire.ask(self._roles.trainers[0], GiveDense(optimizer)))
             if not isinstance(given.message, DenseGiven):
                 raise InputError(f"trainer 0 answered {type(given.message).__name__}: is it of another version?")
             dense_state.from_bytes(bytes(given.frames[0]), given.message.optimizer, self._model, own)
             return
         pieces = []
         for name, places in self._places.items():
-            given = self._roles.wire.ask(name, GiveDense(optimizer)).result()
+            given = self._roles.answer(self._roles.wire.ask(name, GiveDense(optimizer)))
             assert isinstance(given.message, DenseGiven)
             pieces.append((places, bytes(given.frames[0]), given.message.optimizer))
         dense_state.from_pieces(pieces, self._model, own)
 
     def _meeting(self) -> str:
         """Where the ranks meet: a free port of the first one's host."""
-        told = self._roles.wire.ask(self._roles.trainers[0], Ask("meeting")).result().message
+        told = self._roles.answer(self._roles.wire.ask(self._roles.trainers[0], Ask("meeting"))).message
         if not isinstance(told, Told):
             raise InputError(f"trainer 0 answered {type(told).__name__}: is it of another version?")
         return f"tcp://{self._hosts[0]}:{int(told.figures['port'])}"

@@ -1,4 +1,4 @@
-"""Shards and trainers as Ray actors. An actor tells its address, then serves until it is told to stop.
+"""Shards, trainers and embedding workers as Ray actors. Each tells its address, then serves until it is told to stop.
 
 Ray brings settings and the model to where an actor runs; everything after that goes by the wire.
 """
@@ -19,6 +19,7 @@ from hotrow.transport.messages import Values
 from hotrow.transport.security import ClusterKey, Security
 from hotrow.transport.server import Server
 from hotrow.transport.wire import Wire
+from hotrow.worker.embedding_process import EmbeddingServer, EmbeddingSetup
 from hotrow.worker.process import TrainerProcess
 from hotrow.worker.setup import TrainerSetup
 
@@ -98,6 +99,28 @@ class TrainerRole:
         """Until it is told to stop."""
         try:
             self._trainer.serve()
+        finally:
+            self._server.close()
+            self._wire.close()
+
+
+class EmbeddingRole:
+    """One embedding worker; a Ray actor when it is started as one."""
+
+    def __init__(self, setup: EmbeddingSetup, lines: Lines, host: str | None, shards: Mapping[str, str]) -> None:
+        self._server = lines.server(host, f"embedding worker {setup.number}")
+        self._wire = lines.wire(delayed=True)
+        for name, address in shards.items():
+            self._wire.connect(name, address)
+        self._serving = EmbeddingServer(setup, self._server, self._wire)
+
+    def address(self) -> str:
+        return self._server.address
+
+    def serve(self) -> None:
+        """Until it is told to stop."""
+        try:
+            self._serving.serve()
         finally:
             self._server.close()
             self._wire.close()

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -11,8 +12,9 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from hotrow.engines.settings import Ray, Resources
-from hotrow.errors import ConfigError
+from hotrow.errors import ConfigError, HotrowError
 
+KNOCK_S = 10.0  # for a host that is there to answer
 PLACING_S = 60.0  # that Ray has to find room for all roles
 
 
@@ -20,26 +22,44 @@ PLACING_S = 60.0  # that Ray has to find room for all roles
 def connected(settings: Ray) -> Iterator[None]:
     """Ray for a run. One that was there before stays; one that was started here ends with the run."""
     if ray.is_initialized():
+        here = ray.get_runtime_context().gcs_address
+        if settings.address not in (None, "auto", here):
+            told = f"engine.address={settings.address!r}: this process is connected to the Ray at {here} already"
+            raise ConfigError(f"{told}: leave the address out, or call ray.shutdown() first")
         yield
         return
     quiet: dict[str, Any] = {"logging_level": logging.WARNING, "log_to_driver": True}
     if settings.address is not None:
         try:
+            _knock(settings.address)
             ray.init(address=settings.address, **quiet)
-        except ConnectionError as error:
-            raise ConfigError(f"engine.address={settings.address!r}: no Ray answers there: {error}") from None
+        except OSError as error:
+            raise ConfigError(
+                f"engine.address={settings.address!r}: no Ray answers there: {error}: start one, or leave it out"
+            ) from None
     else:
         os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # it listens on loopback, and the data plane has its own key
-        ray.init(num_cpus=_cpus(settings), include_dashboard=False, **quiet)
+        try:
+            ray.init(num_cpus=_cpus(settings), include_dashboard=False, **quiet)
+        except Exception as error:  # Ray has no type of its own for it
+            ray.shutdown()
+            raise HotrowError(f"engine: Ray did not start on this machine: {str(error).splitlines()[0]}") from error
     try:
         yield
     finally:
         ray.shutdown()
 
 
+def _knock(address: str) -> None:
+    """OSError where nobody listens: Ray itself would try for minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon and "/" not in host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=KNOCK_S).close()
+
+
 def _cpus(settings: Ray) -> int:
     """A Ray of our own has room for what was asked for, however many cores there are."""
-    asked = settings.trainers * settings.trainer.cpus + settings.shards * settings.shard.cpus
+    asked = sum(count * resources.cpus for _, count, resources in _roles(settings))
     return max(1, int(asked + 0.999))
 
 
@@ -47,33 +67,39 @@ class Placed:
     """Room for all roles, taken at once or not at all."""
 
     def __init__(self, settings: Ray) -> None:
-        wanted = [_bundle(settings.shard)] * settings.shards + [_bundle(settings.trainer)] * settings.trainers
+        wanted = [_bundle(resources) for _, count, resources in _roles(settings) for _ in range(count)]
         self._group: PlacementGroup = placement_group(wanted, strategy=settings.strategy)
         if not self._group.wait(PLACING_S):
             remove_placement_group(self._group)
+            asked = ", ".join(f"{count} {role}s of {_bundle(each)}" for role, count, each in _roles(settings) if count)
             raise ConfigError(
-                f"engine: Ray found no room within {PLACING_S:.0f} s for {settings.shards} shards of "
-                f"{_bundle(settings.shard)} and {settings.trainers} trainers of {_bundle(settings.trainer)}, "
-                f"placed {settings.strategy}: ask for less, or add nodes (`ray status` shows what there is)"
+                f"engine: Ray found no room within {PLACING_S:.0f} s for {asked}, placed {settings.strategy}: ask for "
+                "less, or add nodes (`ray status` shows what there is)"
             )
-        self._shards = settings.shards
-        self._resources = {"shard": settings.shard, "trainer": settings.trainer}
+        self._roles = _roles(settings)
 
     def options(self, role: str, number: int) -> dict[str, Any]:
-        """How an actor is started: in its place, with what it asked for."""
-        resources = self._resources[role]
-        place = number if role == "shard" else self._shards + number
-        strategy = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=place)
-        return {
-            "num_cpus": resources.cpus,
-            "num_gpus": resources.gpus,
-            "resources": dict(resources.custom),
-            "scheduling_strategy": strategy,
-        }
+        """How an actor is started: in its place, with what it asked for; one that joins later has no place."""
+        place = [known for known, _, _ in self._roles].index(role)
+        before = sum(count for _, count, _ in self._roles[:place])
+        _, count, resources = self._roles[place]
+        asked = {"num_cpus": resources.cpus, "num_gpus": resources.gpus, "resources": dict(resources.custom)}
+        if number >= count:
+            return asked
+        strategy = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=before + number)
+        return {**asked, "scheduling_strategy": strategy}
 
     def close(self) -> None:
         """Give the room back."""
         remove_placement_group(self._group)
+
+
+def _roles(settings: Ray) -> list[tuple[str, int, Resources]]:
+    return [
+        ("shard", settings.shards, settings.shard),
+        ("trainer", settings.trainers, settings.trainer),
+        ("embedding worker", settings.embedding_workers, settings.embedding_worker),
+    ]
 
 
 def _bundle(resources: Resources) -> Mapping[str, float]:

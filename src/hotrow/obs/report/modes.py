@@ -1,5 +1,6 @@
 """The mode and how late gradients were: modes as the run went, histograms of staleness, and what became of batches."""
 
+from collections import Counter
 from typing import Any, TypeAlias
 
 from hotrow.obs.report import words
@@ -46,8 +47,19 @@ def _facts(run: Run) -> str:
     workers, local, whole = (number(begun[-1], name) for name in ("workers", "local_batch", "global_batch"))
     chosen = ", chosen as it went," if text(begun[-1], "chosen") == "auto" else ""
     batches = f"batches of {words.count(local)} samples each, {words.count(whole)} in a global batch"
-    told = f"Trained in {names}{chosen} by {words.plural(workers or 0, 'worker')}: {batches}."
+    told = f"Trained in {names}{chosen} by {words.plural(workers or 0, 'worker')}{_where(run)}: {batches}."
     return f"{told} Counts are those since the run was resumed." if run.resumed else told
+
+
+def _where(run: Run) -> str:
+    """The engine and how many there were of each role, where it was a cluster."""
+    began = run.last_start or {}
+    engine, roles = text(began, "engine"), began.get("roles")
+    if engine is None or not isinstance(roles, dict) or not roles:
+        return ""
+    kinds = Counter(name.rpartition(" ")[0] or name for name in map(str, roles))
+    *first, last = (words.plural(count, kind) for kind, count in kinds.items())
+    return f" on {engine} ({', '.join(first)} and {last})" if first else f" on {engine} ({last})"
 
 
 def _what_became(statistics: Record | None) -> list[Html]:

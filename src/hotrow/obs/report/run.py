@@ -19,6 +19,7 @@ class Run:
     """The events by kind. `end` is None while a run goes on, or after a hard stop."""
 
     start: Record | None = None
+    last_start: Record | None = None  # of its last resumption, where it was resumed
     end: Record | None = None
     resumed: int = 0
     last_time: float | None = None
@@ -62,9 +63,9 @@ def tell(log: Events) -> Run:
 
 def _started(run: Run, event: Record) -> Run:
     if not event.get("resumed"):
-        return Run(start=event)
+        return Run(start=event, last_start=event)
     run.resumed += 1
-    run.start = run.start or event
+    run.start, run.last_start = run.start or event, event
     run.end = None
     return run
 

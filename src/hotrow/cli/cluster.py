@@ -1,0 +1,92 @@
+"""`hotrow cluster status`: the roles of a run that goes on, and how each of them is."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hotrow.cli import words
+from hotrow.cli.files import JsonFile, demand_writable, write_json
+from hotrow.cli.segments import size_text
+from hotrow.run.cluster_file import Known, find_cluster, read_cluster
+from hotrow.run.cluster_status import RoleState, look
+
+app = typer.Typer(help="Look at a run on a cluster while it goes on.", no_args_is_help=True)
+
+COLUMNS = ("role", "address", "done", "per s", "busy", "in", "out", "parked", "waiting")
+LEFT = COLUMNS[:2]
+WIDE = 200  # columns where nobody limits them
+
+
+@app.callback()
+def cluster() -> None:
+    """Look at a run on a cluster while it goes on."""
+
+
+@app.command()
+def status(
+    run: Annotated[
+        Path | None,
+        typer.Argument(help="The folder of a run, or its name under runs/; else the newest.", metavar="RUN"),
+    ] = None,
+    over: Annotated[
+        float, typer.Option(help="Seconds between the two looks that rates come from; 0: one look.", min=0, max=600)
+    ] = 1.0,
+    json_file: JsonFile = None,
+) -> None:
+    """Ask every role of a run how it is: what it has done, how fast, bytes in and out, what waits.
+
+    RUN must be a folder that this machine can read: the run writes cluster.json there while it goes on.
+    """
+    demand_writable("--json", json_file)
+    known = read_cluster(find_cluster(run))
+    found = look(known.facts, over_s=over)
+    write_json(json_file, as_document(known, found))
+    typer.echo(f"run {known.folder} on {known.node}, process {known.pid}", err=True)
+    console = Console()
+    (console if console.is_terminal else Console(width=WIDE)).print(as_table(found))
+    for state in found:
+        if state.trouble:
+            place = f"process {state.place.pid} on {state.place.node}"
+            typer.echo(f"{state.role} ({place}): {state.trouble}", err=True)
+    if known.is_gone:
+        typer.echo(f"process {known.pid}, the run itself, is not there any more", err=True)
+
+
+def as_table(found: list[RoleState]) -> Table:
+    """A line for each role; one that does not answer says so."""
+    table = Table(box=None, pad_edge=False)
+    for name in COLUMNS:
+        table.add_column(name, justify="left" if name in LEFT else "right", no_wrap=True)
+    for state in found:
+        figures = ("no answer",) if state.trouble else _figures(state)
+        table.add_row(*map(Text, (state.role, state.place.address.removeprefix("tcp://"), *figures)))
+    return table
+
+
+def as_document(known: Known, found: list[RoleState]) -> dict[str, object]:
+    """The same as JSON; nothing of the key is in it."""
+    about = {"run": str(known.folder), "node": known.node, "pid": known.pid, "security": known.facts.security}
+    roles = {state.role: _flat(state) for state in found}
+    return {**about, "answering": sum(not state.trouble for state in found), "roles": roles}
+
+
+def _flat(state: RoleState) -> dict[str, object]:
+    figures = asdict(state)
+    del figures["role"]
+    return {**figures.pop("place"), **figures}
+
+
+def _figures(state: RoleState) -> tuple[str, ...]:
+    done = [(state.batches, "batches"), (state.rows, "rows")]
+    return (
+        " ".join(f"{words.magnitude(count)} {name}" for count, name in done if count is not None) or "-",
+        "-" if state.rate is None else words.magnitude(state.rate),
+        "-" if state.busy is None else f"{state.busy:.0%}",
+        *("-" if each is None else size_text(int(each)) for each in (state.bytes_in, state.bytes_out)),
+        *("-" if each is None else f"{each:,.0f}" for each in (state.parked, state.waiting)),
+    )

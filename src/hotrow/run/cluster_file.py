@@ -1,0 +1,97 @@
+"""`cluster.json` in the folder of a run that goes on: who is in its cluster, for whoever wants to ask them.
+
+A key that was made for the run lies beside it in `cluster.key`, for its owner's eyes only. Both go when the run ends.
+"""
+
+import json
+import os
+import socket
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hotrow.engines.cluster.facts import ClusterFacts, RolePlace
+from hotrow.errors import ConfigError, InputError
+from hotrow.transport.security import ClusterKey
+
+CLUSTER, KEY = "cluster.json", "cluster.key"
+
+
+class ClusterFile:
+    """Writes down where the roles of a run are, as often as that changes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._written: ClusterFacts | None = None
+
+    def write(self, facts: ClusterFacts, key: Path | None) -> None:
+        """The cluster as it stands; `key` is the file it was read from, None where the run has one of its own."""
+        if facts == self._written:
+            return
+        if self._written is None:
+            (self._folder / KEY).unlink(missing_ok=True)  # of a run that was killed
+            if facts.key is not None and key is None:
+                facts.key.write(self._folder / KEY)
+        document = {
+            "pid": os.getpid(),
+            "node": socket.gethostname(),
+            "security": facts.security,
+            "key": None if facts.key is None else KEY if key is None else str(key.absolute()),
+            "roles": {name: asdict(place) for name, place in facts.roles.items()},
+        }
+        new = self._folder / f"{CLUSTER}.new"
+        new.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        new.replace(self._folder / CLUSTER)  # whoever reads it meanwhile has it whole
+        self._written = facts
+
+    def remove(self) -> None:
+        """There is nobody to ask any more."""
+        if self._written is not None:
+            (self._folder / CLUSTER).unlink(missing_ok=True)
+            (self._folder / KEY).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a run's folder tells of its cluster."""
+
+    folder: Path
+    pid: int  # of the run itself
+    node: str
+    facts: ClusterFacts
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the run was a process of this machine that has ended."""
+        return self.node == socket.gethostname() and not Path(f"/proc/{self.pid}").exists()
+
+
+def find_cluster(given: Path | None, parent: Path = Path("runs")) -> Path:
+    """The folder of a run on a cluster: as given, or by its name under `parent`; the newest one if nothing is given."""
+    if given is not None:
+        places = [given, parent / given]
+        found = [folder for folder in places if (folder / CLUSTER).is_file()]
+        if not found:
+            looked = " nor in ".join(str(place) for place in places)
+            told = f"no run goes on here on a cluster: there is no {CLUSTER} in {looked}"
+            raise ConfigError(f"{told}: it is there while a run trains with engine = 'ray'")
+        return found[0]
+    runs = [folder for folder in parent.iterdir() if (folder / CLUSTER).is_file()] if parent.is_dir() else []
+    if not runs:
+        told = f"no run goes on here on a cluster: there is no {CLUSTER} in the folders of {parent.absolute()}"
+        raise ConfigError(f"{told}: name the folder of a run, as `hotrow cluster status DIR/NAME`")
+    return max(runs, key=lambda folder: (folder / CLUSTER).stat().st_mtime)
+
+
+def read_cluster(folder: Path) -> Known:
+    """What `write` left, with its key."""
+    path = folder / CLUSTER
+    try:
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        roles = {name: RolePlace(**place) for name, place in document["roles"].items()}
+        kept = document["key"]
+        key = None if kept is None else ClusterKey.read(folder / kept)  # a whole path stays as it is
+        facts = ClusterFacts(document["security"], key, roles)
+        return Known(folder, int(document["pid"]), str(document["node"]), facts)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}: it is written while a run goes on") from None

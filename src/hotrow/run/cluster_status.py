@@ -1,0 +1,120 @@
+"""How the roles of a run on a cluster are, asked over the wire; nothing is changed by asking."""
+
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import TimeoutError
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hotrow.engines.cluster.facts import ClusterFacts, RolePlace
+from hotrow.errors import HotrowError
+from hotrow.transport import check_installed
+from hotrow.transport.errors import PeerLost
+
+if TYPE_CHECKING:  # it comes with the extra `ray`
+    from hotrow.transport.wire import Wire
+
+WAIT_S = 3.0  # for an answer
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a role said. Without figures it did not answer, and `trouble` says why."""
+
+    figures: Mapping[str, float] | None
+    at_s: float
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleState:
+    """One role as people look at it; None is what this kind of role does not tell."""
+
+    role: str
+    place: RolePlace
+    trouble: str = ""
+    batches: float | None = None
+    rows: float | None = None
+    rate: float | None = None  # a second, between two looks: samples of a trainer, requests of others
+    rate_of: str = ""
+    busy: float | None = None  # share of that time in which a trainer computed
+    bytes_in: float | None = None
+    bytes_out: float | None = None
+    parked: float | None = None  # pushes that wait for their step
+    waiting: float | None = None  # requests that wait for an order
+
+
+def look(facts: ClusterFacts, *, over_s: float, wait_s: float = WAIT_S) -> list[RoleState]:
+    """All roles, looked at twice, `over_s` seconds apart; with 0 once, and then there are no rates."""
+    check_installed()
+    from hotrow.transport.limits import Patience
+    from hotrow.transport.wire import Wire
+
+    patience = Patience(first_s=wait_s / 4, most_s=wait_s / 2, give_up_s=wait_s)
+    with Wire(security=facts.security, key=facts.key, patience=patience) as wire:
+        for name, place in facts.roles.items():
+            wire.connect(name, place.address)
+        before = now = _heard(wire, facts.roles, wait_s)
+        if over_s > 0:
+            time.sleep(over_s)
+            answering = [name for name, heard in before.items() if heard.figures is not None]
+            now = before | _heard(wire, answering, wait_s)
+    return states(facts, before, now)
+
+
+def states(facts: ClusterFacts, before: Mapping[str, Heard], now: Mapping[str, Heard]) -> list[RoleState]:
+    """What two looks tell."""
+    return [_state(name, place, before[name], now[name]) for name, place in facts.roles.items()]
+
+
+def _heard(wire: "Wire", names: Iterable[str], wait_s: float) -> dict[str, Heard]:
+    from hotrow.transport.messages import Ask, Told
+
+    asked = {name: wire.ask(name, Ask("status")) for name in names}
+    until = time.monotonic() + wait_s
+    heard = {}
+    for name, answer in asked.items():
+        try:
+            told = answer.result(max(0.0, until - time.monotonic())).message
+        except (TimeoutError, PeerLost):
+            heard[name] = Heard(None, time.monotonic(), f"no answer within {wait_s:g} s")
+        except HotrowError as error:
+            heard[name] = Heard(None, time.monotonic(), str(error))
+        else:
+            figures = told.figures if isinstance(told, Told) else None
+            trouble = "" if figures is not None else f"answered {type(told).__name__}: is it of another version?"
+            heard[name] = Heard(figures, time.monotonic(), trouble)
+    return heard
+
+
+def _state(name: str, place: RolePlace, before: Heard, now: Heard) -> RoleState:
+    told = now.figures
+    if told is None:
+        return RoleState(name, place, now.trouble)
+    unit = "samples" if "samples" in told and name.startswith("trainer") else "wire.requests"
+    passed = now.at_s - before.at_s
+    rate = busy = None
+    if before.figures is not None and passed > 0:
+        rate = _grown(unit, before.figures, told, passed)
+        busy = _grown("computed_s", before.figures, told, passed)
+    rows = [value for figure, value in told.items() if figure.startswith("rows.")]
+    return RoleState(
+        name,
+        place,
+        batches=told.get("batches"),
+        rows=sum(rows) if rows else None,
+        rate=rate,
+        rate_of=unit.removeprefix("wire."),
+        busy=busy,
+        bytes_in=told.get("wire.bytes_in", told.get("bytes_received")),
+        bytes_out=told.get("wire.bytes_out", told.get("bytes_sent")),
+        parked=told.get("parked"),
+        waiting=told.get("waiting"),
+    )
+
+
+def _grown(figure: str, before: Mapping[str, float], now: Mapping[str, float], seconds: float) -> float | None:
+    """By how much a second; None where a role does not tell it, or began anew meanwhile."""
+    if figure not in before or figure not in now or now[figure] < before[figure]:
+        return None
+    return (now[figure] - before[figure]) / seconds

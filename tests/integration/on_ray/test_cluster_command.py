@@ -1,0 +1,114 @@
+"""The command on a cluster: train, look at it, interrupt, go on with other numbers of roles, lose one of them."""
+
+import json
+import os
+import signal
+import stat
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from hotrow.cli import app
+from hotrow.run import Run
+from hotrow.run.cluster_file import read_cluster
+from hotrow.trainer import Progress
+from small_run import CONFIG, write_data
+
+pytestmark = pytest.mark.usefixtures("one_ray")
+
+ON_TWO = ("--engine", "ray", "--trainers", "2", "--shards", "2")
+
+
+@pytest.fixture
+def hotrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """The command, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: object) -> Result:
+        return CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(argument) for argument in arguments])
+
+    return run
+
+
+def at_first_progress(monkeypatch: pytest.MonkeyPatch, act: Callable[[Run], None]) -> None:
+    """Do something while a run goes on, once."""
+    take = Run._take
+    seen: list[object] = []
+
+    def watched(run: Run, report: object) -> None:
+        take(run, report)  # type: ignore[arg-type]
+        if isinstance(report, Progress) and not seen:
+            seen.append(report)
+            act(run)
+
+    monkeypatch.setattr(Run, "_take", watched)
+
+
+def test_a_run_is_looked_at_interrupted_and_goes_on_with_other_roles(
+    hotrow: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = write_data(tmp_path, CONFIG + "local_batch = 64\n")
+    looks: list[Result] = []
+
+    def look(run: Run) -> None:
+        kept = run.folder / "cluster.key"
+        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+        assert kept.read_text().strip() not in (run.folder / "cluster.json").read_text()
+        looks.append(hotrow("cluster", "status", "--over", "0.1", "--json", "status.json"))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patched:
+        at_first_progress(patched, look)
+        done = hotrow("train", config, *ON_TWO)
+    assert done.exit_code == 130, done.stderr
+    assert "starting 2 shards and 2 trainers on " in done.stderr
+
+    (seen,) = looks
+    assert seen.exit_code == 0, seen.stderr
+    roles = json.loads(Path("status.json").read_text())["roles"]
+    assert list(roles) == ["shard 0", "shard 1", "trainer 0", "trainer 1"]
+    assert all(not role["trouble"] for role in roles.values())
+    assert 0 < sum(role["rows"] or 0 for role in roles.values()) <= 70
+    assert all(roles[name]["batches"] > 0 for name in ("trainer 0", "trainer 1"))
+    assert [line.split()[:2] for line in seen.stdout.splitlines()[1:]] == [name.split() for name in roles]
+
+    assert not Path("runs/small/cluster.json").exists()
+    assert not Path("runs/small/cluster.key").exists()
+    assert hotrow("cluster", "status").exit_code == 2
+    told = done.stderr.splitlines()[-1]
+    assert told == f"go on with: hotrow train {config} {' '.join(ON_TWO)} --resume"
+
+    again = hotrow("train", config, "--engine", "ray", "--trainers", 1, "--shards", 3, "--resume", "--json", "all.json")
+    assert again.exit_code == 0, again.stderr
+    assert json.loads(Path("all.json").read_text())["samples"] == 6000
+    engine = tomllib.loads(Path("runs/small/config.toml").read_text())["run"]["engine"]
+    assert (engine["name"], engine["trainers"], engine["shards"]) == ("ray", 1, 3)
+    assert "on ray (3 shards and 1 trainer)" in Path("runs/small/report.html").read_text()
+
+    alone = hotrow("evaluate", "--json", "alone.json")  # in this process
+    assert alone.exit_code == 0, alone.stderr
+    found = json.loads(Path("all.json").read_text()), json.loads(Path("alone.json").read_text())
+    assert found[1]["auc"] == pytest.approx(found[0]["test_auc"], abs=1e-6)
+
+
+def test_a_role_that_is_lost_ends_the_run_with_its_name_and_the_checkpoint_stays(
+    hotrow: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = write_data(tmp_path, CONFIG.replace("epochs = 2", "epochs = 200\ncheckpoint_every = 100"))
+
+    def kill(run: Run) -> None:
+        os.kill(read_cluster(run.folder).facts.roles["shard 1"].pid, signal.SIGKILL)
+
+    with monkeypatch.context() as patched:
+        at_first_progress(patched, kill)
+        done = hotrow("train", config, *ON_TWO)
+    assert done.exit_code == 2, done.stderr
+    assert "a part of the cluster is gone, go on from the last checkpoint with: hotrow train" in done.stderr
+    assert "shard 1" in done.stderr.splitlines()[-1]
+    assert not Path("runs/small/cluster.json").exists()
+    assert not Path("runs/small/cluster.key").exists()
+    assert "since the last checkpoint is not kept" in Path("runs/small/report.html").read_text()
+    assert hotrow("evaluate").exit_code == 0

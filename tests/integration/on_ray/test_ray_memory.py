@@ -1,0 +1,57 @@
+"""However many batches go by, the roles of a cluster and the program that trains stay as large as they were."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hotrow as hr
+from hotrow.data.batch import Batch
+from hotrow.modes import GBA, Hybrid, Mode
+from hotrow.trainer import Progress, Trainer
+from integration.on_ray.small_cluster import batches, demand_settled, trainer_of
+
+pytestmark = pytest.mark.usefixtures("one_ray")
+
+GROWTH = 24 << 20  # bytes that allocators may take beside what is needed
+SIZE = 2
+
+
+@pytest.fixture(scope="module")
+def trainer() -> Iterator[Trainer]:
+    made = trainer_of(hr.Ray(trainers=2, shards=2), global_batch=2 * SIZE)
+    yield made
+    made.close()
+
+
+def resident(trainer: Trainer) -> dict[str, int]:
+    """Bytes by role, and of this process."""
+    assert trainer.cluster is not None
+    pids = {name: place.pid for name, place in trainer.cluster.roles.items()} | {"driver": os.getpid()}
+    pages = {name: int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for name, pid in pids.items()}
+    return {name: count * os.sysconf("SC_PAGE_SIZE") for name, count in pages.items()}
+
+
+def small_batches(count: int) -> Iterator[Batch]:
+    made = batches(500, SIZE)
+    for number in range(count):
+        yield made[number % len(made)]
+
+
+@pytest.mark.parametrize("mode", [Hybrid(max_in_flight=4), GBA()], ids=lambda mode: str(mode.name))
+@pytest.mark.parametrize(("count", "settled"), [(1_000, 500), pytest.param(10_000, 2_000, marks=pytest.mark.slow)])
+def test_no_role_grows_with_the_batches_that_went_by(trainer: Trainer, mode: Mode, count: int, settled: int) -> None:
+    trainer.switch(mode)
+    start, before, trained = trainer.samples, None, 0
+    for report in trainer.fit(small_batches(count)):
+        if isinstance(report, Progress):
+            trained = report.samples - start
+        if before is None and trained >= settled * SIZE:
+            before = resident(trainer)
+    assert before is not None
+    assert trained == count * SIZE
+    grown = {name: now - before[name] for name, now in resident(trainer).items()}
+    print(mode.name, count, {name: f"{each / 2**20:+.1f} MiB" for name, each in grown.items()})
+    assert max(grown.values()) < GROWTH, grown
+    demand_settled(trainer)

@@ -1,0 +1,56 @@
+"""`hotrow cluster status`: a line for each role, who does not answer, and a sentence where nothing goes on."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+pytest.importorskip("zmq")
+pytest.importorskip("msgspec")
+
+from hotrow.cli.cluster import as_table
+from hotrow.engines.cluster.facts import ClusterFacts, RolePlace
+from hotrow.run.cluster_file import ClusterFile
+from hotrow.run.cluster_status import RoleState
+from hotrow.transport.security import ClusterKey
+from unit.cli.conftest import Command
+
+NOBODY = RolePlace("tcp://127.0.0.1:9", "here", 4711)  # a port where nobody listens
+
+
+def test_no_run_is_a_sentence_that_says_where_it_looked(hotrow: Command, tmp_path: Path) -> None:
+    done = hotrow("cluster", "status")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"there is no cluster.json in the folders of {tmp_path / 'runs'}" in done.stderr
+    assert "no cluster.json in mine nor in runs/mine" in hotrow("cluster", "status", "mine").stderr
+
+
+def test_who_does_not_answer_is_shown_as_such(hotrow: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hotrow.run.cluster_status.look.__kwdefaults__", {"wait_s": 0.2})
+    Path("runs/demo").mkdir(parents=True)
+    key = ClusterKey.generate()
+    ClusterFile(Path("runs/demo")).write(ClusterFacts("key", key, {"shard 0": NOBODY}), None)
+    done = hotrow("cluster", "status", "demo", "--json", "status.json")
+    assert done.exit_code == 0, done.stderr
+    header, row = done.stdout.splitlines()
+    assert header.split() == ["role", "address", "done", "per", "s", "busy", "in", "out", "parked", "waiting"]
+    assert row.split() == ["shard", "0", "127.0.0.1:9", "no", "answer"]
+    assert "shard 0 (process 4711 on here): no answer within 0.2 s" in done.stderr
+    document = json.loads(Path("status.json").read_text())
+    assert (document["answering"], document["pid"], document["run"]) == (0, os.getpid(), "runs/demo")
+    assert document["roles"]["shard 0"]["trouble"] == "no answer within 0.2 s"
+    assert key.secret.hex() not in Path("status.json").read_text()
+
+
+def test_figures_of_a_large_cluster_fit_a_terminal() -> None:
+    place = RolePlace("tcp://10.128.14.3:39415", "node-3", 123456)
+    shard = RoleState("shard 12", place, "", None, 4.56e8, 1234.0, "requests", None, 1.23e12, 9.87e11, 1024.0, 12.0)
+    trainer = RoleState("trainer 31", place, "", 1.2e6, None, 123_456.0, "samples", 0.634, 1e9, 2e9)
+    console = Console(width=100)
+    with console.capture() as captured:
+        console.print(as_table([shard, trainer]))
+    _, first, second = captured.get().splitlines()
+    assert " ".join(first.split()) == "shard 12 10.128.14.3:39415 456 M rows 1.23 k - 1.2 TB 987.0 GB 1,024 12"
+    assert " ".join(second.split()) == "trainer 31 10.128.14.3:39415 1.2 M batches 123 k 63% 1.0 GB 2.0 GB - -"

@@ -1,0 +1,290 @@
+"""Runs whose trainers get their vectors from embedding workers: the same numbers, and workers that come and go."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hotrow as hr
+from hotrow.client.direct import ShardedClient
+from hotrow.client.through import peer_name
+from hotrow.data.batch import Batch, Part
+from hotrow.data.loader import Lease
+from hotrow.engines import Engine, Pool
+from hotrow.engines.cluster.embedders import Embedders
+from hotrow.engines.cluster.roles import Roles
+from hotrow.engines.cluster.site import ClusterSite
+from hotrow.errors import ConfigError, HotrowError, InputError
+from hotrow.modes import Mode
+from hotrow.modes.base import Grant, RunFacts
+from hotrow.nn.inputs import Inputs
+from hotrow.server.dense_desk import DenseDesk
+from hotrow.server.dense_piece import DensePiece
+from hotrow.server.process import ShardServer
+from hotrow.server.shard import Shard
+from hotrow.transport.errors import PeerLost
+from hotrow.transport.limits import Patience
+from hotrow.transport.messages import Ask, Stop, Told
+from hotrow.transport.server import Server
+from hotrow.transport.wire import Wire
+from hotrow.worker.embedding_process import EmbeddingSetup
+from hotrow.worker.process import TrainerProcess
+from hotrow.worker.setup import TrainerSetup
+from unit.worker.embedding_threads import embedding_worker, in_thread
+
+TABLES = {"t": hr.Table(dim=4, optimizer=hr.Adagrad(lr=0.05))}
+SAMPLES = 8
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.first, self.last = nn.Linear(2 * 4 + 4 + 3, 8), nn.Linear(8, 1)
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        history = inputs.sequence("h")
+        mean = history.rows.sum(1) / history.mask.sum(1, keepdim=True).clamp(min=1)
+        hidden = torch.cat([inputs.rows.flatten(1), mean, inputs.numbers], 1)
+        given: Tensor = self.last(torch.relu(self.first(hidden)))[:, 0]
+        return given
+
+
+def batches(count: int) -> Iterator[tuple[Lease, Batch]]:
+    chance = np.random.default_rng(0)
+    for number in range(count):
+        bounds = np.concatenate([[0], np.cumsum(chance.integers(0, 4, SAMPLES))]).astype(np.int64)
+        parts = (
+            Part("t", "one", ("a", "b"), chance.integers(0, 50, 2 * SAMPLES)),
+            Part("t", "sequence", ("h",), chance.integers(0, 50, int(bounds[-1])), bounds),
+        )
+        numbers = chance.normal(size=(SAMPLES, 3)).astype(np.float32)
+        labels = (chance.random((SAMPLES, 1)) < 0.3).astype(np.float32)
+        yield Lease(number, 0, number, SAMPLES), Batch(parts, numbers, labels)
+
+
+@dataclass(slots=True, eq=False)
+class Cluster:
+    """A site, and what a test does to its embedding workers."""
+
+    site: ClusterSite
+    wire: Wire
+    cores: list[Shard]
+    embedders: Embedders | None
+    start_embedder: Callable[[int], str]  # by number; gives its address
+
+    def figures(self, name: str) -> dict[str, float]:
+        told = self.wire.ask(name, Ask("status")).result(20).message
+        assert isinstance(told, Told)
+        return told.figures
+
+
+@contextmanager
+def cluster(
+    now: Callable[[], tuple[int, float]], trainers: int, embedders: int, patience: Patience | None = None
+) -> Iterator[Cluster]:
+    """Two shards and all others in threads of this process, behind real sockets."""
+    with ExitStack() as stack:
+        model = Net()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        shards, wire = ["shard 0", "shard 1"], stack.enter_context(Wire(security="off", patience=patience))
+        places = {"shard 0": [0, 1], "shard 1": [2, 3]}
+        addresses, cores = {}, []
+        for number, name in enumerate(shards):
+            server = stack.enter_context(Server(security="off"))
+            cores.append(Shard(TABLES, number=number, shards=2))
+            own = Net()
+            piece = DensePiece(own, torch.optim.Adam(own.parameters(), lr=0.01), places[name], buffers=number == 0)
+            in_thread(stack, ShardServer(cores[-1], server, DenseDesk(piece)).serve, server.stop)
+            addresses[name] = server.address
+        workers = [f"trainer {worker}" for worker in range(trainers)]
+        at_shards = dict(addresses)
+        for name in workers:
+            own = Net()
+            setup = TrainerSetup(
+                TABLES, shards, own, torch.optim.Adam(own.parameters(), lr=0.01), [0.01], places, through=embedders > 0
+            )
+            addresses[name] = trainer(stack, setup, at_shards, patience)
+        for name, address in addresses.items():
+            wire.connect(name, address)
+        known = Embedders(wire, workers) if embedders else None
+
+        def start_embedder(number: int) -> str:
+            return embedding_worker(stack, EmbeddingSetup(TABLES, number, shards), at_shards)
+
+        for number in range(embedders):
+            assert known is not None
+            known.join(peer_name(number), start_embedder(number))
+        roles = Roles(wire, shards, workers, lambda: None, known)
+        client = ShardedClient(TABLES, wire, shards, threads=1)
+        site = ClusterSite(model, client, optimizer, roles, now, places=places, hosts=["127.0.0.1"] * trainers)
+        yield Cluster(site, wire, cores, known, start_embedder)
+
+
+def trainer(stack: ExitStack, setup: TrainerSetup, shards: dict[str, str], patience: Patience | None) -> str:
+    server = stack.enter_context(Server(security="off"))
+    wire = stack.enter_context(Wire(security="off", patience=patience))
+    for name, address in shards.items():
+        wire.connect(name, address)
+
+    def stop() -> None:
+        with Wire(security="off") as asking:
+            asking.connect("it", server.address)
+            asking.ask("it", Stop()).result(20)
+
+    in_thread(stack, TrainerProcess(setup, server, wire).serve, stop)
+    return server.address
+
+
+def run(
+    mode: Mode,
+    *,
+    trainers: int,
+    embedders: int,
+    steps: int = 6,
+    meanwhile: Callable[[Cluster, int], None] = lambda there, step: None,
+) -> tuple[list[float], list[np.ndarray], int]:
+    """Losses of all steps, the rows after them, and how many batches were done."""
+    seen = {"samples": 0}
+
+    def account(samples: int, _: bool) -> tuple[int, float]:
+        seen["samples"] += samples
+        return seen["samples"], 1.0
+
+    facts, losses, done = RunFacts(trainers, SAMPLES, 2 * SAMPLES), [], []
+    with cluster(lambda: (seen["samples"], 1.0), trainers, embedders) as there:
+        engine = Engine(there.site, account, mode=mode, facts=facts)
+        pool = Pool(iter(batches(2 * steps)))
+        pool.open_epoch()
+        for number, step in enumerate(engine.steps(pool, 0, lambda lease: done.append(lease.number))):
+            losses.append(float(sum(each.loss * SAMPLES for each in step.batches) / max(1, step.samples)))
+            meanwhile(there, number)
+        engine.rest()
+        engine.close()
+        if there.embedders is not None:
+            for name in there.embedders.names:
+                assert there.figures(name)["kept"] == 0
+        rows = []
+        for core in there.cores:
+            out = np.full((50, 4), np.nan, np.float32)
+            core.client.tiers["t"].find(np.arange(50), out)
+            rows.append(out)
+    return losses, rows, len(done)
+
+
+def test_sync_through_an_embedding_worker_is_sync_without_one() -> None:
+    losses, rows, done = run(hr.Sync(), trainers=1, embedders=1)
+    wanted_losses, wanted_rows, _ = run(hr.Sync(), trainers=1, embedders=0)
+    assert done == 12
+    np.testing.assert_allclose(losses, wanted_losses, rtol=1e-6)
+    for ours, theirs in zip(rows, wanted_rows, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", [hr.GBA(), hr.Async()], ids=lambda mode: mode.name)
+def test_all_batches_are_done_with_several_of_each(mode: Mode) -> None:
+    shares: dict[str, float] = {}
+
+    def look(there: Cluster, _: int) -> None:
+        assert there.embedders is not None
+        shares.update({name: there.figures(name)["batches"] for name in there.embedders.names})
+
+    losses, _, done = run(mode, trainers=2, embedders=2, meanwhile=look)
+    assert done == 12
+    assert all(np.isfinite(losses))
+    assert shares[peer_name(0)] > 0
+    assert abs(shares[peer_name(0)] - shares[peer_name(1)]) <= 1  # by turns
+
+
+def test_embedding_workers_join_and_leave_while_a_run_goes_on() -> None:
+    left: list[object] = []
+    figures: dict[str, float] = {}
+
+    def change(there: Cluster, step: int) -> None:
+        assert there.embedders is not None
+        if step == 1:
+            there.embedders.join(peer_name(7), there.start_embedder(7))
+            assert there.embedders.names == [peer_name(0), peer_name(7)]
+        if step == 3:
+            left.append(there.embedders.leave(peer_name(0)))
+            assert there.embedders.names == [peer_name(7)]
+        if step == 6:
+            left[0].result(20)  # type: ignore[attr-defined]
+            with pytest.raises(InputError, match="there is no such peer"):
+                there.wire.ask(peer_name(0), Ask("status"))
+        figures.update(there.figures(peer_name(7)) if step >= 1 else {})
+
+    losses, rows, done = run(hr.GBA(), trainers=1, embedders=1, steps=10, meanwhile=change)
+    wanted_losses, wanted_rows, _ = run(hr.GBA(), trainers=1, embedders=0, steps=10)
+    assert done == 20
+    assert figures["batches"] > 8
+    np.testing.assert_allclose(losses, wanted_losses, rtol=1e-5)
+    for ours, theirs in zip(rows, wanted_rows, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_a_leaving_one_is_waited_for_and_the_last_one_may_not_leave() -> None:
+    with cluster(lambda: (0, 1.0), 1, 2) as there:
+        known = there.embedders
+        assert known is not None
+        name, _ = known.turn(1)
+        assert name == peer_name(0)
+        left = known.leave(peer_name(0))
+        assert [known.turn(grant)[0] for grant in (2, 3)] == [peer_name(1)] * 2
+        assert not left.done()
+        assert there.figures(peer_name(0))["number"] == 0  # still there
+        known.done(1)
+        left.result(20)
+        with pytest.raises(InputError, match="'embedding worker 1': is the last embedding worker"):
+            known.leave(peer_name(1))
+        with pytest.raises(InputError, match="'embedding worker 0': there is no such embedding worker"):
+            known.leave(peer_name(0))
+
+
+def test_who_joins_needs_a_number_of_its_own_and_must_be_an_embedding_worker() -> None:
+    with cluster(lambda: (0, 1.0), 1, 1) as there:
+        assert there.embedders is not None
+        with pytest.raises(ConfigError, match="number=0 of another: is there already"):
+            there.embedders.join("another", there.start_embedder(0))
+        with Server(security="off") as server:
+            thread = threading.Thread(target=server.serve, args=(lambda r: r.reply(Told("shard 0", {"ready": 1.0})),))
+            thread.start()
+            with pytest.raises(InputError, match=r"a shard at .* is no embedding worker"):
+                there.embedders.join("a shard", server.address)
+            server.stop()
+            thread.join()
+        assert there.embedders.names == [peer_name(0)]
+
+
+def test_batches_that_are_dropped_are_released_where_their_ids_are() -> None:
+    with cluster(lambda: (0, 1.0), 1, 1) as there:
+        assert there.embedders is not None
+        facts = RunFacts(1, SAMPLES, SAMPLES)
+        orders, crew = there.site.open(hr.Async(), facts, None)  # type: ignore[arg-type]
+        there.wire.forget("trainer 0")  # the trainer is gone: its work cannot even be sent
+        _, batch = next(batches(1))
+        with pytest.raises(HotrowError, match="trainer 0"):
+            crew.start(Grant(0, 1, 0), batch)
+        assert there.figures(peer_name(0))["kept"] == 1
+        orders.discard(1)
+        orders.settle()
+        ends = time.monotonic() + 20
+        while there.figures(peer_name(0))["kept"] and time.monotonic() < ends:
+            time.sleep(0.01)
+        assert there.figures(peer_name(0))["released"] == 1
+
+
+def test_a_lost_embedding_worker_is_named() -> None:
+    with cluster(lambda: (0, 1.0), 1, 1, Patience(first_s=0.5, most_s=1, give_up_s=3)) as there:
+        _, crew = there.site.open(hr.Async(), RunFacts(1, SAMPLES, SAMPLES), None)  # type: ignore[arg-type]
+        there.wire.ask(peer_name(0), Stop()).result(20)  # it ends, and nobody was told that it leaves
+        _, batch = next(batches(1))
+        crew.start(Grant(0, 1, 0), batch)
+        with pytest.raises(PeerLost, match=r"embedding worker 0 at .*: nothing was heard for"):
+            crew.finished()

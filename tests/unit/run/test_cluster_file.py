@@ -1,0 +1,108 @@
+"""cluster.json: what a run leaves for whoever wants to ask its roles, and that it goes with the run."""
+
+import json
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hotrow.engines.cluster.facts import ClusterFacts, RolePlace
+from hotrow.errors import ConfigError, InputError
+from hotrow.run.cluster_file import ClusterFile, find_cluster, read_cluster
+from hotrow.transport.security import ClusterKey
+
+KEY = ClusterKey(bytes(range(32)))
+ROLES = {"shard 0": RolePlace("tcp://127.0.0.1:4000", "here", 12), "trainer 0": RolePlace("tcp://10.0.0.2:1", "b", 13)}
+FACTS = ClusterFacts("key", KEY, ROLES)
+
+
+def test_what_was_written_is_read_again_with_the_key_of_the_run(tmp_path: Path) -> None:
+    file = ClusterFile(tmp_path)
+    file.write(FACTS, None)
+    known = read_cluster(tmp_path)
+    assert known.facts == FACTS
+    assert known.pid == os.getpid()
+    assert not known.is_gone
+    assert stat.S_IMODE((tmp_path / "cluster.key").stat().st_mode) == 0o600
+    assert KEY.secret.hex() not in (tmp_path / "cluster.json").read_text()
+    file.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_key_of_the_users_stays_where_it_is(tmp_path: Path) -> None:
+    run, mine = tmp_path / "run", tmp_path / "mine.key"
+    run.mkdir()
+    KEY.write(mine)
+    file = ClusterFile(run)
+    file.write(FACTS, mine)
+    assert read_cluster(run).facts.key == KEY
+    assert not (run / "cluster.key").exists()
+    file.remove()
+    assert mine.exists()
+
+
+def test_without_security_there_is_no_key(tmp_path: Path) -> None:
+    ClusterFile(tmp_path).write(ClusterFacts("off", None, ROLES), None)
+    assert read_cluster(tmp_path).facts == ClusterFacts("off", None, ROLES)
+    assert [path.name for path in tmp_path.iterdir()] == ["cluster.json"]
+
+
+def test_it_is_written_anew_when_roles_come_and_only_then(tmp_path: Path) -> None:
+    file = ClusterFile(tmp_path)
+    file.write(FACTS, None)
+    (tmp_path / "cluster.json").unlink()
+    file.write(FACTS, None)
+    assert not (tmp_path / "cluster.json").exists()
+    more = replace(FACTS, roles={**ROLES, "trainer 1": RolePlace("tcp://127.0.0.1:7", "here", 14)})
+    file.write(more, None)
+    assert read_cluster(tmp_path).facts.roles == more.roles
+
+
+def test_what_a_killed_run_left_is_replaced(tmp_path: Path) -> None:
+    ClusterFile(tmp_path).write(replace(FACTS, key=ClusterKey(bytes(32))), None)
+    ClusterFile(tmp_path).write(FACTS, None)
+    assert read_cluster(tmp_path).facts.key == KEY
+
+
+def test_a_run_that_wrote_nothing_removes_nothing(tmp_path: Path) -> None:
+    ClusterFile(tmp_path).write(FACTS, None)
+    ClusterFile(tmp_path).remove()
+    assert (tmp_path / "cluster.json").exists()
+
+
+def test_a_run_whose_process_has_ended_is_told(tmp_path: Path) -> None:
+    ClusterFile(tmp_path).write(FACTS, None)
+    document = json.loads((tmp_path / "cluster.json").read_text())
+    (tmp_path / "cluster.json").write_text(json.dumps(document | {"pid": 2**22 + 1}))
+    assert read_cluster(tmp_path).is_gone
+    (tmp_path / "cluster.json").write_text(json.dumps(document | {"pid": 2**22 + 1, "node": "another machine"}))
+    assert not read_cluster(tmp_path).is_gone
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"roles": {"shard 0": {"pid": 3}}}', '{"roles": 3}'])
+def test_a_damaged_file_is_told_in_a_sentence(text: str, tmp_path: Path) -> None:
+    (tmp_path / "cluster.json").write_text(text)
+    with pytest.raises(InputError, match=r"cluster\.json: cannot be read: .*: it is written while a run goes on"):
+        read_cluster(tmp_path)
+
+
+def test_a_run_is_found_by_folder_by_name_and_else_the_newest(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    for age, name in enumerate(("new", "old")):
+        (runs / name).mkdir(parents=True)
+        ClusterFile(runs / name).write(FACTS, None)
+        os.utime(runs / name / "cluster.json", (1e9 - age, 1e9 - age))
+    (runs / "over").mkdir()
+    assert find_cluster(None, runs) == runs / "new"
+    assert find_cluster(Path("old"), runs) == runs / "old"
+    assert find_cluster(runs / "old", runs) == runs / "old"
+    with pytest.raises(ConfigError, match=r"no cluster\.json in over nor in .*over: it is there while a run trains"):
+        find_cluster(Path("over"), runs)
+
+
+def test_where_it_looked_is_told_where_nothing_goes_on(tmp_path: Path) -> None:
+    for parent in (tmp_path, tmp_path / "none"):
+        with pytest.raises(ConfigError, match=rf"no cluster\.json in the folders of {parent}: name the folder"):
+            find_cluster(None, parent)

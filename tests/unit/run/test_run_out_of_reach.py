@@ -1,0 +1,75 @@
+"""A run whose cluster is broken ends at once: nobody who is gone is asked, the page says so, the checkpoint stays."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from hotrow.cli.train import stopped
+from hotrow.engines.cluster.facts import ClusterFacts
+from hotrow.errors import ConfigError, HotrowError, InputError
+from hotrow.run import Run, load_config
+from hotrow.trainer import Progress, Trainer
+from hotrow.transport.errors import PeerLost
+from small_run import CONFIG, write_data
+
+SILENT = PeerLost("shard 1", "tcp://127.0.0.1:9", 60.0, "nothing was heard for 60 s")
+LOST = {"trainer 0": "it was killed"}
+
+
+def broken(run: Run, fault: HotrowError) -> list[str]:
+    """A run with a fault in its second epoch; what the command says to it."""
+    told = []
+    with suppress(type(fault)), run:
+        for report in run:
+            if isinstance(report, Progress) and report.epoch == 1:
+                told.append(stopped(run, fault, "AGAIN"))
+                raise fault
+    return told
+
+
+def lose(monkeypatch: pytest.MonkeyPatch, lost: dict[str, str]) -> None:
+    monkeypatch.setattr(Trainer, "cluster", property(lambda _: ClusterFacts("off", None, {}, lost)))
+
+
+@pytest.mark.parametrize(
+    ("fault", "lost", "reason"),
+    [(InputError("stop"), LOST, "trainer 0 is gone: it was killed"), (SILENT, {}, str(SILENT))],
+    ids=["lost", "silent"],
+)
+@pytest.mark.parametrize("saved", [True, False])
+def test_nothing_is_saved_and_the_page_says_why(
+    fault: HotrowError, lost: dict[str, str], reason: str, saved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = CONFIG + ("checkpoint_every = 1\n" if saved else "")
+    run = Run(load_config(write_data(tmp_path, text), [f"run.folder={tmp_path}"]))
+    lose(monkeypatch, lost)
+    monkeypatch.setattr(
+        Run, "_look", lambda _: None if not run._ended else pytest.fail("a role that is gone was asked")
+    )
+    (told,) = broken(run, fault)
+    assert told == (
+        "stopped: a part of the cluster is gone, go on from the last checkpoint with: AGAIN" if saved else
+        "stopped: a part of the cluster is gone, and there is no checkpoint yet: run.checkpoint_every makes some"
+    )  # fmt: skip
+    assert run.saved is saved
+    assert run.page is not None
+    kept = "what was trained since the last checkpoint" if saved else "what was trained"
+    assert f"{reason}: {kept} is not kept" in run.page.read_text()
+
+
+def test_a_fault_that_is_no_loss_keeps_what_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(load_config(write_data(tmp_path), [f"run.folder={tmp_path}"]))
+    lose(monkeypatch, {})
+    assert broken(run, InputError("stop")) == ["stopped: what is trained is kept, go on with: AGAIN"]
+    assert run.saved
+
+
+def test_a_run_that_cannot_begin_gives_its_cluster_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = []
+    close = Trainer.close
+    monkeypatch.setattr(Trainer, "close", lambda trainer: closed.append(trainer) or close(trainer))  # type: ignore[func-returns-value]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be made"):
+        Run(load_config(write_data(tmp_path), [f"run.folder={tmp_path / 'file'}"]))
+    assert len(closed) == 1

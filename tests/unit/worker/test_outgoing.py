@@ -1,0 +1,97 @@
+"""What is under way lets go of batches that are done, however lookups and pushes travelled together."""
+
+import gc
+import weakref
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+import pytest
+
+from hotrow.transport.messages import Done, Samples, Work
+from hotrow.transport.wire import Answer
+from hotrow.worker.outgoing import Outgoing, Task, when_all
+
+
+class Thing:
+    """A batch, as far as memory is concerned."""
+
+
+class Exchanged:
+    """An exchange whose only shard answers at once, or when it is told."""
+
+    def __init__(self) -> None:
+        self.asked: list[Future[Answer]] = [Future()]
+
+    def answer(self) -> None:
+        self.asked[0].set_result(Answer(Done(), []))
+
+
+class Client:
+    def __init__(self) -> None:
+        self.sent: list[tuple[Any, Any]] = []
+
+    def exchange(self, push: Any, lookup: Any) -> Exchanged:
+        self.sent.append((push is not None, lookup is not None))
+        return Exchanged()
+
+
+def hear(*_: object) -> None:
+    """Somebody who holds a batch and its exchange until the word comes."""
+
+
+def task(number: int, batch: Any) -> Task:
+    work = Work(number, 0, number, 0, 0, 0, 1.0, 1.0, Samples(0, 0, 0, ()))
+    return Task(number, number, work, None, batch, object(), 0.0, 0)  # type: ignore[arg-type]
+
+
+def test_a_batch_is_let_go_when_its_gradients_have_arrived() -> None:
+    client = Client()
+    outgoing = Outgoing(client)  # type: ignore[arg-type]
+    alive = []
+    begun: list[Task] = []
+    for number in range(50):
+        batch = Thing()
+        alive.append(weakref.ref(batch))
+        begun.append(task(number, batch))
+        outgoing.look_up(begun[-1], may_wait=True)
+        if number >= 3:
+            first = begun.pop(0)
+            outgoing.needed(first)
+            pushed: Any = outgoing.push(object())
+            when_all(pushed.asked, partial(hear, first, pushed))
+            pushed.answer()
+            del first, pushed
+        del batch
+    gc.disable()
+    try:
+        gc.collect()
+        assert sum(each() is not None for each in alive) == len(begun)
+    finally:
+        gc.enable()
+
+
+def test_a_lookup_that_nobody_needs_yet_travels_with_the_next_push() -> None:
+    client = Client()
+    outgoing = Outgoing(client)  # type: ignore[arg-type]
+    tasks = [task(number, None) for number in range(4)]
+    for each in tasks[:3]:
+        outgoing.look_up(each, may_wait=True)
+    outgoing.push(object())
+    outgoing.look_up(tasks[3], may_wait=True)
+    outgoing.needed(tasks[3])  # somebody is about to wait for it
+    assert client.sent == [(False, True), (False, True), (True, True), (False, True)]
+
+
+@pytest.mark.parametrize("faults", [(), (0,), (1, 2)])
+def test_the_word_comes_once_when_all_are_done_with_the_first_fault(faults: tuple[int, ...]) -> None:
+    futures: list[Future[Answer]] = [Future() for _ in range(3)]
+    heard: list[BaseException | None] = []
+    when_all(futures, heard.append)
+    for number in (2, 0, 1):
+        assert heard == []
+        if number in faults:
+            futures[number].set_exception(ValueError(str(number)))
+        else:
+            futures[number].set_result(Answer(Done(), []))
+    assert [str(fault) for fault in heard] == [str(faults[0]) if faults else "None"]
