@@ -244,6 +244,7 @@ class Begin(Header, frozen=True, tag="begin"):
     trained: Number  # samples so far
     meeting: Annotated[str, Meta(max_length=1_000)]
     optimizer: Annotated[str, Meta(max_length=10_000_000)] | None = None  # what is no tensor of its state, as JSON
+    seed: Number = 0  # of torch's chance on this rank: masks of dropout must not be the same everywhere
 
 
 class CloseStep(Header, frozen=True, tag="close_step"):

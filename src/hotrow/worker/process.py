@@ -245,6 +245,7 @@ class TrainerProcess:
     def _enter_mode(self, begin: Begin, tensors: bytes) -> None:
         self._leave_mode()
         self._fault = None
+        torch.manual_seed(begin.seed)
         setup, mode = self._setup, mode_of(json.loads(begin.mode))
         dense_state.from_bytes(tensors, begin.optimizer, setup.model, setup.optimizer)
         rates = None if setup.optimizer is None else Rates(setup.optimizer, setup.base_lrs)

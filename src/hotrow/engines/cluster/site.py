@@ -7,6 +7,7 @@ the mode ends it comes back from the first trainer, or from each shard what that
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -81,6 +82,7 @@ class ClusterSite:
                 self._roles.answer(asked)
         meeting = "" if mode.dense == "server" else self._meeting()
         share = facts.parts // facts.workers
+        seed = int(torch.randint(2**31, ()))
         begun = [
             self._roles.wire.ask(
                 name,
@@ -95,6 +97,7 @@ class ClusterSite:
                     trained,
                     meeting,
                     settings,
+                    seed + rank,
                 ),
                 [tensors],
             )
