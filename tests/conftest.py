@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 import torch
 
-CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+from browsers import CHROMIUM_NAMES
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None)
 hypothesis.settings.register_profile("search", derandomize=False, deadline=None)  # other examples at every run

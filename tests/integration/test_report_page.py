@@ -13,7 +13,7 @@ from threading import Thread
 
 import pytest
 
-from conftest import CHROMIUM_NAMES
+from browsers import CHROMIUM_NAMES
 from hotrow.obs.report import write_report
 from unit.obs.made_up_run import Shape, write_run
 
