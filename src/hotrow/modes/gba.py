@@ -38,7 +38,7 @@ class GBA(Mode):
         if facts.workers != facts.parts:
             said.append(
                 f"gba has {facts.workers:,} workers for the {facts.parts:,} local batches of a global batch: "
-                "another number makes gradients late by itself"
+                "as many workers as local batches are best, with others gradients are late by themselves"
             )
         return said
 

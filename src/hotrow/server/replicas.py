@@ -142,7 +142,8 @@ def k_step_adam(optimizer: Optimizer | None) -> KStepAdam:
     if isinstance(optimizer, KStepAdam):
         return optimizer
     name = "no optimizer" if optimizer is None else type(optimizer).__name__
-    raise ConfigError(f"mode 'k_step' trains dense parameters with hotrow.optim.KStepAdam, not with {name}")
+    told = f"mode 'k_step' trains dense parameters with hotrow.optim.KStepAdam, not with {name}"
+    raise ConfigError(f'{told}: set dense.optimizer to "kstepadam", or give Trainer(optimizer=hotrow.KStepAdam, ...)')
 
 
 def _copy(source: nn.Module, target: nn.Module) -> None:

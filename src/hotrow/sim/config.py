@@ -18,7 +18,7 @@ class ClusterConfig(Spec):
     global_batch: Whole | None = Field(default=None, ge=1, le=MOST)  # samples; None: workers * local_batch
     speeds: Speeds = Speeds()
     network: Network = Network()
-    faults: Faults = Faults()
+    faults: Faults = Field(default=Faults(), validate_default=True)
     window_s: float | None = Field(default=None, gt=0)  # of the spread of the QPS; None: a 50th of the run
     lanes: Whole = Field(default=0, ge=0, le=10_000_000)  # intervals kept for a picture of who did what when
 
@@ -48,6 +48,13 @@ class ClusterConfig(Spec):
         if early is not None:
             there = f"worker {early} is there from the start, as all below workers={workers:,}"
             raise ValueError(f"{there}: number those that join from {workers:,} on")
+        slow = getattr(info.data.get("speeds"), "stragglers", ())
+        strange = [each for group in slow for each in group.workers or () if each >= workers and each not in late]
+        if strange:
+            raise ValueError(
+                f"speeds.stragglers name worker {strange[0]}, which is not there: there are 0 to {workers - 1:,}, and "
+                "those in joins"
+            )
         for crash in value.crashes:
             if crash.worker >= workers and crash.at_s < late.get(crash.worker, float("inf")):
                 told = f"worker {crash.worker} crashes at {crash.at_s:g} s and is not there"

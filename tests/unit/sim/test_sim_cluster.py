@@ -402,3 +402,13 @@ def test_asking_happens_after_the_push_and_before_anything_else() -> None:
     seen = run(Async(), 60)
     kinds = [type(event) for time_s, event in seen.events if time_s == 1.0]
     assert kinds == [Pushed, Ready, Pushed, Ready]
+
+
+@pytest.mark.parametrize("worker", [9, 10])
+def test_a_straggler_that_is_not_there_is_refused(worker: int) -> None:
+    settings = {"workers": 10, "local_batch": 4, "speeds": {"stragglers": [{"workers": [worker]}]}}
+    if worker < 10:
+        assert ClusterConfig(**settings).workers == 10
+    else:
+        with pytest.raises(ConfigError, match="name worker 10, which is not there: there are 0 to 9"):
+            ClusterConfig(**settings)
