@@ -32,7 +32,7 @@ OPTIMIZERS: dict[str, tuple[Any, Callable[..., torch.optim.Optimizer], float]] =
 LOCAL_BATCH = {"sgd": 8, "adagrad": 4, "adam": 8}  # of 16: one or two for each trainer and step
 
 
-@pytest.fixture(scope="module", params=list(OPTIMIZERS))
+@pytest.fixture(scope="module", params=[pytest.param("sgd", marks=pytest.mark.slow), "adagrad", "adam"])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
