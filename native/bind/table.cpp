@@ -275,6 +275,7 @@ void bind_table(nb::module_& m) {
       .def("push_begin", [](RamTier& tier, std::uint64_t grant) { return segment_of(tier).pushes().begin(grant); })
       .def("push_finish", [](RamTier& tier, std::uint64_t grant) { segment_of(tier).pushes().finish(grant); })
       .def("push_partly", [](const RamTier& tier) { return segment_of(tier).pushes().partly(); })
+      .def("push_newest", [](const RamTier& tier) { return segment_of(tier).pushes().newest(); })
       .def("__len__", &RamTier::size, nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("counts_occurrences", &RamTier::counts_occurrences)
       .def_prop_ro("state_dim", [](const RamTier& tier) { return tier.layout().state_dim(); })

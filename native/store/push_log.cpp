@@ -71,4 +71,9 @@ std::vector<std::uint64_t> PushLog::partly() const {
   return grants;
 }
 
+std::uint64_t PushLog::newest() const {
+  const std::lock_guard held(mutex_);
+  return grant_of(*std::ranges::max_element(entries_));  // the grant stands in the upper bits
+}
+
 }  // namespace hotrow::store

@@ -37,6 +37,7 @@ class PushLog {
   // this process is a std::invalid_argument.
   void finish(std::uint64_t grant);
   std::vector<std::uint64_t> partly() const;  // begun and not finished, smallest first
+  std::uint64_t newest() const;               // the largest grant that was begun, 0 where none was
 
  private:
   std::uint64_t& entry(std::uint64_t grant) const;

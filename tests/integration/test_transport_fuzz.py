@@ -65,7 +65,7 @@ def valid_messages() -> list[tuple[Message, list[bytes]]]:
         (Exchange(1, push, pull), [*data, bytes(24)]),
         (Exchange(1, push), data),
         (Exchange(1, None, pull), [bytes(24)]),
-        (Perform(1, 2, (Apply("both", 1, 64, 1.0, (part, part)),), (1, 2), (3,)), []),
+        (Perform(1, 2, (Apply("both", 1, 64, 1.0, (part, part)),), (1, 2)), []),
         (Policy(1, 2, "batch", '{"name": "cutoff"}'), []),
         (Export("item", 0, 100), []),
         (Told("shard", {"rows": 1.0}), []),

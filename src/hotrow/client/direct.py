@@ -223,9 +223,7 @@ class ShardedClient:
 
 def exchanged(answer: Answer) -> Exchanged:
     """The answer to an exchange; a shard says nothing else to one."""
-    if not isinstance(answer.message, Exchanged):
-        raise InputError(f"a shard answered {type(answer.message).__name__} to an exchange: is it of another version?")
-    return answer.message
+    return answer.of(Exchanged, "a shard")
 
 
 def of_shard(ids: Sharded, shard: int) -> slice:

@@ -6,7 +6,6 @@ from dataclasses import fields as fields_of
 import numpy as np
 
 from hotrow.config import Table
-from hotrow.errors import InputError
 from hotrow.store import RamTier, Rows, Stats
 from hotrow.store.arrays import ArrayLike, as_integers, as_keys, as_matrix
 from hotrow.store.shards import shard_of
@@ -39,9 +38,7 @@ class ShardTable:
             cursor = 0
             while True:
                 answer = self._wire.ask(name, Export(self.table.name, cursor, rows)).result()
-                told = answer.message
-                if not isinstance(told, Exported):
-                    raise InputError(f"{name} answered {type(told).__name__} to an export: is it of another version?")
+                told = answer.of(Exported, name)
                 if told.rows:
                     yield unpack_rows(told.rows, told.fields, answer.frames, dim=self.dim, state_dim=self.state_dim)
                 cursor = told.cursor

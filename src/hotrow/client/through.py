@@ -98,7 +98,7 @@ class _Asked:
         return [] if self._push is None else [self._push]
 
     def taken(self) -> list[Taken]:
-        return [] if self._push is None else list(_folded(self._push.result()).taken)
+        return [] if self._push is None else list(self._push.result().of(Folded, "an embedding worker").taken)
 
     def handle(self) -> ThroughHandle:
         if self._expected is None or self._vectors is None:
@@ -165,9 +165,3 @@ class ThroughClient:
 def peer_name(number: int) -> str:
     """How everybody's wire knows an embedding worker."""
     return f"embedding worker {number}"
-
-
-def _folded(answer: Answer) -> Folded:
-    if not isinstance(answer.message, Folded):
-        raise InputError(f"an embedding worker answered {type(answer.message).__name__} to gradients: another version?")
-    return answer.message

@@ -52,6 +52,16 @@ class Inputs:
     def __len__(self) -> int:
         return len(self.numbers)
 
+    def to(self, device: torch.device) -> "Inputs":
+        """The same on a device. Gradients come back to where the vectors are."""
+        if device == self.numbers.device:
+            return self
+        return Inputs(
+            self.numbers.to(device),
+            {names: block.to(device) for names, block in self._blocks.items()},
+            {name: SequenceRows(each.rows.to(device), each.mask.to(device)) for name, each in self._sequences.items()},
+        )
+
     @property
     def fields(self) -> tuple[str, ...]:
         """The names of the fields, in the order of `rows` and `flat`."""

@@ -21,6 +21,7 @@ class Changed:
 
     tables: Mapping[str, Applied] = field(default_factory=dict)  # what became of the rows, where there were any
     ids: IdCounts = field(default_factory=IdCounts)
+    in_vain: Mapping[str, int] = field(default_factory=dict)  # pushes that never came or were not taken
 
     @property
     def refused(self) -> int:

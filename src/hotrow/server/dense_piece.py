@@ -14,6 +14,8 @@ from torch.optim import Optimizer
 from hotrow.errors import InputError
 from hotrow.modes.base import Apply, Part
 from hotrow.server.dense import DenseParameters
+from hotrow.server.pushes import OVERHEAD, Parked
+from hotrow.spec import whole_number
 from hotrow.transport import messages
 
 
@@ -23,6 +25,12 @@ class DensePush:
 
     gradients: list[Tensor | None]
     buffers: list[Tensor] | None
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes."""
+        there = [each for each in self.gradients if each is not None] + (self.buffers or [])
+        return OVERHEAD + sum(each.numel() * each.element_size() for each in there)
 
 
 def spread(sizes: Sequence[int], servers: int, *, together: bool = False) -> list[list[int]]:
@@ -47,29 +55,23 @@ class DensePiece(DenseParameters):
         *,
         buffers: bool,
         clip: float | None = None,
+        parked_bytes: int = 2**30,
     ) -> None:
+        """`parked_bytes` bounds the pushes that wait for their step."""
         self.model, whole = deepcopy((model, optimizer))
         every = [each for each in self.model.parameters() if each.requires_grad]
         mine = [every[place] for place in places]
         self.whole_optimizer = whole
-        self._mine = {id(each) for each in mine}
         super().__init__(mine, self.model.buffers() if buffers else (), whole if mine else None, clip=clip)
-        self._parked: dict[int, DensePush] = {}
-
-    def park(self, grant: int, push: DensePush) -> None:
-        """Keep a push until its step; one that came before under its grant stays."""
-        self._parked.setdefault(grant, push)
-
-    def discard(self, grant: int) -> None:
-        """Forget a push that will not be applied."""
-        self._parked.pop(grant, None)
+        most = whole_number("parked_bytes", parked_bytes, 1, 2**62)
+        self.parked: Parked[DensePush] = Parked(most, lambda push: push.nbytes)
 
     def apply(self, apply: messages.Apply) -> None:
         """Perform a step with the pushes that wait under its grants."""
-        there = [(part, self._parked.pop(part.grant, None)) for part in apply.parts]
-        if missing := [part.grant for part, push in there if push is None]:
+        grants = [part.grant for part in apply.parts]
+        if missing := [grant for grant in grants if self.parked.look_at(grant) is None]:
             raise InputError(f"grant={missing[0]}: its dense gradients never came here")
-        pushes = [push for _, push in there if push is not None]
+        pushes = [push for push in map(self.parked.take, grants) if push is not None]
         parts = tuple(Part(each.grant, each.token, each.pulled_step, each.samples, each.weight) for each in apply.parts)
         effect = Apply("dense", apply.step, parts)
         dense, buffers = [push.gradients for push in pushes], [push.buffers for push in pushes]

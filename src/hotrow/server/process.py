@@ -6,11 +6,13 @@ What cannot be done yet waits without holding up others: a pull for the order it
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from hotrow.errors import ConfigError, HotrowError, InputError
+from hotrow.errors import HotrowError, InputError
 from hotrow.server.dense_desk import DenseDesk
 from hotrow.server.shard import Pulled, Shard
 from hotrow.spec import whole_number
 from hotrow.transport.envelope import Buffer
+from hotrow.transport.errors import Busy
+from hotrow.transport.faults import fault_of
 from hotrow.transport.frames import RowBlock, frames_of, pack, unpack
 from hotrow.transport.messages import (
     Ask,
@@ -36,9 +38,8 @@ from hotrow.transport.messages import (
 )
 from hotrow.transport.request import Request
 from hotrow.transport.server import Server
+from hotrow.transport.tensors import joined
 from hotrow.transport.whole_rows import pack_rows, unpack_rows
-
-SENTENCE = 10_000  # letters of a fault
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,10 +76,10 @@ class ShardServer:
                 self._desk().push(push, request.frames)
                 request.reply(Done())
             case TakeDense() as state:
-                self._desk().take(state, bytes(request.frames[0]))
+                self._desk().take(state, joined(request.frames))
                 request.reply(Done())
             case GiveDense() as wish:
-                request.reply(*self._desk().give(wish))
+                request.reply(*self._desk().give(wish, self._server.limits.frame_bytes))
             case Export(table, cursor, most):
                 rows, after = self._shard.export(table, cursor, most)
                 request.reply(Exported(after, len(rows.keys), tuple(rows.fields)), pack_rows(rows))
@@ -97,19 +98,18 @@ class ShardServer:
     def _exchange(self, request: Request, exchange: Exchange) -> None:
         push, pull = exchange.push, exchange.pull
         if push is None and pull is None:
-            request.reply(Exchanged(self._shard.incarnation))
+            request.reply(Exchanged(self._shard.incarnation, newest=self._shard.newest))
             return
         if not self._is_meant(request, exchange.incarnation):
             return
         cut = 0 if push is None else frames_of(push.blocks)
         push_blocks = self._unpacked(() if push is None else push.blocks, request.frames[:cut])
         pull_blocks = self._unpacked(() if pull is None else pull.blocks, request.frames[cut:])
-        if pull is not None and pull.after > self._shard.performed:
-            self._demand_room()
         taken, pulled = self._shard.exchange(push, push_blocks, pull, pull_blocks)
         if pull is None or pulled is not None:
             self._reply(request, taken, pull, pulled)
             return
+        self._demand_room()  # not before the push was taken: those who wait may wait for it, and it counts once
         self._wait(pull.after, request, lambda: self._reply(request, taken, pull, self._shard.pull(pull, pull_blocks)))
 
     def _order(self, request: Request, order: Perform | Policy) -> None:
@@ -119,29 +119,36 @@ class ShardServer:
             self._perform(request, order)
             self._go_on()
         else:
-            self._demand_room()
             self._wait(order.order - 1, request, lambda: self._perform(request, order))
 
     def _perform(self, request: Request, order: Perform | Policy) -> None:
         again = order.order <= self._shard.performed
         if isinstance(order, Perform):
-            done = self._shard.perform(order.order, order.applies, order.discards, order.arrived)
+            done = self._shard.perform(order.order, order.applies, order.discards)
             if self._dense is not None and not again:
                 self._dense.perform(order)
         else:
             done = self._shard.policy(
-                order.order, order.average, order.staleness, step=order.step, samples=order.samples
+                order.order,
+                order.average,
+                order.staleness,
+                step=order.step,
+                samples=order.samples,
+                pushes=order.pushes,
             )
             if self._dense is not None and not again:
-                self._dense.begin(order.dense, self._shard.late)
+                self._dense.begin(order.dense, self._shard.late, order.pushes)
         request.reply(done)
 
     def _pull_dense(self, request: Request, after: int) -> None:
         if after <= self._shard.performed:
-            request.reply(*self._desk().pulled())
+            self._give_dense(request)
         else:
             self._demand_room()
-            self._wait(after, request, lambda: request.reply(*self._desk().pulled()))
+            self._wait(after, request, lambda: self._give_dense(request))
+
+    def _give_dense(self, request: Request) -> None:
+        request.reply(*self._desk().pulled(self._server.limits.frame_bytes))
 
     def _desk(self) -> DenseDesk:
         if self._dense is None:
@@ -160,8 +167,7 @@ class ShardServer:
                 try:
                     each.answer()
                 except HotrowError as error:  # of the one that waited, not of the one whose turn it is
-                    sentence = str(error)[:SENTENCE]
-                    each.request.reply(Fault("config" if isinstance(error, ConfigError) else "input", sentence))
+                    each.request.reply(fault_of(error))
 
     def _import(self, request: Request, whole: Import) -> None:
         tier = self._shard.tier(whole.table)
@@ -200,11 +206,13 @@ class ShardServer:
         return False
 
     def _demand_room(self) -> None:
+        """Not for orders: they are what the others wait for, and a peer has no more open than its server lets it."""
         if len(self._waiting) >= self._waiting_most:
-            raise InputError(f"{len(self._waiting)} requests wait for orders: ask again later, or raise waiting_most")
+            raise Busy(f"{len(self._waiting)} requests wait for orders: ask again later")
 
     def _figures(self, whole: bool) -> dict[str, float]:
         if not whole:
             return {"ready": 1.0, "incarnation": float(self._shard.incarnation)}
         wire = {f"wire.{name}": float(count) for name, count in asdict(self._server.counts).items()}
-        return {**self._shard.figures(), "waiting": float(len(self._waiting)), **wire}
+        dense = {} if self._dense is None else self._dense.figures()
+        return {**self._shard.figures(), **dense, "waiting": float(len(self._waiting)), **wire}

@@ -1,15 +1,19 @@
 """Pushes of a shard: which grants were seen, so that nothing counts twice, and what waits to be applied."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from hotrow.client.aggregate import RowGradients
 from hotrow.errors import InputError
+from hotrow.transport.errors import Busy
 
 GRANTS_KEPT = 2**20
 OVERHEAD = 16_384  # bytes of a push beside its rows: small frames hold on to the buffer they came in
 PLAN_BYTES = 16  # of a key in its plan
+
+Push = TypeVar("Push")
 
 
 class SeenGrants:
@@ -18,70 +22,88 @@ class SeenGrants:
     def __init__(self, most: int = GRANTS_KEPT) -> None:
         self._most = most
         self._seen = np.zeros(most, np.bool_)  # a ring
-        self._newest = 0
+        self.newest = 0
 
     def __contains__(self, grant: int) -> bool:
-        return self.forgotten(grant) or (grant <= self._newest and bool(self._seen[grant % self._most]))
+        return self.forgotten(grant) or (grant <= self.newest and bool(self._seen[grant % self._most]))
 
     def forgotten(self, grant: int) -> bool:
         """Whether a number is older than what is remembered."""
-        return grant <= self._newest - self._most
+        return grant <= self.newest - self._most
 
     def add(self, grant: int) -> None:
         """Remember a number."""
-        if grant > self._newest:
+        if grant > self.newest:
             self._make_room(grant)
         if not self.forgotten(grant):
             self._seen[grant % self._most] = True
 
     def _make_room(self, newest: int) -> None:
         """Numbers between the newest so far and this one were not seen."""
-        first, last = (self._newest + 1) % self._most, newest % self._most
-        if newest - self._newest >= self._most:
+        first, last = (self.newest + 1) % self._most, newest % self._most
+        if newest - self.newest >= self._most:
             self._seen[:] = False
         elif first <= last:
             self._seen[first : last + 1] = False
         else:
             self._seen[first:] = False
             self._seen[: last + 1] = False
-        self._newest = newest
+        self.newest = newest
 
 
-class ParkedPushes:
-    """Row gradients under their grant, of at most so many bytes together."""
+class Parked(Generic[Push]):
+    """Pushes under their grant, of at most so many bytes together.
 
-    def __init__(self, bytes_most: int) -> None:
+    Where there is no room the sender has to come again, but for one: a push among the `needed` oldest is taken above
+    the bound. A step takes so many pushes, and those of the oldest grants may wait on other servers for this very one.
+    """
+
+    def __init__(self, bytes_most: int, bytes_of: Callable[[Push], int]) -> None:
         self.bytes_most = bytes_most
         self.nbytes = 0
-        self._rows: dict[int, Mapping[str, RowGradients]] = {}
+        self.needed = 1  # pushes of a step
+        self.above = 0  # pushes that were taken above the bound
+        self._bytes_of = bytes_of
+        self._pushes: dict[int, Push] = {}
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._pushes)
 
-    def park(self, grant: int, rows: Mapping[str, RowGradients]) -> None:
-        """Keep a push; where there is no room it is refused, and the sender has to come again."""
-        size = _bytes_of(rows)
+    def park(self, grant: int, push: Push) -> None:
+        """Keep a push. Busy: there is no room now; InputError: there never will be."""
+        size = self._bytes_of(push)
         if self.nbytes + size > self.bytes_most:
-            raise InputError(
-                f"push {grant}: {len(self)} pushes of {self.nbytes:,} bytes wait, and {size:,} more would pass the "
-                f"{self.bytes_most:,} of parked_bytes: send it again later, or raise parked_bytes"
-            )
-        self._rows[grant] = rows
+            self._demand_among_oldest(grant, size)
+            self.above += 1
+        self._pushes[grant] = push
         self.nbytes += size
 
-    def look_at(self, grant: int) -> Mapping[str, RowGradients]:
-        """By table, what waits under a grant; none where nothing does."""
-        return self._rows.get(grant, {})
+    def look_at(self, grant: int) -> Push | None:
+        """What waits under a grant."""
+        return self._pushes.get(grant)
 
-    def take(self, grant: int) -> Mapping[str, RowGradients] | None:
-        """The rows of a push that waits no more; None where none did."""
-        rows = self._rows.pop(grant, None)
-        if rows is not None:
-            self.nbytes -= _bytes_of(rows)
-        return rows
+    def take(self, grant: int) -> Push | None:
+        """A push that waits no more."""
+        push = self._pushes.pop(grant, None)
+        if push is not None:
+            self.nbytes -= self._bytes_of(push)
+        return push
+
+    def _demand_among_oldest(self, grant: int, size: int) -> None:
+        older = [self._bytes_of(push) for other, push in self._pushes.items() if other < grant]
+        if len(older) >= self.needed:
+            told = f"{len(self)} pushes of {self.nbytes:,} bytes wait, and {size:,} more would pass the bound"
+            raise Busy(f"push {grant}: {told} of {self.bytes_most:,}: send it again later")
+        if (together := sum(older) + size) > self.bytes_most:
+            told = f"a step takes {self.needed} pushes, and {len(older) + 1} of them are {together:,} bytes here"
+            raise InputError(
+                f"push {grant}: {told}: parked_bytes={self.bytes_most:,} has to hold a step: raise it, take more "
+                "shards, or a smaller global batch"
+            )
 
 
-def _bytes_of(rows: Mapping[str, RowGradients]) -> int:
+def bytes_of_rows(rows: Mapping[str, RowGradients]) -> int:
+    """What the rows of a push take, by table."""
     of_tables = (
         each.gradients.nbytes
         + len(each.keys) * (8 + PLAN_BYTES)

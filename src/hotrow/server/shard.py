@@ -16,7 +16,7 @@ from hotrow.client.aggregate import Average, RowGradients, RowPart
 from hotrow.config import Table
 from hotrow.errors import ConfigError
 from hotrow.server.ledger import Ledger
-from hotrow.server.pushes import ParkedPushes, SeenGrants
+from hotrow.server.pushes import Parked, SeenGrants, bytes_of_rows
 from hotrow.server.shard_input import ShardInput
 from hotrow.spec import whole_number
 from hotrow.staleness import Staleness
@@ -63,7 +63,9 @@ class Shard:
         self.shards = whole_number("shards", shards, 1, SHARDS_MOST)
         self.number = whole_number("number", number, 0, shards - 1)
         self.incarnation = whole_number("incarnation", incarnation, 1, 2**62)
-        self.parked = ParkedPushes(whole_number("parked_bytes", parked_bytes, 1, 2**62))
+        self.parked: Parked[Mapping[str, RowGradients]] = Parked(
+            whole_number("parked_bytes", parked_bytes, 1, 2**62), bytes_of_rows
+        )
         self._pull_bytes = whole_number("pull_bytes", pull_bytes, 1, 2**62)
         named = named_tables(tables)
         self.values = dict(values or {})  # by table, how its rows travel; float32 where it is not named
@@ -85,6 +87,12 @@ class Shard:
         """Orders so far."""
         return self._ledger.performed
 
+    @property
+    def newest(self) -> int:
+        """The largest grant that it knows; a kept segment knows those of earlier processes."""
+        kept = (tier.pushes.newest for name, tier in self.client.tiers.items() if self.client.tables[name].segment)
+        return max(self._seen.newest, *kept, 0)
+
     def exchange(
         self, push: Push | None, push_blocks: Sequence[RowBlock], pull: Pull | None, pull_blocks: Sequence[RowBlock]
     ) -> tuple[Taken | None, Pulled | None]:
@@ -102,22 +110,18 @@ class Shard:
         """Rows as they are now, whatever order they should wait for; with `learn` absent ones are made."""
         return self._read(pull, self._input.pull(blocks, self._pull_bytes))
 
-    def perform(
-        self, order: int, applies: Sequence[Apply], discards: Sequence[int] = (), arrived: Sequence[int] = ()
-    ) -> Performed:
-        """Do what the coordinator decided. The grants of `arrived` are settled: nothing more is taken under them."""
+    def perform(self, order: int, applies: Sequence[Apply], discards: Sequence[int] = ()) -> Performed:
+        """Do what the coordinator decided."""
         if (answered := self._ledger.answered(order)) is not None:
             return answered
         for apply in applies:
-            rows = [self.parked.look_at(part.grant) for part in apply.parts]
+            rows = [self.parked.look_at(part.grant) or {} for part in apply.parts]
             self._input.apply(apply, rows, versions=self._by_version and apply.group != "dense")
         for apply in applies:
             self._apply(apply)
         for grant in discards:
             self._seen.add(grant)  # its push may still be on the way
-            self._tell({"discarded": int(self.parked.take(grant) is not None)})
-        for grant in arrived:
-            self._seen.add(grant)
+            self.counts["discarded"] += self.parked.take(grant) is not None
         return self._ledger.answer()
 
     def policy(
@@ -128,14 +132,16 @@ class Shard:
         *,
         step: int | None = None,
         samples: int | None = None,
+        pushes: int = 1,
     ) -> Performed:
-        """How rows are treated from now on; `staleness` is the policy of a mode as JSON.
+        """How rows are treated from now on; `staleness` is the policy of a mode as JSON, a step takes so many `pushes`.
 
         Steps and samples go on from where the run stands, which after a load may be earlier than it was.
         """
         if (answered := self._ledger.answered(order)) is not None:
             return answered
         self.average, self.late = average, None if staleness is None else _staleness(staleness)
+        self.parked.needed = max(1, pushes)
         self.step = self.step if step is None else step
         self.client.samples = self.client.samples if samples is None else samples
         return self._ledger.answer()
@@ -162,6 +168,7 @@ class Shard:
         """How it is, by name."""
         now = {"incarnation": self.incarnation, "performed": self.performed, "step": self.step}
         now |= {"samples": self.client.samples, "parked": len(self.parked), "parked_bytes": self.parked.nbytes}
+        now |= {"parked_above": self.parked.above}
         sizes = {
             f"{figure}.{name}": value
             for name, tier in self.client.tiers.items()
@@ -192,7 +199,10 @@ class Shard:
     def _take(self, push: Push, blocks: Sequence[RowBlock]) -> Taken:
         self._input.push(push)
         if push.grant in self._seen:
-            self.counts["forgotten" if self._seen.forgotten(push.grant) else "again"] += 1
+            if self._seen.forgotten(push.grant):
+                self._tell({"forgotten": 1})
+            else:
+                self.counts["again"] += 1
             return Taken(again=True)
         rows = self._input.gradients(blocks, versions=self._by_version)
         taken = Taken()
@@ -219,7 +229,8 @@ class Shard:
         if self.client.tables[table].segment is None:
             return True
         seen = self.client.tiers[table].pushes.begin(grant)
-        self.counts["partly_applied"] += seen == "partly"
+        if seen in ("partly", "forgotten"):
+            self._tell({"partly_applied" if seen == "partly" else "forgotten": 1})
         return seen == "fresh"
 
     def _apply(self, apply: Apply) -> None:
@@ -257,7 +268,8 @@ class Shard:
         rows = self.parked.take(grant)
         if rows is not None:
             return rows
-        self.counts["lost_pushes"] += grant not in self._seen
+        if grant not in self._seen:
+            self._tell({"lost_pushes": 1})
         self._seen.add(grant)
         return {}
 

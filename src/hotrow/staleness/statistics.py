@@ -97,6 +97,12 @@ class Statistics:
         self.ids_decayed += counted.decayed
         self.ids_zero_weight += counted.zero_weight
 
+    def add_counts(self, counts: Mapping[str, int]) -> None:
+        """What those who hold parameters counted, since they told the last time."""
+        for name, count in counts.items():
+            if count:
+                self.counts[name] = self.counts.get(name, 0) + count
+
     def told(self, counts: Mapping[str, int], *, last: bool = False) -> None:
         """Take over the counts of the discipline at work, as often as wanted. `last`: another one takes its place."""
         for name, count in counts.items():

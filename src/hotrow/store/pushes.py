@@ -34,6 +34,11 @@ class Pushes:
         except ValueError as error:
             raise InputError(f"{error}: call begin first, once") from None
 
+    @property
+    def newest(self) -> int:
+        """The largest grant that was begun, 0 where none was. Whoever begins anew has to number on from there."""
+        return self._table().push_newest()
+
 
 def _grant(grant: int) -> int:
     return whole_number("grant", grant, 1, _GRANT_MAX, InputError)

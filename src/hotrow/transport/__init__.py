@@ -2,9 +2,10 @@
 
 security   the cluster's key, the handshake, the seals of headers: values in, values out
 messages   every header; envelope: headers as bytes, and the first frame of a message; frames: rows
-limits     how much a peer may send, how long somebody waits for one; counts, errors: what happened
+limits     how much a peer may send, how long somebody waits for one; counts, errors, faults: what happened
 asks       what was asked and is not answered
 line       one connection as the side that asks sees it; peers: all of them, as the side that is asked does
+answers    what was answered, for who asks a second time
 door       who may connect at all; sockets: options, addresses, waking a loop
 server     the side that is asked, with its loop; request: one thing asked
 wire       the side that asks; loop: its thread

@@ -3,6 +3,8 @@
 A pause after an ask was sent a probe goes out ("have you got number 7?"), not the ask again: the other side says that
 it is in hand, or that it never had it or has answered it, and only then the frames travel once more. A connection
 keeps its order, so an answer on its way is always here before such a denial.
+
+One that found its peer busy is open still: it is sent again after a pause of its own, as often as it takes.
 """
 
 from collections.abc import Callable
@@ -27,6 +29,8 @@ class Ask:
     future: "Future[Any]" = field(default_factory=Future)
     attempts: int = 0
     due_s: float = NEVER  # when to probe; never before it was sent
+    busy: int = 0  # times that the peer had no room for it
+    put_off: bool = False  # when it is due it is sent, not probed
 
 
 class OpenAsks:
@@ -48,6 +52,15 @@ class OpenAsks:
         """It or a probe for it went out: the next pause begins."""
         ask.due_s = now + self._patience.pause_s(ask.attempts, self._chance())
         ask.attempts += 1
+        ask.put_off = False
+        self._next_s = min(self._next_s, ask.due_s)
+
+    def put_off(self, ask: Ask, now: float) -> None:
+        """An ask that was taken off by an answer which says busy: open again, and to be sent later."""
+        ask.due_s = now + self._patience.busy_s(ask.busy, self._chance())
+        ask.busy += 1
+        ask.put_off = True
+        self._open[ask.number] = ask
         self._next_s = min(self._next_s, ask.due_s)
 
     def take(self, number: int) -> Ask | None:
@@ -59,7 +72,7 @@ class OpenAsks:
 
     def all(self) -> list[Ask]:
         """In the order in which they were asked."""
-        return list(self._open.values())
+        return sorted(self._open.values(), key=lambda ask: ask.number)
 
     def due(self, now: float, heard_s: float) -> tuple[list[Ask], list[Ask]]:
         """(to look after, lost) by now, when the peer was last heard at heard_s. Lost ones are open no more."""

@@ -1,6 +1,6 @@
 """The first frame of every message, and headers as bytes.
 
-    Hello      h nonce           Challenge  c echo nonce proof      Proof  p proof      who are you  w
+    Hello      h nonce           Challenge  c echo nonce proof      Proof  p proof name who are you  w
     ask        q number seal     answer     a number seal           (header and tensor frames follow both)
     probe      ? number seal     in hand    i number seal           not had  n number seal
 

@@ -14,6 +14,10 @@ class PeerLost(HotrowError):
         return type(self), (self.name, self.address, self.seconds, self.sentence)
 
 
+class Busy(HotrowError):
+    """There is no room for what somebody asks: its wire asks again, until there is."""
+
+
 class RemoteFault(HotrowError):
     """A peer refused what it was asked, and says why."""
 

@@ -22,14 +22,18 @@ class Limits(Spec):
     unproven_peers: int = Field(1024, ge=1, le=2**20)  # in the middle of a handshake; beyond it the oldest starts again
     open_asks: int = Field(1024, ge=1, le=2**20)  # of one peer; more are left unread until it asks again
     queued: int = Field(128, ge=1, le=2**20)  # messages per peer and direction that wait in a socket
+    kept_bytes: int = Field(2**23, ge=1, le=2**40)  # of answers that were given, for peers that ask again
+    kept_answer_bytes: int = Field(2**20, ge=1, le=2**40)  # of one of them; larger ones are made again
 
 
 class Patience(Spec):
-    """When an unanswered ask is looked after, and when its peer is lost."""
+    """When an unanswered ask is looked after, when its peer is lost, and how soon one that is busy is asked again."""
 
     first_s: Seconds = 2.0
     most_s: Seconds = 10.0  # pauses double up to this
     give_up_s: Seconds = 60.0  # without a word from the peer
+    busy_first_s: Seconds = 0.01
+    busy_most_s: Seconds = 1.0  # a busy peer is asked again as long as it says so
 
     @model_validator(mode="after")
     def _rising(self) -> "Patience":
@@ -37,9 +41,21 @@ class Patience(Spec):
             raise ValueError(
                 f"first_s={self.first_s}, most_s={self.most_s}, give_up_s={self.give_up_s}: must not fall in this order"
             )
+        if self.busy_first_s > self.busy_most_s:
+            raise ValueError(
+                f"busy_first_s={self.busy_first_s}, busy_most_s={self.busy_most_s}: must not fall in this order"
+            )
         return self
 
     def pause_s(self, attempt: int, chance: float) -> float:
         """How long to wait after attempt 0, 1, …; `chance` from 0 to 1 spreads peers that began together by ±25 %."""
-        whole = min(self.most_s, self.first_s * 2.0 ** min(attempt, 60))
-        return whole * (0.75 + 0.5 * chance)
+        return _spread(self.first_s, self.most_s, attempt, chance)
+
+    def busy_s(self, attempt: int, chance: float) -> float:
+        """The same after a peer was busy for the first time, the second, …"""
+        return _spread(self.busy_first_s, self.busy_most_s, attempt, chance)
+
+
+def _spread(first_s: float, most_s: float, attempt: int, chance: float) -> float:
+    whole = min(most_s, first_s * 2.0 ** min(attempt, 60))
+    return whole * (0.75 + 0.5 * chance)

@@ -12,7 +12,7 @@ from hotrow.transport.asks import NEVER, Ask, OpenAsks
 from hotrow.transport.counts import WireCounts
 from hotrow.transport.envelope import opened, sealed
 from hotrow.transport.limits import Patience
-from hotrow.transport.security import Challenge, ClientHandshake, ClusterKey, Session
+from hotrow.transport.security import Challenge, ClientHandshake, ClusterKey, Session, new_name
 
 OTHER_KEY = "it does not know this cluster's key"
 SILENT = "is it running, and does it have the same key and security?"
@@ -30,9 +30,18 @@ class Line:
     """A connection to one peer."""
 
     def __init__(
-        self, key: ClusterKey, *, macs: bool, patience: Patience, chance: Callable[[], float], counts: WireCounts
+        self,
+        key: ClusterKey,
+        *,
+        macs: bool,
+        patience: Patience,
+        chance: Callable[[], float],
+        counts: WireCounts,
+        name: bytes | None = None,
     ) -> None:
+        """`name`: of the line whose asks this one takes over."""
         self._key, self._macs = key, macs
+        self.name = new_name() if name is None else name  # by which the peer knows it again, over all connections
         self._patience, self._chance, self._counts = patience, chance, counts
         self._handshake: ClientHandshake | None = None
         self._session: Session | None = None
@@ -48,6 +57,11 @@ class Line:
         self.asks.add(ask)
         if self._session is not None:
             self._send(ask, self._session, now)
+
+    def put_off(self, ask: Ask, now: float) -> None:
+        """The answer to an ask was that there is no room: it is sent again after a pause."""
+        self._counts.busy += 1
+        self.asks.put_off(ask, now)
 
     def hear(self, frames: Sequence[memoryview], now: float) -> Answered | None:
         """What came. Whatever is not understood is counted and changes nothing."""
@@ -68,16 +82,14 @@ class Line:
     def tick(self, now: float) -> list[Ask]:
         """Do what time demands; gives back the asks whose peer is lost."""
         if self._session is None and now >= self._greet_s:
-            self._handshake = ClientHandshake(self._key, macs=self._macs)
+            self._handshake = ClientHandshake(self._key, macs=self._macs, name=self.name)
             self.outbox.append([envelope.HELLO + self._handshake.hello])
             self._greet_s = now + self._patience.pause_s(self._greetings, self._chance())
             self._greetings += 1
         due, lost = self.asks.due(now, self.heard_s)
         if self._session is not None:
             for ask in due:
-                self._counts.probes += 1
-                self.outbox.append([sealed(self._session, envelope.PROBE, ask.number)])
-                self.asks.sent(ask, now)
+                self._look_after(ask, self._session, now)
         return lost
 
     @property
@@ -115,6 +127,14 @@ class Line:
         elif first[:1] == envelope.NOT_HAD and (ask := self.asks.find(told.number)) is not None:
             self._send(ask, session, now)
         return None
+
+    def _look_after(self, ask: Ask, session: Session, now: float) -> None:
+        if ask.put_off:
+            self._send(ask, session, now)
+            return
+        self._counts.probes += 1
+        self.outbox.append([sealed(session, envelope.PROBE, ask.number)])
+        self.asks.sent(ask, now)
 
     def _send(self, ask: Ask, session: Session, now: float) -> None:
         if ask.attempts:

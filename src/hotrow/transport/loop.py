@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
+from typing import TypeVar
 
 import zmq
 
@@ -20,11 +21,14 @@ from hotrow.transport.asks import NEVER, Ask
 from hotrow.transport.counts import WireCounts
 from hotrow.transport.envelope import decode
 from hotrow.transport.errors import PeerLost, RemoteFault
+from hotrow.transport.faults import strange
 from hotrow.transport.line import Answered, Line
 from hotrow.transport.messages import Fault, Message
 from hotrow.transport.sockets import Socket
 
 _log = logging.getLogger("hotrow.transport")
+
+Expected = TypeVar("Expected", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,12 @@ class Answer:
 
     message: Message
     frames: list[memoryview]
+
+    def of(self, kind: type[Expected], peer: str) -> Expected:
+        """The message, which has to be of a kind."""
+        if not isinstance(self.message, kind):
+            raise InputError(f"{peer} {strange(self.message)}")
+        return self.message
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +53,7 @@ class Peer:
     address: str
     line: Line
     socket: Socket
+    near: bool  # nothing is delayed
     room: threading.Condition = field(default_factory=threading.Condition)
     open: int = 0
     gone: str | None = None  # why nothing can be asked any more
@@ -183,14 +194,18 @@ class Loop:
                 frames = [frame.buffer for frame in peer.socket.recv_multipart(zmq.DONTWAIT, copy=False)]
             except zmq.Again:
                 return
-            self._later(partial(self._hear, peer, frames))
+            self._later(peer, partial(self._hear, peer, frames))
 
     def _hear(self, peer: Peer, frames: list[memoryview]) -> None:
         answered = peer.line.hear(frames, time.monotonic())
         if answered is not None:
-            self._counts.answers += 1
             self._counts.bytes_in += sum(frame.nbytes for frame in frames)
-            self._finish(peer, answered.ask, self._outcome(peer, answered))
+            outcome = self._outcome(peer, answered)
+            if isinstance(outcome, RemoteFault) and outcome.kind == "busy":
+                peer.line.put_off(answered.ask, time.monotonic())
+                return
+            self._counts.answers += 1
+            self._finish(peer, answered.ask, outcome)
 
     def _outcome(self, peer: Peer, answered: Answered) -> Answer | RemoteFault:
         try:
@@ -213,11 +228,11 @@ class Loop:
 
     def _flush(self, peer: Peer) -> None:
         for frames in peer.line.outbox:
-            self._later(partial(self._send, peer, frames))
+            self._later(peer, partial(self._send, peer, frames))
         peer.line.outbox.clear()
 
-    def _later(self, action: Callable[[], None]) -> None:
-        if self._delay_s:
+    def _later(self, peer: Peer, action: Callable[[], None]) -> None:
+        if self._delay_s and not peer.near:
             self._delayed.append((time.monotonic() + self._delay_s, action))
         else:
             action()

@@ -2,6 +2,9 @@
 
 Memory is bounded whatever strangers do: handshakes under way and proven peers are kept in two lists of fixed length.
 Who falls out of one is told "who are you" when it speaks next, and starts again.
+
+A connection that breaks is made anew, under another routing id. A peer is known again by the name that it tells with
+its proof: what it asked before is in hand still, what was answered is answered again, and goes where it is now.
 """
 
 from collections import OrderedDict
@@ -10,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hotrow.transport import envelope
+from hotrow.transport.answers import Answers
 from hotrow.transport.envelope import Opened, opened, sealed
 from hotrow.transport.limits import Limits
 from hotrow.transport.security import SIZE, ClusterKey, ServerHandshake, Session
@@ -32,12 +36,35 @@ class Say:
     frame: bytes | None = None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Again:
+    """An ask that was answered: the same answer, sealed anew."""
+
+    frames: list[bytes | memoryview]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An ask to pass on, and by which name its peer goes."""
+
+    name: bytes
+    told: Opened
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """One that asks, over all its connections."""
+
+    where: bytes  # the routing id of the last one
+    open: set[int] = field(default_factory=set)  # numbers of asks that are not answered
+
+
+@dataclass(frozen=True, slots=True)
 class Peer:
-    """One that proved the key."""
+    """A connection that proved the key."""
 
     session: Session
-    open: set[int] = field(default_factory=set)  # numbers of asks that are not answered
+    name: bytes
 
 
 class Peers:
@@ -47,13 +74,15 @@ class Peers:
         self._key, self._limits, self._macs = key, limits, macs
         self._greeted: OrderedDict[bytes, ServerHandshake] = OrderedDict()
         self._proven: OrderedDict[bytes, Peer] = OrderedDict()
+        self._clients: OrderedDict[bytes, Client] = OrderedDict()  # by name
+        self._answers = Answers(limits)
 
     @property
     def sizes(self) -> tuple[int, int]:
         """How many are in the middle of a handshake, and how many proved the key."""
         return len(self._greeted), len(self._proven)
 
-    def hear(self, who: bytes, frames: Sequence[memoryview]) -> Opened | Say | Refused:
+    def hear(self, who: bytes, frames: Sequence[memoryview]) -> Asked | Again | Say | Refused:
         """An ask to pass on, or what to do instead."""
         if not frames or len(frames) > self._limits.frames or frames[0].nbytes > envelope.LONGEST:
             return Refused("decode")
@@ -68,13 +97,23 @@ class Peers:
             case _:
                 return Refused("decode")
 
-    def answer(self, who: bytes, number: int, header: bytes, frames: Sequence[memoryview]) -> bytes | None:
-        """The first frame of an answer; None where the peer is not known any more. The ask is open no longer."""
-        peer = self._proven.get(who)
+    def answer(
+        self, name: bytes, number: int, header: bytes, frames: Sequence[memoryview], *, final: bool
+    ) -> tuple[bytes, bytes] | None:
+        """Where an answer goes, and its first frame; None where the peer is not known any more.
+
+        The ask is open no longer. One that is not `final` may be asked again.
+        """
+        client = self._clients.get(name)
+        if client is None:
+            return None
+        client.open.discard(number)
+        if final:
+            self._answers.keep(name, number, header, frames)
+        peer = self._proven.get(client.where)
         if peer is None:
             return None
-        peer.open.discard(number)
-        return sealed(peer.session, envelope.ANSWER, number, header, frames)
+        return client.where, sealed(peer.session, envelope.ANSWER, number, header, frames)
 
     def _greet(self, who: bytes, hello: bytes) -> Say:
         handshake = ServerHandshake(self._key, hello, macs=self._macs)
@@ -86,30 +125,37 @@ class Peers:
 
     def _admit(self, who: bytes, proof: bytes) -> Say | Refused:
         handshake = self._greeted.pop(who, None)
-        session = None if handshake is None else handshake.accept(proof)
-        if session is None:  # an earlier session of this peer, if any, goes on: a false proof must not end it
+        accepted = None if handshake is None else handshake.accept(proof)
+        if accepted is None:  # an earlier session of this peer, if any, goes on: a false proof must not end it
             return Refused("unproven", envelope.WHO)
-        before = self._proven.get(who)
-        self._proven[who] = Peer(session, set() if before is None else before.open)
-        self._proven.move_to_end(who)
-        if len(self._proven) > self._limits.peers:
-            self._proven.popitem(last=False)
+        session, name = accepted
+        self._proven[who] = Peer(session, name)
+        self._clients.setdefault(name, Client(who)).where = who
+        for known, key in ((self._proven, who), (self._clients, name)):
+            known.move_to_end(key)
+            if len(known) > self._limits.peers:
+                known.popitem(last=False)
         return Say()
 
-    def _open(self, who: bytes, first: bytes, rest: Sequence[memoryview]) -> Opened | Say | Refused:
+    def _open(self, who: bytes, first: bytes, rest: Sequence[memoryview]) -> Asked | Again | Say | Refused:
         peer = self._proven.get(who)
-        if peer is None:
+        client = None if peer is None else self._clients.get(peer.name)
+        if peer is None or client is None:
             return Refused("unproven", envelope.WHO)
         told = opened(peer.session, first, rest)
         if told is None:
             return Refused("mac", envelope.WHO)
         self._proven.move_to_end(who)
-        if first[:1] == envelope.PROBE:
-            kind = envelope.IN_HAND if told.number in peer.open else envelope.NOT_HAD
-            return Say(sealed(peer.session, kind, told.number))
-        if told.number in peer.open:
-            return Refused("repeated")
-        if len(peer.open) >= self._limits.open_asks:
+        self._clients.move_to_end(peer.name)
+        probed = first[:1] == envelope.PROBE
+        if told.number in client.open:
+            return Say(sealed(peer.session, envelope.IN_HAND, told.number)) if probed else Refused("repeated")
+        if (answer := self._answers.find(peer.name, told.number)) is not None:
+            header, frames = answer
+            return Again([sealed(peer.session, envelope.ANSWER, told.number, header, frames), header, *frames])
+        if probed:
+            return Say(sealed(peer.session, envelope.NOT_HAD, told.number))
+        if len(client.open) >= self._limits.open_asks:
             return Refused("busy")
-        peer.open.add(told.number)
-        return told
+        client.open.add(told.number)
+        return Asked(peer.name, told)

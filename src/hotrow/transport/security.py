@@ -3,7 +3,7 @@
 The handshake, all of it HMAC-SHA256 under the cluster's key:
     who asks   Hello(nonce)              32 random bytes
     the asked  Challenge(echo, nonce, proof)  its own 32, and that it knows the key for just these two nonces
-    who asks   Proof(proof)              the same for the other side
+    who asks   Proof(proof, name)        the same for the other side, and by which name it is known again
 Both then have the session's key. It is new for each connection, so nothing recorded on one is of use on another.
 
 A seal is a keyed blake2b of 16 bytes over direction, sequence number, label, header and the lengths of the frames that
@@ -31,7 +31,8 @@ Security = Literal["off", "key", "curve"]
 KEY_FILE = "HOTROW_KEY_FILE"  # the environment's name for the path of the key
 SIZE = 32  # bytes of keys, nonces and proofs
 SEQUENCE, MAC = 8, 16  # bytes of a seal
-_PURPOSE = b"hotrow wire 1: "  # another version of the handshake proves something else
+NAME = 16  # bytes by which one that asks is known again
+_PURPOSE = b"hotrow wire 2: "  # another version of the handshake proves something else
 
 
 @dataclass(frozen=True, slots=True, repr=False)  # the secret must not come into a log
@@ -145,10 +146,11 @@ class Session:
 
 
 class ClientHandshake:
-    """The side that asks. One per hello."""
+    """The side that asks. One per hello; `name` is the same for all hellos of one that asks."""
 
-    def __init__(self, key: ClusterKey, *, macs: bool) -> None:
+    def __init__(self, key: ClusterKey, *, macs: bool, name: bytes | None = None) -> None:
         self._key, self._macs = key, macs
+        self._name = new_name() if name is None else name
         self.hello = os.urandom(SIZE)
 
     def prove(self, challenge: Challenge) -> tuple[bytes, Session] | None:
@@ -157,7 +159,7 @@ class ClientHandshake:
         if not compare_digest(challenge.proof, self._key.derive(b"asked", *nonces)):
             return None
         session = Session(self._key.derive(b"session", *nonces), asks=True, macs=self._macs)
-        return self._key.derive(b"asks", *nonces), session
+        return self._key.derive(b"asks", *nonces, self._name) + self._name, session
 
 
 class ServerHandshake:
@@ -168,11 +170,17 @@ class ServerHandshake:
         self._nonces = hello, os.urandom(SIZE)
         self.challenge = Challenge(hello, self._nonces[1], key.derive(b"asked", *self._nonces))
 
-    def accept(self, proof: bytes) -> Session | None:
-        """The session, or None where the other side does not know the key."""
-        if not compare_digest(proof, self._key.derive(b"asks", *self._nonces)):
+    def accept(self, told: bytes) -> tuple[Session, bytes] | None:
+        """The session and the other side's name, or None where that does not know the key."""
+        proof, name = told[:SIZE], told[SIZE:]
+        if len(name) != NAME or not compare_digest(proof, self._key.derive(b"asks", *self._nonces, name)):
             return None
-        return Session(self._key.derive(b"session", *self._nonces), asks=False, macs=self._macs)
+        return Session(self._key.derive(b"session", *self._nonces), asks=False, macs=self._macs), name
+
+
+def new_name() -> bytes:
+    """By which one that asks is known again."""
+    return os.urandom(NAME)
 
 
 def checked_key(security: Security, key: ClusterKey | None) -> ClusterKey:

@@ -16,15 +16,15 @@ from hotrow.errors import ConfigError, HotrowError, InputError
 from hotrow.transport import door, sockets
 from hotrow.transport.counts import ServerCounts
 from hotrow.transport.door import Door
-from hotrow.transport.envelope import Buffer, Opened, check_sizes, decode, encode, lent
+from hotrow.transport.envelope import Buffer, check_sizes, decode, encode, lent
+from hotrow.transport.faults import fault_of
 from hotrow.transport.limits import Limits
-from hotrow.transport.messages import Fault, Message
-from hotrow.transport.peers import Peers, Refused, Say
+from hotrow.transport.messages import Fault, FaultKind, Message
+from hotrow.transport.peers import Again, Asked, Peers, Refused, Say
 from hotrow.transport.request import Request
 from hotrow.transport.security import ClusterKey, Security, checked_key
 
 LINGER_MS = 1_000  # for last answers, after the loop has ended
-SENTENCE = 10_000  # letters of a fault
 
 _log = logging.getLogger("hotrow.transport")
 
@@ -38,11 +38,11 @@ Handle: TypeAlias = Callable[[Request], None]
 class _Answer:
     """What is left to be sealed and sent, by the loop."""
 
-    who: bytes
+    name: bytes  # of the peer
     number: int
     header: bytes
     frames: tuple[memoryview, ...]
-    fault: bool
+    fault: FaultKind | None
 
 
 class Server:
@@ -60,9 +60,9 @@ class Server:
         proven = checked_key(security, key)
         sockets.check_address("bind", bind, security)
         self.name, self.counts = name, ServerCounts()
-        self._limits = Limits() if limits is None else limits
+        self.limits = Limits() if limits is None else limits
         self._door = Door(security, proven)
-        self._peers = Peers(proven, self._limits, macs=security == "key")
+        self._peers = Peers(proven, self.limits, macs=security == "key")
         self._answers: deque[_Answer] = deque()
         self._wake = sockets.Wake()
         self._stopping, self._idle, self._thread = threading.Event(), threading.Event(), 0
@@ -80,7 +80,7 @@ class Server:
     def _bind(self, address: str) -> None:
         self._newcomers.setsockopt(zmq.LINGER, 0)
         self._newcomers.bind(door.ENDPOINT)
-        sockets.tune(self._socket, self._limits, address, LINGER_MS)
+        sockets.tune(self._socket, self.limits, address, LINGER_MS)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # an answer that cannot be sent is counted, not swallowed
         self._door.lock(self._socket)
         sockets.attempt("bind", address, self._socket.bind)
@@ -149,9 +149,12 @@ class Server:
 
     def _hear(self, who: bytes, frames: list[memoryview], handle: Handle) -> None:
         match self._peers.hear(who, frames):
-            case Opened() as told:
+            case Asked() as asked:
                 self.counts.bytes_in += sum(frame.nbytes for frame in frames)
-                self._handle(who, told, handle)
+                self._handle(asked, handle)
+            case Again(answer):
+                self.counts.again += 1
+                self.counts.replies_lost += not self._send([who, *answer])
             case Say(frame):
                 self._say(who, frame)
             case Refused(reason, frame):
@@ -159,18 +162,20 @@ class Server:
                 setattr(self.counts, field, getattr(self.counts, field) + 1)
                 self._say(who, frame)
 
-    def _handle(self, who: bytes, told: Opened, handle: Handle) -> None:
+    def _handle(self, asked: Asked, handle: Handle) -> None:
+        name, told = asked.name, asked.told
+
         def answer(message: Message, frames: Sequence[Buffer], later: bool) -> None:
-            self._answer(who, told.number, message, frames, later)
+            self._answer(name, told.number, message, frames, later)
 
         try:
             message = decode(told.header)
         except InputError as error:
             self.counts.refused_decode += 1
-            answer(Fault("input", f"{self.name}: {error}"[:SENTENCE]), (), False)
+            answer(Fault.of("input", f"{self.name}: {error}"), (), False)
             return
         self.counts.requests += 1
-        request = Request(who, message, told.frames, answer)
+        request = Request(name, message, told.frames, answer)
         try:
             handle(request)
         except Exception as error:  # the server goes on; who asked is told, and what is our own fault is logged
@@ -180,21 +185,17 @@ class Server:
                 request.reply(self._fault(message, error))
 
     def _fault(self, message: Message, error: Exception) -> Fault:
-        match error:
-            case InputError():
-                return Fault("input", str(error)[:SENTENCE])
-            case ConfigError():
-                return Fault("config", str(error)[:SENTENCE])
-            case HotrowError():
-                return Fault("internal", str(error)[:SENTENCE])
+        if isinstance(error, HotrowError):
+            return fault_of(error)
         what = type(message).__name__
         _log.error("%s: an error in handling %s", self.name, what, exc_info=error)
         told = f"an error in handling {what}, see the log of {self.name}: {type(error).__name__}: {error}"
-        return Fault("internal", told[:SENTENCE])
+        return Fault.of("internal", told)
 
-    def _answer(self, who: bytes, number: int, message: Message, frames: Sequence[Buffer], later: bool) -> None:
-        answer = _Answer(who, number, encode(message), lent(frames), isinstance(message, Fault))
-        check_sizes(answer.header, answer.frames, self._limits)
+    def _answer(self, name: bytes, number: int, message: Message, frames: Sequence[Buffer], later: bool) -> None:
+        fault = message.kind if isinstance(message, Fault) else None
+        answer = _Answer(name, number, encode(message), lent(frames), fault)
+        check_sizes(answer.header, answer.frames, self.limits)
         if not later and self._thread == threading.get_ident():
             self._send_answer(answer)
         elif self._idle.is_set():
@@ -208,12 +209,14 @@ class Server:
             self._send_answer(self._answers.popleft())
 
     def _send_answer(self, answer: _Answer) -> None:
-        self.counts.faults += answer.fault
-        first = self._peers.answer(answer.who, answer.number, answer.header, answer.frames)
-        if first is None or not self._send([answer.who, first, answer.header, *answer.frames]):
+        self.counts.busy += answer.fault == "busy"
+        self.counts.faults += answer.fault not in (None, "busy")
+        final = answer.fault != "busy"
+        way = self._peers.answer(answer.name, answer.number, answer.header, answer.frames, final=final)
+        if way is None or not self._send([*way, answer.header, *answer.frames]):
             self.counts.replies_lost += 1
         else:
-            self.counts.bytes_out += len(first) + len(answer.header) + sum(frame.nbytes for frame in answer.frames)
+            self.counts.bytes_out += len(way[1]) + len(answer.header) + sum(frame.nbytes for frame in answer.frames)
 
     def _say(self, who: bytes, frame: bytes | None) -> None:
         if frame is not None and not self._send([who, frame]):

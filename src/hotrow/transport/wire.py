@@ -43,7 +43,7 @@ class Wire:
         self._key, self._security = checked_key(security, key), security
         self._door = Door(security, self._key)
         self._patience = Patience() if patience is None else patience
-        self._limits = Limits() if limits is None else limits
+        self.limits = Limits() if limits is None else limits
         self._most_open = most_open
         self.counts = WireCounts()
         self._numbers = count(1)
@@ -53,15 +53,18 @@ class Wire:
         self._context = zmq.Context()
         self._loop = Loop(self.counts, delay_s)
 
-    def connect(self, name: str, address: str) -> None:
-        """Make a peer known, or say that it has moved: what it was asked and has not answered goes to where it is."""
+    def connect(self, name: str, address: str, *, near: bool = False) -> None:
+        """Make a peer known, or say that it has moved: what it was asked and has not answered goes to where it is.
+
+        A `near` one is talked to without the wire's delay.
+        """
         sockets.check_address("address", address, self._security)
         with self._lock:
             self._check_open()
             before = self._peers.get(name)
             if before is not None and before.address == address:
                 return
-            peer = self._new_peer(name, address)
+            peer = self._new_peer(name, address, near, None if before is None else before.line.name)
             try:
                 self._loop.begin(peer, before)
             except InputError:  # closed just now
@@ -77,11 +80,12 @@ class Wire:
         """The answer to come. The frames must not change until then. Waits while `most_open` asks of a peer are open.
 
         Fails with PeerLost when nothing was heard of the peer for `Patience.give_up_s` (never with deadline=False), and
-        with RemoteFault where the peer refuses. A peer that is slow but says so is not lost. Callbacks of the future
-        run in the wire's own thread: they may ask, and should be short.
+        with RemoteFault where the peer refuses. A peer that is slow but says so is not lost, and one that is busy is
+        asked again until it has room. Callbacks of the future run in the wire's own thread: they may ask, and should be
+        short.
         """
         header, views = encode(message), lent(frames)
-        check_sizes(header, views, self._limits)
+        check_sizes(header, views, self.limits)
         peer = self._enter(name, deadline)
         ask = Ask(next(self._numbers), header, views, deadline, time.monotonic())
         ask.future.set_running_or_notify_cancel()  # it is as good as sent: there is nothing to cancel
@@ -116,18 +120,21 @@ class Wire:
         if self._loop.ended:
             raise InputError("this wire is closed: make a new one")
 
-    def _new_peer(self, name: str, address: str) -> Peer:
+    def _new_peer(self, name: str, address: str, near: bool, known_as: bytes | None) -> Peer:
         macs = self._security == "key"
-        line = Line(self._key, macs=macs, patience=self._patience, chance=self._chance, counts=self.counts)
+        line = Line(
+            self._key, macs=macs, patience=self._patience, chance=self._chance, counts=self.counts, name=known_as
+        )
         socket = self._context.socket(zmq.DEALER)
         try:
-            sockets.tune(socket, self._limits, address, linger_ms=0)
+            sockets.tune(socket, self.limits, address, linger_ms=0)
+            socket.setsockopt(zmq.SNDHWM, max(self.limits.queued, 2 * self._most_open))  # room for asks and probes
             self._door.unlock(socket)
             sockets.attempt("address", address, socket.connect)
         except ConfigError:
             socket.close()
             raise
-        return Peer(name, address, line, socket)
+        return Peer(name, address, line, socket, near)
 
     def _enter(self, name: str, deadline: bool) -> Peer:
         """The peer, once there is room for one more ask."""

@@ -38,10 +38,13 @@ class Gradients:
 
 
 class Learner:
-    """A model and its loss."""
+    """A model and its loss. The model is on the device; batches and rows come from memory, and gradients go back."""
 
-    def __init__(self, model: nn.Module, *, loss: Loss | None = None, autocast: bool = False) -> None:
-        self.model = model
+    def __init__(
+        self, model: nn.Module, *, loss: Loss | None = None, autocast: bool = False, device: str = "cpu"
+    ) -> None:
+        self.device = torch.device(device)
+        self.model = model.to(self.device)
         self.parameters = [each for each in model.parameters() if each.requires_grad]
         self._loss: Loss = getattr(model, "loss", binary_cross_entropy) if loss is None else loss
         self._autocast = autocast
@@ -64,13 +67,13 @@ class Learner:
             raise InputError("labels are missing: a batch to train on needs them")
         self.model.train()
         with self._precision():
-            output = self.model(inputs_of(batch, handle))
+            output = self.model(inputs_of(batch, handle).to(self.device))
         output = output.float()
-        loss = self._loss(output, torch.from_numpy(batch.labels))
+        loss = self._loss(output, torch.from_numpy(batch.labels).to(self.device))
         for each in handle.outputs:
             each.rows.grad = None  # of a try that was cut off
         (loss if scale == 1.0 else loss * scale).backward()  # type: ignore[no-untyped-call]
-        return loss.detach(), output.detach()
+        return loss.detach().cpu(), output.detach().cpu()
 
     def take_gradients(self) -> list[Tensor | None]:
         """The model's own, moved out of it."""
@@ -84,11 +87,11 @@ class Learner:
         """The model's output."""
         self.model.eval()
         with self._precision():
-            output: Tensor = self.model(inputs_of(batch, handle))
-        return output.float()
+            output: Tensor = self.model(inputs_of(batch, handle).to(self.device))
+        return output.float().cpu()
 
     def _precision(self) -> AbstractContextManager[object]:
-        return torch.autocast("cpu", torch.bfloat16) if self._autocast else nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16) if self._autocast else nullcontext()
 
 
 def binary_cross_entropy(output: Tensor, labels: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from hotrow.errors import ConfigError, InputError
 from hotrow.server.pushes import SeenGrants
 from hotrow.spec import Spec
 from hotrow.store.tiers import listed
+from hotrow.transport.errors import Busy
 from hotrow.transport.ids import grant_of, plain_bytes, unpack_ids, worker_of
 from hotrow.transport.messages import Folded, LookUp
 
@@ -33,7 +34,7 @@ class Bounds(Spec):
     bytes: int = Field(2**31, ge=2**10, le=2**50)
     keep_s: float = Field(600.0, gt=0, le=1e9)  # without a word about a batch
     waiting: int = Field(1_024, ge=1, le=2**20)  # asks for vectors that are not there yet
-    queued: int = Field(1_024, ge=1, le=2**20)  # requests that nobody has looked at, before new batches are refused
+    queued: int = Field(1_024, ge=1, le=2**20)  # requests that nobody has looked at, before new batches have to wait
 
 
 @dataclass(slots=True, eq=False)
@@ -41,7 +42,6 @@ class Kept:
     """A batch whose gradients have not come."""
 
     sample: int
-    worker: int  # the trainer it is for
     batch: Batch
     nbytes: int
     touched_s: float
@@ -65,7 +65,10 @@ class EmbeddingBuffers:
         return len(self._kept)
 
     def take(self, told: LookUp, frames: Sequence[memoryview], now: float) -> Kept | None:
-        """Keep the ids of a batch; None where they came before. Where there is no room they are refused."""
+        """Keep the ids of a batch; None where they came before. Busy: there is no room now; InputError: never.
+
+        The oldest batch is taken above the bounds: others may be kept until it is done.
+        """
         self._demand_mine(told.sample)
         if grant_of(told.sample) in self._seen:
             self.counts["again"] += 1
@@ -74,7 +77,7 @@ class EmbeddingBuffers:
         batch = unpack_ids(told.count, told.parts, frames)
         nbytes = self._bytes_of(batch)
         self._demand_room(told.sample, told.count, nbytes)
-        kept = Kept(told.sample, told.worker, batch, nbytes, now)
+        kept = Kept(told.sample, batch, nbytes, now)
         self._kept[told.sample] = kept
         self._seen.add(grant_of(told.sample))
         self.samples += told.count
@@ -114,14 +117,14 @@ class EmbeddingBuffers:
         """Its rows cannot be had, or its gradients were refused."""
         self._let_go([kept], "failed", why)
 
-    def release(self, samples: Iterable[int], worker: int | None) -> list[Kept]:
+    def release(self, samples: Iterable[int]) -> list[Kept]:
         """Let batches go whose gradients will not come. Those whose gradients are on their way end by themselves."""
         wanted = set(samples)
         for sample in wanted:
             self._demand_mine(sample)
             self._seen.add(grant_of(sample))  # ids that come after this word are not wanted either
         idle = [each for each in self._kept.values() if not each.pushing]
-        mine = [each for each in idle if each.sample in wanted or each.worker == worker]
+        mine = [each for each in idle if each.sample in wanted]
         return self._let_go(mine, "released", "it was released")
 
     def expire(self, now: float) -> list[Kept]:
@@ -132,7 +135,7 @@ class EmbeddingBuffers:
 
     def figures(self) -> dict[str, float]:
         """How it is, by name."""
-        names = ("batches", "again", "gone", "refused", "pushed", "failed", "released", "expired")
+        names = ("batches", "again", "gone", "refused", "busy", "pushed", "failed", "released", "expired")
         now = {"kept": len(self), "kept_samples": self.samples, "kept_bytes": self.nbytes}
         return {name: float(count) for name, count in (now | dict.fromkeys(names, 0) | self.counts).items()}
 
@@ -159,12 +162,16 @@ class EmbeddingBuffers:
             ("samples", self.samples, samples, self.bounds.samples),
             ("bytes", self.nbytes, nbytes, self.bounds.bytes),
         ):
-            if there + more > most:
+            if more > most:
                 self.counts["refused"] += 1
                 raise InputError(
-                    f"sample id {sample:#x}: {len(self)} batches of {there:,} {what} are kept, and {more:,} more would "
-                    f"pass the {most:,} of its bounds: send it later, raise the bound, or start more embedding workers"
+                    f"sample id {sample:#x}: a batch of {more:,} {what} is more than the {most:,} that embedding "
+                    f"worker {self.number} may keep: take a smaller local batch, or raise the bound"
                 )
+            if there + more > most and any(other < sample for other in self._kept):
+                self.counts["busy"] += 1
+                told = f"{len(self)} batches of {there:,} {what} are kept, and {more:,} more would pass the {most:,}"
+                raise Busy(f"sample id {sample:#x}: {told} of its bounds: send it later")
 
     def _least_bytes(self, told: LookUp) -> int:
         """Of what a header announces, before anything is made of it. How long sequences are is not known yet."""

@@ -17,8 +17,10 @@ import torch
 
 from hotrow.client.direct import Exchanging, PushFacts, ShardedClient
 from hotrow.config import Table
-from hotrow.errors import ConfigError, HotrowError, InputError
+from hotrow.errors import HotrowError, InputError
 from hotrow.spec import whole_number
+from hotrow.transport.errors import Busy
+from hotrow.transport.faults import fault_of
 from hotrow.transport.ids import WORKERS_MOST, grant_of
 from hotrow.transport.messages import (
     Ask,
@@ -41,7 +43,6 @@ from hotrow.transport.wire import Wire
 from hotrow.worker.embedding import Bounds, EmbeddingBuffers, Kept
 from hotrow.worker.outgoing import when_all
 
-LONGEST = 10_000  # letters of a fault
 SWEEP_S = 1.0  # how long what nobody spoke of may be kept beyond its time
 
 _log = logging.getLogger("hotrow.worker")
@@ -80,7 +81,7 @@ class EmbeddingServer:
         """Until somebody says stop."""
         torch.set_num_threads(self._setup.threads)
         name = f"embedding-server-{self.number}"
-        listening = threading.Thread(target=self._server.serve, args=(self._handle,), name=name, daemon=True)
+        listening = threading.Thread(target=self._listen, name=name, daemon=True)
         listening.start()
         sweep_s = min(SWEEP_S, self._setup.bounds.keep_s / 4)
         try:
@@ -95,10 +96,16 @@ class EmbeddingServer:
 
     # In the server's thread.
 
+    def _listen(self) -> None:
+        try:
+            self._server.serve(self._handle)
+        except BaseException as error:  # nobody can ask this worker anything any more: it ends, and says why
+            self._inbox.put(partial(_throw, error))
+
     def _handle(self, request: Request) -> None:
         queued = self._inbox.qsize()
         if isinstance(request.message, LookUp) and queued >= self._setup.bounds.queued:
-            raise InputError(f"{queued} requests are queued here: send ids later, or start more embedding workers")
+            raise Busy(f"{queued} requests are queued here: send ids later")
         self._inbox.put(partial(self._answer, request))
 
     # In the thread that computes.
@@ -114,8 +121,8 @@ class EmbeddingServer:
                 self._pull(request, sample)
             case PushPooled() as push:
                 self._push(request, push)
-            case Release(samples, worker):
-                self._refuse(self._buffers.release(samples, worker), "it was released")
+            case Release(samples):
+                self._refuse(self._buffers.release(samples), "it was released")
                 request.reply(Done())
             case Ask():
                 request.reply(Told(self.role, self.figures()))
@@ -161,7 +168,7 @@ class EmbeddingServer:
             return
         waiting = sum(len(each) for each in self._pulls.values())
         if waiting >= self._setup.bounds.waiting:
-            raise InputError(f"{waiting} asks wait for vectors: ask again later, or raise the bound waiting")
+            raise Busy(f"{waiting} asks wait for vectors: ask again later")
         self._pulls.setdefault(sample, []).append((time.monotonic(), request))
 
     def _give(self, request: Request, kept: Kept) -> None:
@@ -249,20 +256,27 @@ class EmbeddingServer:
         rows = {"row_bytes": traffic.sent + traffic.received, "row_plain_bytes": traffic.plain}
         now = {"number": self.number, "waiting": sum(len(each) for each in self._pulls.values()), **rows}
         wire = {f"wire.{name}": float(count) for name, count in asdict(self._server.counts).items()}
-        return {**self._buffers.figures(), **{name: float(value) for name, value in now.items()}, **wire}
+        asks = {f"asks.{name}": float(count) for name, count in asdict(self._wire.counts).items()}
+        return {**self._buffers.figures(), **{name: float(value) for name, value in now.items()}, **wire, **asks}
 
     def _tell_faults(self, requests: Sequence[Request], act: Callable[[], None]) -> None:
         """What goes wrong is told to whoever asked."""
         try:
             act()
         except HotrowError as error:
-            kind = "config" if isinstance(error, ConfigError) else "input"
-            self._reply_fault(requests, str(error), kind)
+            self._reply(requests, fault_of(error))
         except Exception as error:  # a fault of ours: the worker goes on, and who asked hears of it
             _log.exception("%s failed", self.role)
-            self._reply_fault(requests, f"{self.role}: {type(error).__name__}: {error}", "internal")
+            self._reply_fault(requests, f"{self.role}: {type(error).__name__}: {error}")
 
-    def _reply_fault(self, requests: Sequence[Request], sentence: str, kind: str = "internal") -> None:
+    def _reply_fault(self, requests: Sequence[Request], sentence: str) -> None:
+        self._reply(requests, Fault.of("internal", sentence))
+
+    def _reply(self, requests: Sequence[Request], fault: Fault) -> None:
         for request in requests:
             if not request.answered:
-                request.reply(Fault(kind, sentence[:LONGEST]))  # type: ignore[arg-type]
+                request.reply(fault)
+
+
+def _throw(error: BaseException) -> None:
+    raise error

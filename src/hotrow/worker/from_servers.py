@@ -10,7 +10,7 @@ from hotrow.client.base import Handle
 from hotrow.data.batch import Batch
 from hotrow.errors import InputError
 from hotrow.transport.messages import CloseStep, DensePulled, PullDense, PushDense, Settle, Work
-from hotrow.transport.tensors import tensor_of
+from hotrow.transport.tensors import cut, tensors_of
 from hotrow.transport.wire import Answer, Wire
 from hotrow.worker.core import Learner
 from hotrow.worker.dense_side import Learned
@@ -53,8 +53,8 @@ class FromServers:
         sent = []
         for name, places in self._places.items():
             mine = [gradients[place] for place in places]
-            there = [each.contiguous().numpy() for each in mine if each is not None]
-            figures = [each.contiguous().numpy() for each in changes] if name == self._buffers_at else []
+            there = [each.contiguous().cpu().numpy() for each in mine if each is not None]
+            figures = [each.contiguous().cpu().numpy() for each in changes] if name == self._buffers_at else []
             push = PushDense(
                 work.grant,
                 work.worker,
@@ -64,7 +64,7 @@ class FromServers:
                 tuple(each is not None for each in mine),
                 bool(figures),
             )
-            sent.append(self._wire.ask(name, push, [*there, *figures]))
+            sent.append(self._wire.ask(name, push, cut([*there, *figures], self._wire.limits.frame_bytes)))
         return sent
 
     def finish(self, work: Work) -> None:
@@ -80,14 +80,12 @@ class FromServers:
         """Nothing is held here."""
 
     def _load(self, name: str, answer: Answer) -> int:
-        """Parameters, then buffers where the server holds them, each as one frame."""
-        told = answer.message
+        """Parameters, then buffers where the server holds them."""
+        told = answer.of(DensePulled, name)
         targets = [self._learner.parameters[place].data for place in self._places[name]]
         if name == self._buffers_at:
             targets += list(self._learner.model.buffers())
-        if not isinstance(told, DensePulled) or len(answer.frames) != len(targets):
-            raise InputError(f"{name} gave {len(answer.frames)} dense tensors, expected {len(targets)}")
         with torch.no_grad():
-            for target, frame in zip(targets, answer.frames, strict=True):
-                target.copy_(tensor_of(frame, target))
+            for target, tensor in zip(targets, tensors_of(answer.frames, targets), strict=True):
+                target.copy_(tensor)
         return told.step

@@ -7,24 +7,24 @@ request where neither has to wait for it.
 
 import json
 import logging
-import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from dataclasses import asdict
 from queue import SimpleQueue
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import torch
-import torch.distributed as dist
 
 from hotrow.checkpoint import dense as dense_state
 from hotrow.client.direct import PushFacts, ShardedClient
-from hotrow.client.through import RemoteClient, ThroughClient, UnderWay, peer_name
+from hotrow.client.through import RemoteClient, ThroughClient, peer_name
 from hotrow.errors import HotrowError, InputError
 from hotrow.modes import Mode, mode_of
 from hotrow.transport.batches import unpack_batch
+from hotrow.transport.faults import fault_of
 from hotrow.transport.messages import (
     Arrival,
     Ask,
@@ -42,17 +42,16 @@ from hotrow.transport.messages import (
     Worked,
 )
 from hotrow.transport.server import Request, Server
+from hotrow.transport.tensors import cut, joined
 from hotrow.transport.wire import Wire
 from hotrow.worker.all_reduced import AllReduced
 from hotrow.worker.core import Learner
 from hotrow.worker.dense_side import DenseSide, Learned, Rates
 from hotrow.worker.from_servers import FromServers
+from hotrow.worker.meeting import Meeting
 from hotrow.worker.outgoing import Outgoing, Task, when_all
 from hotrow.worker.own_copy import OwnCopy
-from hotrow.worker.setup import TrainerSetup
-
-MEETING_S = 120  # for all ranks to come together, and for one collective
-LONGEST = 10_000  # letters of a fault
+from hotrow.worker.setup import TrainerSetup, demand_device
 
 _log = logging.getLogger("hotrow.worker")
 
@@ -67,9 +66,11 @@ class TrainerProcess:
             if setup.through
             else ShardedClient(setup.tables, wire, setup.shards, values=setup.values, threads=setup.threads)
         )
-        self._learner = Learner(setup.model, loss=setup.loss, autocast=setup.autocast)
+        demand_device(setup.device)
+        self._learner = Learner(setup.model, loss=setup.loss, autocast=setup.autocast, device=setup.device)
         self._outgoing = Outgoing(self._client)
-        self._inbox: SimpleQueue[Task | Request] = SimpleQueue()
+        self._meeting = Meeting(urlsplit(server.address).hostname or "", setup.device)
+        self._inbox: SimpleQueue[Task | Request | BaseException] = SimpleQueue()
         self._begun: list[Task] = []
         self._mode: Mode | None = None
         self._dense: DenseSide | None = None
@@ -81,9 +82,7 @@ class TrainerProcess:
     def serve(self) -> None:
         """Work until somebody says stop."""
         torch.set_num_threads(self._setup.threads)
-        listening = threading.Thread(
-            target=self._server.serve, args=(self._handle,), name="trainer-server", daemon=True
-        )
+        listening = threading.Thread(target=self._listen, name="trainer-server", daemon=True)
         listening.start()
         try:
             while not self._stopping:
@@ -94,22 +93,29 @@ class TrainerProcess:
             self._leave_mode()
             self._server.stop()
             listening.join()
+            self._meeting.leave()
 
     # In the server's thread.
+
+    def _listen(self) -> None:
+        try:
+            self._server.serve(self._handle)
+        except BaseException as error:  # nobody can tell this trainer anything any more: it ends, and says why
+            self._inbox.put(error)
 
     def _handle(self, request: Request) -> None:
         match request.message:
             case Work() as work:
                 self._inbox.put(self._begin_work(work, request))
             case Ask("meeting"):
-                request.reply(Told("trainer", {"port": float(_free_port())}))
+                request.reply(Told("trainer", {"port": float(self._meeting.listen())}))
             case Ask():
                 request.reply(Told("trainer", self.figures()))
             case Meet(number, None):
                 self._wire.forget(peer_name(number))
                 request.reply(Done())
             case Meet(number, str(address)):
-                self._wire.connect(peer_name(number), address)
+                self._wire.connect(peer_name(number), address, near=True)
                 request.reply(Done())
             case Begin() | CloseStep() | Settle() | GiveDense() | Stop():
                 self._inbox.put(request)
@@ -142,11 +148,14 @@ class TrainerProcess:
             "bytes_sent": traffic.sent,
             "bytes_received": traffic.received,
             "bytes_plain": traffic.plain,
+            **{f"asks.{name}": float(count) for name, count in asdict(self._wire.counts).items()},
         }
 
     # In the thread that computes.
 
-    def _take(self, item: Task | Request) -> None:
+    def _take(self, item: Task | Request | BaseException) -> None:
+        if isinstance(item, BaseException):
+            raise item
         if isinstance(item, Task):
             self._begun.append(item)
             return
@@ -155,7 +164,7 @@ class TrainerProcess:
     def _obey(self, request: Request) -> tuple[Any, Sequence[Any]]:
         match request.message:
             case Begin() as begin:
-                self._enter_mode(begin, bytes(request.frames[0]))
+                self._enter_mode(begin, joined(request.frames))
             case CloseStep() as close:
                 self._at_work().close_step(close)
             case Settle() as settle:
@@ -166,9 +175,9 @@ class TrainerProcess:
                 self._stopping = True
         return Done(), ()
 
-    def _give_dense(self, optimizer: bool) -> tuple[DenseGiven, list[bytes]]:
+    def _give_dense(self, optimizer: bool) -> tuple[DenseGiven, list[memoryview]]:
         tensors, settings = dense_state.to_bytes(self._setup.model, self._setup.optimizer if optimizer else None)
-        return DenseGiven(self._at_work().step, settings), [tensors]
+        return DenseGiven(self._at_work().step, settings), cut([tensors], self._server.limits.frame_bytes)
 
     def _at_work(self) -> DenseSide:
         if self._dense is None:
@@ -204,7 +213,7 @@ class TrainerProcess:
         self.samples += len(task.batch)
         self.waited_s += looked - began
         self.computed_s += ended - looked
-        when_all([*pushed.asked, *others], lambda fault: self._pushed(task, learned, ended - began, pushed, fault))
+        when_all([*pushed.asked, *others], lambda fault: self._pushed(task, learned, ended - began, fault))
         self._finish(dense, task.work)
 
     def _finish(self, dense: DenseSide, work: Work) -> None:
@@ -222,12 +231,10 @@ class TrainerProcess:
     def _arrival(self, work: Work) -> Arrival | None:
         return None if work.factor is None else Arrival(work.trained, work.lr_scale, work.factor)
 
-    def _pushed(
-        self, task: Task, learned: Learned, busy_s: float, pushed: UnderWay, fault: BaseException | None
-    ) -> None:
+    def _pushed(self, task: Task, learned: Learned, busy_s: float, fault: BaseException | None) -> None:
         """All gradients of a batch are on their servers. In the wire's thread."""
         if fault is not None:
-            task.request.reply(Fault("internal", f"trainer {task.work.worker}: {fault}"[:LONGEST]))
+            task.request.reply(Fault.of("internal", str(fault)))
             return
         output = np.ascontiguousarray(learned.output.numpy(), np.float32)
         worked = Worked(
@@ -238,7 +245,6 @@ class TrainerProcess:
             task.busy_s + busy_s,
             float(learned.loss),
             output.shape,
-            sum(each.refused for each in pushed.taken()),
         )
         task.request.reply(worked, [output])
 
@@ -250,13 +256,7 @@ class TrainerProcess:
         dense_state.from_bytes(tensors, begin.optimizer, setup.model, setup.optimizer)
         rates = None if setup.optimizer is None else Rates(setup.optimizer, setup.base_lrs)
         if mode.dense != "server":
-            dist.init_process_group(
-                "gloo",
-                init_method=begin.meeting,
-                rank=begin.rank,
-                world_size=begin.ranks,
-                timeout=timedelta(seconds=MEETING_S),
-            )
+            self._meeting.enter(begin.meeting, begin.rank, begin.ranks)
         match mode.dense:
             case "all-reduce":
                 self._dense = AllReduced(
@@ -278,8 +278,7 @@ class TrainerProcess:
     def _leave_mode(self) -> None:
         if self._dense is not None:
             self._dense.close()
-        if dist.is_initialized():
-            dist.destroy_process_group()
+            self._meeting.part()
         self._dense = self._mode = None
 
     def _answer_faults(self, request: Request, act: Callable[[], None]) -> None:
@@ -287,14 +286,7 @@ class TrainerProcess:
         try:
             act()
         except HotrowError as error:
-            request.reply(Fault("input", str(error)[:LONGEST]))
+            request.reply(fault_of(error))
         except Exception as error:  # of the user's model, or of a collective: the run has to hear of it
             _log.exception("a trainer failed")
-            request.reply(Fault("internal", f"{type(error).__name__}: {error}"[:LONGEST]))
-
-
-def _free_port() -> int:
-    """A port that was free a moment ago: the first rank listens there next."""
-    with socket.socket() as listening:
-        listening.bind(("", 0))
-        return int(listening.getsockname()[1])
+            request.reply(Fault.of("internal", f"{type(error).__name__}: {error}"))

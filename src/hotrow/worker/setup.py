@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from hotrow.config import Table
+from hotrow.errors import ConfigError
 from hotrow.transport.messages import Values
 from hotrow.worker.core import Loss
 
@@ -27,3 +29,13 @@ class TrainerSetup:
     threads: int = 1
     values: Mapping[str, Values] | None = None  # by table, how its rows and gradients travel
     through: bool = False  # ids are at embedding workers, which pool for it
+    device: str = "cpu"  # that the network computes on
+
+
+def demand_device(device: str) -> None:
+    """ConfigError where a trainer is to compute on what its host has not."""
+    if device != "cpu" and not torch.cuda.is_available():
+        raise ConfigError(
+            f"engine.trainer.gpus: torch {torch.__version__} finds no device for {device!r} on this host: "
+            "install a torch for CUDA there, or leave gpus out"
+        )

@@ -128,12 +128,12 @@ class Pair:
         self.perform([Apply("dense", self.step, self.samples, 1.0, ())])
         self.step += 1
 
-    def perform(self, applies: list[Apply], discards: tuple[int, ...] = (), arrived: tuple[int, ...] = ()) -> None:
+    def perform(self, applies: list[Apply], discards: tuple[int, ...] = ()) -> None:
         """As the next order, which comes twice."""
         self.order += 1
         for shard in self.shards:
-            answer = shard.perform(self.order, applies, discards, arrived)
-            assert answer == shard.perform(self.order, applies, discards, arrived)
+            answer = shard.perform(self.order, applies, discards)
+            assert answer == shard.perform(self.order, applies, discards)
             self._hear(answer)
 
     def discard(self, grant: int) -> None:
@@ -174,7 +174,6 @@ class Pair:
 
     def _hear(self, answer: Performed) -> None:
         self.told.update(refused=answer.refused, weightless=answer.weightless, missing=answer.missing)
-        self.told.update(discarded=answer.discarded)
         self.lateness.update(dict(answer.lateness))
 
 

@@ -20,6 +20,7 @@ from hotrow.server.shard import Shard
 from hotrow.staleness import Cutoff, Inverse, Power, Staleness
 from hotrow.store import Rows
 from hotrow.store.shards import shard_of
+from hotrow.transport.errors import Busy
 from hotrow.transport.frames import RowBlock
 from hotrow.transport.messages import Apply, Arrival, PartOf, Pull, Push, Taken
 from unit.server.shard_pair import F32, KEYS, TABLES, Pair, pull
@@ -156,7 +157,7 @@ def test_what_is_applied_on_arrival_bears_the_latest_step() -> None:
     for grant in (1, 2, 3):
         shard.exchange(a_push_of(grant, arrival=Arrival(4, 1.0, 1.0)), [gradient(5)], None, ())
         last += shard.client.tiers["second"].last_updates(np.array([5])).tolist()
-        shard.perform(grant, [a_step(step=6 + grant, group="dense")], arrived=(grant,))
+        shard.perform(grant, [a_step(step=6 + grant, group="dense")])
     assert last == [1, 9, 10]  # a row is stamped with the step after which it changed; of 0, 8 and 9
     assert shard.figures()["step"] == 10
 
@@ -201,7 +202,8 @@ def test_a_part_that_never_came_is_counted_and_stays_in_the_divisor() -> None:
     shard = one_shard()
     before = with_rows(shard, 5)
     shard.exchange(a_push_of(1), [gradient(5)], None, ())
-    shard.perform(1, [a_step(1, 2, samples=8)])
+    assert shard.newest == 1
+    assert shard.perform(1, [a_step(1, 2, samples=8)]).lost_pushes == 1
     np.testing.assert_allclose(before - values(shard, 5), 0.25, atol=1e-6)
     assert shard.counts["lost_pushes"] == 1
     assert shard.exchange(a_push_of(2), [gradient(5)], None, ())[0] == Taken(again=True)
@@ -262,7 +264,7 @@ def test_pushes_beyond_the_bound_are_refused_until_others_are_applied() -> None:
     with_rows(shard, 5, 6)
     for grant in (1, 2):
         shard.exchange(a_push_of(grant), [gradient(5, 6)], None, ())
-    with pytest.raises(InputError, match="push 3: 2 pushes of 32,912 bytes wait"):
+    with pytest.raises(Busy, match="push 3: 2 pushes of 32,912 bytes wait"):
         shard.exchange(a_push_of(3), [gradient(5, 6)], None, ())
     shard.perform(1, [a_step(1)])
     assert shard.exchange(a_push_of(3), [gradient(5, 6)], None, ())[0] == Taken()
@@ -423,11 +425,13 @@ def test_a_push_applied_on_arrival_is_not_repeated_after_a_restart(tmp_path: Pat
     before = values(shard, 5)
     shard.close()
     again = Shard(in_segment(tmp_path), number=0, shards=1, incarnation=2)
+    assert again.newest == 7  # so that a new run does not take its own first pushes for these
     assert (values(again, 5) == before).all()
     assert again.exchange(push, [gradient(5)], None, ())[0] == Taken(again=True)
     assert (values(again, 5) == before).all()
     assert again.exchange(replace(push, grant=8), [gradient(5)], None, ())[0] == Taken()
     np.testing.assert_allclose(before - values(again, 5), 0.5, atol=1e-6)
+    assert again.newest == 8
     again.close()
 
 
@@ -441,6 +445,8 @@ def test_a_push_that_was_cut_in_the_middle_is_counted_and_its_other_tables_are_a
     assert taken == Taken(missing=1)  # nobody pulled the row of the other
     assert (values(shard, 5) == before).all()
     assert shard.counts["partly_applied"] == 1
+    assert shard.perform(1, []).partly_applied == 1  # the run hears of it
+    assert shard.perform(2, []).partly_applied == 0
     shard.close()
 
 

@@ -223,16 +223,21 @@ def test_a_forked_child_neither_uses_nor_removes_the_segment(tmp_path: Path) -> 
 
 def test_pushes_are_told_apart_across_processes(tmp_path: Path) -> None:
     tier = RamTier(table(tmp_path))
+    assert tier.pushes.newest == 0
     assert [tier.pushes.begin(grant) for grant in (1, 2, 1)] == ["fresh", "fresh", "partly"]
     tier.pushes.finish(1)
     assert tier.pushes.begin(1) == "done"
     tier.close()
     again = RamTier(table(tmp_path))
+    assert again.pushes.newest == 2
     assert again.attached is not None
     assert again.attached.partly_applied == [2]
     assert [again.pushes.begin(grant) for grant in (1, 2, 3)] == ["done", "partly", "fresh"]
     with pytest.raises(InputError, match="begin"):
         again.pushes.finish(1)
+    assert again.pushes.begin(65_536 + 1) == "fresh"  # in the place of 1
+    assert again.pushes.begin(2**62 - 1) == "fresh"
+    assert again.pushes.newest == 2**62 - 1
     pushes = again.pushes
     again.close()
     with pytest.raises(InputError, match="closed"):

@@ -37,8 +37,33 @@ def test_chance_spreads_a_pause_by_a_quarter(attempt: int, chance: float) -> Non
     assert 0.75 * middle_s <= PATIENCE.pause_s(attempt, chance) <= 1.25 * middle_s
 
 
+def test_a_busy_peer_has_pauses_of_its_own() -> None:
+    assert [PATIENCE.busy_s(attempt, 0.5) for attempt in (0, 1, 2, 6, 7, 1000)] == [0.01, 0.02, 0.04, 0.64, 1, 1]
+
+
+def test_an_ask_that_was_put_off_is_due_after_its_pause_and_keeps_its_place() -> None:
+    asks = open_asks(ask(1), ask(2))
+    busy = asks.take(1)
+    assert busy is not None
+    asks.put_off(busy, 0.5)
+    assert [each.number for each in asks.all()] == [1, 2]
+    assert asks.due(0.509, 0.5) == ([], [])
+    assert [(each.number, each.put_off) for each in asks.due(0.51, 0.5)[0]] == [(1, True)]
+    asks.sent(busy, 0.51)
+    assert not busy.put_off
+    assert asks.due(1.9, 0.5) == ([], [])
+
+
 @pytest.mark.parametrize(
-    "settings", [{"first_s": 0}, {"first_s": 11}, {"give_up_s": 9}, {"give_up_s": 86_401}, {"most_s": float("nan")}]
+    "settings",
+    [
+        {"first_s": 0},
+        {"first_s": 11},
+        {"give_up_s": 9},
+        {"give_up_s": 86_401},
+        {"most_s": float("nan")},
+        {"busy_first_s": 2},
+    ],
 )
 def test_patience_that_cannot_be_is_refused(settings: dict[str, float]) -> None:
     with pytest.raises(ConfigError):

@@ -2,20 +2,22 @@
 
 import random
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hotrow.transport import envelope
+from hotrow.transport.answers import Answers
 from hotrow.transport.asks import Ask
 from hotrow.transport.counts import WireCounts
 from hotrow.transport.envelope import Opened, encode
 from hotrow.transport.limits import Limits, Patience
 from hotrow.transport.line import OTHER_KEY as TROUBLE
 from hotrow.transport.line import Line
-from hotrow.transport.messages import Done
-from hotrow.transport.peers import Peers, Refused, Say
+from hotrow.transport.messages import Done, Fault
+from hotrow.transport.peers import Again, Asked, Peers, Refused, Say
 from hotrow.transport.security import Challenge, ClientHandshake, ClusterKey
 from unit.transport.parts import KEY, OTHER_KEY, READY
 
@@ -35,6 +37,8 @@ class Talk:
         self.lost: list[int] = []
         self.drops: Callable[[], bool] = lambda: False
         self.answers = True
+        self.busy = False
+        self.who, self.repeated = b"me", 0
         self.restart()
 
     def restart(self) -> None:
@@ -60,18 +64,31 @@ class Talk:
         if answered is not None:
             self.answered.append(answered.ask.number)
 
+    def say_busy(self, number: int) -> None:
+        header = encode(Fault("busy", "later"))
+        way = self.peers.answer(self.line.name, number, header, (), final=False)
+        assert way is not None
+        answered = self.line.hear(envelope.lent([way[1], header]), self.now)
+        assert answered is not None
+        self.line.put_off(answered.ask, self.now)  # as the loop does
+
     def answer(self, number: int) -> None:
         header = encode(Done())
-        first = self.peers.answer(b"me", number, header, ())
-        if first is not None:
-            self.say(first, header)
+        way = self.peers.answer(self.line.name, number, header, (), final=True)
+        if way is not None:
+            self.say(way[1], header)
 
     def _serve(self, frames: list[memoryview]) -> None:
-        match self.peers.hear(b"me", frames):
-            case Opened(number):
+        match self.peers.hear(self.who, frames):
+            case Asked(_, Opened(number)):
                 self.heard.append(number)
-                if self.answers:
+                if self.busy:
+                    self.say_busy(number)
+                elif self.answers:
                     self.answer(number)
+            case Again(answer):
+                self.repeated += 1
+                self.say(*map(bytes, answer))
             case Say(frame) if frame is not None:
                 self.say(frame)
             case Refused(reason, frame):
@@ -137,7 +154,7 @@ def test_a_lost_answer_makes_the_ask_come_again() -> None:
     talk.drops, talk.answers = (lambda: False), True
     talk.step(1.1)
     talk.step()
-    assert (talk.heard, talk.answered) == ([1, 2, 2], [1, 2])  # whoever handles it knows it by its grant
+    assert (talk.heard, talk.answered, talk.repeated) == ([1, 2], [1, 2], 1)
 
 
 def test_a_server_that_started_anew_hears_all_open_asks_again_at_once() -> None:
@@ -171,6 +188,82 @@ def test_a_new_session_of_a_peer_does_not_repeat_what_is_in_hand() -> None:
     talk.step(2)
     assert (talk.heard, talk.refused) == ([1], ["repeated"])
     talk.answer(1)
+    assert talk.answered == [1]
+
+
+def test_a_new_connection_of_a_peer_has_no_ask_handled_twice_and_gets_the_answers() -> None:
+    """One ask is in hand and one was answered when the connection breaks; the routing id is another one then."""
+    talk = Talk()
+    talk.ask(1)
+    talk.step()
+    talk.answers = False
+    talk.ask(2)
+    talk.ask(3)
+    talk.step()
+    talk.drops = lambda: True
+    talk.answer(2)  # on its way when it breaks
+    talk.drops, talk.who = (lambda: False), b"another"
+    for _ in range(3):
+        talk.step(1.1)
+    talk.answer(3)
+    assert (talk.heard, sorted(talk.answered)) == ([1, 2, 3], [1, 2, 3])
+    assert (talk.repeated, talk.refused.count("repeated"), talk.counts.handshakes) == (1, 1, 2)
+
+
+def test_an_old_copy_of_an_ask_on_a_connection_that_broke_is_not_handled() -> None:
+    talk = Talk()
+    talk.ask(1)
+    talk.step()
+    talk.ask(2)
+    talk.line.tick(talk.now)
+    old = list(envelope.lent(talk.line.outbox.pop()))
+    before, talk.who = talk.who, b"another"
+    for _ in range(3):
+        talk.step(1.1)
+    assert talk.heard == [1, 2]
+    late = talk.peers.hear(before, old)
+    assert isinstance(late, Again)
+    assert talk.heard == [1, 2]
+
+
+@pytest.mark.parametrize(("size", "repeated", "heard"), [(500, 1, [1]), (501, 0, [1, 1])])
+def test_large_answers_are_made_again(size: int, repeated: int, heard: list[int]) -> None:
+    talk = Talk(limits=Limits(kept_answer_bytes=500 + len(encode(Done()))))
+    talk.answers = False
+    talk.ask(1)
+    talk.step()
+    frames = envelope.lent([bytes(size)])
+    assert talk.peers.answer(talk.line.name, 1, encode(Done()), frames, final=True) is not None  # and is lost
+    talk.step(1.1)
+    talk.step()
+    assert (talk.repeated, talk.heard) == (repeated, heard)
+
+
+def test_answers_are_kept_up_to_a_bound_the_last_ones() -> None:
+    answers = Answers(Limits(kept_bytes=3 * 1_124))
+    for number in range(1, 6):
+        answers.keep(b"me", number, bytes(60), envelope.lent([bytes(40)]))
+    assert [answers.find(b"me", number) is not None for number in range(1, 6)] == [False, False, True, True, True]
+    assert (len(answers), answers.nbytes) == (3, 3 * 1_124)
+    assert answers.find(b"you", 5) is None
+
+
+def test_a_busy_peer_is_asked_again_with_pauses_that_double_and_is_not_lost() -> None:
+    talk = Talk(patience=Patience(first_s=1, most_s=4, give_up_s=30, busy_first_s=0.5, busy_most_s=8))
+    talk.busy = True
+    talk.ask(1, (b"much",))
+    sent = []
+    for eighth in range(1_000):
+        before = len(talk.heard)
+        talk.step(0.125)
+        sent += [eighth / 8] * (len(talk.heard) - before)
+    pauses = [second - first for first, second in pairwise(sent)]
+    assert pauses[:4] == [0.5, 1.0, 2.0, 4.0]
+    assert set(pauses[4:]) == {8.0}
+    assert (talk.lost, talk.answered, talk.counts.busy) == ([], [], len(sent))
+    talk.busy = False
+    for _ in range(9):
+        talk.step(1.0)
     assert talk.answered == [1]
 
 
@@ -226,8 +319,9 @@ def test_answers_that_were_recorded_or_altered_are_refused() -> None:
     talk.answers = False
     talk.step()
     header = encode(Done())
-    first = talk.peers.answer(b"me", 1, header, ())
-    assert first is not None
+    way = talk.peers.answer(talk.line.name, 1, header, (), final=True)
+    assert way is not None
+    first = way[1]
     talk.say(first, header + b"x")
     talk.say(first, header, b"a frame more")
     talk.say(first[:1] + (2).to_bytes(8, "little") + first[9:], header)
@@ -257,18 +351,22 @@ def test_handshakes_under_way_and_peers_are_bounded() -> None:
     for number in range(10):
         assert admit(peers, b"friend %d" % number)
     assert peers.sizes == (4, 3)  # a friend under way took one place of a stranger
-    assert peers.answer(b"friend 6", 1, b"", ()) is None
-    assert peers.answer(b"friend 7", 1, b"", ()) is not None
+    assert peers.answer(name_of(b"friend 6"), 1, b"", (), final=True) is None
+    assert peers.answer(name_of(b"friend 7"), 1, b"", (), final=True) is not None
+
+
+def name_of(who: bytes) -> bytes:
+    return who.ljust(16)
 
 
 def admit(peers: Peers, who: bytes, key: ClusterKey = KEY) -> bool:
-    client = ClientHandshake(KEY, macs=True)
+    client = ClientHandshake(KEY, macs=True, name=name_of(who))
     challenge = peers.hear(who, envelope.lent([envelope.HELLO + client.hello]))
     assert isinstance(challenge, Say)
     assert challenge.frame is not None
     proven = client.prove(challenge_of(challenge.frame))
     assert proven is not None
-    proof = proven[0] if key == KEY else bytes(32)
+    proof = proven[0] if key == KEY else bytes(48)
     return isinstance(peers.hear(who, envelope.lent([envelope.PROOF + proof])), Say)
 
 
@@ -282,7 +380,7 @@ def test_a_false_proof_does_not_end_a_session_and_a_proof_counts_once() -> None:
     peers = Peers(KEY, Limits(), macs=True)
     assert admit(peers, b"me")
     assert not admit(peers, b"me", OTHER_KEY)
-    assert peers.answer(b"me", 1, b"", ()) is not None
+    assert peers.answer(name_of(b"me"), 1, b"", (), final=True) is not None
     assert peers.hear(b"me", envelope.lent([envelope.PROOF + bytes(32)])) == Refused("unproven", envelope.WHO)
 
 

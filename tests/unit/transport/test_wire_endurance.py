@@ -209,3 +209,11 @@ def test_what_is_still_delayed_when_a_peer_is_forgotten_does_no_harm() -> None:
             answer_of(future)
         wire.connect("shard", server.address)
         assert answer_of(wire.ask("shard", READY)).message == Done()
+
+
+def test_a_near_peer_is_talked_to_without_the_delay() -> None:
+    with running() as far, running() as near, wire_to(far, patience=Patience(), delay_s=30.0) as wire:
+        wire.connect("trainer", near.address, near=True)
+        waiting = wire.ask("shard", READY)
+        assert answer_of(wire.ask("trainer", READY)).message == Done()
+        assert not waiting.done()

@@ -32,7 +32,7 @@ def sessions(macs: bool = True) -> tuple[Session, Session]:
     assert proven is not None
     accepted = server.accept(proven[0])
     assert accepted is not None
-    return proven[1], accepted
+    return proven[1], accepted[0]
 
 
 def test_a_key_comes_back_from_its_file_which_only_the_owner_may_read(tmp_path: Path) -> None:
@@ -119,7 +119,11 @@ def test_a_server_does_not_believe_a_proof_without_the_key_or_of_another_handsha
     assert second.accept(proven[0]) is None
     assert first.accept(first.challenge.proof) is None  # its own proof, sent back
     assert first.accept(b"") is None
-    assert first.accept(proven[0]) is not None
+    assert first.accept(proven[0][:-1] + bytes([proven[0][-1] ^ 1])) is None  # another name
+    assert first.accept(proven[0] + b"x") is None
+    accepted = first.accept(proven[0])
+    assert accepted is not None
+    assert proven[0].endswith(accepted[1])
 
 
 def test_a_challenge_has_one_length() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from hotrow.data.batch import Batch, Part
 from hotrow.errors import ConfigError, InputError
+from hotrow.transport.errors import Busy
 from hotrow.transport.ids import pack_ids, sample_id
 from hotrow.transport.messages import Folded, LookUp, Taken
 from hotrow.worker.embedding import FLOAT_BYTES, ID_BYTES, OVERHEAD, Bounds, EmbeddingBuffers, Kept
@@ -39,11 +40,21 @@ def test_samples_are_bounded_on_both_sides() -> None:
     take(core, 1)
     take(core, 2)
     assert core.samples == 10
-    with pytest.raises(InputError, match="2 batches of 10 samples are kept, and 1 more would pass the 10"):
+    with pytest.raises(Busy, match="2 batches of 10 samples are kept, and 1 more would pass the 10"):
         core.take(*told(3, samples=1), 0.0)
-    assert (core.samples, core.figures()["refused"]) == (10, 1)
-    core.release([sample_id(3, 1)], None)
+    assert (core.samples, core.figures()["busy"], core.figures()["refused"]) == (10, 1, 0)
+    core.release([sample_id(3, 1)])
     take(core, 3)
+
+
+def test_the_oldest_batch_is_taken_above_the_bounds_since_others_may_wait_for_it() -> None:
+    core = buffers(samples=10)
+    take(core, 5)
+    take(core, 6)
+    with pytest.raises(Busy):
+        core.take(*told(7), 0.0)
+    take(core, 4)
+    assert core.samples == 15
 
 
 def test_bytes_are_bounded_on_both_sides() -> None:
@@ -53,7 +64,7 @@ def test_bytes_are_bounded_on_both_sides() -> None:
     assert core.nbytes == 2 * SMALL
     tight = buffers(bytes=2 * SMALL - 1)
     take(tight, 1)
-    with pytest.raises(InputError, match="more would pass"):
+    with pytest.raises(Busy, match="more would pass"):
         tight.take(*told(2), 0.0)
     assert (tight.nbytes, len(tight)) == (SMALL, 1)
     assert tight.find(sample_id(3, 2), 0.0) is None  # a refused batch may come again
@@ -62,15 +73,16 @@ def test_bytes_are_bounded_on_both_sides() -> None:
 def test_a_header_that_announces_too_much_is_refused_before_it_is_read() -> None:
     core = buffers(samples=10)
     message, _ = told(1, samples=11)
-    with pytest.raises(InputError, match="would pass the 10"):
+    with pytest.raises(InputError, match=r"a batch of 11 samples is more than the 10 .* take a smaller local batch"):
         core.take(message, [], 0.0)
+    assert core.figures()["refused"] == 1
 
 
 def test_padding_of_a_long_sequence_counts() -> None:
     part = Part("a", "sequence", ("w",), np.arange(100), np.array([0, 100, 100, 100, 100, 100]))
     size = OVERHEAD + 100 * ID_BYTES + 5 * 100 * 4 * FLOAT_BYTES
     assert take(buffers(bytes=size), 1, part=part).nbytes == size
-    with pytest.raises(InputError, match="bytes are kept"):
+    with pytest.raises(InputError, match="bytes is more than"):
         buffers(bytes=size - 1).take(*told(1, part=part), 0.0)
 
 
@@ -108,23 +120,23 @@ def test_why_a_batch_is_gone_is_remembered_for_the_last_thousand(later: int) -> 
 def test_another_workers_sample_ids_are_refused() -> None:
     core = buffers()
     other = sample_id(4, 1)
-    for ask in (lambda: core.find(other, 0.0), lambda: core.release([other], None)):
+    for ask in (lambda: core.find(other, 0.0), lambda: core.release([other])):
         with pytest.raises(InputError, match="names embedding worker 4, this is 3: ask that one"):
             ask()
 
 
-def test_release_frees_what_is_named_and_what_a_trainer_had() -> None:
+def test_release_frees_what_is_named() -> None:
     core = buffers()
-    for grant, worker in ((1, 0), (2, 0), (3, 1), (4, 1)):
-        take(core, grant, worker=worker)
-    assert [each.sample for each in core.release([sample_id(3, 1)], None)] == [sample_id(3, 1)]
-    assert len(core.release((), 1)) == 2
+    for grant in (1, 2, 3, 4):
+        take(core, grant)
+    assert [each.sample for each in core.release([sample_id(3, 1)])] == [sample_id(3, 1)]
+    assert len(core.release([sample_id(3, grant) for grant in (1, 2, 4)])) == 2
     assert (len(core), core.samples, core.figures()["released"]) == (1, 5, 3)
 
 
 def test_ids_that_come_after_their_release_are_not_kept() -> None:
     core = buffers()
-    core.release([sample_id(3, 7)], None)
+    core.release([sample_id(3, 7)])
     assert core.take(*told(7), 0.0) is None
     assert len(core) == 0
 
@@ -133,7 +145,7 @@ def test_gradients_on_their_way_are_not_released_under_it() -> None:
     core = buffers(keep_s=10)
     kept = take(core, 1)
     kept.pushing = True
-    assert core.release([kept.sample], 0) == []
+    assert core.release([kept.sample]) == []
     assert core.expire(1e6) == []
     core.finish(kept, Folded(()))
     assert len(core) == 0
@@ -180,7 +192,7 @@ def test_whatever_happens_what_is_kept_adds_up(steps: list[tuple[str, int]]) -> 
                 twin[grant] = found
             seen.add(grant)
         elif act == "release":
-            core.release([sample_id(3, grant)], None)
+            core.release([sample_id(3, grant)])
             twin.pop(grant, None)
             seen.add(grant)
         elif act == "expire":

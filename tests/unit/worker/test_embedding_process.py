@@ -79,26 +79,32 @@ def test_asks_that_wait_are_bounded() -> None:
     with cluster(1, bounds=Bounds(waiting=2)) as there:
         waiting = [pull(there, sample_id(0, grant)) for grant in (1, 2)]
         assert soon(lambda: there.figures()["waiting"] == 2)
-        with pytest.raises(RemoteFault, match="2 asks wait for vectors: ask again later"):
-            pull(there, sample_id(0, 3)).result(20)
-        there.send_ids(batch_of(3, 1), 1)
-        waiting[0].result(20)
+        third = pull(there, sample_id(0, 3))
+        assert soon(lambda: there.wire.counts.busy > 1)  # it is asked again, without anybody's doing
+        assert there.figures()["waiting"] == 2
         there.send_ids(batch_of(3, 1), 3)
-        pull(there, sample_id(0, 3)).result(20)
-        there.send_ids(batch_of(3, 1), 2)
-        waiting[1].result(20)
+        third.result(20)
+        for grant in (1, 2):
+            there.send_ids(batch_of(3, 1), grant)
+            waiting[grant - 1].result(20)
 
 
-def test_a_batch_without_room_is_refused_with_a_sentence_and_may_come_later() -> None:
+def test_a_batch_without_room_waits_for_it_and_one_that_never_fits_is_refused() -> None:
     with cluster(1, bounds=Bounds(samples=9)) as there:
         first = look_up(there, batch_of(9, 1), there.send_ids(batch_of(9, 1), 1))
-        with pytest.raises(RemoteFault, match=r"embedding worker 0.*1 batches of 9 samples are kept, and 1 more"):
-            there.send_ids(batch_of(1, 1), 2)
+        parts, frames = pack_ids(batch_of(1, 1))
+        second = there.wire.ask(peer_name(0), LookUp(sample_id(0, 2), 0, 0, 0, False, 1, parts), frames)
+        assert soon(lambda: there.figures()["busy"] > 1)
+        assert not second.done()
+        with pytest.raises(RemoteFault, match=r"a batch of 10 samples is more than the 9 that embedding worker 0 may"):
+            there.send_ids(batch_of(10, 1), 3)
         give_gradients(first, 1)
         there.through.exchange(there.through.gradients(first, facts(1)), None).taken()
-        look_up(there, batch_of(9, 2), there.send_ids(batch_of(9, 2), 2))
+        second.result(20)
+        look_up(there, batch_of(1, 1), sample_id(0, 2))
         figures = there.figures()
         assert (figures["refused"], figures["pushed"], figures["kept"]) == (1, 1, 1)
+        assert figures["wire.busy"] == figures["busy"] == there.wire.counts.busy
 
 
 def test_gradients_without_their_batch_get_a_sentence() -> None:
@@ -133,13 +139,13 @@ def test_resends_are_taken_once() -> None:
         assert [core.counts["pushes"] for core in there.cores] == [1, 1]
 
 
-def test_a_released_trainer_frees_its_batches_and_who_waits_for_them_hears_it() -> None:
+def test_released_batches_are_freed_and_who_waits_for_them_hears_it() -> None:
     with cluster(1) as there:
         there.send_ids(batch_of(9, 1), 1, worker=0)
         held_back = there.send_ids(batch_of(9, 2), 2, worker=1, after=1)  # an order that does not come
         waiting = pull(there, held_back)
         assert soon(lambda: there.figures()["waiting"] == 1)
-        there.wire.ask(peer_name(0), Release((), 1)).result(20)
+        there.wire.ask(peer_name(0), Release((held_back,))).result(20)
         with pytest.raises(RemoteFault, match="has let sample id 0x2 go: it was released"):
             waiting.result(20)
         figures = there.figures()
@@ -208,6 +214,7 @@ def test_versions_go_with_the_gradients_where_they_were_asked_for() -> None:
         give_gradients(handle, 1)
         there.through.exchange(there.through.gradients(handle, PushFacts(1, 0, 0, 0)), None).taken()
         parked = there.cores[0].parked.look_at(1)
+        assert parked is not None
         assert {table: set(rows.versions.tolist()) for table, rows in parked.items() if rows.versions is not None} == {
             "a": {1},
             "b": {1},

@@ -1,0 +1,51 @@
+"""Dense parameters: between shards that serve them, trainers and the coordinator."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from hotrow.transport.messages.basis import Count, Header, Number
+
+
+class PullDense(Header, frozen=True, tag="pull_dense"):
+    """Dense parameters wanted, not before an order was performed."""
+
+    after: Number
+
+
+class DensePulled(Header, frozen=True, tag="dense_pulled"):
+    """Frames: the parameters and buffers that the server holds, in the order of the model."""
+
+    step: Number
+
+
+class PushDense(Header, frozen=True, tag="push_dense"):
+    """Dense gradients of one batch, parked under their grant. Frames: one per tensor that is present."""
+
+    grant: Number
+    worker: Count
+    token: Number
+    pulled_step: Number
+    samples: Count
+    present: tuple[bool, ...]
+    buffers: bool = False  # changes of running figures follow
+
+
+class TakeDense(Header, frozen=True, tag="take_dense"):
+    """The dense state that a shard goes on with: it serves some of its tensors. Frame: tensors (safetensors)."""
+
+    step: Number
+    optimizer: Annotated[str, Meta(max_length=10_000_000)] | None = None
+
+
+class GiveDense(Header, frozen=True, tag="give_dense"):
+    """The dense state as it stands."""
+
+    optimizer: bool  # with the optimizer's
+
+
+class DenseGiven(Header, frozen=True, tag="dense_given"):
+    """Frame: tensors (safetensors)."""
+
+    step: Number
+    optimizer: Annotated[str, Meta(max_length=10_000_000)] | None = None

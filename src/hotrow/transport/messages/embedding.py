@@ -1,0 +1,99 @@
+"""Embedding workers: ids come from the coordinator, vectors and their gradients go between them and the trainers."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from hotrow.transport.messages.basis import Count, Header, Name, Number, SampleId, Values
+from hotrow.transport.messages.rows import Arrival, Taken
+
+
+class Coded(Header, frozen=True):
+    """The ids of one feature: as they are, each once with its samples, or each once and for every place which it is."""
+
+    form: Literal["plain", "counted", "placed"]
+    ids: Count
+    unique: Count  # keys that travel
+
+
+class IdPart(Header, frozen=True):
+    """A part's ids, feature by feature in each of its frames: keys uint64; counts; samples or places; lengths of bags.
+
+    Counts and lengths are as wide as they say, in bytes; a sample is uint16 up to 65,535 of them and uint32 beyond.
+    """
+
+    table: Name
+    kind: Literal["one", "bags", "sequence"]
+    names: tuple[Name, ...]
+    pooling: Literal["mean", "sum"]
+    coded: tuple[Coded, ...]
+    counts: Literal[2, 4] = 4
+    lengths: Literal[1, 2, 4] = 4
+
+
+class LookUp(Header, frozen=True, tag="look_up"):
+    """The ids of a batch, for an embedding worker: it looks them up, and keeps them until their gradients come."""
+
+    sample: SampleId
+    worker: Count  # the trainer that will ask for the vectors
+    after: Number  # the coordinator's order that the lookup has to wait for
+    trained: Number  # samples so far
+    versions: bool
+    count: Count  # of samples
+    parts: tuple[IdPart, ...]
+
+
+class Vectors(Header, frozen=True):
+    """Vectors of a part or their gradients, fp32 or halves and scales as a block's; without values there are none.
+
+    A row is all of a sample's, one scale for them; of a sequence it is one id's, without padding, and lengths follow,
+    as many bytes wide as they say.
+    """
+
+    rows: Count
+    wide: Count  # floats of a row
+    values: Values | None
+    lengths: Literal[0, 1, 2, 4] = 0
+
+
+class PullPooled(Header, frozen=True, tag="pull_pooled"):
+    """The vectors of a batch, once they are there."""
+
+    sample: SampleId
+
+
+class Pooled(Header, frozen=True, tag="pooled"):
+    """Frames: those of each part in turn."""
+
+    count: Count  # of samples
+    parts: tuple[Vectors, ...]
+
+
+class PushPooled(Header, frozen=True, tag="push_pooled"):
+    """Gradients of a batch's vectors. It is answered when all shards have those of its rows."""
+
+    sample: SampleId
+    worker: Count
+    token: Number
+    pulled_step: Number
+    parts: tuple[Vectors, ...]
+    arrival: Arrival | None = None
+
+
+class Folded(Header, frozen=True, tag="folded"):
+    """The answer to gradients of vectors: what became of them on each shard."""
+
+    taken: tuple[Taken, ...]
+
+
+class Release(Header, frozen=True, tag="release"):
+    """Batches whose gradients will not come."""
+
+    samples: tuple[SampleId, ...]
+
+
+class Meet(Header, frozen=True, tag="meet"):
+    """An embedding worker is to be found there, or nowhere any more. For trainers."""
+
+    number: Annotated[int, Meta(ge=0, le=255)]
+    address: Annotated[str, Meta(min_length=1, max_length=1_000)] | None

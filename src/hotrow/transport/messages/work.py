@@ -1,0 +1,88 @@
+"""Work: what the coordinator tells trainers, and what they answer."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from hotrow.transport.messages.basis import Count, Header, Name, Number, SampleId
+
+
+class Features(Header, frozen=True):
+    """A part of a batch: frames follow for its keys (int64) and, unless every bag holds one id, its bounds (int64)."""
+
+    table: Name
+    kind: Literal["one", "bags", "sequence"]
+    names: tuple[Name, ...]
+    keys: Count
+    pooling: Literal["mean", "sum"]
+
+
+class Samples(Header, frozen=True):
+    """A batch. Frames: numbers and labels (float32), then those of each part."""
+
+    count: Count
+    numbers: Count  # a sample
+    labels: Count  # a sample; 0: there are none
+    parts: tuple[Features, ...]
+
+
+class Work(Header, frozen=True, tag="work"):
+    """A grant and its batch, for a trainer. It is answered when all gradients are on their servers."""
+
+    grant: Number
+    worker: Count
+    token: Number
+    step: Number  # dense steps that were applied when it was granted
+    after: Number  # the coordinator's order that lookups have to wait for
+    trained: Number  # samples so far
+    lr_scale: float
+    factor: float | None  # of its rows' gradients, where shards apply them on arrival
+    batch: Samples
+    sample: SampleId | None = None  # under which an embedding worker has the ids; the batch comes without them then
+
+
+class Worked(Header, frozen=True, tag="worked"):
+    """The gradients of a grant are where they belong. Frames: the model's output before the update, float32."""
+
+    grant: Number
+    looked_step: Number
+    pulled_step: Number
+    samples: Count
+    busy_s: float
+    loss: float
+    shape: tuple[Count, ...]  # of the output
+
+
+class Begin(Header, frozen=True, tag="begin"):
+    """A mode begins on a trainer, from the dense state that follows as a frame (safetensors).
+
+    In all-reduce modes `ranks` trainers meet at `meeting`, and `share` batches of each make a step.
+    """
+
+    mode: Annotated[str, Meta(max_length=100_000)]  # as JSON
+    order: Number
+    step: Number
+    rank: Count
+    ranks: Count
+    share: Count
+    local_batch: Count
+    trained: Number  # samples so far
+    meeting: Annotated[str, Meta(max_length=1_000)]
+    optimizer: Annotated[str, Meta(max_length=10_000_000)] | None = None  # what is no tensor of its state, as JSON
+    seed: Number = 0  # of torch's chance on this rank: masks of dropout must not be the same everywhere
+
+
+class CloseStep(Header, frozen=True, tag="close_step"):
+    """No more batches come for a dense step: all ranks apply what they have."""
+
+    step: Number
+    lr_scale: float
+
+
+class Settle(Header, frozen=True, tag="settle"):
+    """KStep: a step is applied; each trainer moves its own dense parameters, by a merge of all or alone."""
+
+    step: Number
+    merge: bool
+    trained: Number
+    lr_scale: float

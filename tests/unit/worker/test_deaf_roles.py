@@ -1,0 +1,39 @@
+"""A role whose server fails ends with it and says why, since nobody could tell it anything any more."""
+
+import pytest
+import torch
+
+import hotrow as hr
+from hotrow.transport.server import Handle, Server
+from hotrow.transport.wire import Wire
+from hotrow.worker.embedding_process import EmbeddingServer, EmbeddingSetup
+from hotrow.worker.process import TrainerProcess
+from hotrow.worker.setup import TrainerSetup
+from unit.worker.embedding_threads import TABLES, cluster
+
+
+class Broken(Server):
+    """Fails in its loop, not in a handler."""
+
+    def serve(self, handle: Handle) -> None:
+        raise OSError("too many open files")
+
+
+def test_a_trainer() -> None:
+    model = torch.nn.Linear(2, 1)
+    setup = TrainerSetup({"t": hr.Table(dim=2)}, [], model, None, [], {}, through=True)
+    with (
+        Broken(security="off") as server,
+        Wire(security="off") as wire,
+        pytest.raises(OSError, match="too many open files"),
+    ):
+        TrainerProcess(setup, server, wire).serve()
+
+
+def test_an_embedding_worker() -> None:
+    with (
+        cluster(1, 0) as there,
+        Broken(security="off") as server,
+        pytest.raises(OSError, match="too many open files"),
+    ):
+        EmbeddingServer(EmbeddingSetup(TABLES, 0, there.shards), server, there.wire).serve()

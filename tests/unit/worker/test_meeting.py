@@ -1,0 +1,104 @@
+"""Where ranks meet: on their own hosts only, at a port that nobody else can have taken, and not alone for long."""
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from hotrow.errors import InputError
+from hotrow.worker.meeting import Meeting
+
+HERE = "127.0.0.2"  # a loopback address that nothing takes by default
+
+
+def listening() -> set[tuple[str, int]]:
+    """Where this process listens."""
+    mine = set()
+    for each in Path("/proc/self/fd").iterdir():
+        try:
+            mine.add(os.readlink(each))
+        except OSError:  # the one that lists them
+            continue
+    found = set()
+    for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:] + _tcp6():
+        _, local, _, state, *_, inode = line.split()[:10]
+        if state == "0A" and f"socket:[{inode}]" in mine:
+            address, port = local.split(":")
+            found.add((address, int(port, 16)))
+    return found
+
+
+def _tcp6() -> list[str]:
+    path = Path("/proc/self/net/tcp6")
+    return path.read_text().splitlines()[1:] if path.exists() else []
+
+
+def test_store_and_collectives_listen_on_the_own_host_and_nowhere_else() -> None:
+    before = listening()
+    meeting = Meeting(HERE)
+    port = meeting.listen()
+    with pytest.raises(OSError, match="in use"):
+        socket.create_server((HERE, port))  # it is taken from the moment on it was told
+    meeting.enter(f"tcp://{HERE}:{port}", 0, 1)
+    try:
+        ones = torch.ones(3)
+        dist.all_reduce(ones)
+        assert ones.tolist() == [1, 1, 1]
+        there = listening() - before
+        assert ("0200007F", port) in there
+        assert {address for address, _ in there} == {"0200007F"}
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.1", port))
+    finally:
+        meeting.leave()
+    assert not dist.is_initialized()
+
+
+def test_a_meeting_that_nobody_listens_for_is_refused() -> None:
+    meeting = Meeting(HERE)
+    with pytest.raises(InputError, match="the first rank does not listen at port 9, ask it"):
+        meeting.enter(f"tcp://{HERE}:9", 0, 2)
+    port = meeting.listen()
+    with pytest.raises(InputError, match=f"the first rank does not listen at port {port + 1}"):
+        meeting.enter(f"tcp://{HERE}:{port + 1}", 0, 2)
+    with pytest.raises(InputError, match="must be tcp://host:port"):
+        meeting.enter("somewhere", 1, 2)
+    meeting.leave()
+
+
+def _two(rank: int, ports: Any, folder: str) -> None:
+    torch.set_num_threads(1)
+    meeting = Meeting("127.0.0.1")
+    if rank == 0:
+        port = meeting.listen()
+        ports.put(port)
+    else:
+        port = ports.get()
+    meeting.enter(f"tcp://127.0.0.1:{port}", rank, 2)
+    told = torch.tensor([float(rank + 1)])
+    dist.all_reduce(told)
+    Path(folder, f"sum {rank}").write_text(str(told.item()))
+    if rank == 1:
+        os._exit(3)  # without a word
+    try:
+        dist.all_reduce(told)
+    except RuntimeError as error:
+        Path(folder, "error").write_text(str(error))
+
+
+def test_ranks_add_up_and_one_that_dies_is_noticed_by_who_waits_for_it(tmp_path: Path) -> None:
+    context = mp.get_context("spawn")
+    ports = context.SimpleQueue()
+    ranks = [context.Process(target=_two, args=(rank, ports, str(tmp_path))) for rank in range(2)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join(60)
+    assert [rank.exitcode for rank in ranks] == [0, 3]
+    assert [(tmp_path / f"sum {rank}").read_text() for rank in range(2)] == ["3.0", "3.0"]
+    assert (tmp_path / "error").read_text()  # and not after the 24 hours that a batch may take
