@@ -1,4 +1,4 @@
-"""`hotrow cluster status`: the roles of a run that goes on, and how each of them is."""
+"""`hotrow cluster`: the roles of a run that goes on: how each of them is, one more, one less."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -14,8 +14,10 @@ from hotrow.cli.files import JsonFile, demand_writable, write_json
 from hotrow.cli.segments import size_text
 from hotrow.run.cluster_file import Known, find_cluster, read_cluster
 from hotrow.run.cluster_status import RoleState, look
+from hotrow.trainer.members import kind_of
+from hotrow.transport import check_installed
 
-app = typer.Typer(help="Look at a run on a cluster while it goes on.", no_args_is_help=True)
+app = typer.Typer(help="A run on a cluster, while it goes on.", no_args_is_help=True)
 
 COLUMNS = ("role", "address", "done", "per s", "busy", "in", "out", "parked", "waiting")
 LEFT = COLUMNS[:2]
@@ -24,15 +26,45 @@ WIDE = 200  # columns where nobody limits them
 
 @app.callback()
 def cluster() -> None:
-    """Look at a run on a cluster while it goes on."""
+    """A run on a cluster, while it goes on."""
+
+
+RunFolder = Annotated[
+    Path | None,
+    typer.Argument(help="The folder of a run, or its name under runs/; else the newest.", metavar="RUN"),
+]
+
+
+@app.command()
+def join(
+    role: Annotated[str, typer.Argument(help='"trainer" or "embedding worker".', metavar="ROLE")],
+    run: RunFolder = None,
+) -> None:
+    """Start one more role of a run; a trainer takes part from its next step on."""
+    check_installed()
+    from hotrow.run.desk import let_join
+
+    known = read_cluster(find_cluster(run))
+    typer.echo(f"{let_join(known, kind_of(role))} joins {known.folder}")
+
+
+@app.command()
+def leave(
+    name: Annotated[str, typer.Argument(help='As the status shows it, "trainer 2".', metavar="NAME")],
+    run: RunFolder = None,
+) -> None:
+    """Let a role of a run go, when all that it has is applied; wait for it."""
+    check_installed()
+    from hotrow.run.desk import let_leave
+
+    known = read_cluster(find_cluster(run))
+    let_leave(known, name)
+    typer.echo(f"{name} has left {known.folder}")
 
 
 @app.command()
 def status(
-    run: Annotated[
-        Path | None,
-        typer.Argument(help="The folder of a run, or its name under runs/; else the newest.", metavar="RUN"),
-    ] = None,
+    run: RunFolder = None,
     over: Annotated[
         float, typer.Option(help="Seconds between the two looks that rates come from; 0: one look.", min=0, max=600)
     ] = 1.0,

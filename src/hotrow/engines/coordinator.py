@@ -145,6 +145,7 @@ class Coordinator:
 
     def _count(self, changed: Changed) -> None:
         self.statistics.add_ids(changed.ids)
+        self.statistics.add_counts(changed.in_vain)
         self._refused += changed.refused
 
     def _stepped(self, effect: Apply) -> Stepped:

@@ -5,6 +5,7 @@ is after the step before is applied, so a step is exactly what one torch model w
 global batch.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from hotrow.engines.coordinator import Account, Coordinator, Performed, Stepped
 from hotrow.engines.crew import Crew, Finished
 from hotrow.engines.pool import Pool
 from hotrow.engines.site import Site
+from hotrow.engines.turnover import Turnover, Wish
 from hotrow.engines.unbroken import breath, unbroken
 from hotrow.engines.watch import Watcher, observation, tell
 from hotrow.modes import Mode, Sync
@@ -54,6 +56,8 @@ class Engine:
         self._asking: list[int] = []  # workers with a reserved lease that wait for a grant
         self._ended: set[int] = set()  # workers that found no more data
         self._resting = self._failed = False
+        self._turnover = Turnover(site)
+        self._doors = threading.RLock()  # held while a mode opens or closes: workers of none come and go in any thread
         self._granted = 0  # numbers of grants that were used so far
         self._early: list[Stepped] = []  # applied while somebody waited for rest
         self._refused = 0  # rows whose gradient was not finite, that no step has told of
@@ -83,13 +87,13 @@ class Engine:
         self._early = []  # of an epoch that was broken off
         if self._coordinator is None:
             yield from self._start(step)
-        ended, self._ended = self._ended, set()
-        for worker in sorted(ended):
-            yield from self._take(Joined(worker))
+        yield from self._call_back()
         while True:
             if self._resting:
                 yield from self._take(Resume())
-            for worker in self._free:
+            if self._turnover.pending:
+                yield from self._turn_over()
+            for worker in list(self._free):
                 yield from self._ask(worker)
             if self._early:
                 yield from self.take_early()
@@ -124,8 +128,10 @@ class Engine:
     @property
     def present(self) -> list[int]:
         """Workers that have data, as far as they know."""
-        ended = self._ended if self.busy else ()
-        return [worker for worker in range(self.facts.workers) if worker not in ended]
+        if not self.busy:
+            return list(range(self.facts.workers))
+        leaving = self._turnover.leaving
+        return [worker for worker in self._free if worker not in self._ended and worker not in leaving]
 
     @property
     def busy(self) -> bool:
@@ -140,13 +146,23 @@ class Engine:
         self.site.demand_fit(mode, self.facts)
         self.rest()
         self._mode = mode
-        if self._coordinator is None:
-            return
-        assert self._pool is not None
-        step = self._coordinator.discipline.step
-        self.close()
-        self._pool.release()  # workers ask anew, for as many batches as this mode lets them begin
-        self._early += self._start(step)
+        if self._coordinator is not None:
+            self._begin_anew()
+
+    def demand(self, wish: Wish) -> None:
+        """An error, with a sentence, where a worker cannot come or go as things stand. Nothing is changed."""
+        self._turnover.after(wish, self._mode, self.facts)
+
+    def wish(self, wish: Wish) -> None:
+        """A worker is to come or to go. In any thread.
+
+        It happens where nothing is half done: before the next gradients are waited for or, where no mode is at work, at
+        once.
+        """
+        self._turnover.add(wish)
+        with self._doors:
+            if self._coordinator is None:
+                self._turn_over_at_rest()
 
     def predict(self, batch: Batch) -> Tensor:
         """The model's output; no row is made or changed."""
@@ -154,30 +170,107 @@ class Engine:
 
     def close(self) -> None:
         """End the workers. What they compute is lost: `rest` first to keep it."""
-        crew, coordinator = self._crew, self._coordinator
-        self._coordinator = self._crew = None
-        self._asking = []
-        self._resting = self._failed = False
-        if coordinator is not None:
-            self._granted = coordinator.granted
-            self._refused += coordinator.take_refused()
-            coordinator.close()
-        if crew is not None:
-            crew.close()
+        with self._doors:
+            crew, coordinator = self._crew, self._coordinator
+            self._coordinator = self._crew = None
+            self._asking = []
+            self._resting = self._failed = False
+            if coordinator is not None:
+                self._granted = coordinator.granted
+                self._refused += coordinator.take_refused()
+                coordinator.close()
+            try:
+                if crew is not None:
+                    crew.close()
+            finally:
+                self._turn_over_at_rest()
 
     @property
     def _outstanding(self) -> int:
         return 0 if self._coordinator is None else self._coordinator.outstanding
 
     def _start(self, step: int) -> list[Stepped]:
-        facts = replace(self.facts, step=step, grants=self._granted)
-        parameters, self._crew = self.site.open(self._mode, facts, self.clock)
-        self._coordinator = Coordinator(
-            self._mode, facts, parameters, self._account, lambda lease: self._done(lease), self.statistics
-        )
+        with self._doors:
+            granted = max(self._granted, self.site.newest_grant())  # segments outlive runs, and know their grants
+            facts = replace(self.facts, step=step, grants=granted)
+            parameters, self._crew = self.site.open(self._mode, facts, self.clock)
+            self._coordinator = Coordinator(
+                self._mode, facts, parameters, self._account, lambda lease: self._done(lease), self.statistics
+            )
+            strangers = self._turnover.number()
+        for worker in strangers:
+            self._forget(worker)
         self._free = dict.fromkeys(range(facts.workers), self._mode.most_in_flight)
         self._ended = set()
         return [stepped for worker in self._free for stepped in self._take(Joined(worker))]
+
+    def _begin_anew(self) -> None:
+        """At rest: the mode that is chosen, with the workers that are there then."""
+        assert self._coordinator is not None
+        assert self._pool is not None
+        step = self._coordinator.discipline.step
+        self.close()
+        self._pool.release()  # workers ask anew, for as many batches as this mode lets them begin
+        self._early += self._start(step)
+
+    def _turn_over(self) -> list[Stepped]:
+        """Workers come and go. Where all end every step together, they begin anew in their new number."""
+        assert self._coordinator is not None
+        self.facts = self._turnover.accept(self._mode, self.facts)
+        if self._mode.dense != "server":
+            if self._turnover.accepted:
+                self.rest()
+                self._begin_anew()
+            return []
+        steps = []
+        while (wish := self._turnover.take()) is not None:
+            if wish.comes:
+                steps += self._let_in(wish)
+            else:
+                self._turnover.leave(wish)
+        for worker in self._turnover.leaving:
+            steps += self._let_go(worker)
+        return steps
+
+    def _turn_over_at_rest(self) -> None:
+        self.facts = self._turnover.accept(self._mode, self.facts)
+        self._turnover.at_rest()
+
+    def _let_in(self, wish: Wish) -> list[Stepped]:
+        assert self._coordinator is not None
+        with self._whole():
+            worker = self._turnover.begin(wish, self._coordinator.discipline.step)
+            self._free[worker] = self._mode.most_in_flight
+            return self._take(Joined(worker))
+
+    def _let_go(self, worker: int) -> list[Stepped]:
+        """One that leaves, when it holds no batch; in these modes it holds one at most, and does not ask before.
+
+        What it waited with goes to others, who may have found no more.
+        """
+        assert self._pool is not None
+        waited = self._asking.count(worker)
+        if self._free[worker] + waited < self._mode.most_in_flight:
+            return []
+        with self._whole():
+            self._asking = [each for each in self._asking if each != worker]
+            for _ in range(waited):
+                self._pool.give_back()
+            steps = [] if worker in self._ended else self._take(Ended(worker))
+            self._ended.discard(worker)
+            del self._free[worker]
+            self._forget(worker)
+            self._turnover.part(worker)
+            return steps + self._call_back() if waited else steps
+
+    def _call_back(self) -> list[Stepped]:
+        """There are data for those who found no more."""
+        ended, self._ended = self._ended, set()
+        return [stepped for worker in sorted(ended) for stepped in self._take(Joined(worker))]
+
+    def _forget(self, worker: int) -> None:
+        if self.watcher is not None:
+            self.watcher.lost(worker)
 
     def _next(self) -> list[Stepped]:
         """Wait for gradients and see what they come to."""
@@ -200,7 +293,7 @@ class Engine:
     def _ask(self, worker: int) -> Iterator[Stepped]:
         """For as many batches as the worker may begin, while there are data."""
         assert self._pool is not None
-        while self._free[worker] and worker not in self._ended and not self._resting:
+        while self._free.get(worker) and worker not in self._ended and not self._resting:
             if self._pool.reserve():
                 self._free[worker] -= 1
                 self._asking.append(worker)

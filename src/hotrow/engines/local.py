@@ -40,11 +40,22 @@ class LocalSite:
         """The dense one; None where the model has no parameters."""
         return self.server.optimizer
 
+    @property
+    def staff(self) -> None:
+        """Its threads stay as they are."""
+
     def demand_fit(self, mode: Mode, facts: RunFacts) -> None:
         """ConfigError where a mode cannot work here."""
         mode.check(facts)
         if mode.dense == "local":
             k_step_adam(self.server.optimizer)
+
+    def newest_grant(self) -> int:
+        """Nobody remembers grants from one run to the next."""
+        return 0
+
+    def demand_whole(self) -> None:
+        """A step is applied whole, or not at all."""
 
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[Parameters, Crew]:
         """A mode begins."""

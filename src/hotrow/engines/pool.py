@@ -42,6 +42,10 @@ class Pool:
         """The first that is reserved."""
         return self._reserved.popleft()
 
+    def give_back(self) -> None:
+        """One of those who asked waits no more: the last that is reserved goes to whoever asks next."""
+        self._ahead.appendleft(self._reserved.pop())
+
     def release(self) -> None:
         """Nobody waits any more: what was reserved goes to whoever asks next, in the same order."""
         self._ahead.extendleft(reversed(self._reserved))

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from hotrow.errors import ConfigError
-from hotrow.sizes import Whole
+from hotrow.sizes import Whole, WholeOrSize, parse_bytes
 from hotrow.spec import Spec
 
 Values: TypeAlias = Literal["fp32", "fp16-scaled"]
@@ -37,6 +37,7 @@ class Ray(Spec):
     shards: Whole = Field(default=1, ge=1, le=1024)
     embedding_workers: Whole = Field(default=0, ge=0, le=64)  # that look up and pool for the trainers; 0: these do it
     threads: Whole = Field(default=1, ge=1, le=1024)  # of each role
+    parked_bytes: WholeOrSize = "1GiB"  # of gradients that wait for their step on a shard; of rows and dense ones each
     values: Values | dict[str, Values] = "fp32"  # how rows and gradients travel, for all tables or by name
     security: Security = "key"
     key: Path | None = (
@@ -46,7 +47,20 @@ class Ray(Spec):
     trainer: Resources = Resources()
     shard: Resources = Resources()
     embedding_worker: Resources = Resources()
+    delay_s: float = Field(default=0.0, ge=0, le=60)  # to shards and back, each: tries a far network out on one machine
     strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "SPREAD"  # of the placement group
+
+    @model_validator(mode="after")
+    def _devices_are_whole(self) -> "Ray":
+        if self.trainer.gpus != int(self.trainer.gpus):
+            told = f"trainer.gpus={self.trainer.gpus:g}: a trainer needs a device of its own"
+            raise ValueError(f"{told}: give 0 or 1")
+        return self
+
+    @property
+    def parked_most(self) -> int:
+        """`parked_bytes` as a number."""
+        return parse_bytes(self.parked_bytes) if isinstance(self.parked_bytes, str) else self.parked_bytes
 
 
 def _by_name(value: Any) -> Any:

@@ -1,5 +1,7 @@
 """Where a run takes place: who holds its parameters, and who computes."""
 
+from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Protocol
 
 from torch import Tensor
@@ -13,8 +15,29 @@ from hotrow.modes.base import RunFacts
 from hotrow.server.replicas import Parameters
 
 
+class Staff(Protocol):
+    """The workers of a site where they come and go, by name."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Who is there. A mode that begins numbers them in this order."""
+
+    def welcome(self, name: str) -> None:
+        """One more that was started, and waited until now."""
+
+    def begin(self, name: str, worker: int, step: int) -> None:
+        """The mode at work, after so many steps, begins on one more worker."""
+
+    def dismiss(self, name: str) -> Future[None]:
+        """One that has nothing to do any more, or never had: it stops."""
+
+
 class Site(Protocol):
     """This process, or a cluster."""
+
+    @property
+    def staff(self) -> Staff | None:
+        """None where workers neither come nor go."""
 
     @property
     def optimizer(self) -> Optimizer | None:
@@ -22,6 +45,12 @@ class Site(Protocol):
 
     def demand_fit(self, mode: Mode, facts: RunFacts) -> None:
         """ConfigError where a mode cannot work here."""
+
+    def newest_grant(self) -> int:
+        """The largest number of a grant that is known here; those of a run go on from there."""
+
+    def demand_whole(self) -> None:
+        """InputError where something failed, and what is held here is of different steps."""
 
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[Parameters, Crew]:
         """A mode begins. It ends when its crew is closed."""

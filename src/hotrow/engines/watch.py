@@ -18,6 +18,9 @@ class Watcher(Protocol):
     def ended(self, worker: int) -> None:
         """A worker has no more data."""
 
+    def lost(self, worker: int) -> None:
+        """A worker has left, or its number means another one now: nothing is known of it."""
+
     def finished(self, seen: Observation) -> None:
         """Gradients are there; the step that they are part of is not closed."""
 
@@ -26,7 +29,7 @@ class Watcher(Protocol):
 
 
 def tell(watcher: Watcher, event: Event) -> None:
-    """Who comes and goes; in one process nobody is lost."""
+    """Who has data and who has none; that a worker has left is told apart."""
     match event:
         case Joined(worker):
             watcher.joined(worker)

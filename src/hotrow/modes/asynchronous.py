@@ -22,6 +22,9 @@ class Async(Mode):
     def late(self) -> Staleness | None:
         return self.staleness
 
+    def on_arrival(self, facts: RunFacts, samples: int) -> float | None:
+        return 1.0 if self.late is None else None
+
     def samples_per_step(self, facts: RunFacts) -> int:
         return facts.local_batch
 

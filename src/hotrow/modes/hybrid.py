@@ -76,6 +76,9 @@ class Hybrid(Mode):
     def most_in_flight(self) -> int:
         return self.max_in_flight
 
+    def on_arrival(self, facts: RunFacts, samples: int) -> float | None:
+        return samples / facts.global_batch if self.scale == "global" else 1.0
+
     def start(self, facts: RunFacts) -> Discipline:
         self.check(facts)
         share = 0 if self.scale == "local" else facts.global_batch

@@ -38,6 +38,13 @@ class Mode(Spec):
         """Grants that one worker may hold at once."""
         return 1
 
+    def on_arrival(self, facts: RunFacts, samples: int) -> float | None:
+        """What a batch's row gradients are multiplied by where they may be applied as they come; None: in their step.
+
+        Nothing that comes later can change their weight then, so whoever holds the rows need not wait to be told.
+        """
+        return None
+
     def samples_per_step(self, facts: RunFacts) -> int:
         """What a dense step holds."""
         return facts.global_batch

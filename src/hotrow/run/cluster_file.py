@@ -24,8 +24,11 @@ class ClusterFile:
         self._folder = folder
         self._written: ClusterFacts | None = None
 
-    def write(self, facts: ClusterFacts, key: Path | None) -> None:
-        """The cluster as it stands; `key` is the file it was read from, None where the run has one of its own."""
+    def write(self, facts: ClusterFacts, key: Path | None, desk: str | None = None) -> None:
+        """The cluster as it stands; `key` is the file it was read from, None where the run has one of its own.
+
+        `desk`: where the run itself listens.
+        """
         if facts == self._written:
             return
         if self._written is None:
@@ -37,6 +40,7 @@ class ClusterFile:
             "node": socket.gethostname(),
             "security": facts.security,
             "key": None if facts.key is None else KEY if key is None else str(key.absolute()),
+            "desk": desk,
             "roles": {name: asdict(place) for name, place in facts.roles.items()},
         }
         new = self._folder / f"{CLUSTER}.new"
@@ -59,6 +63,7 @@ class Known:
     pid: int  # of the run itself
     node: str
     facts: ClusterFacts
+    desk: str | None = None  # where the run itself listens
 
     @property
     def is_gone(self) -> bool:
@@ -92,6 +97,6 @@ def read_cluster(folder: Path) -> Known:
         kept = document["key"]
         key = None if kept is None else ClusterKey.read(folder / kept)  # a whole path stays as it is
         facts = ClusterFacts(document["security"], key, roles)
-        return Known(folder, int(document["pid"]), str(document["node"]), facts)
+        return Known(folder, int(document["pid"]), str(document["node"]), facts, document.get("desk"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: cannot be read: {error}: it is written while a run goes on") from None

@@ -1,8 +1,9 @@
 """How the roles of a run on a cluster are, asked over the wire; nothing is changed by asking."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import TimeoutError
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,14 +47,7 @@ class RoleState:
 
 def look(facts: ClusterFacts, *, over_s: float, wait_s: float = WAIT_S) -> list[RoleState]:
     """All roles, looked at twice, `over_s` seconds apart; with 0 once, and then there are no rates."""
-    check_installed()
-    from hotrow.transport.limits import Patience
-    from hotrow.transport.wire import Wire
-
-    patience = Patience(first_s=wait_s / 4, most_s=wait_s / 2, give_up_s=wait_s)
-    with Wire(security=facts.security, key=facts.key, patience=patience) as wire:
-        for name, place in facts.roles.items():
-            wire.connect(name, place.address)
+    with _talking(facts, wait_s) as wire:
         before = now = _heard(wire, facts.roles, wait_s)
         if over_s > 0:
             time.sleep(over_s)
@@ -62,12 +56,33 @@ def look(facts: ClusterFacts, *, over_s: float, wait_s: float = WAIT_S) -> list[
     return states(facts, before, now)
 
 
+def figures_of(facts: ClusterFacts, *, wait_s: float = WAIT_S) -> dict[str, Mapping[str, float]]:
+    """By role, all that it tells of itself; who does not answer is left out."""
+    with _talking(facts, wait_s) as wire:
+        heard = _heard(wire, facts.roles, wait_s)
+    return {name: each.figures for name, each in heard.items() if each.figures is not None}
+
+
+@contextmanager
+def _talking(facts: ClusterFacts, wait_s: float) -> "Iterator[Wire]":
+    check_installed()
+    from hotrow.transport.limits import Patience
+    from hotrow.transport.wire import Wire
+
+    patience = Patience(first_s=wait_s / 4, most_s=wait_s / 2, give_up_s=wait_s)
+    with Wire(security=facts.security, key=facts.key, patience=patience) as wire:
+        for name, place in facts.roles.items():
+            wire.connect(name, place.address)
+        yield wire
+
+
 def states(facts: ClusterFacts, before: Mapping[str, Heard], now: Mapping[str, Heard]) -> list[RoleState]:
     """What two looks tell."""
     return [_state(name, place, before[name], now[name]) for name, place in facts.roles.items()]
 
 
 def _heard(wire: "Wire", names: Iterable[str], wait_s: float) -> dict[str, Heard]:
+    from hotrow.transport.faults import strange
     from hotrow.transport.messages import Ask, Told
 
     asked = {name: wire.ask(name, Ask("status")) for name in names}
@@ -82,7 +97,7 @@ def _heard(wire: "Wire", names: Iterable[str], wait_s: float) -> dict[str, Heard
             heard[name] = Heard(None, time.monotonic(), str(error))
         else:
             figures = told.figures if isinstance(told, Told) else None
-            trouble = "" if figures is not None else f"answered {type(told).__name__}: is it of another version?"
+            trouble = "" if figures is not None else strange(told)
             heard[name] = Heard(figures, time.monotonic(), trouble)
     return heard
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hotrow import checkpoint
 from hotrow.data.config import Data, DataConfig, open_data
@@ -21,6 +21,9 @@ from hotrow.run.progress import DaysDone, demand_fit
 from hotrow.trainer import Ended, Evaluated, Progress, Report
 from hotrow.trainer.days import fit_days
 from hotrow.transport.errors import PeerLost
+
+if TYPE_CHECKING:  # it comes with the extra `ray`
+    from hotrow.run.desk import FrontDesk
 
 TABLES_EVERY = 10  # progress reports between two looks at the tables
 
@@ -64,6 +67,7 @@ class Run:
         self._told = 0  # progress reports
         self._validations: dict[int, Evaluated] = {}  # by epoch
         self._ended = False
+        self._desk: FrontDesk | None = None  # while a run on a cluster goes on
         self.summary: dict[str, Any] = {"run": str(self.folder)}
         self.page: Path | None = None
 
@@ -92,6 +96,8 @@ class Run:
                 self._finish(stopped, self.out_of_reach(fault))
         finally:
             self._book.close()
+            if self._desk is not None:
+                self._desk.close()
             self.trainer.close()
 
     def out_of_reach(self, fault: BaseException | None) -> str | None:
@@ -162,6 +168,10 @@ class Run:
         )
 
     def _start(self) -> None:
+        if (server := self.trainer.members.listen()) is not None:
+            from hotrow.run.desk import FrontDesk
+
+            self._desk = FrontDesk(self.trainer.members, server)
         self._write_cluster()
         cluster = self.trainer.cluster
         (self.folder / SCHEMA).write_text(self.data.schema.model_dump_json(indent=1) + "\n")
@@ -233,7 +243,7 @@ class Run:
     def _write_cluster(self) -> None:
         engine, facts = self.config.run.engine, self.trainer.cluster
         if isinstance(engine, Ray) and facts is not None:
-            self._book.cluster.write(facts, engine.key)
+            self._book.cluster.write(facts, engine.key, None if self._desk is None else self._desk.address)
 
     def _look(self) -> None:
         self._book.tables(self.trainer.client, self.trainer.samples)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import nn
@@ -14,12 +14,14 @@ from hotrow.client.aggregate import Average
 from hotrow.client.base import TableClient
 from hotrow.config import Table
 from hotrow.engines import LocalSite
-from hotrow.engines.cluster.facts import ClusterFacts
 from hotrow.engines.settings import Local, Ray, Values
 from hotrow.engines.site import Site
 from hotrow.errors import ConfigError
 from hotrow.store.tiers import listed, named_tables
 from hotrow.worker.core import Loss
+
+if TYPE_CHECKING:  # it comes with the extra `ray`
+    from hotrow.engines.ray.cluster import RayCluster
 
 Now: TypeAlias = Callable[[], tuple[int, float]]  # samples trained so far, and what learning rates are multiplied by
 
@@ -45,7 +47,7 @@ class Place:
     site: Site
     client: TableClient
     close: Callable[[], None]
-    cluster: Callable[[], ClusterFacts] | None = None  # as it stands; None: there is none
+    cluster: "RayCluster | None" = None
 
 
 def opened(engine: Local | Ray, brought: Brought, now: Now) -> Place:
@@ -84,10 +86,10 @@ def _on_ray(engine: Ray, brought: Brought, now: Now) -> Place:
     tables = named_tables(brought.tables)
     values = _values(engine, tables)
     key = ClusterKey.generate() if engine.key is None else ClusterKey.read(engine.key)
-    lines = Lines(engine.security, None if engine.security == "off" else key)
+    lines = Lines(engine.security, None if engine.security == "off" else key, engine.delay_s)
     with ExitStack() as stack:
-        stack.enter_context(connected(engine))
-        placed = Placed(engine)
+        own = stack.enter_context(connected(engine))
+        placed = Placed(engine, own=own)
         stack.callback(placed.close)
         cluster = RayCluster(
             tables,
@@ -102,6 +104,8 @@ def _on_ray(engine: Ray, brought: Brought, now: Now) -> Place:
             autocast=brought.autocast,
             threads=engine.threads,
             values=values,
+            parked_bytes=engine.parked_most,
+            device="cuda" if engine.trainer.gpus else "cpu",
             host="127.0.0.1" if engine.bind == "loopback" else None,
             options=placed.options,
         )
@@ -116,11 +120,12 @@ def _on_ray(engine: Ray, brought: Brought, now: Now) -> Place:
             now,
             places=cluster.places,
             hosts=cluster.hosts,
+            dismiss=cluster.leave_trainer,
             loss=brought.loss,
             autocast=brought.autocast,
             average=brought.average,
         )
-        return Place(site, client, stack.pop_all().close, cluster.facts)
+        return Place(site, client, stack.pop_all().close, cluster)
 
 
 def _values(engine: Ray, tables: Mapping[str, Table]) -> dict[str, Values]:

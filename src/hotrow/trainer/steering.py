@@ -86,11 +86,20 @@ class Steering:
         decision = None if self._pilot is None else self._pilot.decide(self._clock())
         if self._pilot is None or decision is None:
             return
-        if decision.switch:
-            self._go(self._pilot.controller.rule.mode(decision.mode), decision.sentence)
-            self._pilot.started(self._clock(), decision.mode)
-        else:
+        if not decision.switch:
             self._remark(decision.sentence)
+            return
+        try:
+            self._go(self._pilot.controller.rule.mode(decision.mode), decision.sentence)
+        except ConfigError as refusal:  # a cluster whose workers came and went may have too many, or too few
+            self._remark(f"auto stays in {self._engine.mode.name}: {refusal}")
+            self._pilot.started(self._clock(), self._pilot.controller.mode)
+        else:
+            self._pilot.started(self._clock(), decision.mode)
+
+    def say(self, sentence: str) -> None:
+        """Something about the workers of the mode at work. In any thread."""
+        self._remark(sentence)
 
     def take_news(self) -> list[Remark | Switched]:
         """What is to be told since the last call."""

@@ -4,6 +4,7 @@ How a fit goes is in `fitting`; a step itself is the engine's.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from hotrow.trainer.batches import demand_local_batches, demand_same_batches, fa
 from hotrow.trainer.dense import OptimizerMaker, dense_optimizer
 from hotrow.trainer.evaluation import AnyJudge
 from hotrow.trainer.fitting import Fitting
+from hotrow.trainer.members import Kind, Members
 from hotrow.trainer.meter import Meter
 from hotrow.trainer.places import Brought, opened, workers_in
 from hotrow.trainer.reports import Evaluated, Report, Split
@@ -102,6 +104,7 @@ class Trainer:
             self._place.close()
             raise
         self._steering = Steering(self._engine, choice, lambda: (self.samples, self.step))
+        self.members = Members(self._engine, self._place.cluster, self._steering.say)
         self.step = 0
         self.samples = self.client.samples
         self.plateau = 1.0  # what validations that were no better have left of the learning rates
@@ -134,7 +137,7 @@ class Trainer:
     @property
     def cluster(self) -> ClusterFacts | None:
         """The roles of the cluster as it stands; None in one process."""
-        return None if self._place.cluster is None else self._place.cluster()
+        return None if self._place.cluster is None else self._place.cluster.facts()
 
     @property
     def position(self) -> Position | None:
@@ -232,6 +235,7 @@ class Trainer:
 
         `about` is JSON that is kept with it.
         """
+        self._engine.site.demand_whole()
         self._engine.rest()
         position = self.position
         saved = checkpoint.Saved(
@@ -277,6 +281,21 @@ class Trainer:
         Parameters, optimizer state, hyper-parameters and the global batch stay as they are.
         """
         self._steering.switch(mode)
+
+    def join(self, kind: Kind) -> str:
+        """Start one more "trainer" or "embedding worker" of a cluster; gives its name.
+
+        In any thread; it takes the seconds that a process takes to start. An embedding worker takes part then, a
+        trainer from the next step on. In modes whose trainers end steps together that is a step as after a switch.
+        """
+        return self.members.join(kind)
+
+    def leave(self, name: str) -> "Future[None]":
+        """Let a trainer or an embedding worker go; done when all that it has is applied and its process has stopped.
+
+        In any thread. It happens as steps are made: do not wait for it in the thread that makes them.
+        """
+        return self.members.leave(name)
 
     def forget_position(self) -> None:
         """What comes next are other data: a resume begins with their first row."""

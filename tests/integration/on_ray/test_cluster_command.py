@@ -58,6 +58,7 @@ def test_a_run_is_looked_at_interrupted_and_goes_on_with_other_roles(
         assert stat.S_IMODE(kept.stat().st_mode) == 0o600
         assert kept.read_text().strip() not in (run.folder / "cluster.json").read_text()
         looks.append(hotrow("cluster", "status", "--over", "0.1", "--json", "status.json"))
+        looks.append(hotrow("cluster", "join", "trainer"))
         os.kill(os.getpid(), signal.SIGINT)
 
     with monkeypatch.context() as patched:
@@ -66,7 +67,9 @@ def test_a_run_is_looked_at_interrupted_and_goes_on_with_other_roles(
     assert done.exit_code == 130, done.stderr
     assert "starting 2 shards and 2 trainers on " in done.stderr
 
-    (seen,) = looks
+    seen, joined = looks
+    assert joined.exit_code == 2
+    assert "run: trainers=3: in sync all trainers take the same share of the 2 local batches" in joined.stderr
     assert seen.exit_code == 0, seen.stderr
     roles = json.loads(Path("status.json").read_text())["roles"]
     assert list(roles) == ["shard 0", "shard 1", "trainer 0", "trainer 1"]

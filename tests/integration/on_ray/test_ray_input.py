@@ -23,6 +23,8 @@ pytestmark = pytest.mark.usefixtures("one_ray")
         ({"security": "off", "bind": "node"}, {}, r"engine.bind='node', security='off': .*take 'key' or 'curve'"),
         ({"address": "127.0.0.1:1"}, {}, r"engine.address='127.0.0.1:1': .*connected to the Ray at .* already: leave"),
         ({"trainers": 0}, {}, r"trainers"),
+        ({"trainer": {"gpus": 0.5}}, {}, r"trainer.gpus=0.5: a trainer needs a device of its own: give 0 or 1"),
+        ({"delay_s": -1.0}, {}, r"delay_s"),
         ({"name": "slurm"}, {}, r"engine=.*slurm.*there are local, ray"),
     ],
 )

@@ -4,6 +4,7 @@ import itertools
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -47,12 +48,15 @@ def train_and_kill(trainer: Trainer, role: str) -> None:
     ],
     ids=lambda given: given if isinstance(given, str) else str(given.name),
 )
-def test_a_role_that_is_killed_is_named_and_a_new_cluster_can_begin(role: str, mode: Mode) -> None:
+def test_a_role_that_is_killed_is_named_and_a_new_cluster_can_begin(role: str, mode: Mode, tmp_path: Path) -> None:
     """Every one of these clusters is started in the Ray of the one that was lost before."""
     trainers, shards = (2, 1) if role.startswith("trainer") else (1, 2)
     trainer = trainer_of(hr.Ray(trainers=trainers, shards=shards), mode=mode, local_batch=8)
     with pytest.raises(RoleLost, match=f"{role} is gone"):
         train_and_kill(trainer, role)
+    with pytest.raises(hr.InputError, match="load the last checkpoint into another"):
+        trainer.save(tmp_path / "of several steps")
+    assert not list(tmp_path.iterdir())
     trainer.close()
 
 

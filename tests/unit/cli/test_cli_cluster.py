@@ -1,4 +1,4 @@
-"""`hotrow cluster status`: a line for each role, who does not answer, and a sentence where nothing goes on."""
+"""`hotrow cluster`: a line for each role, who does not answer, who joins and leaves, a sentence where no run is."""
 
 import json
 import os
@@ -16,6 +16,7 @@ from hotrow.run.cluster_file import ClusterFile
 from hotrow.run.cluster_status import RoleState
 from hotrow.transport.security import ClusterKey
 from unit.cli.conftest import Command
+from unit.run.test_desk import Noted, opened
 
 NOBODY = RolePlace("tcp://127.0.0.1:9", "here", 4711)  # a port where nobody listens
 
@@ -54,3 +55,28 @@ def test_figures_of_a_large_cluster_fit_a_terminal() -> None:
     _, first, second = captured.get().splitlines()
     assert " ".join(first.split()) == "shard 12 10.128.14.3:39415 456 M rows 1.23 k - 1.2 TB 987.0 GB 1,024 12"
     assert " ".join(second.split()) == "trainer 31 10.128.14.3:39415 1.2 M batches 123 k 63% 1.0 GB 2.0 GB - -"
+
+
+def test_what_cannot_join_or_leave_is_a_sentence(hotrow: Command) -> None:
+    assert "there is no cluster.json" in hotrow("cluster", "leave", "trainer 1").stderr
+    Path("runs/demo").mkdir(parents=True)
+    ClusterFile(Path("runs/demo")).write(ClusterFacts("off", None, {"shard 0": NOBODY}), None)
+    done = hotrow("cluster", "join", "shard", "demo")
+    assert done.exit_code == 2
+    assert "kind='shard': must be 'trainer' or 'embedding worker'; shards hold rows, and stay" in done.stderr
+    for words in (("join", "trainer"), ("leave", "trainer 1")):
+        done = hotrow("cluster", *words)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert "runs/demo: cluster.json does not say where the run listens" in done.stderr
+
+
+def test_an_operator_lets_roles_join_and_leave(hotrow: Command) -> None:
+    Path("runs/demo").mkdir(parents=True)
+    members = Noted()
+    with opened(members) as (desk, known):
+        ClusterFile(Path("runs/demo")).write(known.facts, None, desk.address)
+        done = hotrow("cluster", "join", "embedding worker", "demo")
+        assert (done.exit_code, done.stdout) == (0, "embedding worker 1 joins runs/demo\n")
+        members.at_once = True
+        done = hotrow("cluster", "leave", "embedding worker 0")
+        assert (done.exit_code, done.stdout) == (0, "embedding worker 0 has left runs/demo\n")

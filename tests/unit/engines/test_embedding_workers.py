@@ -2,144 +2,22 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-import torch
-from torch import Tensor, nn
 
 import hotrow as hr
-from hotrow.client.direct import ShardedClient
 from hotrow.client.through import peer_name
-from hotrow.data.batch import Batch, Part
-from hotrow.data.loader import Lease
 from hotrow.engines import Engine, Pool
-from hotrow.engines.cluster.embedders import Embedders
-from hotrow.engines.cluster.roles import Roles
-from hotrow.engines.cluster.site import ClusterSite
 from hotrow.errors import ConfigError, HotrowError, InputError
 from hotrow.modes import Mode
 from hotrow.modes.base import Grant, RunFacts
-from hotrow.nn.inputs import Inputs
-from hotrow.server.dense_desk import DenseDesk
-from hotrow.server.dense_piece import DensePiece
-from hotrow.server.process import ShardServer
-from hotrow.server.shard import Shard
 from hotrow.transport.errors import PeerLost
 from hotrow.transport.limits import Patience
 from hotrow.transport.messages import Ask, Stop, Told
 from hotrow.transport.server import Server
-from hotrow.transport.wire import Wire
-from hotrow.worker.embedding_process import EmbeddingSetup
-from hotrow.worker.process import TrainerProcess
-from hotrow.worker.setup import TrainerSetup
-from unit.worker.embedding_threads import embedding_worker, in_thread
-
-TABLES = {"t": hr.Table(dim=4, optimizer=hr.Adagrad(lr=0.05))}
-SAMPLES = 8
-
-
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(1)
-        self.first, self.last = nn.Linear(2 * 4 + 4 + 3, 8), nn.Linear(8, 1)
-
-    def forward(self, inputs: Inputs) -> Tensor:
-        history = inputs.sequence("h")
-        mean = history.rows.sum(1) / history.mask.sum(1, keepdim=True).clamp(min=1)
-        hidden = torch.cat([inputs.rows.flatten(1), mean, inputs.numbers], 1)
-        given: Tensor = self.last(torch.relu(self.first(hidden)))[:, 0]
-        return given
-
-
-def batches(count: int) -> Iterator[tuple[Lease, Batch]]:
-    chance = np.random.default_rng(0)
-    for number in range(count):
-        bounds = np.concatenate([[0], np.cumsum(chance.integers(0, 4, SAMPLES))]).astype(np.int64)
-        parts = (
-            Part("t", "one", ("a", "b"), chance.integers(0, 50, 2 * SAMPLES)),
-            Part("t", "sequence", ("h",), chance.integers(0, 50, int(bounds[-1])), bounds),
-        )
-        numbers = chance.normal(size=(SAMPLES, 3)).astype(np.float32)
-        labels = (chance.random((SAMPLES, 1)) < 0.3).astype(np.float32)
-        yield Lease(number, 0, number, SAMPLES), Batch(parts, numbers, labels)
-
-
-@dataclass(slots=True, eq=False)
-class Cluster:
-    """A site, and what a test does to its embedding workers."""
-
-    site: ClusterSite
-    wire: Wire
-    cores: list[Shard]
-    embedders: Embedders | None
-    start_embedder: Callable[[int], str]  # by number; gives its address
-
-    def figures(self, name: str) -> dict[str, float]:
-        told = self.wire.ask(name, Ask("status")).result(20).message
-        assert isinstance(told, Told)
-        return told.figures
-
-
-@contextmanager
-def cluster(
-    now: Callable[[], tuple[int, float]], trainers: int, embedders: int, patience: Patience | None = None
-) -> Iterator[Cluster]:
-    """Two shards and all others in threads of this process, behind real sockets."""
-    with ExitStack() as stack:
-        model = Net()
-        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-        shards, wire = ["shard 0", "shard 1"], stack.enter_context(Wire(security="off", patience=patience))
-        places = {"shard 0": [0, 1], "shard 1": [2, 3]}
-        addresses, cores = {}, []
-        for number, name in enumerate(shards):
-            server = stack.enter_context(Server(security="off"))
-            cores.append(Shard(TABLES, number=number, shards=2))
-            own = Net()
-            piece = DensePiece(own, torch.optim.Adam(own.parameters(), lr=0.01), places[name], buffers=number == 0)
-            in_thread(stack, ShardServer(cores[-1], server, DenseDesk(piece)).serve, server.stop)
-            addresses[name] = server.address
-        workers = [f"trainer {worker}" for worker in range(trainers)]
-        at_shards = dict(addresses)
-        for name in workers:
-            own = Net()
-            setup = TrainerSetup(
-                TABLES, shards, own, torch.optim.Adam(own.parameters(), lr=0.01), [0.01], places, through=embedders > 0
-            )
-            addresses[name] = trainer(stack, setup, at_shards, patience)
-        for name, address in addresses.items():
-            wire.connect(name, address)
-        known = Embedders(wire, workers) if embedders else None
-
-        def start_embedder(number: int) -> str:
-            return embedding_worker(stack, EmbeddingSetup(TABLES, number, shards), at_shards)
-
-        for number in range(embedders):
-            assert known is not None
-            known.join(peer_name(number), start_embedder(number))
-        roles = Roles(wire, shards, workers, lambda: None, known)
-        client = ShardedClient(TABLES, wire, shards, threads=1)
-        site = ClusterSite(model, client, optimizer, roles, now, places=places, hosts=["127.0.0.1"] * trainers)
-        yield Cluster(site, wire, cores, known, start_embedder)
-
-
-def trainer(stack: ExitStack, setup: TrainerSetup, shards: dict[str, str], patience: Patience | None) -> str:
-    server = stack.enter_context(Server(security="off"))
-    wire = stack.enter_context(Wire(security="off", patience=patience))
-    for name, address in shards.items():
-        wire.connect(name, address)
-
-    def stop() -> None:
-        with Wire(security="off") as asking:
-            asking.connect("it", server.address)
-            asking.ask("it", Stop()).result(20)
-
-    in_thread(stack, TrainerProcess(setup, server, wire).serve, stop)
-    return server.address
+from unit.engines.cluster_threads import SAMPLES, Cluster, batches, cluster
 
 
 def run(

@@ -91,7 +91,7 @@ def test_who_watches_hears_when_the_data_of_a_worker_end_and_come_again() -> Non
     joined, ended = pilot.joined, pilot.ended
 
     class Ears:
-        finished, stepped = pilot.finished, pilot.stepped
+        finished, stepped, lost = pilot.finished, pilot.stepped, pilot.lost
 
         def joined(self, worker: int) -> None:
             told.append(("joined", worker))

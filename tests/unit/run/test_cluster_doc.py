@@ -12,6 +12,7 @@ from typer.main import get_command
 from hotrow.cli import app
 from hotrow.cli.cluster import COLUMNS
 from hotrow.engines.settings import Ray, Resources
+from hotrow.errors import ConfigError
 from hotrow.modes import MODES
 from hotrow.run import load_config
 from hotrow.spec import Spec
@@ -34,6 +35,14 @@ def as_written(value: object) -> str:
 def test_every_setting_stands_there_with_its_default(section: type[Ray | Resources]) -> None:
     for name, field in section.model_fields.items():
         assert ROWS.get(name) == as_written(field.get_default(call_default_factory=True)), name
+
+
+@pytest.mark.parametrize(("written", "most"), [("1GiB", 2**30), ("3MB", 3_000_000), (5, 5)])
+def test_parked_bytes_are_a_size_or_a_number(written: str | int, most: int) -> None:
+    assert Ray(parked_bytes=written).parked_most == most
+    for wrong in (0, "0B", "much", 1.5):
+        with pytest.raises(ConfigError, match="parked_bytes"):
+            Ray(parked_bytes=wrong)
 
 
 def test_its_configs_are_settings_of_the_engine() -> None:

@@ -20,9 +20,10 @@ FACTS = ClusterFacts("key", KEY, ROLES)
 
 def test_what_was_written_is_read_again_with_the_key_of_the_run(tmp_path: Path) -> None:
     file = ClusterFile(tmp_path)
-    file.write(FACTS, None)
+    file.write(FACTS, None, "tcp://127.0.0.1:5")
     known = read_cluster(tmp_path)
     assert known.facts == FACTS
+    assert known.desk == "tcp://127.0.0.1:5"
     assert known.pid == os.getpid()
     assert not known.is_gone
     assert stat.S_IMODE((tmp_path / "cluster.key").stat().st_mode) == 0o600

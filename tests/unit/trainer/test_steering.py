@@ -206,6 +206,26 @@ def test_auto_goes_back_when_gba_turns_out_to_be_the_slower_one(engine_of_four: 
     assert switches(back) == [("gba", "sync")]
 
 
+def test_auto_stays_where_sync_cannot_be_says_so_and_goes_on_to_watch(
+    engine_of_four: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a cluster trainers that joined may be too many for equal shares; a run does not end of that."""
+    clock, engine = Clock(), engine_of_four._engine
+    steering = Steering(engine, EAGER, lambda: (7, 3), clock)
+    shown(steering, clock, slow_s=3.0, steps=20)
+
+    def refuse(mode: Mode, facts: object) -> None:
+        raise hr.ConfigError(f"trainers=5: not in {mode.name}")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(engine.site, "demand_fit", refuse)
+        told = sentences(shown(steering, clock, slow_s=1.0, steps=60, cost_s=2.0))
+    assert len(told) > 1
+    assert set(told) == {"auto stays in gba: trainers=5: not in sync"}
+    assert engine.mode.name == "gba"
+    assert switches(shown(steering, clock, slow_s=1.0, steps=60, cost_s=2.0))[0] == ("gba", "sync")
+
+
 def test_the_gba_of_auto_has_the_tolerance_that_was_asked_for(engine_of_four: Trainer) -> None:
     clock = Clock()
     steering = Steering(engine_of_four._engine, EAGER.model_copy(update={"tolerance": 9}), lambda: (0, 0), clock)

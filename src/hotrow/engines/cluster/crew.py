@@ -11,11 +11,11 @@ import torch
 
 from hotrow.data.batch import Batch
 from hotrow.engines.clock import Span
-from hotrow.engines.cluster.orders import Orders, on_arrival
+from hotrow.engines.cluster.orders import Orders
 from hotrow.engines.cluster.roles import Roles
 from hotrow.engines.crew import Finished
 from hotrow.engines.unbroken import breath
-from hotrow.errors import InputError
+from hotrow.errors import HotrowError
 from hotrow.modes import Mode
 from hotrow.modes.base import Grant, RunFacts
 from hotrow.transport.batches import pack_batch
@@ -43,6 +43,7 @@ class RemoteCrew:
         ended: Callable[[], None],
     ) -> None:
         self.lock: AbstractContextManager[object] = nullcontext()
+        self.trainers = dict(enumerate(roles.trainers))  # by worker
         self._roles, self._orders, self._mode, self._facts = roles, orders, mode, facts
         self._now, self._ended = now, ended
         self._step = facts.step
@@ -55,7 +56,7 @@ class RemoteCrew:
         sample = self._send_ids(grant, batch)
         header, frames = pack_batch(batch, ids=sample is None)
         trained, lr_scale = self._now()
-        factor = on_arrival(self._mode, self._facts, len(batch))
+        factor = self._mode.on_arrival(self._facts, len(batch))
         work = Work(
             grant.grant,
             grant.worker,
@@ -68,7 +69,7 @@ class RemoteCrew:
             header,
             sample,
         )
-        asked = self._roles.wire.ask(self._roles.trainers[self._rank(grant)], work, frames, deadline=False)
+        asked = self._roles.wire.ask(self.trainers[self._rank(grant)], work, frames, deadline=False)
         asked.add_done_callback(lambda done: self._worked(grant, done))
 
     def stepped(self, step: int) -> None:
@@ -138,23 +139,27 @@ class RemoteCrew:
         self._next_look = now + WAKE_S
         with self._orders.failing():
             self._roles.alive()
+            try:
+                self._orders.look()
+            except HotrowError:
+                self._look_for_loss()
+                raise
 
     def _answer(self, done: Future[Answer]) -> Answer:
-        """A fault may come of a role that is gone: then that is what went wrong, once it is known."""
         with self._orders.failing():
-            fault = done.exception()
-            until = time.monotonic() + LOSS_S
-            while fault is not None and time.monotonic() < until:
-                self._roles.alive()
-                time.sleep(WAKE_S)
+            if done.exception() is not None:
+                self._look_for_loss()
             return done.result()
 
+    def _look_for_loss(self) -> None:
+        """A fault may come of a role that is gone: then that is what went wrong, once it is known."""
+        until = time.monotonic() + LOSS_S
+        while time.monotonic() < until:
+            self._roles.alive()
+            time.sleep(WAKE_S)
+
     def _finished(self, grant: Grant, answer: Answer) -> Finished:
-        told = answer.message
-        if not isinstance(told, Worked):
-            raise InputError(
-                f"trainer {grant.worker} answered {type(told).__name__} to work: is it of another version?"
-            )
+        told = answer.of(Worked, self.trainers[grant.worker])
         output = torch.from_numpy(np.frombuffer(answer.frames[0], np.float32).reshape(told.shape).copy())
         gradients = Gradients(told.samples, [], {}, torch.tensor(told.loss), output)
         busy = Span(told.busy_s, told.busy_s)

@@ -1,7 +1,7 @@
 """The embedding workers of a cluster: who is there, whose turn it is, and which batches each has.
 
-They join and leave while a run goes on. Who leaves gets no new batches, and is stopped when the gradients of those it
-has have come. All of this may be called from any thread.
+They join and leave while a run goes on, and so do the trainers that ask them. Who leaves gets no new batches, and is
+stopped when the gradients of those it has have come. All of this may be called from any thread.
 """
 
 import logging
@@ -10,12 +10,11 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from hotrow.engines.cluster.parting import when_parted
 from hotrow.errors import ConfigError, InputError
-from hotrow.transport.errors import PeerLost
 from hotrow.transport.ids import sample_id
 from hotrow.transport.messages import Ask, Meet, Release, Stop, Told
 from hotrow.transport.wire import Answer, Wire
-from hotrow.worker.outgoing import when_all
 
 _log = logging.getLogger("hotrow.engines")
 
@@ -24,6 +23,7 @@ _log = logging.getLogger("hotrow.engines")
 class _Member:
     name: str
     number: int
+    address: str
     grants: set[int] = field(default_factory=set)  # whose gradients have not come
     leaving: "Future[None] | None" = None
 
@@ -32,8 +32,9 @@ class Embedders:
     """Known to the coordinator's wire by name, and to trainers by number."""
 
     def __init__(self, wire: Wire, trainers: Sequence[str]) -> None:
-        self._wire, self._trainers = wire, trainers
+        self._wire, self._trainers = wire, list(trainers)
         self._lock = threading.Lock()
+        self._meeting = threading.Lock()  # of somebody new with all others: one at a time, so that nobody misses one
         self._members: list[_Member] = []  # who is first is next
 
     @property
@@ -44,18 +45,35 @@ class Embedders:
 
     def join(self, name: str, address: str) -> None:
         """Batches go to this one too, once all trainers know where it is."""
-        self._wire.connect(name, address)
+        self._wire.connect(name, address, near=True)
         told = self._wire.ask(name, Ask("ready")).result().message
         if not isinstance(told, Told) or "number" not in told.figures:
             raise InputError(f"{name} at {address} is no embedding worker: it answered {type(told).__name__}")
         number = int(told.figures["number"])
+        with self._meeting:
+            with self._lock:
+                if any(number == each.number or name == each.name for each in self._members):
+                    raise ConfigError(f"number={number} of {name}: is there already, embedding workers need their own")
+                trainers = list(self._trainers)
+            for asked in [self._wire.ask(trainer, Meet(number, address)) for trainer in trainers]:
+                asked.result()
+            with self._lock:
+                self._members.append(_Member(name, number, address))
+
+    def introduce(self, trainer: str) -> None:
+        """A trainer that is new learns where all are, also those who join later."""
+        with self._meeting:
+            with self._lock:  # so that nobody who leaves is forgotten by it before it was met
+                self._trainers.append(trainer)
+                met = [self._wire.ask(trainer, Meet(each.number, each.address)) for each in self._members]
+            for asked in met:
+                asked.result()
+
+    def part_with(self, trainer: str) -> None:
+        """A trainer that leaves has to be told of nobody."""
         with self._lock:
-            if any(number == each.number or name == each.name for each in self._members):
-                raise ConfigError(f"number={number} of {name}: is there already, embedding workers need their own")
-        for asked in [self._wire.ask(trainer, Meet(number, address)) for trainer in self._trainers]:
-            asked.result()
-        with self._lock:
-            self._members.append(_Member(name, number))
+            if trainer in self._trainers:
+                self._trainers.remove(trainer)
 
     def leave(self, name: str) -> "Future[None]":
         """No new batches for this one; what comes back is done when it has stopped."""
@@ -122,18 +140,10 @@ class Embedders:
         """All its batches are done: trainers forget it, then it stops."""
         with self._lock:
             self._members.remove(member)
-        left = member.leaving
-        assert left is not None
-
-        def stopped(fault: BaseException | None) -> None:
-            if fault is not None and not isinstance(fault, PeerLost):  # a lost one is gone, too
-                left.set_exception(fault)
-                return
-            self._wire.forget(member.name)
-            left.set_result(None)
-
-        asked = [self._wire.ask(trainer, Meet(member.number, None)) for trainer in self._trainers]
-        when_all([*asked, self._wire.ask(member.name, Stop())], stopped)
+            trainers = list(self._trainers)
+        assert member.leaving is not None
+        asked = [self._wire.ask(trainer, Meet(member.number, None)) for trainer in trainers]
+        when_parted(self._wire, member.name, [*asked, self._wire.ask(member.name, Stop())], member.leaving)
 
 
 def _say_fault(done: "Future[Answer]") -> None:

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 
 from hotrow.client.aggregate import Average
 from hotrow.engines.cluster.roles import Roles
-from hotrow.modes import Hybrid, Mode
-from hotrow.modes.asynchronous import Async
+from hotrow.modes import Mode
 from hotrow.modes.base import Apply, RunFacts
 from hotrow.server.core import Changed
 from hotrow.staleness import Histogram, IdCounts
@@ -23,13 +22,6 @@ from hotrow.transport.wire import Answer
 from hotrow.worker.core import Gradients
 
 UNDER_WAY = 64  # orders that may be unanswered before the next one waits
-
-
-def on_arrival(mode: Mode, facts: RunFacts, samples: int) -> float | None:
-    """What rows' gradients are multiplied by where shards apply them as they come; None: an order applies them."""
-    if isinstance(mode, Hybrid):
-        return samples / facts.global_batch if mode.scale == "global" else 1.0
-    return 1.0 if isinstance(mode, Async) and mode.late is None else None
 
 
 class Orders:
@@ -55,19 +47,21 @@ class Orders:
         self.failed = False
         self._mode, self._facts, self._roles, self._rested = mode, facts, roles, rested
         self._incarnations = roles.incarnations()
-        self._arrives = on_arrival(mode, facts, 1) is not None
+        self._arrives = mode.on_arrival(facts, 1) is not None
         self._applies: list[messages.Apply] = []
         self._discards: list[int] = []
-        self._arrived: list[int] = []
         self._settle: Settle | None = None  # what KStep's trainers are to do, unless a merge comes beside it
         self._close: CloseStep | None = None
         self._under_way: deque[Future[Answer]] = deque()
         self._words: deque[Future[Answer]] = deque()  # to trainers
         self._untold: Counter[str] = Counter()
+        self._in_vain: Counter[str] = Counter()
         self._lateness = Histogram()
         late = None if mode.late is None else mode.late.model_dump_json()
         serves = mode.dense == "server"
-        self._order(lambda incarnation: Policy(incarnation, self.number, average, late, serves, facts.step, trained))
+        pushes = max(1, mode.samples_per_step(facts) // facts.local_batch)
+        told = average, late, serves, facts.step, trained, pushes
+        self._order(lambda incarnation: Policy(incarnation, self.number, *told))
 
     def park(self, grant: int, gradients: Gradients, worker: int = 0) -> None:
         """They wait on the shards."""
@@ -78,8 +72,6 @@ class Orders:
 
     def apply(self, effect: Apply, *, samples: int, lr_scale: float = 1.0) -> Changed:
         """Take a step into the next order; gives what earlier ones came to, as far as it is known."""
-        if effect.group != "dense" and self._arrives:
-            self._arrived += [part.grant for part in effect.parts]
         merge_alone = self._mode.dense == "local" and not effect.parts  # it ends no step, and no row changes by it
         if not merge_alone and (effect.group != "embedding" or not self._arrives):
             self._applies.append(self._message(effect, samples, lr_scale))
@@ -97,9 +89,9 @@ class Orders:
     def settle(self) -> None:
         """Send what an event came to."""
         if self._applies or self._discards:
-            applies, discards, arrived = tuple(self._applies), tuple(self._discards), tuple(self._arrived)
-            self._applies, self._discards, self._arrived = [], [], []
-            self._order(lambda incarnation: Perform(incarnation, self.number, applies, discards, arrived))
+            applies, discards = tuple(self._applies), tuple(self._discards)
+            self._applies, self._discards = [], []
+            self._order(lambda incarnation: Perform(incarnation, self.number, applies, discards))
             if self._roles.embedders is not None:
                 self._roles.embedders.release(discards)
         for word in (self._close, self._settle):
@@ -107,6 +99,11 @@ class Orders:
                 self._words += self._roles.ask_all(self._roles.trainers, word, deadline=False)
         self._close = self._settle = None
         self._take_answers(self._words, UNDER_WAY)
+
+    def look(self) -> None:
+        """Raise what an order or a word came to, if it failed: whoever waits for what follows would wait in vain."""
+        self._take_answers(self._under_way, len(self._under_way))
+        self._take_answers(self._words, len(self._words))
 
     def rest(self) -> Changed:
         """Wait until all that was decided is done everywhere."""
@@ -141,14 +138,16 @@ class Orders:
             asked.popleft()
             if isinstance(told, Performed):
                 self._untold.update(refused=told.refused, weightless=told.weightless, missing=told.missing)
+                self._in_vain.update(lost_pushes=told.lost_pushes, forgotten_pushes=told.forgotten)
+                self._in_vain.update(partly_applied_pushes=told.partly_applied)
                 for age, count in told.lateness:
                     self._lateness.add(age, count)
 
     def _told(self) -> Changed:
-        counts, late = self._untold, self._lateness
-        self._untold, self._lateness = Counter(), Histogram()
+        counts, late, in_vain = self._untold, self._lateness, self._in_vain
+        self._untold, self._lateness, self._in_vain = Counter(), Histogram(), Counter()
         applied = Applied(0, counts["refused"], counts["missing"], counts["weightless"])
-        return Changed({"": applied}, IdCounts.of(late, self._mode.late))
+        return Changed({"": applied}, IdCounts.of(late, self._mode.late), in_vain)
 
     def _message(self, effect: Apply, samples: int, lr_scale: float) -> messages.Apply:
         parts = tuple(

@@ -5,9 +5,9 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 
 from hotrow.engines.cluster.embedders import Embedders
-from hotrow.errors import InputError
+from hotrow.engines.cluster.parting import when_parted
 from hotrow.transport.envelope import Buffer
-from hotrow.transport.messages import Exchange, Exchanged, Message
+from hotrow.transport.messages import Exchange, Exchanged, Message, Stop
 from hotrow.transport.wire import Answer, Wire
 
 WAKE_S = 0.1  # how long the loss of a role may go unnoticed
@@ -15,23 +15,35 @@ WAKE_S = 0.1  # how long the loss of a role may go unnoticed
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Roles:
-    """`alive` raises, naming the role, where one of them is gone."""
+    """`alive` raises, naming the role, where one of them is gone. Trainers come and go, in the thread of the engine."""
 
     wire: Wire
     shards: Sequence[str]
-    trainers: Sequence[str]
+    trainers: list[str]  # that take part, in the order of their numbers when a mode begins
     alive: Callable[[], None]
     embedders: Embedders | None = None  # None: trainers talk to the shards themselves
 
     def incarnations(self) -> list[int]:
         """Of all shards, as they are now."""
-        found = []
-        for name in self.shards:
-            told = self.answer(self.wire.ask(name, Exchange(0))).message
-            if not isinstance(told, Exchanged):
-                raise InputError(f"{name} answered {type(told).__name__} to an exchange: is it of another version?")
-            found.append(told.incarnation)
-        return found
+        return [told.incarnation for told in self._shards_told()]
+
+    def newest_grant(self) -> int:
+        """That any shard knows."""
+        return max(told.newest for told in self._shards_told())
+
+    def _shards_told(self) -> list[Exchanged]:
+        asked = {name: self.wire.ask(name, Exchange(0)) for name in self.shards}
+        return [self.answer(each).of(Exchanged, name) for name, each in asked.items()]
+
+    def dismiss(self, trainer: str) -> Future[None]:
+        """One that has nothing to do stops; what comes back is done when it has."""
+        if trainer in self.trainers:
+            self.trainers.remove(trainer)
+        if self.embedders is not None:
+            self.embedders.part_with(trainer)
+        left: Future[None] = Future()
+        when_parted(self.wire, trainer, [self.wire.ask(trainer, Stop())], left)
+        return left
 
     def answer(self, asked: Future[Answer]) -> Answer:
         """Wait for it; a role that is gone meanwhile is named."""

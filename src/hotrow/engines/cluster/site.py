@@ -4,10 +4,12 @@ At rest the dense state is here. When a mode begins it goes to the trainers, or 
 the mode ends it comes back from the first trainer, or from each shard what that one has served.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -23,8 +25,13 @@ from hotrow.errors import ConfigError, InputError
 from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
 from hotrow.server.replicas import k_step_adam
+from hotrow.transport.limits import Limits
 from hotrow.transport.messages import Ask, Begin, DenseGiven, GiveDense, TakeDense, Told
+from hotrow.transport.tensors import cut, joined
+from hotrow.transport.wire import Answer
 from hotrow.worker.core import Learner, Loss
+
+IN_FLIGHT_MOST = Limits().open_asks // 4  # a batch in flight has a lookup, a push and some words open at one shard
 
 
 class ClusterSite:
@@ -39,26 +46,38 @@ class ClusterSite:
         now: Now,
         *,
         places: Mapping[str, Sequence[int]],
-        hosts: Sequence[str],
+        hosts: Mapping[str, str],
+        dismiss: Callable[[str], Future[None]] | None = None,
         loss: Loss | None = None,
         autocast: bool = False,
         average: Average = "batch",
     ) -> None:
-        """`places`: by shard, the parameters it serves; `hosts`: where each trainer is."""
+        """`places`: by shard, the parameters it serves; `hosts`: where each trainer is, also one that joins later.
+
+        `dismiss` ends a trainer that leaves, where that takes more than a word to it.
+        """
         self.optimizer = optimizer
         self.client = client
         self._model, self._roles, self._now, self._average = model, roles, now, average
         self._places, self._hosts = places, hosts
+        self._dismiss = roles.dismiss if dismiss is None else dismiss
         self._learner = Learner(model, loss=loss, autocast=autocast)
         self._orders: Orders | None = None
         self._number = 0  # of the last order
         self._mode: Mode | None = None
+        self._crew: RemoteCrew | None = None
+        self._begun: Begin | None = None  # as the first trainer heard it
         self._home = (-1, False)  # the order after which the dense state was brought here, and whether all of it
         self._failed = False
 
     def demand_fit(self, mode: Mode, facts: RunFacts) -> None:
         """ConfigError where a mode cannot work here."""
         mode.check(facts)
+        if mode.most_in_flight > IN_FLIGHT_MOST:
+            raise ConfigError(
+                f"max_in_flight={mode.most_in_flight}: on a cluster at most {IN_FLIGHT_MOST} batches of a trainer are "
+                f"under way, since a role takes {Limits().open_asks:,} asks of a peer at once: take fewer"
+            )
         if mode.dense == "local":
             k_step_adam(self.optimizer)
         if mode.dense != "server" and facts.parts % facts.workers:
@@ -68,9 +87,13 @@ class ClusterSite:
                 f"batches of a global batch: take {', '.join(map(str, fits[-8:]))}, or another local_batch"
             )
 
+    def newest_grant(self) -> int:
+        """That the shards know, or the segments that they keep rows in."""
+        return self._roles.newest_grant()
+
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[Orders, RemoteCrew]:
         """A mode begins."""
-        self._demand_whole()
+        self.demand_whole()
         home = partial(self._bring_home, optimizer=True)
         trained, _ = self._now()
         orders = Orders(mode, facts, self._roles, self._number, self._average, trained, home)
@@ -78,39 +101,67 @@ class ClusterSite:
         tensors, settings = dense_state.to_bytes(self._model, self.optimizer)
         if mode.dense == "server":
             state = TakeDense(facts.step, settings)
-            for asked in self._roles.ask_all(list(self._places), state, [tensors]):
+            for asked in self._roles.ask_all(list(self._places), state, self._frames(tensors)):
                 self._roles.answer(asked)
-        meeting = "" if mode.dense == "server" else self._meeting()
-        share = facts.parts // facts.workers
-        seed = int(torch.randint(2**31, ()))
-        begun = [
-            self._roles.wire.ask(
-                name,
-                Begin(
-                    mode.model_dump_json(),
-                    orders.number,
-                    facts.step,
-                    rank,
-                    facts.workers,
-                    share,
-                    facts.local_batch,
-                    trained,
-                    meeting,
-                    settings,
-                    seed + rank,
-                ),
-                [tensors],
-            )
-            for rank, name in enumerate(self._roles.trainers)
-        ]
-        for each in begun:
+        begun = Begin(
+            mode.model_dump_json(),
+            orders.number,
+            facts.step,
+            rank=0,
+            ranks=facts.workers,
+            share=facts.parts // facts.workers,
+            local_batch=facts.local_batch,
+            trained=trained,
+            meeting="" if mode.dense == "server" else self._meeting(),
+            optimizer=settings,
+            seed=int(torch.randint(2**31, ())),
+        )
+        told = [self._tell(begun, rank, name, tensors) for rank, name in enumerate(self._roles.trainers)]
+        for each in told:
             self._roles.answer(each)
-        self._orders, self._mode = orders, mode
-        return orders, RemoteCrew(self._roles, orders, mode, facts, self._now, self._ended)
+        crew = RemoteCrew(self._roles, orders, mode, facts, self._now, self._ended)
+        self._orders, self._mode, self._crew, self._begun = orders, mode, crew, begun
+        return orders, crew
+
+    @property
+    def staff(self) -> "ClusterSite":
+        """Trainers come and go."""
+        return self
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of trainers that take part."""
+        return self._roles.trainers
+
+    def welcome(self, name: str) -> None:
+        """A trainer that was started and waited."""
+        self._roles.trainers.append(name)
+
+    def begin(self, name: str, worker: int, step: int) -> None:
+        """The mode at work begins on one more. Dense parameters are on the shards: it reads them for every batch."""
+        assert self._orders is not None
+        assert self._crew is not None
+        assert self._begun is not None
+        tensors, settings = dense_state.to_bytes(self._model, self.optimizer)
+        trained, _ = self._now()
+        begun = replace(self._begun, order=self._orders.number, step=step, trained=trained, optimizer=settings)
+        with self._orders.failing():
+            self._roles.answer(self._tell(begun, worker, name, tensors))
+        self._crew.trainers[worker] = name
+
+    def dismiss(self, name: str) -> Future[None]:
+        """A trainer that has nothing to do any more."""
+        return self._dismiss(name)
+
+    def _tell(self, begun: Begin, rank: int, name: str, tensors: bytes) -> Future[Answer]:
+        return self._roles.wire.ask(name, replace(begun, rank=rank, seed=begun.seed + rank), self._frames(tensors))
+
+    def _frames(self, tensors: bytes) -> list[memoryview]:
+        return cut([tensors], self._roles.wire.limits.frame_bytes)
 
     def predict(self, batch: Batch) -> Tensor:
         """The model's output; no row is made or changed."""
-        self._demand_whole()
+        self.demand_whole()
         if self._mode is not None:
             self._bring_home(optimizer=False)
         after = self._number if self._orders is None else self._orders.number
@@ -123,7 +174,7 @@ class ClusterSite:
         if not self._failed:
             self._bring_home(optimizer=True)
         self._number = self._orders.number
-        self._orders = self._mode = None
+        self._orders = self._mode = self._crew = self._begun = None
 
     def _bring_home(self, *, optimizer: bool) -> None:
         """As it is after the last order; at rest nothing of it is still on its way."""
@@ -134,29 +185,26 @@ class ClusterSite:
             self._fetch(self._mode, optimizer=optimizer)
             self._home = (number, optimizer)
 
-    def _demand_whole(self) -> None:
+    def demand_whole(self) -> None:
         """After a fault rows and dense parameters are of different steps, and trainers may wait for each other."""
-        if self._failed:
+        if self._failed or (self._orders is not None and self._orders.failed):
             raise InputError("the cluster has failed: close this trainer, and load the last checkpoint into another")
 
     def _fetch(self, mode: Mode, *, optimizer: bool) -> None:
         own = self.optimizer if optimizer else None
         if mode.dense != "server":
             given = self._roles.answer(self._roles.wire.ask(self._roles.trainers[0], GiveDense(optimizer)))
-            if not isinstance(given.message, DenseGiven):
-                raise InputError(f"trainer 0 answered {type(given.message).__name__}: is it of another version?")
-            dense_state.from_bytes(bytes(given.frames[0]), given.message.optimizer, self._model, own)
+            told = given.of(DenseGiven, self._roles.trainers[0])
+            dense_state.from_bytes(joined(given.frames), told.optimizer, self._model, own)
             return
         pieces = []
         for name, places in self._places.items():
             given = self._roles.answer(self._roles.wire.ask(name, GiveDense(optimizer)))
-            assert isinstance(given.message, DenseGiven)
-            pieces.append((places, bytes(given.frames[0]), given.message.optimizer))
+            pieces.append((places, joined(given.frames), given.of(DenseGiven, name).optimizer))
         dense_state.from_pieces(pieces, self._model, own)
 
     def _meeting(self) -> str:
         """Where the ranks meet: a free port of the first one's host."""
-        told = self._roles.answer(self._roles.wire.ask(self._roles.trainers[0], Ask("meeting"))).message
-        if not isinstance(told, Told):
-            raise InputError(f"trainer 0 answered {type(told).__name__}: is it of another version?")
-        return f"tcp://{self._hosts[0]}:{int(told.figures['port'])}"
+        first = self._roles.trainers[0]
+        told = self._roles.answer(self._roles.wire.ask(first, Ask("meeting"))).of(Told, first)
+        return f"tcp://{self._hosts[first]}:{int(told.figures['port'])}"

@@ -5,6 +5,7 @@ Ray brings settings and the model to where an actor runs; everything after that 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import ray
 from torch import nn
@@ -23,6 +24,8 @@ from hotrow.worker.embedding_process import EmbeddingServer, EmbeddingSetup
 from hotrow.worker.process import TrainerProcess
 from hotrow.worker.setup import TrainerSetup
 
+MOST_OPEN = 65_536  # asks of one peer; the grants that are out bound them, and who decides must never have to wait
+
 
 @dataclass(frozen=True, slots=True)
 class Lines:
@@ -38,7 +41,15 @@ class Lines:
         return Server(f"tcp://{where}:*", security=self.security, key=self.key, name=name)
 
     def wire(self, *, delayed: bool = False) -> Wire:
-        return Wire(security=self.security, key=self.key, delay_s=self.delay_s if delayed else 0.0)
+        delay_s = self.delay_s if delayed else 0.0
+        return Wire(security=self.security, key=self.key, delay_s=delay_s, most_open=MOST_OPEN)
+
+    def wire_to(self, shards: Mapping[str, str]) -> Wire:
+        """To shards by name, as they are where the delay says."""
+        wire = self.wire(delayed=True)
+        for name, address in shards.items():
+            wire.connect(name, address)
+        return wire
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,73 +65,72 @@ class ShardSetup:
     threads: int = 1
     clip: float | None = None
     values: Mapping[str, Values] | None = None
+    parked_bytes: int = 2**30  # of rows' gradients that wait, and as many of dense ones
 
 
-class ShardRole:
+class _Serving(Protocol):
+    def serve(self) -> None: ...
+
+
+class _Closing(Protocol):
+    def close(self) -> None: ...
+
+
+class _Role:
+    """What all roles have in common: they tell their address, serve until they are told to stop, and close then."""
+
+    def __init__(self, server: Server, serving: _Serving, *others: _Closing) -> None:
+        self._server, self._serving, self._others = server, serving, others
+
+    def address(self) -> str:
+        return self._server.address
+
+    def serve(self) -> None:
+        """Until it is told to stop."""
+        try:
+            self._serving.serve()
+        finally:
+            for each in (self._server, *self._others):
+                each.close()
+
+
+class ShardRole(_Role):
     """One shard; a Ray actor when it is started as one."""
 
     def __init__(self, setup: ShardSetup, lines: Lines, host: str | None) -> None:
-        self._server = lines.server(host, f"shard {setup.number}")
-        self._shard = Shard(
-            setup.tables, number=setup.number, shards=setup.shards, threads=setup.threads, values=setup.values
+        server = lines.server(host, f"shard {setup.number}")
+        shard = Shard(
+            setup.tables,
+            number=setup.number,
+            shards=setup.shards,
+            threads=setup.threads,
+            values=setup.values,
+            parked_bytes=setup.parked_bytes,
         )
-        first = setup.number == 0
-        piece = DensePiece(setup.model, setup.optimizer, setup.places, buffers=first, clip=setup.clip)
-        self._serving = ShardServer(self._shard, self._server, DenseDesk(piece))
-
-    def address(self) -> str:
-        return self._server.address
-
-    def serve(self) -> None:
-        """Until it is told to stop."""
-        try:
-            self._serving.serve()
-        finally:
-            self._server.close()
-            self._shard.close()
+        piece = DensePiece(
+            setup.model,
+            setup.optimizer,
+            setup.places,
+            buffers=setup.number == 0,
+            clip=setup.clip,
+            parked_bytes=setup.parked_bytes,
+        )
+        super().__init__(server, ShardServer(shard, server, DenseDesk(piece)), shard)
 
 
-class TrainerRole:
+class TrainerRole(_Role):
     """One trainer; a Ray actor when it is started as one."""
 
     def __init__(
-        self, setup: TrainerSetup, lines: Lines, host: str | None, shards: Mapping[str, str], worker: int
+        self, setup: TrainerSetup, lines: Lines, host: str | None, shards: Mapping[str, str], name: str
     ) -> None:
-        self._server = lines.server(host, f"trainer {worker}")
-        self._wire = lines.wire(delayed=True)
-        for name, address in shards.items():
-            self._wire.connect(name, address)
-        self._trainer = TrainerProcess(setup, self._server, self._wire)
-
-    def address(self) -> str:
-        return self._server.address
-
-    def serve(self) -> None:
-        """Until it is told to stop."""
-        try:
-            self._trainer.serve()
-        finally:
-            self._server.close()
-            self._wire.close()
+        server, wire = lines.server(host, name), lines.wire_to(shards)
+        super().__init__(server, TrainerProcess(setup, server, wire), wire)
 
 
-class EmbeddingRole:
+class EmbeddingRole(_Role):
     """One embedding worker; a Ray actor when it is started as one."""
 
     def __init__(self, setup: EmbeddingSetup, lines: Lines, host: str | None, shards: Mapping[str, str]) -> None:
-        self._server = lines.server(host, f"embedding worker {setup.number}")
-        self._wire = lines.wire(delayed=True)
-        for name, address in shards.items():
-            self._wire.connect(name, address)
-        self._serving = EmbeddingServer(setup, self._server, self._wire)
-
-    def address(self) -> str:
-        return self._server.address
-
-    def serve(self) -> None:
-        """Until it is told to stop."""
-        try:
-            self._serving.serve()
-        finally:
-            self._server.close()
-            self._wire.close()
+        server, wire = lines.server(host, f"embedding worker {setup.number}"), lines.wire_to(shards)
+        super().__init__(server, EmbeddingServer(setup, server, wire), wire)

@@ -19,14 +19,14 @@ PLACING_S = 60.0  # that Ray has to find room for all roles
 
 
 @contextmanager
-def connected(settings: Ray) -> Iterator[None]:
-    """Ray for a run. One that was there before stays; one that was started here ends with the run."""
+def connected(settings: Ray) -> Iterator[bool]:
+    """Ray for a run. One that was there before stays; one that was started here ends with the run. Gives which."""
     if ray.is_initialized():
         here = ray.get_runtime_context().gcs_address
         if settings.address not in (None, "auto", here):
             told = f"engine.address={settings.address!r}: this process is connected to the Ray at {here} already"
             raise ConfigError(f"{told}: leave the address out, or call ray.shutdown() first")
-        yield
+        yield False
         return
     quiet: dict[str, Any] = {"logging_level": logging.WARNING, "log_to_driver": True}
     if settings.address is not None:
@@ -38,6 +38,7 @@ def connected(settings: Ray) -> Iterator[None]:
                 f"engine.address={settings.address!r}: no Ray answers there: {error}: start one, or leave it out"
             ) from None
     else:
+        os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's 15 would let any other process starve the roles
         os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # it listens on loopback, and the data plane has its own key
         try:
             ray.init(num_cpus=_cpus(settings), include_dashboard=False, **quiet)
@@ -45,7 +46,7 @@ def connected(settings: Ray) -> Iterator[None]:
             ray.shutdown()
             raise HotrowError(f"engine: Ray did not start on this machine: {str(error).splitlines()[0]}") from error
     try:
-        yield
+        yield settings.address is None
     finally:
         ray.shutdown()
 
@@ -64,9 +65,10 @@ def _cpus(settings: Ray) -> int:
 
 
 class Placed:
-    """Room for all roles, taken at once or not at all."""
+    """Room for all roles, taken at once or not at all; a Ray of the run's own has room for any that join, too."""
 
-    def __init__(self, settings: Ray) -> None:
+    def __init__(self, settings: Ray, *, own: bool = False) -> None:
+        self._own = own
         wanted = [_bundle(resources) for _, count, resources in _roles(settings) for _ in range(count)]
         self._group: PlacementGroup = placement_group(wanted, strategy=settings.strategy)
         if not self._group.wait(PLACING_S):
@@ -85,7 +87,7 @@ class Placed:
         _, count, resources = self._roles[place]
         asked = {"num_cpus": resources.cpus, "num_gpus": resources.gpus, "resources": dict(resources.custom)}
         if number >= count:
-            return asked
+            return asked | {"num_cpus": 0} if self._own else asked
         strategy = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=before + number)
         return {**asked, "scheduling_strategy": strategy}
 

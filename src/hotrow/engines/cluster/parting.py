@@ -1,0 +1,24 @@
+"""The end of a role that leaves in good order."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+
+from hotrow.errors import InputError
+from hotrow.transport.errors import PeerLost
+from hotrow.transport.wire import Answer, Wire
+from hotrow.worker.outgoing import when_all
+
+
+def when_parted(wire: Wire, name: str, asked: "Sequence[Future[Answer]]", left: "Future[None]") -> None:
+    """Forget a role that was told to stop, once it has and others that had to hear of it have; then `left` is done."""
+
+    def parted(fault: BaseException | None) -> None:
+        if fault is not None and not isinstance(fault, PeerLost):  # a lost one is gone, too
+            left.set_exception(fault)
+            return
+        with suppress(InputError):  # the wire is closed: it knows nobody any more
+            wire.forget(name)
+        left.set_result(None)
+
+    when_all(asked, parted)

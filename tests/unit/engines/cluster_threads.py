@@ -1,0 +1,160 @@
+"""A cluster in threads of this process, behind real sockets: shards, trainers, embedding workers, a site on them."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import hotrow as hr
+from hotrow.client.direct import ShardedClient
+from hotrow.client.through import peer_name
+from hotrow.config import Table
+from hotrow.data.batch import Batch, Part
+from hotrow.data.loader import Lease
+from hotrow.engines.cluster.embedders import Embedders
+from hotrow.engines.cluster.roles import Roles
+from hotrow.engines.cluster.site import ClusterSite
+from hotrow.nn.inputs import Inputs
+from hotrow.server.dense_desk import DenseDesk
+from hotrow.server.dense_piece import DensePiece
+from hotrow.server.process import ShardServer
+from hotrow.server.shard import Shard
+from hotrow.transport.limits import Limits, Patience
+from hotrow.transport.messages import Ask, Stop, Told
+from hotrow.transport.server import Server
+from hotrow.transport.wire import Wire
+from hotrow.worker.embedding_process import EmbeddingSetup
+from hotrow.worker.process import TrainerProcess
+from hotrow.worker.setup import TrainerSetup
+from unit.worker.embedding_threads import embedding_worker, in_thread
+
+TABLES = {"t": hr.Table(dim=4, optimizer=hr.Adagrad(lr=0.05))}
+SAMPLES = 8
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.first, self.last = nn.Linear(2 * 4 + 4 + 3, 8), nn.Linear(8, 1)
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        history = inputs.sequence("h")
+        mean = history.rows.sum(1) / history.mask.sum(1, keepdim=True).clamp(min=1)
+        hidden = torch.cat([inputs.rows.flatten(1), mean, inputs.numbers], 1)
+        given: Tensor = self.last(torch.relu(self.first(hidden)))[:, 0]
+        return given
+
+
+def batches(count: int) -> Iterator[tuple[Lease, Batch]]:
+    chance = np.random.default_rng(0)
+    for number in range(count):
+        bounds = np.concatenate([[0], np.cumsum(chance.integers(0, 4, SAMPLES))]).astype(np.int64)
+        parts = (
+            Part("t", "one", ("a", "b"), chance.integers(0, 50, 2 * SAMPLES)),
+            Part("t", "sequence", ("h",), chance.integers(0, 50, int(bounds[-1])), bounds),
+        )
+        numbers = chance.normal(size=(SAMPLES, 3)).astype(np.float32)
+        labels = (chance.random((SAMPLES, 1)) < 0.3).astype(np.float32)
+        yield Lease(number, 0, number, SAMPLES), Batch(parts, numbers, labels)
+
+
+@dataclass(slots=True, eq=False)
+class Cluster:
+    """A site, and what a test does to its trainers and embedding workers."""
+
+    site: ClusterSite
+    wire: Wire
+    cores: list[Shard]
+    embedders: Embedders | None
+    start_embedder: Callable[[int], str]  # by number; gives its address
+    start_trainer: Callable[[str], None]  # by name; it waits until a mode begins on it
+    addresses: Mapping[str, str]  # of trainers
+
+    def figures(self, name: str) -> dict[str, float]:
+        told = self.wire.ask(name, Ask("status")).result(20).message
+        assert isinstance(told, Told)
+        return told.figures
+
+
+@contextmanager
+def cluster(
+    now: Callable[[], tuple[int, float]],
+    trainers: int,
+    embedders: int,
+    patience: Patience | None = None,
+    *,
+    tables: Mapping[str, Table] = TABLES,
+    limits: Limits | None = None,
+    parked_bytes: int = 2**30,
+) -> Iterator[Cluster]:
+    """Two shards and all others in threads of this process, behind real sockets."""
+    lines: dict[str, Any] = {"patience": patience, "limits": limits, "most_open": 1_024}
+    with ExitStack() as stack:
+        model = Net()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        shards, wire = ["shard 0", "shard 1"], stack.enter_context(Wire(security="off", **lines))
+        places = {"shard 0": [0, 1], "shard 1": [2, 3]}
+        addresses, cores = {}, []
+        for number, name in enumerate(shards):
+            server = stack.enter_context(Server(security="off", limits=limits))
+            cores.append(Shard(tables, number=number, shards=2, parked_bytes=parked_bytes))
+            stack.callback(cores[-1].close)
+            own = Net()
+            piece = DensePiece(
+                own,
+                torch.optim.Adam(own.parameters(), lr=0.01),
+                places[name],
+                buffers=number == 0,
+                parked_bytes=parked_bytes,
+            )
+            in_thread(stack, ShardServer(cores[-1], server, DenseDesk(piece)).serve, server.stop)
+            addresses[name] = server.address
+            wire.connect(name, server.address)
+        known = Embedders(wire, []) if embedders else None
+        at: dict[str, str] = {}
+
+        def start_trainer(name: str) -> None:
+            own = Net()
+            setup = TrainerSetup(
+                tables, shards, own, torch.optim.Adam(own.parameters(), lr=0.01), [0.01], places, through=embedders > 0
+            )
+            at[name] = trainer(stack, setup, addresses, lines)
+            wire.connect(name, at[name])
+            if known is not None:
+                known.introduce(name)
+
+        def start_embedder(number: int) -> str:
+            return embedding_worker(stack, EmbeddingSetup(tables, number, shards), addresses)
+
+        workers = [f"trainer {worker}" for worker in range(trainers)]
+        for name in workers:
+            start_trainer(name)
+        for number in range(embedders):
+            assert known is not None
+            known.join(peer_name(number), start_embedder(number))
+        roles = Roles(wire, shards, workers, lambda: None, known)
+        client = ShardedClient(tables, wire, shards, threads=1)
+        hosts: dict[str, str] = defaultdict(lambda: "127.0.0.1")
+        site = ClusterSite(model, client, optimizer, roles, now, places=places, hosts=hosts)
+        yield Cluster(site, wire, cores, known, start_embedder, start_trainer, at)
+
+
+def trainer(stack: ExitStack, setup: TrainerSetup, shards: dict[str, str], lines: dict[str, Any]) -> str:
+    server = stack.enter_context(Server(security="off", limits=lines["limits"]))
+    wire = stack.enter_context(Wire(security="off", **lines))
+    for name, address in shards.items():
+        wire.connect(name, address)
+
+    def stop() -> None:
+        with Wire(security="off") as asking:
+            asking.connect("it", server.address)
+            asking.ask("it", Stop()).result(20)
+
+    in_thread(stack, TrainerProcess(setup, server, wire).serve, stop)
+    return server.address
