@@ -50,7 +50,12 @@ def timed(run: Callable[[int], object]) -> Contestant:
 
 
 def interleave(
-    contestants: Mapping[str, Contestant], rounds: int, watch: Watch, *, burst: int = BURST
+    contestants: Mapping[str, Contestant],
+    rounds: int,
+    watch: Watch,
+    *,
+    burst: int = BURST,
+    warm_up: int = WARM_UP_ROUNDS,
 ) -> dict[str, Seconds]:
     """Mean seconds of a turn, per round and contestant.
 
@@ -62,7 +67,7 @@ def interleave(
     gc.collect()
     gc.disable()  # a collection would hit whoever happens to run
     try:
-        for turn in range(0, (WARM_UP_ROUNDS + rounds) * burst, burst):
+        for turn in range(0, (warm_up + rounds) * burst, burst):
             for place in order.permutation(len(names)):
                 name = names[place]
                 time.sleep(PAUSE_S)
@@ -70,7 +75,7 @@ def interleave(
             watch.tick()
     finally:
         gc.enable()
-    return {name: np.array(taken[WARM_UP_ROUNDS:]) for name, taken in seconds.items()}
+    return {name: np.array(taken[warm_up:]) for name, taken in seconds.items()}
 
 
 def median_ratio(slower: Seconds | None, ours: Seconds) -> float | None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from hotrow.bench.train_plan import TrainPlan
 from hotrow.data.batch import Batch
 from hotrow.models.deepfm import DeepFM
+from hotrow.models.layers import Activation
 from hotrow.nn.inputs import Inputs, InputShape
 from hotrow.worker.core import binary_cross_entropy
 
@@ -27,11 +28,13 @@ class Trained(Protocol):
         """Train on one batch, whole: lookup, network, both updates."""
 
 
-def network(plan: TrainPlan, dim: int, hidden: tuple[int, ...]) -> tuple[nn.Module, torch.optim.Optimizer]:
+def network(
+    plan: TrainPlan, dim: int, hidden: tuple[int, ...], seed: int = 0, activation: Activation = "relu"
+) -> tuple[nn.Module, torch.optim.Optimizer]:
     """The dense side, the same for everyone."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     fields = {f"c{place}": dim for place in range(plan.features)}
-    model = DeepFM(InputShape(plan.numbers, fields), hidden=hidden)
+    model = DeepFM(InputShape(plan.numbers, fields), hidden=hidden, activation=activation)
     return model, torch.optim.Adam(model.parameters(), lr=plan.dense_lr, fused=True)
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from hotrow.bench import pages, peers, report, simulate_report, train_report
+from hotrow.bench.cluster.plan import PARTS, ClusterPlan
 from hotrow.bench.curve import measure_curve
 from hotrow.bench.picture import curve_svg
 from hotrow.bench.plan import StorePlan
@@ -22,6 +23,7 @@ from hotrow.bench.train import measure as measure_training
 from hotrow.bench.train_peers import TORCHREC_REMEDY, torchrec_present
 from hotrow.bench.train_plan import TrainPlan
 from hotrow.errors import ConfigError
+from hotrow.transport import check_installed
 
 app = typer.Typer(no_args_is_help=True, help="Measure Hotrow against its peers and against the machine.")
 
@@ -156,6 +158,54 @@ def simulate(
     if json is not None:
         report.write_json(json, simulate_report.document(job, figures))
     Console().print(simulate_report.summary(job, figures))
+
+
+@app.command()
+def cluster(
+    part: Annotated[list[str] | None, typer.Option(help=f"Of {', '.join(PARTS)}; repeat for several. [all]")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds in which everyone runs once. [5]")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of each in a round. [32]")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Of each pair that is compared by AUC. [5]")] = None,
+    criteo: Annotated[
+        Path | None, typer.Option(help="A file in Criteo's format: bytes on the wire are counted on it.")
+    ] = None,
+    paddle: Annotated[
+        Path | None, typer.Option(help="The Python of an environment with paddlepaddle 2.6.2: a further peer.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Write all figures to this file.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: shows that it works, measures nothing.")] = False,
+) -> None:
+    """A cluster on this machine: its modes under delay and beside a straggler, one process, TorchRec; bytes and AUC."""
+    check_installed()
+    from hotrow.bench.cluster import report as cluster_report
+    from hotrow.bench.cluster.measured import measure as measure_cluster
+
+    demand_runnable("cluster", json, None)
+    if strangers := [name for name in part or () if name not in PARTS]:
+        raise ConfigError(f"--part {strangers[0]}: must be of {', '.join(PARTS)}")
+    for option, file in (("criteo", criteo), ("paddle", paddle)):
+        if file is not None and not file.is_file():
+            raise ConfigError(f"--{option} {file}: there is no such file")
+    sizes = ClusterPlan().quick() if quick else ClusterPlan()
+    job = replace(
+        sizes,
+        rounds=rounds or sizes.rounds,
+        steps=steps or sizes.steps,
+        seeds=seeds or sizes.seeds,
+        criteo=criteo,
+        paddle=paddle,
+    )
+    job.demand_steps()
+    parts = tuple(part or PARTS)
+    if "wire" in parts and criteo is None:
+        typer.echo("no --criteo file: bytes on the wire are not counted", err=True)
+    if "peers" in parts and not torchrec_present():
+        typer.echo(TORCHREC_REMEDY, err=True)
+    with StageBar() as bar, TemporaryDirectory(prefix="hotrow-bench-") as folder:
+        figures = measure_cluster(job, parts, Path(folder), bar)
+    if json is not None:
+        report.write_json(json, cluster_report.document(job, figures))
+    Console().print(cluster_report.summary(job, figures))
 
 
 def demand_runnable(command: str, json: Path | None, picture: Path | None) -> None:

@@ -1,0 +1,57 @@
+"""All of `hotrow bench cluster`, one part after the other, on one Ray that is started for it."""
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import ray
+
+from hotrow.bench.cluster import delay, overhead, peers, same, straggler, talk, wire_bytes
+from hotrow.bench.cluster.plan import ClusterPlan
+from hotrow.bench.rounds import Figures, Watch
+from hotrow.bench.train import write_file
+from hotrow.bench.workload import torch_threads
+
+ROLES = 64  # places for actors: more than are ever there at once
+
+
+def measure(plan: ClusterPlan, parts: tuple[str, ...], folder: Path, watch: Watch) -> Figures:
+    """The figures of some parts, flat. A file is made in `folder`."""
+    with _ray(), torch_threads(1):
+        return _parts(plan, parts, folder, watch)
+
+
+@contextmanager
+def _ray() -> Iterator[None]:
+    """One for all parts, unless this process has one already."""
+    if ray.is_initialized():
+        yield
+        return
+    os.environ.setdefault("RAY_worker_niceness", "0")  # roles beside peers that nobody holds back
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # it listens on loopback
+    ray.init(num_cpus=ROLES, include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _parts(plan: ClusterPlan, parts: tuple[str, ...], folder: Path, watch: Watch) -> Figures:
+    found, spoken = talk.measure(plan, watch)
+    watch.stage("writing the file", plan.rounds)
+    file = folder / "bench.parquet"
+    source = write_file(plan.train, file, watch)
+    known: Mapping[str, Callable[[], Figures]] = {
+        "same": lambda: same.measure_sync(plan, watch),
+        "auc": lambda: same.measure_auc(plan, folder, watch),
+        "wire": lambda: wire_bytes.measure(plan, watch),
+        "delay": lambda: delay.measure(plan, source, spoken, watch),
+        "straggler": lambda: straggler.measure(plan, source, folder, watch),
+        "overhead": lambda: overhead.measure(plan, source, watch),
+        "peers": lambda: peers.measure(plan, source, file, watch),
+    }
+    for part in parts:
+        found |= known[part]()
+    return found

@@ -1,0 +1,90 @@
+"""What a cluster of one trainer and one shard costs beside one process, and which of its processes spend it."""
+
+import os
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+
+from hotrow.bench.cluster.plan import ClusterPlan, Hidden
+from hotrow.bench.cluster.stretches import contestant, figures, part_of, race, stretch, trainer_of
+from hotrow.bench.rounds import Figures, Watch, median_ratio
+from hotrow.bench.workload import torch_threads
+from hotrow.data.source import Source
+from hotrow.engines.settings import Local, Ray
+from hotrow.modes import Hybrid, Sync
+from hotrow.trainer import Trainer
+
+THREADS = (1, 2)
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+def measure(plan: ClusterPlan, source: Source, watch: Watch) -> Figures:
+    """For each network, with one thread for every role and with two; the key without a name is of the worst."""
+    found: Figures = {}
+    for name, hidden in plan.networks.items():
+        for threads in THREADS:
+            told = _network(plan, source, f"{name}, {threads} threads", hidden, threads, watch)
+            found |= {f"{name}_t{threads}_{key}": value for key, value in told.items()}
+    worst = min(value or 0 for key, value in found.items() if key.endswith("_overhead_vs_local"))
+    return found | {"overhead_vs_local": worst}
+
+
+def _network(plan: ClusterPlan, source: Source, name: str, hidden: Hidden, threads: int, watch: Watch) -> Figures:
+    hybrid = Hybrid()
+    alone = Ray(trainers=1, shards=1, threads=threads)
+    with (
+        torch_threads(threads),
+        closing(trainer_of(plan, hidden, Local(), threads=threads)) as local,
+        closing(trainer_of(plan, hidden, alone)) as cluster,
+    ):
+        contestants = {
+            "local": contestant(plan, source, local, hybrid),
+            "local_sync": contestant(plan, source, local, Sync()),
+            "cluster": contestant(plan, source, cluster, hybrid),
+            "cluster_sync": contestant(plan, source, cluster, Sync()),
+        }
+        seconds = race(plan, contestants, f"{name}: one trainer and one shard beside one process", watch)
+        spent = _processor(plan, source, cluster, hybrid, _pids(cluster))
+        spent_here = _processor(plan, source, local, hybrid, {"local": os.getpid()})
+        waited = _waited_share(plan, source, cluster)
+    fastest = np.minimum(seconds["local"], seconds["local_sync"])  # of one process: the modes do the same there
+    return {
+        "overhead_vs_local": median_ratio(fastest, seconds["cluster"]),
+        "overhead_vs_local_sync": median_ratio(seconds["local_sync"], seconds["cluster_sync"]),
+        **{f"{who}_step_ms": 1e3 * float(np.median(each)) for who, each in seconds.items()},
+        **{f"{who}_cpu_ms": 1e3 * each for who, each in (spent | spent_here).items()},
+        "trainer_waits_for_rows": waited,
+    }
+
+
+def _processor(
+    plan: ClusterPlan, source: Source, trainer: Trainer, mode: Hybrid, pids: Mapping[str, int]
+) -> dict[str, float]:
+    """Processor seconds of each process for one global batch."""
+    trainer.switch(mode)
+    before = {role: _spent_s(pid) for role, pid in pids.items()}
+    stretch(trainer, part_of(plan, source, 0), plan.skipped)
+    return {role: (_spent_s(pid) - before[role]) / plan.steps for role, pid in pids.items()}
+
+
+def _waited_share(plan: ClusterPlan, source: Source, trainer: Trainer) -> float:
+    """Of the trainer's time for a batch in Hybrid, in which its rows were not there."""
+    (before,) = figures(trainer, "trainer")
+    stretch(trainer, part_of(plan, source, 1), plan.skipped)
+    (after,) = figures(trainer, "trainer")
+    waited, computed = (after[name] - before[name] for name in ("waited_s", "computed_s"))
+    return waited / max(waited + computed, 1e-9)
+
+
+def _pids(trainer: Trainer) -> dict[str, int]:
+    facts = trainer.cluster
+    assert facts is not None
+    return {"run": os.getpid()} | {name.split()[0]: place.pid for name, place in facts.roles.items()}
+
+
+def _spent_s(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * TICK_S

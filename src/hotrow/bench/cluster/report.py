@@ -1,0 +1,71 @@
+"""The figures of `hotrow bench cluster` for people and for files."""
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from hotrow.bench.cluster.plan import ClusterPlan
+from hotrow.bench.machine import provenance
+from hotrow.bench.report import rounded
+from hotrow.bench.rounds import Figures
+
+# (key, words, unit, what it should be)
+LINES = (
+    ("sync_equals_local", "Sync: same losses as in one process", "yes", "yes"),
+    ("auc_gap_fp16_scaled", "AUC: rows in halves - in floats", "auc", "within 0.001"),
+    ("auc_gap_hybrid_sync", "AUC: Hybrid - Sync", "auc", "within 0.001"),
+    ("hybrid_vs_sync_delay", "narrow, delayed: Hybrid / Sync", "x", "2.5"),
+    ("hybrid_vs_async_delay", "delayed: Hybrid / Async", "x", "0.8"),
+    ("hybrid_bound_share", "delayed: Hybrid's share of its bound", "x", "0.85"),
+    ("wire_rows_ratio", "bytes, rows to trainers / plain", "x", "at most 0.25"),
+    ("wire_pooled_ratio", "bytes, pooled / plain", "x", "at most 0.55"),
+    ("gba_straggler_kept", "straggler: GBA / both by themselves", "x", "0.85"),
+    ("sync_straggler_pace", "straggler: Sync / twice the slower one", "x", "about 1"),
+    ("overhead_vs_local", "one trainer, one shard / one process", "x", "0.60"),
+    ("vs_torchrec_d16", "dim 16: Hybrid / TorchRec", "x", "1"),
+    ("vs_torchrec_d64", "dim 64: Hybrid / TorchRec", "x", "above 1"),
+    ("vs_paddle_d16", "dim 16: Hybrid / Paddle's parameter server", "x", ""),
+    ("vs_paddle_d64", "dim 64: Hybrid / Paddle's parameter server", "x", ""),
+    ("wire_off_round_trip_ms", "round trip, security off", "ms", ""),
+    ("wire_key_round_trip_ms", "round trip, key", "ms", ""),
+    ("wire_curve_round_trip_ms", "round trip, curve", "ms", ""),
+    ("wire_off_gibps", "large frames, off", "GiB/s", ""),
+    ("wire_key_gibps", "large frames, key", "GiB/s", ""),
+    ("wire_curve_gibps", "large frames, curve", "GiB/s", ""),
+)
+
+
+def document(plan: ClusterPlan, figures: Figures) -> dict[str, Any]:
+    """Everything worth keeping, flat: the figures, then what they depend on."""
+    job = {key: value for key, value in asdict(plan).items() if key not in ("criteo", "paddle")}
+    return {**rounded(figures), "job": job, **provenance("hotrow")}
+
+
+def summary(plan: ClusterPlan, figures: Figures) -> Group:
+    """The result as a person reads it; all figures are in the file of --json."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, side in (("", "left"), ("found", "right"), ("wanted", "right"), ("unit", "left")):
+        table.add_column(name, justify="right" if side == "right" else "left", style="dim" if name == "unit" else "")
+    for key, words, unit, wanted in LINES:
+        if key in figures:
+            table.add_row(words, _cell(figures[key], unit), wanted, "" if unit in ("yes", "auc") else unit)
+    return Group(Text(headline(plan), style="bold"), table)
+
+
+def headline(plan: ClusterPlan) -> str:
+    """The job in one line."""
+    return (
+        f"DeepFM, 26 features over {plan.rows:,} ids, global batch {plan.samples:,}, two trainers and two shards, "
+        f"{1e3 * plan.delay_s:.0f} ms of delay each way where it says so, {plan.rounds} rounds of {plan.steps} steps"
+    )
+
+
+def _cell(value: float | None, unit: str) -> str:
+    if value is None:
+        return "none"
+    if unit == "yes":
+        return "yes" if value else "no"
+    return f"{value:+.5f}" if unit == "auc" else f"{value:.2f}"

@@ -1,0 +1,117 @@
+"""Trainers on a cluster and in one process as contestants: each trains the stretch of a round, and is timed in it.
+
+A mode begins with every fit: connections are made and pipelines fill. So the first steps of a stretch do not count.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from hotrow.bench.cluster.plan import ClusterPlan, Hidden
+from hotrow.bench.rounds import Contestant, Seconds, Watch, interleave
+from hotrow.bench.train_peers import EPS, network
+from hotrow.client import LocalClient
+from hotrow.client.direct import ShardedClient
+from hotrow.config import Table, Uniform
+from hotrow.data.batch import Batch, Part
+from hotrow.data.source import Source
+from hotrow.data.splits import RowRange
+from hotrow.engines.settings import Local, Ray
+from hotrow.models.layers import Activation
+from hotrow.modes import Mode
+from hotrow.optim.sparse import Adagrad, AnyOptimizer
+from hotrow.run.cluster_status import figures_of
+from hotrow.trainer import Trainer
+from hotrow.trainer.reports import Progress
+
+WARM_UP = 1  # rounds; every stretch has steps of its own that do not count
+FILL = 1 << 16  # rows made at once
+
+
+def trainer_of(
+    plan: ClusterPlan,
+    hidden: Hidden,
+    engine: Ray | Local,
+    *,
+    dim: int | None = None,
+    wrapped: Callable[[nn.Module], nn.Module] = lambda network: network,
+    filled: bool = True,
+    seed: int = 0,
+    rows: AnyOptimizer | None = None,
+    activation: Activation = "relu",
+    **settings: Any,
+) -> Trainer:
+    """The DeepFM of `hotrow bench train` on an engine, its table filled; local batches are half a global one."""
+    dim = plan.dims[0] if dim is None else dim
+    job = plan.train
+    model, dense = network(job, dim, hidden, seed, activation)
+    given: dict[str, Any] = {
+        "global_batch": plan.samples,
+        "local_batch": plan.samples // 2,
+        "threads": 1,
+        "optimizer": dense,
+    }
+    trainer = Trainer(
+        wrapped(model),
+        Table(dim=dim, optimizer=rows or Adagrad(lr=job.lr, eps=EPS), init=Uniform(bound=0.01)),
+        engine=engine,
+        report_every_s=0,
+        **(given | settings),
+    )
+    try:
+        fill(trainer, plan.rows if filled else 0)
+    except BaseException:
+        trainer.close()
+        raise
+    return trainer
+
+
+def fill(trainer: Trainer, rows: int) -> None:
+    """Make all rows, as peers have them from the start."""
+    client = trainer.client
+    assert isinstance(client, LocalClient | ShardedClient)
+    for start in range(0, rows, FILL):
+        keys = np.arange(start, min(start + FILL, rows))
+        part = Part("default", "one", ("c0",), keys)
+        client.lookup(Batch((part,), np.empty((len(keys), 0), np.float32), None), learn=True)
+
+
+def stretch(trainer: Trainer, source: Source, skipped: int) -> float:
+    """Seconds of a sample, after so many steps."""
+    reports = trainer.fit(source)
+    moments = [(time.perf_counter(), report.samples) for report in reports if isinstance(report, Progress)]
+    first, last = moments[0][1], moments[-1][1]
+    begin = next(moment for moment in moments if moment[1] - first >= skipped * trainer.global_batch)
+    return (moments[-1][0] - begin[0]) / (last - begin[1])
+
+
+def race(plan: ClusterPlan, contestants: Mapping[str, Contestant], label: str, watch: Watch) -> dict[str, Seconds]:
+    """Seconds of a global batch, by contestant and round."""
+    watch.stage(label, plan.rounds + WARM_UP)
+    return interleave(contestants, plan.rounds, watch, burst=1, warm_up=WARM_UP)
+
+
+def contestant(plan: ClusterPlan, source: Source, trainer: Trainer, mode: Mode) -> Contestant:
+    """Seconds of a global batch in a mode, in the stretch that belongs to a round."""
+
+    def run(turn: int) -> float:
+        trainer.switch(mode)
+        return stretch(trainer, part_of(plan, source, turn), plan.skipped) * plan.samples
+
+    return run
+
+
+def part_of(plan: ClusterPlan, source: Source, turn: int) -> Source:
+    """The rows of a round."""
+    segment = plan.train.segment
+    return RowRange(source, turn * segment, (turn + 1) * segment)
+
+
+def figures(trainer: Trainer, kind: str) -> list[Mapping[str, float]]:
+    """What all roles of a kind tell of themselves."""
+    facts = trainer.cluster
+    assert facts is not None
+    return [told for name, told in figures_of(facts).items() if name.startswith(kind)]

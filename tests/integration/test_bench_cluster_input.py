@@ -1,0 +1,75 @@
+"""What `hotrow bench cluster` refuses before it starts anything, and what of a stretch it times."""
+
+import os
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hotrow.bench.cluster import stretches
+from hotrow.bench.cluster.plan import ClusterPlan
+from hotrow.bench.cluster.straggler import Paced
+from hotrow.bench.rounds import Contestant, NobodyWatches
+from hotrow.bench.train import write_file
+from hotrow.engines.settings import Local
+from hotrow.errors import ConfigError
+from hotrow.modes import Hybrid, Sync
+
+PLAN = replace(ClusterPlan().quick(), rows=500, samples=32, steps=4, skipped=2, rounds=1)
+
+
+def refused(*options: str) -> str:
+    hotrow = str(Path(sys.executable).with_name("hotrow"))
+    done = subprocess.run([hotrow, "bench", "cluster", *options], capture_output=True, text=True)
+    assert done.returncode == 2
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--part", "speed"), "--part speed: must be of same, auc"),
+        (("--criteo", "nowhere.tsv"), "--criteo nowhere.tsv: there is no such file"),
+        (("--steps", "8"), "steps=8: the first 8 are not timed: take more"),
+        (("--json", "nowhere/a.json"), "does not exist"),
+    ],
+)
+def test_a_wish_that_cannot_be_met_is_refused_at_once(options: tuple[str, ...], said: str) -> None:
+    assert said in refused(*options).replace("\n", " ")
+
+
+def test_one_step_more_than_is_skipped_can_be_timed() -> None:
+    replace(PLAN, steps=PLAN.skipped + 1).demand_steps()
+    with pytest.raises(ConfigError, match="take more"):
+        replace(PLAN, steps=PLAN.skipped).demand_steps()
+
+
+def test_a_table_is_filled_and_a_stretch_is_timed_after_its_first_steps(tmp_path: Path) -> None:
+    source = write_file(PLAN.train, tmp_path / "f.parquet", NobodyWatches())
+    with closing(stretches.trainer_of(PLAN, (8,), Local())) as trainer:
+        assert len(trainer.client.tiers["default"]) == PLAN.rows
+        contestants: dict[str, Contestant] = {
+            mode.name: stretches.contestant(PLAN, source, trainer, mode) for mode in (Sync(), Hybrid(max_in_flight=2))
+        }
+        seconds = stretches.race(PLAN, contestants, "two modes", NobodyWatches())
+        assert {name: len(each) for name, each in seconds.items()} == {"sync": 1, "hybrid": 1}
+        assert all(each.min() > 0 for each in seconds.values())
+        assert trainer.samples == 2 * (PLAN.rounds + stretches.WARM_UP) * PLAN.train.segment
+
+
+def test_only_the_process_that_is_told_so_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("hotrow.bench.cluster.straggler.time.sleep", slept.append)
+    source = write_file(PLAN.train, tmp_path / "f.parquet", NobodyWatches())
+    with closing(
+        stretches.trainer_of(PLAN, (8,), Local(), wrapped=lambda network: Paced(network, tmp_path))
+    ) as trainer:
+        part = stretches.part_of(PLAN, source, 0)
+        stretches.stretch(trainer, part, PLAN.skipped)
+        (tmp_path / str(os.getpid())).write_text("0.25")
+        stretches.stretch(trainer, part, PLAN.skipped)
+    assert set(slept[: len(slept) // 2]) == {0.0}
+    assert set(slept[len(slept) // 2 :]) == {0.25}
