@@ -18,7 +18,7 @@ from hotrow.engines.settings import Local
 from hotrow.errors import ConfigError
 from hotrow.modes import Hybrid, Sync
 
-PLAN = replace(ClusterPlan().quick(), rows=500, samples=32, steps=4, skipped=2, rounds=1)
+PLAN = replace(ClusterPlan().quick(), rows=500, samples=32, steps=5, skipped=2, tail=1, rounds=1)
 
 
 def refused(*options: str) -> str:
@@ -33,7 +33,7 @@ def refused(*options: str) -> str:
     [
         (("--part", "speed"), "--part speed: must be of same, auc"),
         (("--criteo", "nowhere.tsv"), "--criteo nowhere.tsv: there is no such file"),
-        (("--steps", "8"), "steps=8: the first 8 are not timed: take more"),
+        (("--steps", "12"), "steps=12: the first 8 and the last 4 are not timed: take more"),
         (("--json", "nowhere/a.json"), "does not exist"),
     ],
 )
@@ -42,9 +42,9 @@ def test_a_wish_that_cannot_be_met_is_refused_at_once(options: tuple[str, ...], 
 
 
 def test_one_step_more_than_is_skipped_can_be_timed() -> None:
-    replace(PLAN, steps=PLAN.skipped + 1).demand_steps()
+    replace(PLAN, steps=PLAN.skipped + PLAN.tail + 1).demand_steps()
     with pytest.raises(ConfigError, match="take more"):
-        replace(PLAN, steps=PLAN.skipped).demand_steps()
+        replace(PLAN, steps=PLAN.skipped + PLAN.tail).demand_steps()
 
 
 def test_a_table_is_filled_and_a_stretch_is_timed_after_its_first_steps(tmp_path: Path) -> None:
@@ -68,8 +68,8 @@ def test_only_the_process_that_is_told_so_is_slow(tmp_path: Path, monkeypatch: p
         stretches.trainer_of(PLAN, (8,), Local(), wrapped=lambda network: Paced(network, tmp_path))
     ) as trainer:
         part = stretches.part_of(PLAN, source, 0)
-        stretches.stretch(trainer, part, PLAN.skipped)
+        stretches.stretch(PLAN, trainer, part)
         (tmp_path / str(os.getpid())).write_text("0.25")
-        stretches.stretch(trainer, part, PLAN.skipped)
+        stretches.stretch(PLAN, trainer, part)
     assert set(slept[: len(slept) // 2]) == {0.0}
     assert set(slept[len(slept) // 2 :]) == {0.25}

@@ -8,6 +8,7 @@ means over the global batch on both sides, so that all ranks together do what on
 
 import gc
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -67,13 +68,16 @@ class Rank:
         model, self._optimizer = network(job.plan, job.dim, job.hidden)
         self._model, self._jagged = _sharded(job, self._names, model)
 
-    def segment(self, turn: int) -> float:
-        """The mean loss over this rank's share of a stretch."""
+    def segment(self, turn: int) -> tuple[float, list[float]]:
+        """The mean loss over this rank's share of a stretch, and when each step ended."""
         plan, share = self._job.plan, self._job.plan.samples // self._job.ranks
         stretch = RowRange(self._source, turn * plan.segment, (turn + 1) * plan.segment)
         loader = Loader(Share(stretch, share, self._job.rank, self._job.ranks), share)
-        losses = [self._step(batch) for _, batch in loader]
-        return float(torch.stack(losses).mean())
+        losses, moments = [], []
+        for _, batch in loader:
+            losses.append(self._step(batch))
+            moments.append(time.perf_counter())
+        return float(torch.stack(losses).mean()), moments
 
     def rows(self) -> NDArray[np.float32]:
         """Its part of the table."""
@@ -198,7 +202,7 @@ def _sharded(job: Job, names: list[str], model: nn.Module) -> tuple[nn.Module, A
 
 
 def main() -> None:
-    """One rank: it answers turns with the loss of their stretches and None with its rows, until its pipe is closed."""
+    """One rank: it answers turns with loss and times of their stretches, None with its rows, until the pipe closes."""
     torch.set_num_threads(1)
     with Connection(int(sys.argv[1])) as connection:
         job: Job = connection.recv()

@@ -31,6 +31,7 @@ class TorchRecRanks:
         if plan.samples % ranks:
             raise ConfigError(f"samples={plan.samples}: {ranks} ranks cannot share them evenly: give a multiple")
         self.loss = float("nan")  # mean over the last stretch
+        self.moments: list[list[float]] = []  # by rank, when each of its steps ended
         self._folder = TemporaryDirectory(prefix="hotrow-torchrec-")
         self._ranks: list[_Process] = []
         folder = Path(self._folder.name)
@@ -47,9 +48,10 @@ class TorchRecRanks:
     def segment(self, turn: int) -> float:
         """Train on the stretch of a round, all ranks together; gives its seconds until the slowest is done."""
         start = time.perf_counter()
-        losses = self._ask(turn)
+        answers = self._ask(turn)
         seconds = time.perf_counter() - start
-        self.loss = float(np.mean(losses))
+        self.loss = float(np.mean([loss for loss, _ in answers]))
+        self.moments = [moments for _, moments in answers]
         return seconds
 
     def rows(self) -> NDArray[np.float32]:

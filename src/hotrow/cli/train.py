@@ -18,6 +18,7 @@ from hotrow.engines.unbroken import unbroken
 from hotrow.errors import HotrowError
 from hotrow.run import Run, load_config
 from hotrow.run.first_look import first_look
+from hotrow.transport.errors import PeerLost
 
 INTERRUPTED = 130  # as shells tell of a program that Ctrl-C ended
 MEASURED = ("test_auc", "test_logloss", "valid_auc", "valid_logloss", "samples", "seconds", "samples_per_s")
@@ -110,9 +111,12 @@ def stopped(run: Run, error: HotrowError, again: str) -> str:
     """What is left of a run that cannot go on."""
     if run.out_of_reach(error) is None:
         return f"stopped: what is trained is kept, go on with: {again}"
+    cluster = run.trainer.cluster
+    gone = isinstance(error, PeerLost) or (cluster is not None and cluster.lost)
+    told = "a part of the cluster is gone" if gone else "the cluster has failed"
     if run.saved:
-        return f"stopped: a part of the cluster is gone, go on from the last checkpoint with: {again}"
-    return "stopped: a part of the cluster is gone, and there is no checkpoint yet: run.checkpoint_every makes some"
+        return f"stopped: {told}, go on from the last checkpoint with: {again}"
+    return f"stopped: {told}, and there is no checkpoint yet: run.checkpoint_every makes some"
 
 
 def command(file: Path, changes: list[str], asked: str, name: str, further: list[str]) -> str:

@@ -87,10 +87,12 @@ class Coordinator:
         """The data of a grant."""
         self._out[grant.grant] = _Out(grant.worker, lease, batch)
 
-    def close(self) -> None:
-        """Another mode comes, or nobody: what was not applied is forgotten."""
+    def close(self, *, failed: bool = False) -> None:
+        """Another mode comes, or nobody: what was not applied is forgotten, also by those who keep it."""
         for grant in self._out:
             self.parameters.discard(grant)
+        if self._out and not failed:
+            self.parameters.settle()
         self.statistics.told(self.discipline.counts, last=True)
 
     def rest(self) -> None:

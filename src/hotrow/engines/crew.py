@@ -63,8 +63,8 @@ class Crew(Protocol):
     def finished(self) -> Finished:
         """Wait for the next gradients."""
 
-    def close(self) -> None:
-        """Everybody goes home."""
+    def close(self, *, failed: bool = False) -> None:
+        """Everybody goes home. After a fault some may wait for others that will not come."""
 
 
 class Alone:
@@ -87,7 +87,7 @@ class Alone:
         self._started.remove(task)  # not before: cut off in the middle it is computed again
         return finished
 
-    def close(self) -> None:
+    def close(self, *, failed: bool = False) -> None:
         """There is nobody to send home."""
 
 
@@ -145,7 +145,7 @@ class Threads:
                 raise result
             return result
 
-    def close(self) -> None:
+    def close(self, *, failed: bool = False) -> None:
         for inbox in self._inboxes:
             inbox.put(None)
         for thread in self._threads:

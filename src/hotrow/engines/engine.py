@@ -171,17 +171,17 @@ class Engine:
     def close(self) -> None:
         """End the workers. What they compute is lost: `rest` first to keep it."""
         with self._doors:
-            crew, coordinator = self._crew, self._coordinator
+            crew, coordinator, failed = self._crew, self._coordinator, self._failed
             self._coordinator = self._crew = None
             self._asking = []
             self._resting = self._failed = False
             if coordinator is not None:
                 self._granted = coordinator.granted
                 self._refused += coordinator.take_refused()
-                coordinator.close()
+                coordinator.close(failed=failed)
             try:
                 if crew is not None:
-                    crew.close()
+                    crew.close(failed=failed)
             finally:
                 self._turn_over_at_rest()
 

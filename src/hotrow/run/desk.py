@@ -4,6 +4,7 @@ The desk listens in the process of the run, under the key of its cluster; `clust
 done in a thread of its own, so that whoever asks hears that the run is there.
 """
 
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,6 +21,8 @@ from hotrow.transport.server import Request, Server
 from hotrow.transport.wire import Answer, Wire
 
 SILENT_S = 15.0  # after which an operator is told that the run does not answer
+
+_log = logging.getLogger("hotrow.run")
 
 
 class FrontDesk:
@@ -62,6 +65,9 @@ class FrontDesk:
                 act()
             except HotrowError as error:
                 self._reply(request, fault_of(error))
+            except Exception as error:  # of Ray's, or of ours: whoever asked must not wait for ever
+                _log.exception("a wish about roles failed")
+                self._reply(request, Fault.of("internal", f"{type(error).__name__}: {error}"))
 
         self._open.append(request)
         self._work.submit(answer_faults)

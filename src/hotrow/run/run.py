@@ -11,7 +11,7 @@ from hotrow.data.position import Position
 from hotrow.data.source import Source
 from hotrow.data.synthetic import SyntheticSource, best
 from hotrow.engines.settings import Ray
-from hotrow.errors import ConfigError
+from hotrow.errors import ConfigError, InputError
 from hotrow.run.build import trainer_of
 from hotrow.run.config import RunConfig, as_toml
 from hotrow.run.folder import BEST, CHECKPOINT, SCHEMA, RunFolder, free_folder
@@ -101,12 +101,17 @@ class Run:
             self.trainer.close()
 
     def out_of_reach(self, fault: BaseException | None) -> str | None:
-        """Why nothing of the run can be saved any more: roles of its cluster are gone. None: it can."""
+        """Why nothing of the run can be saved any more: its cluster has failed. None: it can."""
         cluster = self.trainer.cluster
         if cluster is None:
             return None
-        lost = "; ".join(f"{name} is gone: {reason}" for name, reason in cluster.lost.items())
-        return lost or (str(fault) if isinstance(fault, PeerLost) else None)
+        if cluster.lost:
+            return "; ".join(f"{name} is gone: {reason}" for name, reason in cluster.lost.items())
+        try:
+            self.trainer.demand_whole()
+        except InputError as error:
+            return str(fault or error)
+        return str(fault) if isinstance(fault, PeerLost) else None
 
     def __iter__(self) -> Iterator[Report]:
         self._start()

@@ -1,5 +1,6 @@
 """Who says which mode is at work: the user, or a controller that watches the run. Every change becomes a report."""
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -61,7 +62,7 @@ class Steering:
     ) -> None:
         self._engine, self._place = engine, place
         self._clock = engine.clock if clock is None else clock
-        self._news: list[Remark | Switched] = []
+        self._news: deque[Remark | Switched] = deque()  # other threads tell too
         self._known: Mode | None = None  # whose remarks were told
         self._unsaid: list[str] = []  # until training begins
         self._pilot: Pilot | None = None  # the engine's watcher, where a controller chooses
@@ -103,8 +104,7 @@ class Steering:
 
     def take_news(self) -> list[Remark | Switched]:
         """What is to be told since the last call."""
-        news, self._news = self._news, []
-        return news
+        return [self._news.popleft() for _ in range(len(self._news))]
 
     def _follow(self, choice: Mode | Auto) -> None:
         self._pilot = self._pilot_of(choice) if isinstance(choice, Auto) else None
@@ -128,4 +128,5 @@ class Steering:
         self.begin()
 
     def _remark(self, *sentences: str) -> None:
-        self._news += [Remark(*self._place(), self._engine.mode.name, sentence) for sentence in sentences]
+        for sentence in sentences:
+            self._news.append(Remark(*self._place(), self._engine.mode.name, sentence))

@@ -235,7 +235,7 @@ class Trainer:
 
         `about` is JSON that is kept with it.
         """
-        self._engine.site.demand_whole()
+        self.demand_whole()
         self._engine.rest()
         position = self.position
         saved = checkpoint.Saved(
@@ -250,6 +250,10 @@ class Trainer:
             about=about,
         )
         return checkpoint.save(Path(folder), self.model, self.optimizer, self.client.tiers, saved)
+
+    def demand_whole(self) -> None:
+        """InputError where a cluster has failed: its rows and dense parameters may be of different steps."""
+        self._engine.site.demand_whole()
 
     def load(self, folder: str | Path) -> Position | None:
         """Go on from a saved state; gives the position in the data, for `fit(position=...)`."""

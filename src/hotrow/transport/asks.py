@@ -1,7 +1,7 @@
 """Asks that are not answered yet: when to look after each, and when its peer is lost. The time is handed in.
 
 A pause after an ask was sent a probe goes out ("have you got number 7?"), not the ask again: the other side says that
-it is in hand, or that it never had it or has answered it, and only then the frames travel once more. A connection
+it is in hand, gives its answer again, or has neither, and only then the frames travel once more. A connection
 keeps its order, so an answer on its way is always here before such a denial.
 
 One that found its peer busy is open still: it is sent again after a pause of its own, as often as it takes.

@@ -23,6 +23,7 @@ from hotrow.client.direct import PushFacts, ShardedClient
 from hotrow.client.through import RemoteClient, ThroughClient, peer_name
 from hotrow.errors import HotrowError, InputError
 from hotrow.modes import Mode, mode_of
+from hotrow.server.pushes import SeenGrants
 from hotrow.transport.batches import unpack_batch
 from hotrow.transport.faults import fault_of
 from hotrow.transport.messages import (
@@ -72,6 +73,7 @@ class TrainerProcess:
         self._meeting = Meeting(urlsplit(server.address).hostname or "", setup.device)
         self._inbox: SimpleQueue[Task | Request | BaseException] = SimpleQueue()
         self._begun: list[Task] = []
+        self._seen = SeenGrants()
         self._mode: Mode | None = None
         self._dense: DenseSide | None = None
         self._stopping = False
@@ -106,7 +108,9 @@ class TrainerProcess:
     def _handle(self, request: Request) -> None:
         match request.message:
             case Work() as work:
+                self._demand_new(work.grant)
                 self._inbox.put(self._begin_work(work, request))
+                self._seen.add(work.grant)
             case Ask("meeting"):
                 request.reply(Told("trainer", {"port": float(self._meeting.listen())}))
             case Ask():
@@ -121,6 +125,12 @@ class TrainerProcess:
                 self._inbox.put(request)
             case other:
                 raise InputError(f"a trainer is not asked for {type(other).__name__}")
+
+    def _demand_new(self, grant: int) -> None:
+        """A batch counts once. The server gives its answer again, unless that was too large to be kept."""
+        if grant in self._seen:
+            told = f"grant={grant}: was worked on before a connection broke, and its answer is not kept"
+            raise InputError(f"{told}: go on from the last checkpoint, in smaller batches")
 
     def _begin_work(self, work: Work, request: Request) -> Task:
         mode, dense = self._mode, self._dense

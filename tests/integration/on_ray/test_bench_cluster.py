@@ -18,9 +18,20 @@ KEYS = {
     "same": ("sync_equals_local", "sync_sgd_apart_millionths"),
     "auc": ("auc_gap_hybrid_sync", "auc_gap_fp16_scaled", "auc_sync"),
     "wire": ("wire_rows_ratio", "wire_pooled_ratio", "wire_pooled_shards_ratio"),
-    "delay": ("hybrid_vs_sync_delay", "hybrid_vs_async_delay", "hybrid_bound_share", "narrow_bound_round_trip_ms"),
+    "delay": (
+        "hybrid_vs_sync_delay",
+        "hybrid_vs_async_delay",
+        "hybrid_bound_share",
+        "hybrid_near_share",
+        "narrow_bound_round_trip_ms",
+    ),
     "straggler": ("gba_straggler_kept", "sync_straggler_kept", "straggler_pace"),
-    "overhead": ("overhead_vs_local", "narrow_t1_overhead_vs_local_sync", "narrow_t1_shard_cpu_ms"),
+    "overhead": (
+        "overhead_vs_local",
+        "narrow_t1_overhead_vs_local_sync",
+        "narrow_t1_cluster_shard_cpu_ms",
+        "narrow_t1_local_cpu_ms",
+    ),
     "peers": ("vs_torchrec_d16", "narrow_d16_hybrid_step_ms"),
 }
 

@@ -105,7 +105,7 @@ class Told:
         gradients = Gradients(SAMPLES, [], {}, torch.tensor(0.0), torch.zeros(SAMPLES))
         return Finished(grant, self.step, self.step, gradients, Span(1.0, 1.0))
 
-    def close(self) -> None:
+    def close(self, *, failed: bool = False) -> None:
         self.out.clear()
 
 

@@ -58,6 +58,23 @@ def test_nothing_is_saved_and_the_page_says_why(
     assert f"{reason}: {kept} is not kept" in run.page.read_text()
 
 
+def test_a_cluster_that_has_failed_is_not_saved_and_its_fault_is_what_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(load_config(write_data(tmp_path), [f"run.folder={tmp_path}"]))
+    lose(monkeypatch, {})
+
+    def failed(_: Trainer) -> None:
+        raise InputError("the cluster has failed")
+
+    monkeypatch.setattr(Trainer, "demand_whole", failed)
+    (told,) = broken(run, InputError("a label is 3: must be from 0 to 1"))
+    assert told == "stopped: the cluster has failed, and there is no checkpoint yet: run.checkpoint_every makes some"
+    assert not run.saved
+    assert run.page is not None
+    assert "a label is 3: must be from 0 to 1: what was trained is not kept" in run.page.read_text()
+
+
 def test_a_fault_that_is_no_loss_keeps_what_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(load_config(write_data(tmp_path), [f"run.folder={tmp_path}"]))
     lose(monkeypatch, {})

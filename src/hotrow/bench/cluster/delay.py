@@ -1,11 +1,16 @@
-"""Modes with a delay on the way to the shards: what Hybrid hides of it, and how near it comes to what can be had."""
+"""Modes with a delay on the way to the shards: what Hybrid hides of it, and how near it comes to what can be had.
+
+All roles share the cores of one machine here, so what computing takes at least is the processor time of all of them
+over the cores. It is measured without delay, where it is the same work.
+"""
 
 from contextlib import closing
 
 import numpy as np
 
 from hotrow.bench.cluster.plan import ClusterPlan, Hidden
-from hotrow.bench.cluster.stretches import contestant, figures, race, trainer_of
+from hotrow.bench.cluster.processor import cores
+from hotrow.bench.cluster.stretches import WARM_UP, Pace, contestant, figures, race, trainer_of
 from hotrow.bench.cluster.talk import Talk
 from hotrow.bench.rounds import Figures, Watch, median_ratio
 from hotrow.data.source import Source
@@ -19,16 +24,16 @@ def measure(plan: ClusterPlan, source: Source, talk: Talk, watch: Watch) -> Figu
     found: Figures = {}
     for name, hidden in plan.networks.items():
         found |= {f"{name}_{key}": value for key, value in _network(plan, source, name, hidden, talk, watch).items()}
-    shares = [found[f"{name}_hybrid_bound_share"] for name in plan.networks]
+    worst = ("hybrid_vs_async_delay", "hybrid_bound_share", "hybrid_near_share")
     return found | {
         "hybrid_vs_sync_delay": found["narrow_hybrid_vs_sync_delay"],
-        "hybrid_vs_async_delay": min(found[f"{name}_hybrid_vs_async_delay"] or 0 for name in plan.networks),
-        "hybrid_bound_share": min(share or 0 for share in shares),
+        **{key: min(found[f"{name}_{key}"] or 0 for name in plan.networks) for key in worst},
     }
 
 
 def _network(plan: ClusterPlan, source: Source, name: str, hidden: Hidden, talk: Talk, watch: Watch) -> Figures:
     hybrid = Hybrid(max_in_flight=plan.in_flight)
+    paces: list[Pace] = []  # of the cluster without delay
     far_away = Ray(trainers=2, shards=2, delay_s=plan.delay_s)
     with (
         closing(trainer_of(plan, hidden, far_away)) as far,
@@ -38,18 +43,17 @@ def _network(plan: ClusterPlan, source: Source, name: str, hidden: Hidden, talk:
             "sync": contestant(plan, source, far, Sync()),
             "async": contestant(plan, source, far, Async()),
             "hybrid": contestant(plan, source, far, hybrid),
-            "near": contestant(plan, source, near, hybrid),
+            "near": contestant(plan, source, near, hybrid, paces),
             "near_sync": contestant(plan, source, near, Sync()),
         }
         seconds = race(plan, contestants, f"{name}, {1e3 * plan.delay_s:.0f} ms to the shards: modes", watch)
         down, up = _bytes_of_batch(near)
     # A global batch is one local batch for each of two trainers, so a trainer does one in the time of a step.
-    round_trip_s = 2 * plan.delay_s + talk.round_trip_s
     parts = {
-        "compute": seconds["near"],
+        "compute": np.array([sum(pace.processor.values()) * plan.samples / cores() for pace in paces[WARM_UP:]]),
         "down": np.full(plan.rounds, down / talk.bytes_per_s),
         "up": np.full(plan.rounds, up / talk.bytes_per_s),
-        "round_trip": np.full(plan.rounds, round_trip_s / plan.in_flight),
+        "round_trip": np.full(plan.rounds, (2 * plan.delay_s + talk.round_trip_s) / plan.in_flight),
     }
     bound = np.maximum.reduce(list(parts.values()))
     return {
@@ -57,8 +61,10 @@ def _network(plan: ClusterPlan, source: Source, name: str, hidden: Hidden, talk:
         "hybrid_vs_async_delay": median_ratio(seconds["async"], seconds["hybrid"]),
         "hybrid_vs_sync_near": median_ratio(seconds["near_sync"], seconds["near"]),
         "hybrid_bound_share": median_ratio(bound, seconds["hybrid"]),
+        "hybrid_near_share": median_ratio(seconds["near"], seconds["hybrid"]),
         **{f"delay_{mode}_step_ms": 1e3 * float(np.median(seconds[mode])) for mode in ("sync", "async", "hybrid")},
         "near_sync_step_ms": 1e3 * float(np.median(seconds["near_sync"])),
+        "near_hybrid_step_ms": 1e3 * float(np.median(seconds["near"])),
         **{f"bound_{part}_ms": 1e3 * float(np.median(each)) for part, each in parts.items()},
     }
 

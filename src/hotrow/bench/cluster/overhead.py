@@ -1,14 +1,11 @@
 """What a cluster of one trainer and one shard costs beside one process, and which of its processes spend it."""
 
-import os
-from collections.abc import Mapping
 from contextlib import closing
-from pathlib import Path
 
 import numpy as np
 
 from hotrow.bench.cluster.plan import ClusterPlan, Hidden
-from hotrow.bench.cluster.stretches import contestant, figures, part_of, race, stretch, trainer_of
+from hotrow.bench.cluster.stretches import WARM_UP, Pace, contestant, figures, part_of, race, stretch, trainer_of
 from hotrow.bench.rounds import Figures, Watch, median_ratio
 from hotrow.bench.workload import torch_threads
 from hotrow.data.source import Source
@@ -17,7 +14,6 @@ from hotrow.modes import Hybrid, Sync
 from hotrow.trainer import Trainer
 
 THREADS = (1, 2)
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def measure(plan: ClusterPlan, source: Source, watch: Watch) -> Figures:
@@ -33,6 +29,8 @@ def measure(plan: ClusterPlan, source: Source, watch: Watch) -> Figures:
 
 def _network(plan: ClusterPlan, source: Source, name: str, hidden: Hidden, threads: int, watch: Watch) -> Figures:
     hybrid = Hybrid()
+    here: list[Pace] = []
+    there: list[Pace] = []
     alone = Ray(trainers=1, shards=1, threads=threads)
     with (
         torch_threads(threads),
@@ -40,51 +38,34 @@ def _network(plan: ClusterPlan, source: Source, name: str, hidden: Hidden, threa
         closing(trainer_of(plan, hidden, alone)) as cluster,
     ):
         contestants = {
-            "local": contestant(plan, source, local, hybrid),
+            "local": contestant(plan, source, local, hybrid, here),
             "local_sync": contestant(plan, source, local, Sync()),
-            "cluster": contestant(plan, source, cluster, hybrid),
+            "cluster": contestant(plan, source, cluster, hybrid, there),
             "cluster_sync": contestant(plan, source, cluster, Sync()),
         }
         seconds = race(plan, contestants, f"{name}: one trainer and one shard beside one process", watch)
-        spent = _processor(plan, source, cluster, hybrid, _pids(cluster))
-        spent_here = _processor(plan, source, local, hybrid, {"local": os.getpid()})
         waited = _waited_share(plan, source, cluster)
     fastest = np.minimum(seconds["local"], seconds["local_sync"])  # of one process: the modes do the same there
     return {
         "overhead_vs_local": median_ratio(fastest, seconds["cluster"]),
         "overhead_vs_local_sync": median_ratio(seconds["local_sync"], seconds["cluster_sync"]),
         **{f"{who}_step_ms": 1e3 * float(np.median(each)) for who, each in seconds.items()},
-        **{f"{who}_cpu_ms": 1e3 * each for who, each in (spent | spent_here).items()},
+        "local_cpu_ms": _processor_ms(plan, here, "run"),
+        **{f"cluster_{role.split()[0]}_cpu_ms": _processor_ms(plan, there, role) for role in there[0].processor},
         "trainer_waits_for_rows": waited,
     }
 
 
-def _processor(
-    plan: ClusterPlan, source: Source, trainer: Trainer, mode: Hybrid, pids: Mapping[str, int]
-) -> dict[str, float]:
-    """Processor seconds of each process for one global batch."""
-    trainer.switch(mode)
-    before = {role: _spent_s(pid) for role, pid in pids.items()}
-    stretch(trainer, part_of(plan, source, 0), plan.skipped)
-    return {role: (_spent_s(pid) - before[role]) / plan.steps for role, pid in pids.items()}
+def _processor_ms(plan: ClusterPlan, paces: list[Pace], role: str) -> float:
+    """Of a global batch, in the median round."""
+    return 1e3 * plan.samples * float(np.median([pace.processor[role] for pace in paces[WARM_UP:]]))
 
 
 def _waited_share(plan: ClusterPlan, source: Source, trainer: Trainer) -> float:
     """Of the trainer's time for a batch in Hybrid, in which its rows were not there."""
     (before,) = figures(trainer, "trainer")
-    stretch(trainer, part_of(plan, source, 1), plan.skipped)
+    trainer.switch(Hybrid())
+    stretch(plan, trainer, part_of(plan, source, 1))
     (after,) = figures(trainer, "trainer")
     waited, computed = (after[name] - before[name] for name in ("waited_s", "computed_s"))
     return waited / max(waited + computed, 1e-9)
-
-
-def _pids(trainer: Trainer) -> dict[str, int]:
-    facts = trainer.cluster
-    assert facts is not None
-    return {"run": os.getpid()} | {name.split()[0]: place.pid for name, place in facts.roles.items()}
-
-
-def _spent_s(pid: int) -> float:
-    """User and system time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * TICK_S

@@ -43,11 +43,18 @@ def _race(
         }
         if torchrec_present():
             ranks = stack.enter_context(closing(TorchRecRanks(plan.train, dim, hidden, file)))
-            contestants["torchrec"] = lambda turn: ranks.segment(turn) / plan.steps
+            contestants["torchrec"] = lambda turn: _inner_step(plan, ranks, turn)
         if plan.paddle is not None:
             paddle = stack.enter_context(closing(PaddlePeer(plan.paddle, plan.train, dim, hidden, file)))
             contestants["paddle"] = lambda turn: paddle.segment(turn) / plan.steps
         return race(plan, contestants, f"{name}, dim {dim}: beside peers", watch)
+
+
+def _inner_step(plan: ClusterPlan, ranks: TorchRecRanks, turn: int) -> float:
+    """Seconds of a step of the slowest rank, in the same steps of the stretch in which ours is timed."""
+    ranks.segment(turn)
+    steps = plan.steps - plan.skipped - plan.tail
+    return max((each[plan.skipped - 1 + steps] - each[plan.skipped - 1]) / steps for each in ranks.moments)
 
 
 def _figures(seconds: Mapping[str, Seconds]) -> Figures:

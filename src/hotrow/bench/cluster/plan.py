@@ -21,6 +21,7 @@ class ClusterPlan:
     rounds: int = 5
     steps: int = 32  # of each contestant in a round
     skipped: int = 8  # of these, at the start: pipelines fill, connections are made
+    tail: int = 4  # and at the end: pipelines run dry
     delay_s: float = 0.02  # on the way to a shard, and on the way back
     in_flight: int = 4  # what Hybrid does unless told otherwise
     slowed: int = 4  # the straggler takes so many times as long
@@ -49,8 +50,10 @@ class ClusterPlan:
 
     def demand_steps(self) -> None:
         """Refuse stretches of which nothing would be timed."""
-        if self.steps <= self.skipped:
-            raise ConfigError(f"steps={self.steps}: the first {self.skipped} are not timed: take more")
+        if self.steps <= self.skipped + self.tail:
+            raise ConfigError(
+                f"steps={self.steps}: the first {self.skipped} and the last {self.tail} are not timed: take more"
+            )
 
     def quick(self) -> "ClusterPlan":
         """The same in a minute or two; its figures say that everything works, and no more."""
@@ -63,6 +66,7 @@ class ClusterPlan:
             rounds=1,
             steps=6,
             skipped=2,
+            tail=1,
             seeds=1,
             learned_rows=5_120,
             learned_batch=256,

@@ -5,12 +5,14 @@ A mode begins with every fit: connections are made and pipelines fill. So the fi
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from torch import nn
 
 from hotrow.bench.cluster.plan import ClusterPlan, Hidden
+from hotrow.bench.cluster.processor import processes, spent_s
 from hotrow.bench.rounds import Contestant, Seconds, Watch, interleave
 from hotrow.bench.train_peers import EPS, network
 from hotrow.client import LocalClient
@@ -79,13 +81,27 @@ def fill(trainer: Trainer, rows: int) -> None:
         client.lookup(Batch((part,), np.empty((len(keys), 0), np.float32), None), learn=True)
 
 
-def stretch(trainer: Trainer, source: Source, skipped: int) -> float:
-    """Seconds of a sample, after so many steps."""
-    reports = trainer.fit(source)
-    moments = [(time.perf_counter(), report.samples) for report in reports if isinstance(report, Progress)]
-    first, last = moments[0][1], moments[-1][1]
-    begin = next(moment for moment in moments if moment[1] - first >= skipped * trainer.global_batch)
-    return (moments[-1][0] - begin[0]) / (last - begin[1])
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What a sample takes while data flow: not in the first steps of a stretch, nor in the last."""
+
+    seconds: float
+    processor: dict[str, float]  # seconds of each process
+
+
+def stretch(plan: ClusterPlan, trainer: Trainer, source: Source) -> Pace:
+    """Train on some rows."""
+    start, pids = trainer.samples, processes(trainer)
+    moments: list[tuple[int, float, dict[str, float]]] = []
+    for report in trainer.fit(source):
+        if isinstance(report, Progress):
+            spent = {name: spent_s(pid) for name, pid in pids.items()}
+            moments.append((report.samples - start, time.perf_counter(), spent))
+    first, last = plan.skipped * plan.samples, moments[-1][0] - plan.tail * plan.samples
+    inner = [moment for moment in moments if first <= moment[0] <= last]
+    (begun, began_s, before), (ended, ended_s, after) = inner[0], inner[-1]
+    samples = ended - begun
+    return Pace((ended_s - began_s) / samples, {name: (after[name] - before[name]) / samples for name in pids})
 
 
 def race(plan: ClusterPlan, contestants: Mapping[str, Contestant], label: str, watch: Watch) -> dict[str, Seconds]:
@@ -94,12 +110,17 @@ def race(plan: ClusterPlan, contestants: Mapping[str, Contestant], label: str, w
     return interleave(contestants, plan.rounds, watch, burst=1, warm_up=WARM_UP)
 
 
-def contestant(plan: ClusterPlan, source: Source, trainer: Trainer, mode: Mode) -> Contestant:
-    """Seconds of a global batch in a mode, in the stretch that belongs to a round."""
+def contestant(
+    plan: ClusterPlan, source: Source, trainer: Trainer, mode: Mode, paces: list[Pace] | None = None
+) -> Contestant:
+    """Seconds of a global batch in a mode, in the stretch that belongs to a round; `paces` takes all of them."""
 
     def run(turn: int) -> float:
         trainer.switch(mode)
-        return stretch(trainer, part_of(plan, source, turn), plan.skipped) * plan.samples
+        pace = stretch(plan, trainer, part_of(plan, source, turn))
+        if paces is not None:
+            paces.append(pace)
+        return pace.seconds * plan.samples
 
     return run
 

@@ -89,8 +89,9 @@ class RemoteCrew:
                 continue
             return self._finished(grant, self._answer(done))
 
-    def close(self) -> None:
+    def close(self, *, failed: bool = False) -> None:
         """The mode ends. Ids of batches that were cut off may go."""
+        self._orders.failed = self._orders.failed or failed
         if self._roles.embedders is not None:
             self._roles.embedders.release()
         self._ended()
@@ -124,12 +125,14 @@ class RemoteCrew:
 
     def _worked(self, grant: Grant, done: Future[Answer]) -> None:
         """In the wire's thread."""
-        if self._roles.embedders is not None:
-            if done.exception() is None:
-                self._roles.embedders.done(grant.grant)
-            else:
-                self._roles.embedders.release([grant.grant])
-        self._results.put((grant, done))
+        try:
+            if self._roles.embedders is not None:
+                if done.exception() is None:
+                    self._roles.embedders.done(grant.grant)
+                else:
+                    self._roles.embedders.release([grant.grant])
+        finally:  # the engine waits for it, whatever becomes of embedding workers
+            self._results.put((grant, done))
 
     def _demand_alive(self) -> None:
         """Now and then, also while words come: where nobody waits for others, who is gone would not be missed."""

@@ -6,12 +6,12 @@ stopped when the gradients of those it has have come. All of this may be called 
 
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from hotrow.engines.cluster.parting import when_parted
-from hotrow.errors import ConfigError, InputError
+from hotrow.engines.cluster.parting import promised, when_parted
+from hotrow.errors import ConfigError, HotrowError, InputError
 from hotrow.transport.ids import sample_id
 from hotrow.transport.messages import Ask, Meet, Release, Stop, Told
 from hotrow.transport.wire import Answer, Wire
@@ -55,10 +55,19 @@ class Embedders:
                 if any(number == each.number or name == each.name for each in self._members):
                     raise ConfigError(f"number={number} of {name}: is there already, embedding workers need their own")
                 trainers = list(self._trainers)
-            for asked in [self._wire.ask(trainer, Meet(number, address)) for trainer in trainers]:
-                asked.result()
+            for trainer in trainers:
+                self._meet(trainer, Meet(number, address))
             with self._lock:
                 self._members.append(_Member(name, number, address))
+
+    def _meet(self, trainer: str, word: Meet) -> None:
+        """One that leaves meanwhile need not hear it."""
+        try:
+            self._wire.ask(trainer, word).result()
+        except HotrowError:
+            with self._lock:
+                if trainer in self._trainers:
+                    raise
 
     def introduce(self, trainer: str) -> None:
         """A trainer that is new learns where all are, also those who join later."""
@@ -75,8 +84,11 @@ class Embedders:
             if trainer in self._trainers:
                 self._trainers.remove(trainer)
 
-    def leave(self, name: str) -> "Future[None]":
-        """No new batches for this one; what comes back is done when it has stopped."""
+    def leave(self, name: str, before: Callable[[], None] = lambda: None) -> "Future[None]":
+        """No new batches for this one; what comes back is done when it has stopped.
+
+        `before` is called before it can be told to.
+        """
         with self._lock:
             staying = [each for each in self._members if each.leaving is None]
             found = next((each for each in staying if each.name == name), None)
@@ -85,7 +97,8 @@ class Embedders:
                 raise InputError(f"{name!r}: there is no such embedding worker; there are: {there}")
             if len(staying) == 1:
                 raise InputError(f"{name!r}: is the last embedding worker, trainers need one: let another join first")
-            left: Future[None] = Future()
+            before()
+            left = promised()
             found.leaving = left
             idle = not found.grants
         if idle:

@@ -10,6 +10,13 @@ from hotrow.transport.wire import Answer, Wire
 from hotrow.worker.outgoing import when_all
 
 
+def promised() -> "Future[None]":
+    """Something that will come true, and that nobody can cancel."""
+    future: Future[None] = Future()
+    future.set_running_or_notify_cancel()
+    return future
+
+
 def when_parted(wire: Wire, name: str, asked: "Sequence[Future[Answer]]", left: "Future[None]") -> None:
     """Forget a role that was told to stop, once it has and others that had to hear of it have; then `left` is done."""
 

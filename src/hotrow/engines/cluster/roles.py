@@ -5,7 +5,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 
 from hotrow.engines.cluster.embedders import Embedders
-from hotrow.engines.cluster.parting import when_parted
+from hotrow.engines.cluster.parting import promised, when_parted
 from hotrow.transport.envelope import Buffer
 from hotrow.transport.messages import Exchange, Exchanged, Message, Stop
 from hotrow.transport.wire import Answer, Wire
@@ -41,7 +41,7 @@ class Roles:
             self.trainers.remove(trainer)
         if self.embedders is not None:
             self.embedders.part_with(trainer)
-        left: Future[None] = Future()
+        left = promised()
         when_parted(self.wire, trainer, [self.wire.ask(trainer, Stop())], left)
         return left
 

@@ -94,6 +94,7 @@ class ClusterSite:
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[Orders, RemoteCrew]:
         """A mode begins."""
         self.demand_whole()
+        self.demand_fit(mode, facts)  # trainers may have come since it was chosen
         home = partial(self._bring_home, optimizer=True)
         trained, _ = self._now()
         orders = Orders(mode, facts, self._roles, self._number, self._average, trained, home)

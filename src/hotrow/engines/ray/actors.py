@@ -16,6 +16,7 @@ from hotrow.server.dense_desk import DenseDesk
 from hotrow.server.dense_piece import DensePiece
 from hotrow.server.process import ShardServer
 from hotrow.server.shard import Shard
+from hotrow.transport.limits import Limits
 from hotrow.transport.messages import Values
 from hotrow.transport.security import ClusterKey, Security
 from hotrow.transport.server import Server
@@ -26,6 +27,8 @@ from hotrow.worker.setup import TrainerSetup
 
 MOST_OPEN = 65_536  # asks of one peer; the grants that are out bound them, and who decides must never have to wait
 
+OF_TRAINERS = Limits(kept_bytes=2**26, kept_answer_bytes=2**24)  # their answers hold the output of a whole batch
+
 
 @dataclass(frozen=True, slots=True)
 class Lines:
@@ -35,10 +38,10 @@ class Lines:
     key: ClusterKey | None = None
     delay_s: float = 0.0  # on the way to the shards and back: for measurements
 
-    def server(self, host: str | None, name: str) -> Server:
+    def server(self, host: str | None, name: str, limits: Limits | None = None) -> Server:
         """Listening on a host; None: on the address by which other nodes know this one."""
         where = host or ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-        return Server(f"tcp://{where}:*", security=self.security, key=self.key, name=name)
+        return Server(f"tcp://{where}:*", security=self.security, key=self.key, name=name, limits=limits)
 
     def wire(self, *, delayed: bool = False) -> Wire:
         delay_s = self.delay_s if delayed else 0.0
@@ -124,7 +127,7 @@ class TrainerRole(_Role):
     def __init__(
         self, setup: TrainerSetup, lines: Lines, host: str | None, shards: Mapping[str, str], name: str
     ) -> None:
-        server, wire = lines.server(host, name), lines.wire_to(shards)
+        server, wire = lines.server(host, name, OF_TRAINERS), lines.wire_to(shards)
         super().__init__(server, TrainerProcess(setup, server, wire), wire)
 
 

@@ -5,8 +5,9 @@ Trainers and embedding workers join and leave meanwhile; they are numbered on, a
 
 import contextlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 
 import ray
 from torch import nn
@@ -124,7 +125,8 @@ class RayCluster:
             name = f"trainer {self._number('trainer')}"
             self._start_trainers([name], joins=True)
             if self.roles.embedders is not None:
-                self.roles.embedders.introduce(name)
+                with self._or_never(name):
+                    self.roles.embedders.introduce(name)
         return name
 
     def leave_trainer(self, name: str) -> "Future[None]":
@@ -141,8 +143,7 @@ class RayCluster:
 
     def leave_embedding_worker(self, name: str) -> "Future[None]":
         """It gets no more batches, and has stopped when what comes back is done. Do not wait where steps are made."""
-        left = self._embedders().leave(name)
-        self._actors.let_go(name)
+        left = self._embedders().leave(name, lambda: self._actors.let_go(name))
         left.add_done_callback(lambda _: self._actors.end(name))
         return left
 
@@ -177,8 +178,23 @@ class RayCluster:
             raise ConfigError(f"embedding worker {number}: a run has numbers for {WORKERS_MOST}, and none comes twice")
         name = peer_name(number)
         given = {name: (self._setups.embedding_worker(number), self._shards)}
-        embedders.join(name, self._actors.start(EmbeddingRole, given, joins=joins)[name])
+        address = self._actors.start(EmbeddingRole, given, joins=joins)[name]
+        with self._or_never(name):
+            embedders.join(name, address)
         return name
+
+    @contextmanager
+    def _or_never(self, name: str) -> Iterator[None]:
+        """A role that was started and could not be made known to all is ended again."""
+        try:
+            yield
+        except BaseException:
+            if self.roles.embedders is not None:
+                self.roles.embedders.part_with(name)
+            self._actors.end(name)
+            with contextlib.suppress(HotrowError):
+                self.wire.forget(name)
+            raise
 
     def _embedders(self) -> Embedders:
         if self.roles.embedders is None:

@@ -41,6 +41,8 @@ class Actors:
     def start(self, role: type, given: Mapping[str, Sequence[Any]], *, joins: bool = False) -> dict[str, str]:
         """Some of one kind, by name; gives where they listen. For one that joins a run there may be no room."""
         made: dict[str, Any] = {}
+        if self._closed:
+            raise RoleLost(f"{', '.join(given)}: the run has ended")
         for name, (setup, *rest) in given.items():
             kind, _, number = name.rpartition(" ")
             options = self._options(kind, int(number))

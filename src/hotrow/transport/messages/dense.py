@@ -20,7 +20,7 @@ class DensePulled(Header, frozen=True, tag="dense_pulled"):
 
 
 class PushDense(Header, frozen=True, tag="push_dense"):
-    """Dense gradients of one batch, parked under their grant. Frames: one per tensor that is present."""
+    """Dense gradients of one batch, parked under their grant. Frames: those of each tensor that is present."""
 
     grant: Number
     worker: Count
@@ -32,7 +32,7 @@ class PushDense(Header, frozen=True, tag="push_dense"):
 
 
 class TakeDense(Header, frozen=True, tag="take_dense"):
-    """The dense state that a shard goes on with: it serves some of its tensors. Frame: tensors (safetensors)."""
+    """The dense state that a shard goes on with: it serves some of its tensors. Frames: safetensors, cut up."""
 
     step: Number
     optimizer: Annotated[str, Meta(max_length=10_000_000)] | None = None
@@ -45,7 +45,7 @@ class GiveDense(Header, frozen=True, tag="give_dense"):
 
 
 class DenseGiven(Header, frozen=True, tag="dense_given"):
-    """Frame: tensors (safetensors)."""
+    """Frames: safetensors, cut up."""
 
     step: Number
     optimizer: Annotated[str, Meta(max_length=10_000_000)] | None = None

@@ -54,7 +54,7 @@ class Worked(Header, frozen=True, tag="worked"):
 
 
 class Begin(Header, frozen=True, tag="begin"):
-    """A mode begins on a trainer, from the dense state that follows as a frame (safetensors).
+    """A mode begins on a trainer, from the dense state that follows (safetensors, cut up).
 
     In all-reduce modes `ranks` trainers meet at `meeting`, and `share` batches of each make a step.
     """
