@@ -166,6 +166,9 @@ def cluster(
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds in which everyone runs once. [5]")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of each in a round. [32]")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Of each pair that is compared by AUC. [5]")] = None,
+    in_flight: Annotated[
+        int | None, typer.Option(min=1, max=256, help="Batches of a trainer that Hybrid has under way. [4]")
+    ] = None,
     criteo: Annotated[
         Path | None, typer.Option(help="A file in Criteo's format: bytes on the wire are counted on it.")
     ] = None,
@@ -192,6 +195,8 @@ def cluster(
         rounds=rounds or sizes.rounds,
         steps=steps or sizes.steps,
         seeds=seeds or sizes.seeds,
+        in_flight=in_flight or sizes.in_flight,
+        tail=max(sizes.tail, in_flight or 0),
         criteo=criteo,
         paddle=paddle,
     )
