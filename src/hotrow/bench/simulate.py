@@ -6,6 +6,7 @@ is compared has run in the same round, and the median over the rounds counts.
 """
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -85,7 +86,7 @@ def measure_training(plan: SimulatePlan, watch: Watch) -> Figures:
     }
 
 
-class Trained:
+class Trained(ABC):
     """A contestant with a model of its own, that it trains on in every round."""
 
     def __init__(self, plan: SimulatePlan, batches: Sequence[Batch]) -> None:
@@ -93,9 +94,9 @@ class Trained:
         self.model = Model(training_task(plan), HYPER, seed=1)
         self.step = self.samples = 0
 
+    @abstractmethod
     def train(self, turn: int) -> None:
         """On all batches."""
-        raise NotImplementedError
 
 
 class PlainLoop(Trained):

@@ -1,5 +1,6 @@
 """What every mode is to a user: a frozen group of settings that says what it needs, and starts a discipline."""
 
+from abc import abstractmethod
 from typing import Literal
 
 from hotrow.errors import ConfigError
@@ -61,9 +62,9 @@ class Mode(Spec):
         said = f"{self.name} applies {samples:,} samples a step, the global batch is {facts.global_batch:,}"
         return [f"{said}: learning rates that were tuned for one will not fit the other"]
 
+    @abstractmethod
     def start(self, facts: RunFacts) -> Discipline:
         """The mode at work."""
-        raise NotImplementedError
 
 
 def demand_whole_parts(mode: str, facts: RunFacts) -> None:
