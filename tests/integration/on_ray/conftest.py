@@ -1,15 +1,16 @@
 """One Ray for all tests here: starting it takes seconds, and so does every actor."""
 
 import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 
 import pytest
 
+from deadlocks import nobody_hangs
+
+__all__ = ["nobody_hangs"]
+
 HERE = Path(__file__).parent
-LONG_S = 120  # nothing here waits that long, even where a role is lost
 # Ray keeps child processes and log files until its driver exits, and says so when they are collected.
 OF_RAY = (
     "ignore:Tip. In future versions of Ray:FutureWarning",
@@ -24,20 +25,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.ray)
             for known in OF_RAY:
                 item.add_marker(pytest.mark.filterwarnings(known))
-
-
-@pytest.fixture(autouse=True)
-def nobody_hangs() -> Iterator[None]:
-    """A safety net and no promise of speed: a deadlock fails here instead of stopping everything."""
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        raise AssertionError("the roles wait for each other for ever")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, 300, 5)
-    yield
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(scope="session")

@@ -1,16 +1,14 @@
 """Rows on shards give the same vectors as rows in this process, and take the same gradients."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import pytest
 import torch
 
-import hotrow as hr
 from hotrow.client import LocalClient
-from hotrow.client.base import Handle
 from hotrow.client.direct import PushFacts, ShardedClient
 from hotrow.data.batch import Batch, Part
 from hotrow.errors import ConfigError
@@ -19,11 +17,7 @@ from hotrow.server.shard import Shard
 from hotrow.transport.messages import Apply, Arrival, PartOf, Perform, Values
 from hotrow.transport.server import Server
 from hotrow.transport.wire import Wire
-
-TABLES = {
-    "a": hr.Table(dim=4, optimizer=hr.Adagrad(lr=0.5)),
-    "b": hr.Table(dim=3, optimizer=hr.SGD(lr=0.5)),
-}
+from unit.worker.embedding_threads import TABLES, give_gradients, rows_of
 
 
 @contextmanager
@@ -55,25 +49,6 @@ def batch_of(samples: int, seed: int) -> Batch:
         Part("b", "bags", ("v",), chance.integers(0, 20, several), bounds, "sum"),
     )
     return Batch(parts, np.zeros((samples, 0), np.float32), np.zeros((samples, 1), np.float32))
-
-
-def give_gradients(handle: Handle, seed: int, unused: Sequence[int] = ()) -> None:
-    chance = torch.Generator().manual_seed(seed)
-    for place, output in enumerate(handle.outputs):
-        gradient = torch.randn(output.rows.shape, generator=chance)
-        if output.mask is not None:
-            gradient *= output.mask[..., None]  # nothing depends on padding
-        output.rows.grad = None if place in unused else gradient
-
-
-def rows_of(tiers: Sequence[LocalClient], table: str, count: int = 20) -> torch.Tensor:
-    """Of all ids, whoever has them; absent ones are NaN."""
-    found = torch.full((count, TABLES[table].dim), float("nan"))
-    for client in tiers:
-        out = torch.empty_like(found)
-        client.tiers[table].find(np.arange(count), out)
-        found = torch.where(torch.isnan(out), found, out)
-    return found
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3])

@@ -25,13 +25,13 @@ from hotrow.server.dense_piece import DensePiece
 from hotrow.server.process import ShardServer
 from hotrow.server.shard import Shard
 from hotrow.transport.limits import Limits, Patience
-from hotrow.transport.messages import Ask, Stop, Told
+from hotrow.transport.messages import Ask, Told
 from hotrow.transport.server import Server
 from hotrow.transport.wire import Wire
 from hotrow.worker.embedding_process import EmbeddingSetup
 from hotrow.worker.process import TrainerProcess
 from hotrow.worker.setup import TrainerSetup
-from unit.worker.embedding_threads import embedding_worker, in_thread
+from unit.worker.embedding_threads import embedding_worker, in_thread, served
 
 TABLES = {"t": hr.Table(dim=4, optimizer=hr.Adagrad(lr=0.05))}
 SAMPLES = 8
@@ -124,7 +124,7 @@ def cluster(
             setup = TrainerSetup(
                 tables, shards, own, torch.optim.Adam(own.parameters(), lr=0.01), [0.01], places, through=embedders > 0
             )
-            at[name] = trainer(stack, setup, addresses, lines)
+            at[name] = served(stack, lambda server, wire: TrainerProcess(setup, server, wire).serve, addresses, **lines)
             wire.connect(name, at[name])
             if known is not None:
                 known.introduce(name)
@@ -143,18 +143,3 @@ def cluster(
         hosts: dict[str, str] = defaultdict(lambda: "127.0.0.1")
         site = ClusterSite(model, client, optimizer, roles, now, places=places, hosts=hosts)
         yield Cluster(site, wire, cores, known, start_embedder, start_trainer, at)
-
-
-def trainer(stack: ExitStack, setup: TrainerSetup, shards: dict[str, str], lines: dict[str, Any]) -> str:
-    server = stack.enter_context(Server(security="off", limits=lines["limits"]))
-    wire = stack.enter_context(Wire(security="off", **lines))
-    for name, address in shards.items():
-        wire.connect(name, address)
-
-    def stop() -> None:
-        with Wire(security="off") as asking:
-            asking.connect("it", server.address)
-            asking.ask("it", Stop()).result(20)
-
-    in_thread(stack, TrainerProcess(setup, server, wire).serve, stop)
-    return server.address

@@ -77,7 +77,7 @@ class Told:
         return Nothing(), self
 
     def predict(self, batch: Batch) -> Tensor:
-        raise NotImplementedError
+        raise AssertionError("nobody predicts in these tests")
 
     def welcome(self, name: str) -> None:
         self.names.append(name)

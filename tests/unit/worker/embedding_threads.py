@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from hotrow.data.batch import Batch, Part
 from hotrow.server.process import ShardServer
 from hotrow.server.shard import Shard
 from hotrow.transport.ids import pack_ids, sample_id
+from hotrow.transport.limits import Limits
 from hotrow.transport.messages import Ask, LookUp, Message, Stop, Told, Values
 from hotrow.transport.server import Server
 from hotrow.transport.wire import Wire
@@ -91,8 +93,19 @@ def cluster(
 
 def embedding_worker(stack: ExitStack, setup: EmbeddingSetup, shards: Mapping[str, str]) -> str:
     """One more, until the stack ends or somebody stops it."""
-    server = stack.enter_context(Server(security="off"))
-    wire = stack.enter_context(Wire(security="off"))
+    return served(stack, lambda server, wire: EmbeddingServer(setup, server, wire).serve, shards)
+
+
+def served(
+    stack: ExitStack,
+    made: Callable[[Server, Wire], Callable[[], None]],
+    shards: Mapping[str, str],
+    limits: Limits | None = None,
+    **lines: Any,
+) -> str:
+    """A role that knows the shards, in a thread of its own; gives its address."""
+    server = stack.enter_context(Server(security="off", limits=limits))
+    wire = stack.enter_context(Wire(security="off", limits=limits, **lines))
     for name, address in shards.items():
         wire.connect(name, address)
 
@@ -101,7 +114,7 @@ def embedding_worker(stack: ExitStack, setup: EmbeddingSetup, shards: Mapping[st
             asking.connect("it", server.address)
             asking.ask("it", Stop()).result(20)
 
-    in_thread(stack, EmbeddingServer(setup, server, wire).serve, stop)
+    in_thread(stack, made(server, wire), stop)
     return server.address
 
 
