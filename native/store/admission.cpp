@@ -35,7 +35,7 @@ bool Admission::admit(Key key, std::uint32_t occurrences, std::uint64_t call) {
 }
 
 bool Admission::admit_by_filter(Key key, std::uint32_t occurrences) {
-  const std::uint64_t hash = hash_key(key ^ kGolden);  // not the table's hash: a partition holds only part of those
+  const std::uint64_t hash = hash_key(key ^ kGolden);  // not the partition's: it holds only part of those
   std::uint8_t* block = &filter_[(hash >> 32) * (filter_.size() / kBlock) >> 32 << 6];
   std::uint8_t* counters[kCounters];
   std::uint32_t least = 255;
@@ -66,7 +66,7 @@ bool Admission::admit_exactly(Key key, std::uint32_t occurrences) {
 }
 
 std::size_t Admission::home(Key key) const {
-  return static_cast<std::size_t>((hash_key(key ^ kGolden) >> 32) * waiting_.size() >> 32);
+  return static_cast<std::size_t>((secret_hash(key).bits >> 32) * waiting_.size() >> 32);
 }
 
 void Admission::forget(std::size_t place) {

@@ -43,7 +43,7 @@ void Index::reserve(std::size_t entries) {
   }
 }
 
-std::uint32_t Index::find(std::uint64_t hash, Key key) const {
+std::uint32_t Index::find(SecretHash hash, Key key) const {
   const Segment* segment = segment_of(hash);
   const std::uint8_t tag = tag_of(hash);
   const std::uint32_t home = home_number(hash);
@@ -60,18 +60,18 @@ std::uint32_t Index::find(std::uint64_t hash, Key key) const {
   return kNoRow;
 }
 
-void Index::insert(std::uint64_t hash, std::uint32_t row) {
+void Index::insert(SecretHash hash, std::uint32_t row) {
   // More than one split only when the keys share many directory bits.
   while (segment_of(hash)->entries >= entries_max_ && segment_of(hash)->depth < kDirectoryBits) split(hash);
   Segment& segment = *segment_of(hash);
   if (segment.entries == buckets_ * kBucketSlots)
-    throw std::length_error("the index is full: more than " + std::to_string(segment.entries) +
-                            " keys share 30 bits of their hash, which only crafted keys do");
+    throw std::length_error("the index is full: more than " + std::to_string(segment.entries) + " keys share " +
+                            std::to_string(kDirectoryBits) + " bits of a hash that nobody outside the process knows");
   place(segment, hash, row);
   ++entries_;
 }
 
-void Index::place(Segment& segment, std::uint64_t hash, std::uint32_t row) const {
+void Index::place(Segment& segment, SecretHash hash, std::uint32_t row) const {
   for (std::uint32_t number = home_number(hash);; number = next(number)) {
     Bucket& bucket = segment.buckets()[number];
     if (const std::uint32_t empty = matches(bucket, 0); empty != 0) {
@@ -85,7 +85,7 @@ void Index::place(Segment& segment, std::uint64_t hash, std::uint32_t row) const
   }
 }
 
-bool Index::erase(std::uint64_t hash, std::uint32_t row) {
+bool Index::erase(SecretHash hash, std::uint32_t row) {
   Segment& segment = *segment_of(hash);
   const std::uint32_t home = home_number(hash);
   std::uint32_t number = home;
@@ -109,7 +109,7 @@ bool Index::erase(std::uint64_t hash, std::uint32_t row) {
   return false;
 }
 
-void Index::split(std::uint64_t hash) {
+void Index::split(SecretHash hash) {
   Segment* old = segment_of(hash);
   if (old->depth == depth_) {  // the directory cannot tell the halves apart yet
     std::vector<Segment*> wider(directory_.size() * 2);
@@ -141,7 +141,7 @@ void Index::split(std::uint64_t hash) {
   for (std::size_t i = first + run; i < first + 2 * run; ++i) directory_[i] = upper;
 
   for (const std::uint32_t row : moving_) {
-    const std::uint64_t moved = hash_key(Layout::key(slab_.row(row)));
+    const SecretHash moved = secret_hash(Layout::key(slab_.row(row)));
     place(*segment_of(moved), moved, row);
   }
 }

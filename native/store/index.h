@@ -36,13 +36,13 @@ class Index {
   Index(Arena& arena, const Slab& slab, double share);
 
   // Where the key's entry lies unless its bucket overflowed: prefetch this, then ask first_match.
-  const Bucket* home(std::uint64_t hash) const {
+  const Bucket* home(SecretHash hash) const {
     const Segment* segment = directory_[directory_bits(hash) >> (kDirectoryBits - depth_)];
     return segment->buckets() + home_number(hash);
   }
 
   // The first row in the bucket with the key's tag: nearly always the key's row, but only the row itself can tell.
-  static std::uint32_t first_match(const Bucket& bucket, std::uint64_t hash) {
+  static std::uint32_t first_match(const Bucket& bucket, SecretHash hash) {
     const std::uint32_t hits = matches(bucket, tag_of(hash));
     return hits == 0 ? kNoRow : bucket.rows[std::countr_zero(hits)];
   }
@@ -50,9 +50,9 @@ class Index {
   // Makes room for so many entries at once. Only while there are none.
   void reserve(std::size_t entries);
 
-  std::uint32_t find(std::uint64_t hash, Key key) const;  // kNoRow: absent
-  void insert(std::uint64_t hash, std::uint32_t row);     // the key must be absent
-  bool erase(std::uint64_t hash, std::uint32_t row);      // false: was not there
+  std::uint32_t find(SecretHash hash, Key key) const;  // kNoRow: absent
+  void insert(SecretHash hash, std::uint32_t row);     // the key must be absent
+  bool erase(SecretHash hash, std::uint32_t row);      // false: was not there
 
   std::size_t entries() const { return entries_; }
   std::size_t bytes() const { return segments_ * segment_bytes() + directory_.size() * sizeof(Segment*); }
@@ -69,7 +69,7 @@ class Index {
     const Bucket* buckets() const { return reinterpret_cast<const Bucket*>(this + 1); }
   };
 
-  static std::uint8_t tag_of(std::uint64_t hash) { return static_cast<std::uint8_t>(1 + tag_bits(hash) * 255 / 256); }
+  static std::uint8_t tag_of(SecretHash hash) { return static_cast<std::uint8_t>(1 + tag_bits(hash) * 255 / 256); }
 
   static std::uint32_t matches(const Bucket& bucket, std::uint8_t tag) {
 #if defined(__SSE2__)
@@ -83,16 +83,14 @@ class Index {
 #endif
   }
 
-  std::uint32_t home_number(std::uint64_t hash) const { return bucket_bits(hash) * buckets_ >> kBucketBits; }
+  std::uint32_t home_number(SecretHash hash) const { return bucket_bits(hash) * buckets_ >> kBucketBits; }
   std::uint32_t next(std::uint32_t bucket) const { return bucket + 1 == buckets_ ? 0 : bucket + 1; }
   std::size_t segment_bytes() const { return sizeof(Segment) + buckets_ * sizeof(Bucket); }
-  Segment* segment_of(std::uint64_t hash) const {
-    return directory_[directory_bits(hash) >> (kDirectoryBits - depth_)];
-  }
+  Segment* segment_of(SecretHash hash) const { return directory_[directory_bits(hash) >> (kDirectoryBits - depth_)]; }
 
   Segment* new_segment(std::uint32_t depth);
-  void place(Segment& segment, std::uint64_t hash, std::uint32_t row) const;
-  void split(std::uint64_t hash);
+  void place(Segment& segment, SecretHash hash, std::uint32_t row) const;
+  void split(SecretHash hash);
 
   Arena& arena_;
   const Slab& slab_;

@@ -32,20 +32,20 @@ std::size_t RamTier::recover(Partition& partition, std::uint32_t& newest) const 
   constexpr std::uint32_t kAhead = 16;
   Slab& slab = partition.slab;
   const std::uint32_t room = slab.room();
-  const auto is_ours = [&](std::uint64_t hash) {
-    return partition_bits(hash) >> (kPartitionBits - spec_.partitions_log2) == partition.number;
+  const auto is_ours = [&](Key key) {
+    return partition_bits(hash_key(key)) >> (kPartitionBits - spec_.partitions_log2) == partition.number;
   };
   partition.index.reserve(room);
   std::size_t dropped = 0;
   for (std::uint32_t at = 0; at < room; ++at) {
     if (at + kAhead < room)
       __builtin_prefetch(
-          partition.index.home(hash_key(Layout::key(static_cast<const std::byte*>(slab.row(at + kAhead))))));
+          partition.index.home(secret_hash(Layout::key(static_cast<const std::byte*>(slab.row(at + kAhead))))));
     std::byte* row = slab.row(at);
     if (!Layout::live(row)) continue;
     const Key key = Layout::key(row);
-    const std::uint64_t hash = hash_key(key);
-    if (is_ours(hash) && partition.index.find(hash, key) == kNoRow) {
+    const SecretHash hash = secret_hash(key);
+    if (is_ours(key) && partition.index.find(hash, key) == kNoRow) {
       partition.index.insert(hash, at);
       if (layout_.has(kLastSeen)) newest = std::max(newest, layout_.field(row, kLastSeen));
     } else {

@@ -71,11 +71,11 @@ std::vector<std::string> RamTier::verify() const {
       const std::byte* row = partition.slab.row(slot);
       if (!Layout::live(row)) continue;
       ++live;
-      const std::uint64_t hash = hash_key(Layout::key(row));
-      const std::string who = "row of key " + std::to_string(Layout::key(row));
-      if (partition_bits(hash) >> (kPartitionBits - spec_.partitions_log2) != p)
+      const Key key = Layout::key(row);
+      const std::string who = "row of key " + std::to_string(key);
+      if (partition_bits(hash_key(key)) >> (kPartitionBits - spec_.partitions_log2) != p)
         faults.push_back(who + " lies in partition " + std::to_string(p) + ", which is not its own");
-      else if (partition.index.find(hash, Layout::key(row)) != slot)
+      else if (partition.index.find(secret_hash(key), key) != slot)
         faults.push_back(who + " is not where the index says");
     }
     if (live != partition.index.entries())

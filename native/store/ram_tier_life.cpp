@@ -57,7 +57,7 @@ bool RamTier::let_in(Partition& partition, const Batch& batch, std::size_t uniqu
 // a process that dies before leaves a free row.
 std::byte* RamTier::create(Partition& partition, Batch& batch, std::size_t unique) const {
   const Key key = batch.keys()[unique];
-  const std::uint64_t hash = hash_key(key);
+  const SecretHash hash = secret_hash(key);
   if (spec_.life.expiry != 0) {  // an expired row may still hold the key's place
     const std::uint32_t stale = partition.index.find(hash, key);
     if (stale != kNoRow) let_expire(partition, stale);
@@ -122,7 +122,7 @@ void RamTier::let_expire(Partition& partition, std::uint32_t index) const {
 }
 
 void RamTier::remove(Partition& partition, std::uint32_t index) const {
-  partition.index.erase(hash_key(Layout::key(static_cast<const std::byte*>(partition.slab.row(index)))), index);
+  partition.index.erase(secret_hash(Layout::key(static_cast<const std::byte*>(partition.slab.row(index)))), index);
   if (spec_.life.ordered()) partition.order.remove(index);
   partition.slab.give(index);
 }

@@ -65,7 +65,7 @@ struct alignas(64) RamTier::Partition {
 // One unique key of the batch on its way through visit: its place in the index, then its row.
 struct RamTier::Visit {
   std::uint32_t unique;  // its number
-  std::uint64_t hash;    // set while the index is asked
+  SecretHash hash;       // set while the index is asked
   const Bucket* home;
   std::byte* row;  // null: absent
 };
@@ -77,7 +77,7 @@ struct RamTier::Access {
 };
 
 inline void RamTier::ask_index(const Partition& partition, const Batch& batch, Visit& visit) const {
-  visit.hash = hash_key(batch.keys()[visit.unique]);
+  visit.hash = secret_hash(batch.keys()[visit.unique]);
   visit.home = partition.index.home(visit.hash);
   __builtin_prefetch(visit.home);
 }
@@ -102,7 +102,7 @@ inline void RamTier::settle(const Partition& partition, Batch& batch, Visit& vis
   if (row != nullptr && Layout::key(row) == key && Layout::live(row) && !expired(row)) return;
   std::uint32_t& slot = batch.slots()[visit.unique];
   const std::uint32_t absent = slot == kTurnedAway ? kTurnedAway : kNoRow;
-  slot = partition.index.find(hash_key(key), key);
+  slot = partition.index.find(secret_hash(key), key);
   visit.row = slot == kNoRow ? nullptr : partition.slab.row(slot);
   if (visit.row != nullptr && !expired(visit.row)) return;
   visit.row = nullptr;

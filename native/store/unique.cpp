@@ -43,7 +43,7 @@ std::size_t unique_serial(std::span<const Key> keys, Key* unique_keys, std::uint
 
   std::size_t homes[kAhead];
   const auto look_ahead = [&](std::size_t i) {
-    const std::size_t home = hash_key(keys[i]) >> (64 - bits);
+    const std::size_t home = secret_hash(keys[i]).bits >> (64 - bits);
     homes[i % kAhead] = home;
     __builtin_prefetch(&slots[home], 1);
   };
@@ -88,7 +88,8 @@ struct Part {
     for (std::size_t i = 0; i < all.size(); ++i) {
       keys[size] = all[i];
       positions[size] = static_cast<std::uint32_t>(i);
-      size += ((hash_key(all[i]) & 0xffffffffu) * parts >> 32) == part;  // low bits: the slot takes the high ones
+      size +=
+          ((secret_hash(all[i]).bits & 0xffffffffu) * parts >> 32) == part;  // low bits: the slot takes the high ones
     }
   }
 
