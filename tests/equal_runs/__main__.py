@@ -6,7 +6,7 @@
 
 Recorded are the losses of all steps, a digest of rows and dense parameters, and every event with its effects: of all
 modes in one process with one worker and with four, in the simulator with real gradients, and with `--ray` on a small
-cluster. Bits are compared where they are promised (docs/modes.md), elsewhere losses within tolerances, or the counts.
+cluster. Bits are compared with one worker and in the simulator, elsewhere losses within tolerances, or counts.
 """
 
 import argparse

@@ -11,6 +11,7 @@ import torch
 import hotrow as hr
 from hotrow.modes import Mode
 from hotrow.modes.base import Discipline, Effect, Event, RunFacts
+from hotrow.sim.trace import effect_text, event_text
 from hotrow.trainer import Trainer
 from hotrow.trainer.reports import Progress
 from integration.on_ray.small_cluster import batches, dense_state, losses, trainer_of, whole_rows
@@ -128,7 +129,7 @@ class Written:
 
     def on(self, event: Event) -> list[Effect]:
         effects = self._discipline.on(event)
-        self._lines.append(f"{event} -> {effects}")
+        self._lines.append(" | ".join([event_text(event), *map(effect_text, effects)]))
         return effects
 
     def __getattr__(self, name: str) -> Any:

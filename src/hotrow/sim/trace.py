@@ -22,7 +22,7 @@ class Trace:
         self.lines.append(f"{time_s:9.3f}  -- {_settings(mode)}: {told}, from step {facts.step}, grant {facts.grants}")
 
     def took(self, time_s: float, event: Event, effects: Sequence[Effect]) -> None:
-        self.lines.append(f"{time_s:9.3f}  {' | '.join([_event(event), *map(_effect, effects)])}")
+        self.lines.append(f"{time_s:9.3f}  {' | '.join([event_text(event), *map(effect_text, effects)])}")
 
     @property
     def text(self) -> str:
@@ -34,7 +34,7 @@ def _settings(mode: Mode) -> str:
     return f"{mode.name}({', '.join(f'{name}={value}' for name, value in own.items())})"
 
 
-def _event(event: Event) -> str:
+def event_text(event: Event) -> str:
     if isinstance(event, Pushed):
         told = f"t{event.token} p{event.pulled_step} n{event.samples}"
         return f"push {event.group} w{event.worker} g{event.grant} {told}"
@@ -42,7 +42,7 @@ def _event(event: Event) -> str:
     return f"{name} w{event.worker}" if hasattr(event, "worker") else name
 
 
-def _effect(effect: Effect) -> str:
+def effect_text(effect: Effect) -> str:
     match effect:
         case Grant(worker, grant, token):
             return f"grant w{worker} g{grant} t{token}"
