@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
@@ -46,9 +47,13 @@ def test_all_processes_of_a_killed_run_end_and_the_next_start_sweeps(tmp_path: P
     left = tmp_path / "runs/small"
     with TemporaryDirectory(dir="/tmp") as short:
         private = Path(short) / f"hotrow-{os.geteuid()}"
-        about = {"cwd": tmp_path, "env": os.environ | {"RAY_TMPDIR": short}, "stderr": subprocess.DEVNULL}
+        about: dict[str, Any] = {
+            "cwd": tmp_path,
+            "env": os.environ | {"RAY_TMPDIR": short},
+            "stderr": subprocess.DEVNULL,
+        }
         command = [hotrow, "train", str(config), "--engine", "ray"]
-        with subprocess.Popen(command, **about) as run:  # type: ignore[call-overload]
+        with subprocess.Popen(command, **about) as run:
             wait("a checkpoint", lambda: (left / "checkpoint").exists(), 120)
             pids = children(run.pid)
             roles = {place.pid for place in read_cluster(left).facts.roles.values()}
