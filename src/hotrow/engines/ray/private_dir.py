@@ -26,6 +26,19 @@ OWNER, LOCK = "owner", "lock"
 def private_dir(base: Path | None = None) -> Iterator[Path]:
     """A new directory under `base`. Remove those of dead processes before, and this one after."""
     root = _user_dir(base or base_dir())
+    try:
+        made, owner = _make(root)
+    except OSError as error:
+        raise ConfigError(f"{root}: cannot hold files of Ray ({error.strerror}): set TMPDIR to another place") from None
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+        os.close(owner)
+
+
+def _make(root: Path) -> tuple[Path, int]:
+    """A directory and the lock that says that it is in use."""
     with _locked(root / LOCK):
         for left in root.iterdir():
             if left.is_dir() and not _is_held(left / OWNER):
@@ -33,11 +46,7 @@ def private_dir(base: Path | None = None) -> Iterator[Path]:
         made = Path(tempfile.mkdtemp(prefix="", dir=root))
         owner = os.open(made / OWNER, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         fcntl.flock(owner, fcntl.LOCK_EX)
-    try:
-        yield made
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
-        os.close(owner)
+    return made, owner
 
 
 def base_dir() -> Path:
