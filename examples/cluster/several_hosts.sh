@@ -9,6 +9,8 @@
 #   - ssh from the first host without a question, and open TCP ports between all hosts: 6379 for Ray, and any port for
 #     Ray's and Hotrow's processes (or a firewall that lets these hosts talk to each other freely);
 #   - a model of your own (model.name = "file.py:Class") at the same path; the data only on the first host.
+# Ray runs code for whoever has its token, so one is made for this run. It reaches the other hosts through ssh, and is
+# neither in a file nor in a command line. Between the hosts it travels in the clear: keep these in a network of their own.
 # The rows travel between hosts as plain bytes. Where somebody else can listen, add --set run.engine.security=curve.
 set -euo pipefail
 
@@ -31,11 +33,17 @@ stop_all() {
 }
 trap stop_all EXIT # also after a fault or Ctrl-C
 
+RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
+export RAY_AUTH_MODE=token RAY_AUTH_TOKEN
+unset RAY_AUTH_TOKEN_PATH
+
 # The head, then everybody else. Ray counts the cores of each host by itself; --num-cpus says another number, and
 # --resources '{"rows": 1}' marks hosts with much memory, for engine.shard.custom = { rows = 1 } in the config.
 "$HOTROW_BIN/ray" start --head --node-ip-address="$HEAD_ADDRESS" --port="$PORT" --include-dashboard=false
 for host in "${hosts[@]:1}"; do
-    ssh "$host" "'$HOTROW_BIN/ray' start --address='$HEAD_ADDRESS:$PORT'"
+    # The token comes by standard input: an argument would be seen in the list of processes.
+    ssh "$host" "read -r RAY_AUTH_TOKEN && export RAY_AUTH_MODE=token RAY_AUTH_TOKEN && unset RAY_AUTH_TOKEN_PATH &&
+        '$HOTROW_BIN/ray' start --address='$HEAD_ADDRESS:$PORT'" <<<"$RAY_AUTH_TOKEN"
 done
 
 # bind = "node": roles listen where other hosts reach them, and not on loopback alone. A key is made for this run

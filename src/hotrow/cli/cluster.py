@@ -12,7 +12,7 @@ from rich.text import Text
 from hotrow.cli import words
 from hotrow.cli.files import JsonFile, demand_writable, write_json
 from hotrow.cli.segments import size_text
-from hotrow.run.cluster_file import Known, find_cluster, read_cluster
+from hotrow.run.cluster_file import Known, find_cluster, read_cluster, remove_left
 from hotrow.run.cluster_status import RoleState, look
 from hotrow.trainer.members import kind_of
 from hotrow.transport import check_installed
@@ -86,7 +86,9 @@ def status(
             place = f"process {state.place.pid} on {state.place.node}"
             typer.echo(f"{state.role} ({place}): {state.trouble}", err=True)
     if known.is_gone:
-        typer.echo(f"process {known.pid}, the run itself, is not there any more", err=True)
+        remove_left(known.folder)
+        told = f"process {known.pid}, the run itself, is not there any more: cluster.json and cluster.key are removed"
+        typer.echo(told, err=True)
 
 
 def as_table(found: list[RoleState]) -> Table:

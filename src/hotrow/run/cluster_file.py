@@ -1,11 +1,13 @@
 """`cluster.json` in the folder of a run that goes on: who is in its cluster, for whoever wants to ask them.
 
 A key that was made for the run lies beside it in `cluster.key`, for its owner's eyes only. Both go when the run ends.
+What a killed run left goes when another one starts in the same parent folder, or when its status is asked.
 """
 
 import json
 import os
 import socket
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from hotrow.engines.cluster.facts import ClusterFacts, RolePlace
 from hotrow.errors import ConfigError, InputError
 from hotrow.transport.security import ClusterKey
 
-CLUSTER, KEY = "cluster.json", "cluster.key"
+CLUSTER, NEW, KEY = "cluster.json", "cluster.json.new", "cluster.key"
 
 
 class ClusterFile:
@@ -31,20 +33,23 @@ class ClusterFile:
         """
         if facts == self._written:
             return
-        if self._written is None:
-            (self._folder / KEY).unlink(missing_ok=True)  # of a run that was killed
-            if facts.key is not None and key is None:
-                facts.key.write(self._folder / KEY)
         document = {
             "pid": os.getpid(),
+            "started": _started(os.getpid()),
+            "pids": _pid_namespace(),
             "node": socket.gethostname(),
             "security": facts.security,
             "key": None if facts.key is None else KEY if key is None else str(key.absolute()),
             "desk": desk,
             "roles": {name: asdict(place) for name, place in facts.roles.items()},
         }
-        new = self._folder / f"{CLUSTER}.new"
+        new = self._folder / NEW
         new.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        if self._written is None:  # after the file that says whose key it is: a run that is killed here is found by it
+            sweep(self._folder.parent)
+            (self._folder / KEY).unlink(missing_ok=True)  # of a run that was killed
+            if facts.key is not None and key is None:
+                facts.key.write(self._folder / KEY)
         new.replace(self._folder / CLUSTER)  # whoever reads it meanwhile has it whole
         self._written = facts
 
@@ -64,11 +69,58 @@ class Known:
     node: str
     facts: ClusterFacts
     desk: str | None = None  # where the run itself listens
+    started: int | None = None  # its process, in ticks since the machine booted: another may get its pid
+    pids: str | None = None  # the namespace that its pid is of
 
     @property
     def is_gone(self) -> bool:
         """Whether the run was a process of this machine that has ended."""
-        return self.node == socket.gethostname() and not Path(f"/proc/{self.pid}").exists()
+        return _is_gone(self.node, self.pid, self.started, self.pids)
+
+
+def sweep(parent: Path) -> list[Path]:
+    """Remove what killed runs of this user have left in their folders under `parent`; give those folders."""
+    swept = []
+    for folder in sorted(parent.iterdir()):
+        if any(_is_left(folder / name) for name in (CLUSTER, NEW)):
+            remove_left(folder)
+            swept.append(folder)
+    return swept
+
+
+def remove_left(folder: Path) -> None:
+    """The key first, the file that says whose it is last."""
+    for name in (KEY, NEW, CLUSTER):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _is_left(path: Path) -> bool:
+    """Whether a run of this user on this machine has written it and is gone. What cannot be read is left alone."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        if path.lstat().st_uid == os.geteuid():
+            document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            return _is_gone(document["node"], int(document["pid"]), document.get("started"), document.get("pids"))
+    return False
+
+
+def _is_gone(node: str, pid: int, started: int | None, pids: str | None) -> bool:
+    """Only a process of this machine and this namespace of pids can be known to have ended."""
+    if node != socket.gethostname() or pids not in (None, _pid_namespace()):
+        return False
+    now = _started(pid)
+    return now is None or started not in (None, now)
+
+
+def _started(pid: int) -> int | None:
+    """When a process started, in ticks since the machine booted; None: there is none."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:
+        return None
+
+
+def _pid_namespace() -> str:
+    return os.readlink("/proc/self/ns/pid")
 
 
 def find_cluster(given: Path | None, parent: Path = Path("runs")) -> Path:
@@ -97,6 +149,7 @@ def read_cluster(folder: Path) -> Known:
         kept = document["key"]
         key = None if kept is None else ClusterKey.read(folder / kept)  # a whole path stays as it is
         facts = ClusterFacts(document["security"], key, roles)
-        return Known(folder, int(document["pid"]), str(document["node"]), facts, document.get("desk"))
+        process = document.get("started"), document.get("pids")
+        return Known(folder, int(document["pid"]), str(document["node"]), facts, document.get("desk"), *process)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: cannot be read: {error}: it is written while a run goes on") from None

@@ -78,7 +78,7 @@ class ClusterKey:
     def write(self, path: Path | str) -> None:
         """A new file that only its owner may read."""
         try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         except FileExistsError:
             raise ConfigError(f"key file {path}: is there already, and a key is never written over") from None
         except OSError as error:

@@ -29,13 +29,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def one_ray() -> Iterator[None]:
-    """Room for two small clusters. Ray itself listens on loopback; what roles say to each other has its own key."""
-    import ray
+    """Room for two small clusters, started as a run without an address starts its own."""
+    from hotrow.engines.ray.own import own_ray
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_AUTH_MODE", "disabled")
-        patch.setenv("RAY_worker_niceness", "0")  # else whatever runs beside it starves them
         patch.setenv("PYTHONPATH", str(HERE.parents[1]), prepend=os.pathsep)  # where actors find the model
-        ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False)
-        yield
-        ray.shutdown()
+        with own_ray(8, log_to_driver=False):
+            yield

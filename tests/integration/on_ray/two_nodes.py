@@ -1,13 +1,13 @@
 """A short Sync run on two raylets, with its roles spread over both; prints what it came to. Run as a program."""
 
 import json
-import os
 
 import ray
 from ray._private import state
 from ray.cluster_utils import Cluster
 
 import hotrow as hr
+from hotrow.engines.ray.authentication import token_authentication
 from integration.on_ray.small_cluster import batches, joined, losses, trainer_of
 
 
@@ -31,5 +31,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    os.environ["RAY_AUTH_MODE"] = "disabled"
-    main()
+    with token_authentication():
+        main()

@@ -92,6 +92,17 @@ def test_the_script_for_several_hosts_is_valid_shell_and_asks_for_hosts() -> Non
     assert strange_options(called[1].replace("\\\n", " ")) == set()
 
 
+def test_both_ways_to_several_hosts_start_ray_with_a_token() -> None:
+    script = (EXAMPLES / "several_hosts.sh").read_text()
+    starts = [match.start() for match in re.finditer(r"/ray['\"] start", script)]
+    assert len(starts) == 2
+    assert script.index("export RAY_AUTH_MODE=token RAY_AUTH_TOKEN\n") < starts[0]
+    assert "export RAY_AUTH_MODE=token RAY_AUTH_TOKEN &&" in script[starts[0] : starts[1]]
+    yaml = pytest.importorskip("yaml")
+    cluster = yaml.safe_load((EXAMPLES / "kuberay.yaml").read_text())["spec"]["rayClusterSpec"]
+    assert cluster["authOptions"] == {"mode": "token"}
+
+
 def test_the_manifest_for_kubernetes_is_a_whole_job() -> None:
     yaml = pytest.importorskip("yaml")
     job = yaml.safe_load((EXAMPLES / "kuberay.yaml").read_text())

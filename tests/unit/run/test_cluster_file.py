@@ -10,7 +10,7 @@ import pytest
 
 from hotrow.engines.cluster.facts import ClusterFacts, RolePlace
 from hotrow.errors import ConfigError, InputError
-from hotrow.run.cluster_file import ClusterFile, find_cluster, read_cluster
+from hotrow.run.cluster_file import ClusterFile, find_cluster, read_cluster, sweep
 from hotrow.transport.security import ClusterKey
 
 KEY = ClusterKey(bytes(range(32)))
@@ -107,3 +107,47 @@ def test_where_it_looked_is_told_where_nothing_goes_on(tmp_path: Path) -> None:
     for parent in (tmp_path, tmp_path / "none"):
         with pytest.raises(ConfigError, match=rf"no cluster\.json in the folders of {parent}: name the folder"):
             find_cluster(None, parent)
+
+
+def left_by(folder: Path, **changed: object) -> Path:
+    """What a run has written, with another process in it."""
+    folder.mkdir()
+    ClusterFile(folder).write(FACTS, None)
+    document = json.loads((folder / "cluster.json").read_text())
+    (folder / "cluster.json").write_text(json.dumps(document | changed))
+    return folder
+
+
+def test_a_run_that_starts_removes_what_killed_ones_left_and_nothing_else(tmp_path: Path) -> None:
+    ended = left_by(tmp_path / "ended", pid=2**22 + 1)
+    cut = left_by(tmp_path / "cut", started=1)  # another process has its pid by now
+    (cut / "cluster.json").rename(cut / "cluster.json.new")  # killed before it had its name
+    others = [
+        left_by(tmp_path / "elsewhere", pid=2**22 + 1, node="another host"),
+        left_by(tmp_path / "in a container", pid=2**22 + 1, pids="pid:[1]"),
+    ]
+    alive = tmp_path / "alive"
+    alive.mkdir()
+    (tmp_path / "a file").touch()
+    ClusterFile(alive).write(FACTS, None)
+    assert not list(ended.iterdir())
+    assert not list(cut.iterdir())
+    for folder in (alive, *others):
+        assert {path.name for path in folder.iterdir()} == {"cluster.json", "cluster.key"}
+
+
+def test_what_another_user_left_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = left_by(tmp_path / "ended", pid=2**22 + 1)
+    with monkeypatch.context() as other:
+        other.setattr("os.geteuid", lambda: 2**31)
+        assert sweep(tmp_path) == []
+    assert sweep(tmp_path) == [ended]
+
+
+def test_a_key_is_never_written_through_a_link(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("kept")
+    (tmp_path / "link").symlink_to(target)
+    with pytest.raises(ConfigError, match="is there already"):
+        KEY.write(tmp_path / "link")
+    assert target.read_text() == "kept"

@@ -1,7 +1,5 @@
 """All of `hotrow bench cluster`, one part after the other, on one Ray that is started for it."""
 
-import logging
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +11,7 @@ from hotrow.bench.cluster.plan import ClusterPlan
 from hotrow.bench.rounds import Figures, Watch
 from hotrow.bench.train import write_file
 from hotrow.bench.workload import torch_threads
+from hotrow.engines.ray.own import own_ray
 
 ROLES = 64  # places for actors: more than are ever there at once
 
@@ -29,13 +28,8 @@ def _ray() -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    os.environ.setdefault("RAY_worker_niceness", "0")  # roles beside peers that nobody holds back
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # it listens on loopback
-    ray.init(num_cpus=ROLES, include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
-    try:
+    with own_ray(ROLES, log_to_driver=False):
         yield
-    finally:
-        ray.shutdown()
 
 
 def _parts(plan: ClusterPlan, parts: tuple[str, ...], folder: Path, watch: Watch) -> Figures:

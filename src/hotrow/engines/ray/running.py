@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayError
 
 from hotrow.engines.cluster.facts import RolePlace
 from hotrow.engines.ray.actors import Lines
+from hotrow.engines.ray.failures import reason
 from hotrow.errors import ConfigError, HotrowError
 
 Options = Callable[[str, int], dict[str, Any]]  # (role, number among its kind) -> options of its actor
@@ -104,8 +105,8 @@ def _place(name: str, actor: Any) -> RolePlace:
     try:
         address = str(ray.get(actor.address.remote()))
         return RolePlace(address, *ray.get(actor.__ray_call__.remote(_process)))
-    except RayActorError as error:
-        raise RoleLost(f"{name} could not start: {error}") from None
+    except RayError as error:
+        raise RoleLost(f"{name} could not start: {reason(error)}") from None
 
 
 def _process(_: object) -> tuple[str, int]:
@@ -116,8 +117,6 @@ def _process(_: object) -> tuple[str, int]:
 def _reason(serving: Any) -> str:
     try:
         ray.get(serving, timeout=0)
-    except RayTaskError as error:
-        return f"{type(error.cause).__name__}: {error.cause}"
-    except RayActorError as error:
-        return str(error).splitlines()[0]
+    except RayError as error:
+        return reason(error)
     return "it has stopped"

@@ -1,7 +1,6 @@
 """Ray itself: the one that runs, or one for this run alone; and where its actors go."""
 
 import logging
-import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,8 +10,10 @@ import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from hotrow.engines.ray.authentication import check_supported, check_token, warn_if_open
+from hotrow.engines.ray.own import own_ray
 from hotrow.engines.settings import Ray, Resources
-from hotrow.errors import ConfigError, HotrowError
+from hotrow.errors import ConfigError
 
 KNOCK_S = 10.0  # for a host that is there to answer
 PLACING_S = 60.0  # that Ray has to find room for all roles
@@ -21,41 +22,43 @@ PLACING_S = 60.0  # that Ray has to find room for all roles
 @contextmanager
 def connected(settings: Ray) -> Iterator[bool]:
     """Ray for a run. One that was there before stays; one that was started here ends with the run. Gives which."""
+    check_supported()
     if ray.is_initialized():
         here = ray.get_runtime_context().gcs_address
         if settings.address not in (None, "auto", here):
             told = f"engine.address={settings.address!r}: this process is connected to the Ray at {here} already"
             raise ConfigError(f"{told}: leave the address out, or call ray.shutdown() first")
+        warn_if_open(here)
         yield False
-        return
-    quiet: dict[str, Any] = {"logging_level": logging.WARNING, "log_to_driver": True}
-    if settings.address is not None:
-        try:
-            _knock(settings.address)
-            ray.init(address=settings.address, **quiet)
-        except OSError as error:
-            raise ConfigError(
-                f"engine.address={settings.address!r}: no Ray answers there: {error}: start one, or leave it out"
-            ) from None
+    elif settings.address is None:
+        with own_ray(_cpus(settings)):
+            yield True
     else:
-        os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's 15 would let any other process starve the roles
-        os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # it listens on loopback, and the data plane has its own key
+        _connect(settings.address)
         try:
-            ray.init(num_cpus=_cpus(settings), include_dashboard=False, **quiet)
-        except Exception as error:  # Ray has no type of its own for it
+            if "://" not in settings.address:  # a Ray client does not know where its cluster listens
+                warn_if_open(ray.get_runtime_context().gcs_address)
+            yield False
+        finally:
             ray.shutdown()
-            raise HotrowError(f"engine: Ray did not start on this machine: {str(error).splitlines()[0]}") from error
+
+
+def _connect(address: str) -> None:
+    """To a Ray that runs, with the mode and the token that the environment has for it."""
     try:
-        yield settings.address is None
-    finally:
-        ray.shutdown()
+        _check_answers(address)
+        ray.init(address=address, logging_level=logging.WARNING, log_to_driver=True)
+    except OSError as error:
+        told = f"engine.address={address!r}: no Ray answers there: {error}"
+        raise ConfigError(f"{told}: start one, or leave it out") from None
 
 
-def _knock(address: str) -> None:
-    """OSError where nobody listens: Ray itself would try for minutes."""
+def _check_answers(address: str) -> None:
+    """OSError where nobody listens, ConfigError where a token is refused: Ray itself would try for minutes."""
     host, colon, port = address.rpartition(":")
     if colon and "/" not in host and port.isdigit():
         socket.create_connection((host, int(port)), timeout=KNOCK_S).close()
+        check_token(address)
 
 
 def _cpus(settings: Ray) -> int:
