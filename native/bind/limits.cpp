@@ -10,7 +10,7 @@
 namespace hotrow::bind {
 namespace {
 
-using RowNumbers = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using RowNumbers = HostArray<const std::int64_t, 1>;
 
 constexpr std::size_t kBytesMax = std::size_t{1} << 46;  // more than any machine has
 

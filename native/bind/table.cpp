@@ -106,6 +106,17 @@ int field_number(const RamTier& tier, const std::string& name) {
   throw nb::value_error(("this table's rows have no field '" + name + "'").c_str());
 }
 
+// A column of a dict: `who` begins the sentence that refuses it.
+template <typename Column>
+Column field_column(const std::string& who, nb::handle name, nb::handle column, std::size_t rows) {
+  const std::string field = nb::str(name).c_str();
+  Column found;
+  demand(nb::try_cast(column, found),
+         who + ": field " + field + " must be a contiguous array of uint32 in one dimension");
+  demand_shape(who + ": field " + field, found, {rows});
+  return found;
+}
+
 std::size_t put(RamTier& tier, Batch& batch, const ConstRows& values, const std::optional<ConstRows>& state,
                 const nb::dict& fields, int threads) {
   demand_threads(threads);
@@ -116,9 +127,8 @@ std::size_t put(RamTier& tier, Batch& batch, const ConstRows& values, const std:
   if (state) columns.state = const_cast<float*>(state->data());
   std::vector<Integers> kept;
   for (const auto& [name, column] : fields) {
-    kept.push_back(nb::cast<Integers>(column));
-    demand(kept.back().shape(0) == batch.size(), "put: a field must hold one number per key");
-    columns.fields[field_number(tier, nb::cast<std::string>(name))] = const_cast<std::uint32_t*>(kept.back().data());
+    kept.push_back(field_column<Integers>("put", name, column, batch.size()));
+    columns.fields[field_number(tier, nb::str(name).c_str())] = const_cast<std::uint32_t*>(kept.back().data());
   }
   const nb::gil_scoped_release unlocked;
   return tier.put(batch, columns, threads);
@@ -152,9 +162,8 @@ class OutColumns {
     columns_.values = values.data();
     columns_.state = state.data();
     for (const auto& [name, column] : fields) {
-      kept_.push_back(nb::cast<Array<std::uint32_t, 1>>(column));
-      demand(kept_.back().shape(0) == rows_, "rows: a field must have room for every row");
-      columns_.fields[field_number(tier, nb::cast<std::string>(name))] = kept_.back().data();
+      kept_.push_back(field_column<Array<std::uint32_t, 1>>("rows", name, column, rows_));
+      columns_.fields[field_number(tier, nb::str(name).c_str())] = kept_.back().data();
     }
     for (int field = 0; field < store::kExportedFields; ++field)
       demand(!tier.layout().has(store::Field(field)) || columns_.fields[field] != nullptr,

@@ -74,10 +74,10 @@ void check(const std::string& who, const StringColumn<Offset>& column) {
   bool falls = false;
   for (std::size_t i = 1; i < offsets.size(); ++i) falls |= offsets[i] < offsets[i - 1];
   if (falls) {
-    const auto at = std::ranges::adjacent_find(offsets, std::ranges::greater()) - offsets.begin();
-    throw std::invalid_argument(who + ": offsets[" + std::to_string(at + 1) + "] is " +
-                                std::to_string(offsets[at + 1]) + " after " + std::to_string(offsets[at]) +
-                                ": must never fall");
+    const auto at = std::ranges::adjacent_find(offsets, std::ranges::greater());
+    if (at == offsets.end()) throw std::invalid_argument(who + ": offsets change during the call: leave them alone");
+    throw std::invalid_argument(who + ": offsets[" + std::to_string(at - offsets.begin() + 1) + "] is " +
+                                std::to_string(at[1]) + " after " + std::to_string(at[0]) + ": must never fall");
   }
   if (offsets.front() < 0 || static_cast<std::uint64_t>(offsets.back()) > column.data.size())
     throw std::invalid_argument(who + ": offsets run from " + std::to_string(offsets.front()) + " to " +
