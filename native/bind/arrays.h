@@ -1,8 +1,11 @@
-// Arrays at the border: contiguous, in host memory, of exactly one type; and the sentences for shapes that do not fit.
+// Arrays at the border: contiguous, aligned, in host memory, of exactly one type; and the sentences for shapes that do
+// not fit.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bind/bind.h"
@@ -10,7 +13,15 @@
 namespace hotrow::bind {
 
 template <typename T, int dims>
-using HostArray = nb::ndarray<T, nb::ndim<dims>, nb::c_contig, nb::device::cpu>;
+using PlainArray = nb::ndarray<T, nb::ndim<dims>, nb::c_contig, nb::device::cpu>;
+
+// A PlainArray whose elements lie at multiples of their size, which numpy does not promise and compiled loops rely on.
+template <typename T, int dims>
+struct HostArray : PlainArray<T, dims> {
+  HostArray() = default;
+  explicit HostArray(PlainArray<T, dims> array) : PlainArray<T, dims>(std::move(array)) {}
+  bool aligned() const { return reinterpret_cast<std::uintptr_t>(this->data()) % alignof(T) == 0; }
+};
 
 template <typename Array>
 auto span_of(const Array& array) {
@@ -27,6 +38,13 @@ inline void demand(bool held, const std::string& sentence) {
   if (!held) throw nb::value_error(sentence.c_str());
 }
 
+constexpr int kThreadsMax = 1024;
+
+inline void demand_threads(int threads) {
+  demand(threads >= 1 && threads <= kThreadsMax,
+         "threads=" + std::to_string(threads) + ": must be from 1 to " + std::to_string(kThreadsMax));
+}
+
 // "pool: out is (2, 3), expected (2, 4)"
 template <typename Array>
 void demand_shape(const std::string& what, const Array& array, const std::vector<std::size_t>& expected) {
@@ -37,3 +55,21 @@ void demand_shape(const std::string& what, const Array& array, const std::vector
 }
 
 }  // namespace hotrow::bind
+
+namespace nanobind::detail {
+
+template <typename T, int dims>
+struct type_caster<hotrow::bind::HostArray<T, dims>> {
+  using Array = hotrow::bind::HostArray<T, dims>;
+  using Plain = make_caster<hotrow::bind::PlainArray<T, dims>>;
+  NB_TYPE_CASTER(Array, Plain::Name)
+
+  bool from_python(handle source, uint32_t flags, cleanup_list* cleanup) noexcept {
+    Plain plain;
+    if (!plain.from_python(source, flags, cleanup)) return false;
+    value = Array(std::move(plain.value));
+    return value.aligned();
+  }
+};
+
+}  // namespace nanobind::detail

@@ -37,8 +37,6 @@ void demand_positions(const std::string& what, std::size_t count) {
          what + " holds " + std::to_string(count) + " ids: must be below 2^32 - 1 (split the batch)");
 }
 
-void demand_threads(int threads) { demand(threads >= 1, "threads=" + std::to_string(threads) + ": must be 1 or more"); }
-
 std::size_t unique(const Keys& keys, const KeysOut& unique_keys, const NumbersOut& inverse, const NumbersOut& counts,
                    int threads) {
   demand_positions("unique: keys", keys.size());
@@ -69,8 +67,8 @@ void pool(const Rows& rows, const Numbers& inverse, const Offsets& offsets, cons
   const auto ids = pooled_ids("pool", inverse, offsets, weights, mean, dim, threads);
   demand_shape("pool: out", out, {ids.bags(), dim});
   const nb::gil_scoped_release unlocked;
-  store::check_ids("pool", ids, rows.shape(0));
-  store::pool(rows.data(), dim, ids, mean ? store::PoolMode::mean : store::PoolMode::sum, out.data(), threads);
+  const auto own = store::checked_ids("pool", ids, rows.shape(0));
+  store::pool(rows.data(), dim, own, mean ? store::PoolMode::mean : store::PoolMode::sum, out.data(), threads);
 }
 
 void pool_backward(const Rows& grad_out, const Numbers& inverse, const Offsets& offsets,
@@ -80,8 +78,8 @@ void pool_backward(const Rows& grad_out, const Numbers& inverse, const Offsets& 
   demand_shape("pool_backward: grad_out", grad_out, {ids.bags(), dim});
   demand_shape("pool_backward: out", out, {rows, dim});
   const nb::gil_scoped_release unlocked;
-  store::check_ids("pool_backward", ids, rows);
-  store::pool_backward(grad_out.data(), dim, ids, mean ? store::PoolMode::mean : store::PoolMode::sum, rows, out.data(),
+  const auto own = store::checked_ids("pool_backward", ids, rows);
+  store::pool_backward(grad_out.data(), dim, own, mean ? store::PoolMode::mean : store::PoolMode::sum, rows, out.data(),
                        threads);
 }
 
@@ -92,8 +90,8 @@ void pool_weight_gradient(const Rows& grad_out, const Rows& rows, const Numbers&
   demand_shape("pool_weight_gradient: grad_out", grad_out, {ids.bags(), dim});
   demand_shape("pool_weight_gradient: out", out, {inverse.size()});
   const nb::gil_scoped_release unlocked;
-  store::check_ids("pool_weight_gradient", ids, rows.shape(0));
-  store::pool_weight_gradient(grad_out.data(), rows.data(), dim, ids, out.data(), threads);
+  const auto own = store::checked_ids("pool_weight_gradient", ids, rows.shape(0));
+  store::pool_weight_gradient(grad_out.data(), rows.data(), dim, own, out.data(), threads);
 }
 
 void encode_rows(const Rows& rows, const HalvesOut& half, const FloatsOut& scale, int threads) {
@@ -156,7 +154,6 @@ std::size_t compress_ids(const Keys& keys, const Offsets& offsets, const KeysOut
   demand_shape("compress_ids: samples", samples, {keys.size()});
   demand_threads(threads);
   const nb::gil_scoped_release unlocked;
-  store::check_offsets("compress_ids", span_of(offsets), keys.size());
   return store::compress_ids(span_of(keys), span_of(offsets), unique_keys.data(), counts.data(), samples.data(),
                              threads);
 }

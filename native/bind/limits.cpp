@@ -3,30 +3,31 @@
 
 #include <algorithm>
 #include <span>
+#include <vector>
 
-#include "bind/bind.h"
+#include "bind/arrays.h"
 
 namespace hotrow::bind {
 namespace {
 
-using RowNumbers = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using RowNumbers = HostArray<const std::int64_t, 1>;
 
-void check_threads(int threads) {
-  if (threads < 1) throw nb::value_error(("threads=" + std::to_string(threads) + ": must be 1 or more").c_str());
-}
+constexpr std::size_t kBytesMax = std::size_t{1} << 46;  // more than any machine has
 
 void make_row_field(store::RowField* self, std::size_t rows, std::size_t row_bytes, int threads) {
-  check_threads(threads);
-  if (rows == 0) throw nb::value_error("rows=0: must be 1 or more");
-  if (row_bytes == 0 || row_bytes % 4 != 0)
-    throw nb::value_error(("row_bytes=" + std::to_string(row_bytes) + ": must be a multiple of 4, above 0").c_str());
+  demand_threads(threads);
+  demand(rows != 0, "rows=0: must be 1 or more");
+  demand(row_bytes != 0 && row_bytes % 4 == 0,
+         "row_bytes=" + std::to_string(row_bytes) + ": must be a multiple of 4, above 0");
+  demand(rows <= kBytesMax / row_bytes, "rows=" + std::to_string(rows) + ", row_bytes=" + std::to_string(row_bytes) +
+                                            ": together they must be at most 2^46 bytes");
   nb::gil_scoped_release unlocked;
   new (self) store::RowField(rows, row_bytes, threads);
 }
 
 double read_seconds(const store::RowField& field, const RowNumbers& rows, int threads) {
-  check_threads(threads);
-  const std::span<const std::int64_t> wanted(rows.data(), rows.size());
+  demand_threads(threads);
+  const std::vector<std::int64_t> wanted(rows.data(), rows.data() + rows.size());  // what is checked is what is read
   const auto end = static_cast<std::int64_t>(field.rows());
   const auto bad = std::ranges::find_if(wanted, [end](std::int64_t row) { return row < 0 || row >= end; });
   if (bad != wanted.end())
@@ -36,14 +37,14 @@ double read_seconds(const store::RowField& field, const RowNumbers& rows, int th
 }
 
 void make_copy_field(store::CopyField* self, std::size_t bytes, int threads) {
-  check_threads(threads);
-  if (bytes == 0) throw nb::value_error("bytes=0: must be 1 or more");
+  demand_threads(threads);
+  demand(bytes != 0 && bytes <= kBytesMax, "bytes=" + std::to_string(bytes) + ": must be from 1 to 2^46");
   nb::gil_scoped_release unlocked;
   new (self) store::CopyField(bytes, threads);
 }
 
 double copy_seconds(store::CopyField& field, int threads) {
-  check_threads(threads);
+  demand_threads(threads);
   nb::gil_scoped_release unlocked;
   return field.copy_seconds(threads);
 }

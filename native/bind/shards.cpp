@@ -18,7 +18,7 @@ void demand_numbers(const std::string& who, std::size_t keys, std::uint32_t shar
          who + ": shards=" + std::to_string(shards) + ": must be from 1 to " + std::to_string(store::kShardsMax));
   demand(keys <= kKeysMax,
          who + ": keys holds " + std::to_string(keys) + " ids: must be below 2^32 - 1 (split the batch)");
-  demand(threads >= 1, "threads=" + std::to_string(threads) + ": must be 1 or more");
+  demand_threads(threads);
 }
 
 void shard_of(const Keys& keys, std::uint32_t shards, const NumbersOut& out, int threads) {

@@ -11,6 +11,8 @@
 #include <stdexcept>
 
 #include "bind/arrays.h"
+#include "store/bags.h"
+#include "store/indices.h"
 #include "store/ram_tier.h"
 
 namespace hotrow::bind {
@@ -45,6 +47,7 @@ RamTier* make_tier(const store::TableSpec& spec, const std::optional<SegmentArgs
 }
 
 std::size_t find(const RamTier& tier, Batch& batch, const std::optional<Rows>& out, bool per_unique, int threads) {
+  demand_threads(threads);
   if (out) demand_shape("find: out", *out, {rows_of(batch, per_unique), tier.layout().dim()});
   const nb::gil_scoped_release unlocked;
   return tier.find(batch, out ? out->data() : nullptr, per(per_unique), threads);
@@ -52,6 +55,7 @@ std::size_t find(const RamTier& tier, Batch& batch, const std::optional<Rows>& o
 
 std::size_t find_or_init(RamTier& tier, Batch& batch, const std::optional<Rows>& out, bool per_unique, bool seen,
                          const std::optional<std::uint64_t>& samples, int threads) {
+  demand_threads(threads);
   if (out) demand_shape("find_or_init: out", *out, {rows_of(batch, per_unique), tier.layout().dim()});
   const nb::gil_scoped_release unlocked;
   return tier.find_or_init(batch, out ? out->data() : nullptr, per(per_unique), {seen, samples}, threads);
@@ -67,23 +71,25 @@ Counts apply(RamTier& tier, Batch& batch, const ConstRows& gradients, const std:
              const std::optional<Integers>& rows, bool per_unique, std::uint64_t step, std::uint64_t samples,
              double lr_scale, int threads) {
   const std::size_t expected = rows_of(batch, per_unique);
+  demand_threads(threads);
   demand_shape("apply: gradients", gradients, {rows ? gradients.shape(0) : expected, tier.layout().dim()});
   demand(!per_unique || (!weights && !rows), "apply: gradients per unique key take neither weights nor rows");
   demand(!weights || weights->shape(0) == expected, "apply: weights must hold one number per key");
   demand(!rows || rows->shape(0) == expected, "apply: rows must hold one number per key");
   const nb::gil_scoped_release unlocked;
-  if (rows)
-    for (std::size_t i = 0; i < expected; ++i)
-      if (rows->data()[i] >= gradients.shape(0))
-        throw std::out_of_range("apply: rows names a gradient row that is not there");
+  thread_local store::Scratch<std::uint32_t> rows_scratch;
+  std::span<const std::uint32_t> named;
+  if (rows) named = store::copied(span_of(*rows), rows_scratch);
+  store::check_below("apply", "rows", named, gradients.shape(0));
   const auto done =
-      tier.apply(batch, {gradients.data(), weights ? weights->data() : nullptr, rows ? rows->data() : nullptr},
+      tier.apply(batch, {gradients.data(), weights ? weights->data() : nullptr, rows ? named.data() : nullptr},
                  per(per_unique), {step, samples, lr_scale}, threads);
   return counts(done);
 }
 
 Counts add(RamTier& tier, Batch& batch, const ConstRows& values, const std::optional<ConstRows>& state,
            const std::optional<Integers>& clocks, std::uint64_t step, std::uint64_t samples, int threads) {
+  demand_threads(threads);
   demand_shape("add: values", values, {batch.size(), tier.layout().dim()});
   if (state) demand_shape("add: state", *state, {batch.size(), tier.layout().state_dim()});
   demand(!clocks || clocks->shape(0) == batch.size(), "add: clocks must hold one number per key");
@@ -100,8 +106,20 @@ int field_number(const RamTier& tier, const std::string& name) {
   throw nb::value_error(("this table's rows have no field '" + name + "'").c_str());
 }
 
+// A column of a dict: `who` begins the sentence that refuses it.
+template <typename Column>
+Column field_column(const std::string& who, nb::handle name, nb::handle column, std::size_t rows) {
+  const std::string field = nb::str(name).c_str();
+  Column found;
+  demand(nb::try_cast(column, found),
+         who + ": field " + field + " must be a contiguous array of uint32 in one dimension");
+  demand_shape(who + ": field " + field, found, {rows});
+  return found;
+}
+
 std::size_t put(RamTier& tier, Batch& batch, const ConstRows& values, const std::optional<ConstRows>& state,
                 const nb::dict& fields, int threads) {
+  demand_threads(threads);
   demand_shape("put: values", values, {batch.size(), tier.layout().dim()});
   if (state) demand_shape("put: state", *state, {batch.size(), tier.layout().state_dim()});
   store::Columns columns;
@@ -109,9 +127,8 @@ std::size_t put(RamTier& tier, Batch& batch, const ConstRows& values, const std:
   if (state) columns.state = const_cast<float*>(state->data());
   std::vector<Integers> kept;
   for (const auto& [name, column] : fields) {
-    kept.push_back(nb::cast<Integers>(column));
-    demand(kept.back().shape(0) == batch.size(), "put: a field must hold one number per key");
-    columns.fields[field_number(tier, nb::cast<std::string>(name))] = const_cast<std::uint32_t*>(kept.back().data());
+    kept.push_back(field_column<Integers>("put", name, column, batch.size()));
+    columns.fields[field_number(tier, nb::str(name).c_str())] = const_cast<std::uint32_t*>(kept.back().data());
   }
   const nb::gil_scoped_release unlocked;
   return tier.put(batch, columns, threads);
@@ -119,6 +136,7 @@ std::size_t put(RamTier& tier, Batch& batch, const ConstRows& values, const std:
 
 void read(const RamTier& tier, Batch& batch, const std::string& field, const Array<std::uint32_t, 1>& out,
           int threads) {
+  demand_threads(threads);
   demand(out.shape(0) == batch.size(), "read: out must hold one number per key");
   const auto number = static_cast<store::Field>(field_number(tier, field));
   const nb::gil_scoped_release unlocked;
@@ -126,6 +144,7 @@ void read(const RamTier& tier, Batch& batch, const std::string& field, const Arr
 }
 
 void first_values(const RamTier& tier, const Keys& keys, const Rows& out, int threads) {
+  demand_threads(threads);
   demand_shape("first_values: out", out, {keys.shape(0), tier.layout().dim()});
   const nb::gil_scoped_release unlocked;
   tier.first_values({keys.data(), keys.size()}, out.data(), threads);
@@ -143,9 +162,8 @@ class OutColumns {
     columns_.values = values.data();
     columns_.state = state.data();
     for (const auto& [name, column] : fields) {
-      kept_.push_back(nb::cast<Array<std::uint32_t, 1>>(column));
-      demand(kept_.back().shape(0) == rows_, "rows: a field must have room for every row");
-      columns_.fields[field_number(tier, nb::cast<std::string>(name))] = kept_.back().data();
+      kept_.push_back(field_column<Array<std::uint32_t, 1>>("rows", name, column, rows_));
+      columns_.fields[field_number(tier, nb::str(name).c_str())] = kept_.back().data();
     }
     for (int field = 0; field < store::kExportedFields; ++field)
       demand(!tier.layout().has(store::Field(field)) || columns_.fields[field] != nullptr,
@@ -200,15 +218,17 @@ nb::bytes eviction_order(const RamTier& tier, std::size_t partition) {
   return as_bytes(keys);
 }
 
-std::tuple<std::size_t, std::size_t> attach(RamTier& tier, int threads) {
-  const nb::gil_scoped_release unlocked;
-  const store::Attached found = tier.attach(threads);
-  return {found.rows, found.dropped};
-}
-
 store::Segment& segment_of(const RamTier& tier) {
   demand(tier.segment() != nullptr, "the table has no segment");
   return *tier.segment();
+}
+
+std::tuple<std::size_t, std::size_t> attach(RamTier& tier, int threads) {
+  demand_threads(threads);
+  demand(segment_of(tier).attached(), "attach: the segment is new, there is nothing to take over");
+  const nb::gil_scoped_release unlocked;
+  const store::Attached found = tier.attach(threads);
+  return {found.rows, found.dropped};
 }
 
 nb::dict stats(const RamTier& tier) {
@@ -282,6 +302,7 @@ void bind_table(nb::module_& m) {
       .def(
           "batch",
           [](const RamTier& tier, const Keys& keys, int threads) {
+            demand_threads(threads);
             const nb::gil_scoped_release unlocked;
             return tier.batch({keys.data(), keys.size()}, threads);
           },
@@ -298,17 +319,32 @@ void bind_table(nb::module_& m) {
       .def(
           "touch",
           [](RamTier& tier, Batch& batch, const std::optional<std::uint64_t>& samples, int threads) {
+            demand_threads(threads);
             const nb::gil_scoped_release unlocked;
             return tier.touch(batch, {true, samples}, threads);
           },
           "batch"_a, "samples"_a.none(), "threads"_a)
-      .def("expire", &RamTier::expire, "samples"_a.none(), "threads"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "expire",
+          [](RamTier& tier, const std::optional<std::uint64_t>& samples, int threads) {
+            demand_threads(threads);
+            const nb::gil_scoped_release unlocked;
+            return tier.expire(samples, threads);
+          },
+          "samples"_a.none(), "threads"_a)
       .def("evicted_rows", &RamTier::evicted_rows, "batch"_a)
       .def("evicted", &evicted, "batch"_a, "keys"_a.noconvert(), "values"_a.noconvert(), "state"_a.noconvert(),
            "fields"_a)
       .def("take_gone_keys", &take_gone_keys)
       .def("eviction_order", &eviction_order, "partition"_a)
-      .def("erase", &RamTier::erase, "batch"_a, "threads"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "erase",
+          [](RamTier& tier, Batch& batch, int threads) {
+            demand_threads(threads);
+            const nb::gil_scoped_release unlocked;
+            return tier.erase(batch, threads);
+          },
+          "batch"_a, "threads"_a)
       .def("first_values", &first_values, "keys"_a.noconvert(), "out"_a.noconvert(), "threads"_a)
       .def("export_rows", &export_rows, "cursor"_a, "keys"_a.noconvert(), "values"_a.noconvert(), "state"_a.noconvert(),
            "fields"_a)

@@ -12,6 +12,7 @@ namespace {
 constexpr std::size_t kHugePage = 2 << 20;
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kBlockMax = 64 << 20;
+constexpr std::size_t kPieceMax = std::size_t{1} << 46;  // more than any machine has, and sums with it cannot overflow
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -23,6 +24,7 @@ Arena::~Arena() {
 
 std::byte* Arena::allocate(std::size_t bytes) {
   const std::lock_guard held(mutex_);
+  if (bytes > kPieceMax) throw std::bad_alloc();
   bytes = round_up(bytes, kLine);
   if (bytes > free_bytes_) map_block(std::max(next_block_, bytes));
   std::byte* piece = free_;

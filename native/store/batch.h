@@ -31,8 +31,10 @@ class Batch {
   const std::uint32_t* slots() const { return slots_.get(); }
   bool looked_up = false;  // slots hold what a lookup found; a slot is a hint, the row's key decides
 
-  // Rows that fell out for this batch, whole, by partition; filled where the table keeps them.
+  // Rows that fell out for this batch, whole, by partition; filled where the table keeps them. Only the table with this
+  // number can read them.
   std::vector<std::vector<std::byte>> evicted;
+  std::uint64_t evicted_by = 0;
 
  private:
   void group(const Key* found, std::size_t count, int partitions_log2, bool counted, std::uint32_t* numbers);

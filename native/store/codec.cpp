@@ -6,6 +6,7 @@
 #include <string>
 
 #include "store/bags.h"
+#include "store/indices.h"
 #include "store/parallel.h"
 #include "store/scratch.h"
 #include "store/unique.h"
@@ -60,21 +61,29 @@ void decode_rows(const Half* half, const float* scale, std::size_t count, std::s
 template <typename Sample>
 std::size_t compress_ids(std::span<const Key> keys, std::span<const std::int64_t> offsets, Key* unique_keys,
                          std::uint32_t* counts, Sample* samples, int threads) {
-  thread_local Scratch<std::uint32_t> inverse_scratch;
-  thread_local Scratch<std::int64_t> cursor_scratch;
+  thread_local Scratch<std::uint32_t> inverse_scratch, counts_scratch;
+  thread_local Scratch<std::int64_t> cursor_scratch, offsets_scratch;
+  const std::span<const std::int64_t> own_offsets = copied(offsets, offsets_scratch);
+  check_offsets("compress_ids", own_offsets, keys.size());
   std::uint32_t* const inverse = inverse_scratch.take(keys.size());
-  const std::size_t found = unique(keys, unique_keys, inverse, counts, threads);
+  std::uint32_t* const own_counts = counts_scratch.take(keys.size());
+  const std::size_t found = unique(keys, unique_keys, inverse, own_counts, threads);
+  std::copy_n(own_counts, found, counts);
   std::int64_t* const cursor = cursor_scratch.take(found);
   std::int64_t begin = 0;
-  for (std::size_t u = 0; u < found; begin += counts[u++]) cursor[u] = begin;
-  group_positions(offsets, inverse, cursor,
+  for (std::size_t u = 0; u < found; begin += own_counts[u++]) cursor[u] = begin;
+  group_positions(own_offsets, inverse, cursor,
                   [samples](std::size_t to, std::size_t bag, std::size_t) { samples[to] = static_cast<Sample>(bag); });
   return found;
 }
 
 template <typename Sample>
-void expand_ids(std::span<const Key> unique_keys, std::span<const std::uint32_t> counts,
-                std::span<const Sample> samples, std::size_t bags, Key* keys, std::int64_t* offsets) {
+void expand_ids(std::span<const Key> unique_keys, std::span<const std::uint32_t> their_counts,
+                std::span<const Sample> their_samples, std::size_t bags, Key* keys, std::int64_t* offsets) {
+  thread_local Scratch<std::uint32_t> counts_scratch;
+  thread_local Scratch<Sample> samples_scratch;
+  const std::span<const std::uint32_t> counts = copied(their_counts, counts_scratch);
+  const std::span<const Sample> samples = copied(their_samples, samples_scratch);
   std::uint64_t occurrences = 0;
   for (const std::uint32_t count : counts) occurrences += count;
   if (occurrences != samples.size())
@@ -86,14 +95,13 @@ void expand_ids(std::span<const Key> unique_keys, std::span<const std::uint32_t>
     throw std::invalid_argument("expand_ids: samples hold " + std::to_string(largest) + ": must be below bags, " +
                                 std::to_string(bags));
 
-  // Counted one place up: after the sums, offsets[b] is where bag b begins.
-  std::fill_n(offsets, bags + 1, 0);
-  for (const Sample sample : samples) ++offsets[sample + 1];
-  for (std::size_t bag = 0; bag < bags; ++bag) offsets[bag + 1] += offsets[bag];
-
+  // Counted one place up: after the sums, cursor[b] is where bag b begins.
   thread_local Scratch<std::int64_t> cursor_scratch;
-  std::int64_t* const cursor = cursor_scratch.take(bags);
-  std::copy_n(offsets, bags, cursor);
+  std::int64_t* const cursor = cursor_scratch.take(bags + 1);
+  std::fill_n(cursor, bags + 1, 0);
+  for (const Sample sample : samples) ++cursor[std::size_t{sample} + 1];
+  for (std::size_t bag = 0; bag < bags; ++bag) cursor[bag + 1] += cursor[bag];
+  std::copy_n(cursor, bags + 1, offsets);
   const Sample* sample = samples.data();
   for (std::size_t u = 0; u < unique_keys.size(); ++u)
     for (std::uint32_t left = counts[u]; left > 0; --left) keys[cursor[*sample++]++] = unique_keys[u];

@@ -23,8 +23,8 @@ void encode_rows(const float* rows, std::size_t count, std::size_t dim, Half* ha
 void decode_rows(const Half* half, const float* scale, std::size_t count, std::size_t dim, float* rows, int threads);
 
 // Fills unique_keys[U], counts[U] (room for N each) and samples[N]: the bag of every occurrence, key by key in the
-// order of unique_keys, ascending within a key. Returns U. Sample is uint16 or uint32; offsets must have passed
-// check_offsets.
+// order of unique_keys, ascending within a key. Returns U. Sample is uint16 or uint32. Throws std::invalid_argument,
+// before it writes, if offsets are not those of bags.
 template <typename Sample>
 std::size_t compress_ids(std::span<const Key> keys, std::span<const std::int64_t> offsets, Key* unique_keys,
                          std::uint32_t* counts, Sample* samples, int threads);

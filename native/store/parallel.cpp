@@ -93,9 +93,10 @@ std::atomic<Pool*> current_pool{nullptr};
 
 void forget_pool() { current_pool.store(nullptr); }
 
+// When the module is loaded: a handler that is registered at the first call could be in the middle of that at a fork.
+[[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, forget_pool);
+
 Pool& pool() {
-  static const int registered = pthread_atfork(nullptr, nullptr, forget_pool);
-  (void)registered;
   Pool* found = current_pool.load();
   if (found == nullptr) {
     auto* fresh = new Pool();

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "store/bags.h"
+#include "store/indices.h"
 #include "store/parallel.h"
 #include "store/scratch.h"
 
@@ -34,9 +35,13 @@ void over_bags(std::span<const std::int64_t> offsets, int threads, Body body) {
 
 }  // namespace
 
-void check_ids(const char* who, const PooledIds& ids, std::size_t rows) {
-  check_offsets(who, ids.offsets, ids.inverse.size());
-  check_below(who, "inverse", ids.inverse, rows);
+PooledIds checked_ids(const char* who, const PooledIds& ids, std::size_t rows) {
+  thread_local Scratch<std::uint32_t> inverse_scratch;
+  thread_local Scratch<std::int64_t> offsets_scratch;
+  const PooledIds own{copied(ids.inverse, inverse_scratch), copied(ids.offsets, offsets_scratch), ids.weights};
+  check_offsets(who, own.offsets, own.inverse.size());
+  check_below(who, "inverse", own.inverse, rows);
+  return own;
 }
 
 void pool(const float* rows, std::size_t dim, const PooledIds& ids, PoolMode mode, float* out, int threads) {

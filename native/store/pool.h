@@ -24,9 +24,9 @@ struct PooledIds {
   std::size_t bags() const { return offsets.size() - 1; }
 };
 
-// Throws std::invalid_argument, in a sentence that begins with `who`, unless offsets and inverse fit `rows` rows. The
-// calls below trust their ids.
-void check_ids(const char* who, const PooledIds& ids, std::size_t rows);
+// A copy of offsets and inverse, good until this thread's next call. Throws std::invalid_argument, in a sentence that
+// begins with `who`, unless they fit `rows` rows. The calls below trust their ids.
+PooledIds checked_ids(const char* who, const PooledIds& ids, std::size_t rows);
 
 // out[bag] from rows[unique].
 void pool(const float* rows, std::size_t dim, const PooledIds& ids, PoolMode mode, float* out, int threads);

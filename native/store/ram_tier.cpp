@@ -1,6 +1,8 @@
 // Finding, creating and removing rows.
 #include "store/ram_tier.h"
 
+#include <unistd.h>
+
 #include <cmath>
 #include <cstring>
 
@@ -8,6 +10,8 @@
 
 namespace hotrow::store {
 namespace {
+
+std::atomic<std::uint64_t> tables_made{0};
 
 FieldSet fields_of(const TableSpec& spec) {
   FieldSet used{};
@@ -28,7 +32,9 @@ Layout layout_of(const TableSpec& spec) {
 }
 
 RamTier::RamTier(const TableSpec& spec, std::unique_ptr<Segment> segment)
-    : spec_(spec),
+    : number_(++tables_made),
+      process_(getpid()),
+      spec_(spec),
       layout_(layout_of(spec)),
       rule_(update_rule(spec.optimizer)),
       adam_steps_(spec.optimizer),
@@ -39,7 +45,17 @@ RamTier::RamTier(const TableSpec& spec, std::unique_ptr<Segment> segment)
   for (std::size_t p = 0; p < partitions; ++p) partitions_.push_back(std::make_unique<Partition>(*this, p));
 }
 
-RamTier::~RamTier() = default;
+// In a forked child the table is as other threads left it in the middle of whatever they did: nothing is taken apart
+// there.
+RamTier::~RamTier() {
+  if (getpid() == process_) return;
+  if (segment_ != nullptr) segment_->leave();
+  [[maybe_unused]] const Segment* segment = segment_.release();
+  [[maybe_unused]] const Arena* arena = arena_.release();
+  for (auto& partition : partitions_) {
+    [[maybe_unused]] const Partition* left = partition.release();
+  }
+}
 
 std::size_t RamTier::rows_within(const TableSpec& spec, std::size_t bytes, bool in_segment) {
   // Segments of the index that just split are 42 % full, and churn splits some that would not have to: 14 bytes. The
@@ -110,10 +126,9 @@ std::size_t RamTier::find(Batch& batch, float* out, Per per, int threads) const 
 std::size_t RamTier::find_or_init(Batch& batch, float* out, Per per, const Sight& sight, int threads) {
   const Output output(*this, batch, out, per);
   const std::uint64_t call = calls_.fetch_add(1, std::memory_order_relaxed);
-  std::atomic<std::size_t> turned_away{0};
+  std::atomic<std::size_t> turned_away{0}, made{0};
   advance(sight);
-  batch.evicted.clear();
-  if (spec_.life.keep_evicted) batch.evicted.resize(partitions_.size());
+  start_eviction(batch);
   const auto keep = [&](auto&, Visit& visit, Applied&) {
     if (visit.row != nullptr) output.write(visit.unique, visit.row, 0);
   };
@@ -128,13 +143,15 @@ std::size_t RamTier::find_or_init(Batch& batch, float* out, Per per, const Sight
         slot = kTurnedAway;
         ++partition.counts.turned_away;
         ++turned_away;
+      } else {
+        ++made;
       }
       output.write(unique, row, spec_.life.default_value);
     }
     // Twice as many as were visited: where all keys are new, the search must outrun the growth.
     if (spec_.life.expiry != 0) sweep(partition, static_cast<std::uint32_t>(2 * (end - begin)));
   };
-  visit(batch, threads, {true, layout_.value_end()}, keep, finish);
+  make_rows(made, [&] { visit(batch, threads, {true, layout_.value_end()}, keep, finish); });
   output.expand(threads);
   return turned_away;
 }

@@ -105,6 +105,7 @@ class RamTier {
   // With a segment the rows live there; what an earlier process left in it is taken over by attach(), before any other
   // call.
   explicit RamTier(const TableSpec& spec, std::unique_ptr<Segment> segment = nullptr);
+  // A forked child must not call its parent's table; destroying it there is harmless.
   ~RamTier();
   Attached attach(int threads);
 
@@ -188,6 +189,9 @@ class RamTier {
   void let_expire(Partition& partition, std::uint32_t index) const;
   void remove(Partition& partition, std::uint32_t index) const;
   void list_gone(Partition& partition, Key key) const;
+  void start_eviction(Batch& batch) const;
+  template <typename Make>
+  void make_rows(const std::atomic<std::size_t>& made, Make&& make) const;
 
   // Values of any type: ram_tier_values.cpp
   void widen_into(const std::byte* row, float* to) const;
@@ -213,6 +217,8 @@ class RamTier {
   void recover_order(Partition& partition) const;
   void verify_order(const Partition& partition, std::size_t live, std::vector<std::string>& faults) const;
 
+  std::uint64_t number_;  // no other table of this process has it
+  int process_;
   TableSpec spec_;
   Layout layout_;
   UpdateRule rule_;
@@ -220,7 +226,7 @@ class RamTier {
   Ticks ticks_;
   bool counts_occurrences_;
   std::unique_ptr<Segment> segment_;
-  Arena arena_;
+  std::unique_ptr<Arena> arena_ = std::make_unique<Arena>();
   std::vector<std::unique_ptr<Partition>> partitions_;
   mutable std::atomic<std::uint64_t> next_start_{0}, refused_{0}, absent_{0}, unadmitted_{0}, calls_{0};
   std::atomic<std::uint32_t> now_{0};  // the latest tick anyone told

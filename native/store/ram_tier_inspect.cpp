@@ -53,7 +53,7 @@ Stats RamTier::stats() const {
     stats.bytes += partition->order.bytes() + partition->gone.capacity() * sizeof(Key);
     stats.counts += partition->counts;
   }
-  stats.bytes += arena_.bytes() + stats.admission_bytes + (segment_ != nullptr ? segment_->bytes() : 0);
+  stats.bytes += arena_->bytes() + stats.admission_bytes + (segment_ != nullptr ? segment_->bytes() : 0);
   stats.refused = refused_;
   stats.absent = absent_;
   stats.unadmitted = unadmitted_;

@@ -167,7 +167,16 @@ std::size_t RamTier::expire(std::optional<std::uint64_t> samples, int threads) {
   return gone;
 }
 
+// Forgets what fell out for the batch before.
+void RamTier::start_eviction(Batch& batch) const {
+  batch.evicted.clear();
+  if (spec_.life.keep_evicted) batch.evicted.resize(partitions_.size());
+  batch.evicted_by = number_;
+}
+
 std::size_t RamTier::evicted_rows(const Batch& batch) const {
+  if (!batch.evicted.empty() && batch.evicted_by != number_)
+    throw std::invalid_argument("evicted: the batch carries rows of another table: ask the table that it was given to");
   std::size_t bytes = 0;
   for (const auto& rows : batch.evicted) bytes += rows.size();
   return bytes / layout_.row_bytes();

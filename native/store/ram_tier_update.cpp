@@ -175,9 +175,8 @@ std::size_t RamTier::put(Batch& batch, const Columns& columns, int threads) {
   // been seen later than now.
   const std::uint32_t* seen = columns.fields[kLastSeen];
   if (seen != nullptr && batch.size() != 0 && size() == 0) now_ = *std::max_element(seen, seen + batch.size());
-  std::atomic<std::size_t> turned_away{0};
-  batch.evicted.clear();
-  if (spec_.life.keep_evicted) batch.evicted.resize(partitions_.size());
+  std::atomic<std::size_t> turned_away{0}, made{0};
+  start_eviction(batch);
   const auto overwrite = [&](Partition& partition, Visit& visit, Applied&) {
     if (visit.row == nullptr) return;
     bump_version(visit.row);
@@ -188,6 +187,7 @@ std::size_t RamTier::put(Batch& batch, const Columns& columns, int threads) {
       if (batch.slots()[unique] < kTurnedAway) continue;
       if (create(partition, batch, unique) != nullptr) {
         put_row(partition, batch.slots()[unique], columns, places[unique]);
+        ++made;
       } else {
         batch.slots()[unique] = kTurnedAway;
         ++partition.counts.turned_away;
@@ -195,7 +195,7 @@ std::size_t RamTier::put(Batch& batch, const Columns& columns, int threads) {
       }
     }
   };
-  visit(batch, threads, {true, layout_.row_bytes()}, overwrite, insert);
+  make_rows(made, [&] { visit(batch, threads, {true, layout_.row_bytes()}, overwrite, insert); });
   return turned_away;
 }
 
@@ -217,7 +217,7 @@ void RamTier::put_row(Partition& partition, std::uint32_t index, const Columns& 
   const float* value = columns.values + at * dim;
   partition.counts.saturated += store_value(row, value, Layout::version(row));
   if (columns.state != nullptr)
-    std::memcpy(layout_.state(row), columns.state + at * state_dim, state_dim * sizeof(float));
+    std::copy_n(columns.state + at * state_dim, state_dim, layout_.state(row));
   else
     row_kernels().follow_value(rule_, value, layout_.state(row), dim);
   if (spec_.life.ordered()) partition.order.add(index);

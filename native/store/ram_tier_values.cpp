@@ -36,7 +36,7 @@ std::size_t RamTier::store_value(std::byte* row, const float* value, std::uint32
 void RamTier::copy_columns(const std::byte* row, const Columns& out, std::size_t at) const {
   out.keys[at] = Layout::key(row);
   widen_into(row, out.values + at * layout_.dim());
-  std::memcpy(out.state + at * layout_.state_dim(), layout_.state(row), layout_.state_dim() * sizeof(float));
+  std::copy_n(layout_.state(row), layout_.state_dim(), out.state + at * layout_.state_dim());  // null where dim is 0
   for (int field = 0; field < kExportedFields; ++field)
     if (layout_.has(Field(field))) out.fields[field][at] = layout_.field(row, Field(field));
 }

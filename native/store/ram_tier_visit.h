@@ -41,8 +41,8 @@ inline float* unique_rows(const Batch& batch, std::size_t floats) {
 struct alignas(64) RamTier::Partition {
   Partition(RamTier& tier, std::size_t p)
       : number(p),
-        slab(tier.arena_, tier.segment_.get(), static_cast<std::uint32_t>(p), tier.layout_.row_bytes(), tier.quota(p)),
-        index(tier.arena_, slab, share(tier, p)),
+        slab(*tier.arena_, tier.segment_.get(), static_cast<std::uint32_t>(p), tier.layout_.row_bytes(), tier.quota(p)),
+        index(*tier.arena_, slab, share(tier, p)),
         order(tier.spec_.life.eviction, tier.layout_, slab),
         admission(tier.spec_.life.admission, tier.spec_.first_values.stream, std::size_t{1} << tier.partitions_log2(),
                   share(tier, p)) {}
@@ -139,6 +139,18 @@ Applied RamTier::visit(Batch& batch, int threads, const Access& access, Body&& b
   });
   batch.looked_up = true;
   return total;
+}
+
+// A call that makes rows and has counted them in `made`: where the segment has no room for all, the refusal says how
+// many there are. Each is whole and stays, so the same batch may come again.
+template <typename Make>
+void RamTier::make_rows(const std::atomic<std::size_t>& made, Make&& make) const {
+  try {
+    make();
+  } catch (const SegmentError& error) {
+    throw SegmentError(std::string(error.what()) + "; " + std::to_string(made) +
+                       " new rows of this batch were made and stay, so give the same batch again once there is room");
+  }
 }
 
 template <typename Body>

@@ -20,6 +20,7 @@ class Scratch {
 
   // Room for `count` values, uninitialised. What an earlier call gave is void.
   T* take(std::size_t count) {
+    if (count > kBytesMax / sizeof(T)) throw std::bad_alloc();
     const std::size_t bytes = (count * sizeof(T) + kHugePage - 1) / kHugePage * kHugePage;
     if (bytes > bytes_ || (bytes_ > kKeepBytes && bytes < bytes_ / 4)) renew(bytes);
     return data_;
@@ -28,6 +29,7 @@ class Scratch {
  private:
   static constexpr std::size_t kHugePage = std::size_t{2} << 20;
   static constexpr std::size_t kKeepBytes = std::size_t{64} << 20;
+  static constexpr std::size_t kBytesMax = std::size_t{1} << 46;  // more than any machine has
 
   void renew(std::size_t bytes) {
     std::free(data_);

@@ -75,9 +75,14 @@ void Segment::close() noexcept { give_up(!spec_.keep); }
 void Segment::leave() noexcept { give_up(false); }
 
 void Segment::give_up(bool remove) noexcept {
+  if (file_.in_child()) {  // another thread may have held the mutex at the fork, and nobody here will ever give it back
+    file_.release(false);
+    closed_ = true;
+    return;
+  }
   const std::lock_guard held(mutex_);
   if (closed_) return;
-  if (!remove && !file_.in_child()) header_->owner = 0;  // kept on purpose, not left behind
+  if (!remove) header_->owner = 0;  // kept on purpose, not left behind
   file_.release(remove);
   closed_ = true;
 }

@@ -198,6 +198,12 @@ SegmentReport inspect_segment(const std::string& path) {
   SegmentReport report;
   const FileProbe file(path);
   report.bytes = file.bytes();
+  try {
+    demand_ours(file.descriptor(), path);  // before the lock: probing a stranger's could disturb him
+  } catch (const SegmentError& error) {
+    report.fault = error.what();
+    return report;
+  }
   report.in_use = file.locked();
   if (never_used(file.descriptor(), report.bytes)) return report;
   try {

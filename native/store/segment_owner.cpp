@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <thread>
@@ -23,6 +24,8 @@ namespace {
 constexpr int kTries = 20;
 constexpr auto kPause = std::chrono::milliseconds(10);
 
+constexpr int kFoundFlags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;  // of every file that somebody else may have made
+
 // The locked descriptors of this process, for the handler that a forked child runs.
 std::mutex locks_mutex;
 std::vector<int> locks;
@@ -35,9 +38,10 @@ void after_fork_in_child() {
   locks_mutex.unlock();
 }
 
+// When the module is loaded: a handler that is registered later could be in the middle of that at a fork.
+[[maybe_unused]] const int registered = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+
 void remember(int lock) {
-  static std::once_flag once;
-  std::call_once(once, [] { pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); });
   const std::lock_guard held(locks_mutex);
   locks.push_back(lock);
 }
@@ -49,11 +53,40 @@ void forget(int lock) {
 
 bool same_file(const struct stat& a, const struct stat& b) { return a.st_dev == b.st_dev && a.st_ino == b.st_ino; }
 
+[[noreturn]] void fail(const std::string& path, const std::string& what) {
+  throw SegmentError("segment " + path + ": " + what);
+}
+
+[[noreturn]] void fail_stranger(const std::string& path, uid_t owner) {
+  fail(path, "is owned by uid " + std::to_string(owner) + " and this process runs as uid " + std::to_string(geteuid()) +
+                 ": choose another run or directory, or have its owner remove it");
+}
+
 [[noreturn]] void fail_open(const std::string& path) {
   const int error = errno;
-  std::string what = "segment " + path + ": cannot be opened, " + std::strerror(error);
+  struct stat named;
+  if (error == EACCES && lstat(path.c_str(), &named) == 0 && named.st_uid != geteuid())
+    fail_stranger(path, named.st_uid);
+  std::string what = std::string("cannot be opened, ") + std::strerror(error);
   if (error == ENOENT) what += ": make its directory first, or choose another";
-  throw SegmentError(what);
+  fail(path, what);
+}
+
+std::string octal(mode_t mode) {
+  char text[16];
+  std::snprintf(text, sizeof text, "%04o", static_cast<unsigned>(mode & 07777));
+  return text;
+}
+
+// Whoever may remove or rename files of the directory could put another in the place of ours at any time. A sticky
+// directory, as /dev/shm is, keeps everybody to files of their own.
+void demand_safe_directory(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string directory = slash == std::string::npos ? "." : path.substr(0, std::max<std::size_t>(slash, 1));
+  struct stat found;
+  if (stat(directory.c_str(), &found) != 0 || (found.st_mode & S_IWOTH) == 0 || (found.st_mode & S_ISVTX) != 0) return;
+  fail(path, "its directory " + directory + " has mode " + octal(found.st_mode) +
+                 ", so everybody may remove or replace its files: chmod o-w or chmod +t it, or choose another");
 }
 
 std::uint64_t size_of(int descriptor) {
@@ -63,7 +96,23 @@ std::uint64_t size_of(int descriptor) {
 
 }  // namespace
 
+// What a stranger made would be ours to trust and his to read, to change and to cut short under our hands; what has a
+// second name may be some other file of ours.
+void demand_ours(int descriptor, const std::string& path) {
+  struct stat found;
+  if (fstat(descriptor, &found) != 0) fail(path, std::string("cannot be looked at, ") + std::strerror(errno));
+  if (!S_ISREG(found.st_mode)) fail(path, "is not a plain file; move it away or choose another directory");
+  if (found.st_uid != geteuid()) fail_stranger(path, found.st_uid);
+  if ((found.st_mode & 077) != 0)
+    fail(path, "has mode " + octal(found.st_mode) + ", so others may read or change it: if its rows can be trusted, " +
+                   "chmod 600 it, else remove it with: hotrow segments remove " + path);
+  if (found.st_nlink > 1)
+    fail(path, "has " + std::to_string(found.st_nlink) +
+                   " names (hard links), so others may use it too: remove the other names, or choose another run");
+}
+
 SegmentOwner::SegmentOwner(const std::string& path) : path_(path), process_(getpid()) {
+  demand_safe_directory(path);
   for (int tries = 0; tries < kTries; ++tries) {
     if (open()) return;
     std::this_thread::sleep_for(kPause);
@@ -73,21 +122,39 @@ SegmentOwner::SegmentOwner(const std::string& path) : path_(path), process_(getp
 
 // False: try again. The file may be locked, or may have been removed by its last owner between opening and locking.
 bool SegmentOwner::open() {
-  file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-  if (file_ < 0) fail_open(path_);
-  lock_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (!make() && !find()) return false;
+  lock_ = ::open(path_.c_str(), O_RDONLY | kFoundFlags);
   const int error = lock_ < 0 ? errno : flock(lock_, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
   struct stat opened, locked, named;
   if (error == 0 && fstat(file_, &opened) == 0 && fstat(lock_, &locked) == 0 && same_file(opened, locked) &&
       lstat(path_.c_str(), &named) == 0 && same_file(opened, named)) {
     remember(lock_);
-    if (S_ISREG(opened.st_mode)) return true;
-    release(false);
-    throw SegmentError("segment " + path_ + ": is not a plain file; move it away or choose another directory");
+    return true;
   }
   release(false);
   if (error == 0 || error == EWOULDBLOCK || error == ENOENT || error == EINTR) return false;
-  throw SegmentError("segment " + path_ + ": cannot be locked, " + std::strerror(error));
+  fail(path_, std::string("cannot be locked, ") + std::strerror(error));
+}
+
+// False: there is a file, or a link that leads anywhere.
+bool SegmentOwner::make() {
+  file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | kFoundFlags, 0600);
+  if (file_ < 0 && errno != EEXIST) fail_open(path_);
+  return file_ >= 0;
+}
+
+// Opens the file that is there, if it is ours alone; false: it went meanwhile.
+bool SegmentOwner::find() {
+  file_ = ::open(path_.c_str(), O_RDWR | kFoundFlags);
+  if (file_ < 0 && errno == ENOENT) return false;
+  if (file_ < 0) fail_open(path_);
+  try {
+    demand_ours(file_, path_);
+  } catch (...) {
+    release(false);
+    throw;
+  }
+  return true;
 }
 
 std::uint64_t SegmentOwner::bytes() const { return size_of(file_); }
@@ -116,11 +183,10 @@ void SegmentOwner::fail_in_use() {
                           : header.owner == static_cast<std::uint32_t>(getpid())
                               ? "this process"
                               : "process " + std::to_string(header.owner);
-  throw SegmentError("segment " + path_ + ": in use by " + who + "; end it, or give this table another run or name");
+  fail(path_, "in use by " + who + "; end it, or give this table another run or name");
 }
 
-FileProbe::FileProbe(const std::string& path)
-    : file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) {
+FileProbe::FileProbe(const std::string& path) : file_(::open(path.c_str(), O_RDONLY | kFoundFlags)) {
   if (file_ < 0) fail_open(path);
 }
 

@@ -1,6 +1,9 @@
 // Who has a segment's file. The owner holds a lock (flock) that the system takes back when the process ends, however it
 // ends. The lock lies on a descriptor of its own, which a forked child closes at once: a child that lives on, or the
 // memory it inherited, then does not keep a dead owner's segment locked.
+//
+// A directory such as /dev/shm is everybody's, so a file that is found there may be anybody's: it is used only if it is
+// a plain file of this process's user, with no rights for others and no second name.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +11,12 @@
 
 namespace hotrow::store {
 
+// SegmentError unless the open file belongs to this process's user alone.
+void demand_ours(int descriptor, const std::string& path);
+
 class SegmentOwner {
  public:
-  // Opens or creates the file and locks it; SegmentError where that cannot be.
+  // Makes the file or finds it, and locks it; SegmentError where that cannot be, or must not be.
   explicit SegmentOwner(const std::string& path);
   ~SegmentOwner() { release(false); }
   SegmentOwner(const SegmentOwner&) = delete;
@@ -24,6 +30,8 @@ class SegmentOwner {
 
  private:
   bool open();
+  bool make();
+  bool find();
   [[noreturn]] void fail_in_use();
 
   std::string path_;

@@ -43,7 +43,7 @@ void shards_of(std::span<const Key> keys, std::uint32_t shards, std::uint32_t* o
 std::size_t sharded(std::span<const Key> keys, std::uint32_t shards, Key* unique_keys, std::int64_t* bounds,
                     std::uint32_t* inverse, int threads) {
   static thread_local Scratch<Key> found_room;
-  static thread_local Scratch<std::uint32_t> numbers_room;
+  static thread_local Scratch<std::uint32_t> numbers_room, inverse_room;
   std::uint32_t* const numbers = numbers_room.take(keys.size());
   if (shards == 1) {  // nothing to group: the keys are written where they stay
     const std::size_t count = unique(keys, unique_keys, inverse, numbers, threads);
@@ -52,9 +52,10 @@ std::size_t sharded(std::span<const Key> keys, std::uint32_t shards, Key* unique
     return count;
   }
   Key* const found = found_room.take(keys.size());
-  const std::size_t count = unique(keys, found, inverse, numbers, threads);
+  std::uint32_t* const own_inverse = inverse_room.take(keys.size());  // the caller's may be written to meanwhile
+  const std::size_t count = unique(keys, found, own_inverse, numbers, threads);
   group({found, count}, shards, unique_keys, bounds, numbers);
-  for_each_key(keys.size(), threads, [&](std::size_t i) { inverse[i] = numbers[inverse[i]]; });
+  for_each_key(keys.size(), threads, [&](std::size_t i) { inverse[i] = numbers[own_inverse[i]]; });
   return count;
 }
 

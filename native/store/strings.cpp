@@ -74,16 +74,31 @@ void check(const std::string& who, const StringColumn<Offset>& column) {
   bool falls = false;
   for (std::size_t i = 1; i < offsets.size(); ++i) falls |= offsets[i] < offsets[i - 1];
   if (falls) {
-    const auto at = std::ranges::adjacent_find(offsets, std::ranges::greater()) - offsets.begin();
-    throw std::invalid_argument(who + ": offsets[" + std::to_string(at + 1) + "] is " +
-                                std::to_string(offsets[at + 1]) + " after " + std::to_string(offsets[at]) +
-                                ": must never fall");
+    const auto at = std::ranges::adjacent_find(offsets, std::ranges::greater());
+    if (at == offsets.end()) throw std::invalid_argument(who + ": offsets change during the call: leave them alone");
+    throw std::invalid_argument(who + ": offsets[" + std::to_string(at - offsets.begin() + 1) + "] is " +
+                                std::to_string(at[1]) + " after " + std::to_string(at[0]) + ": must never fall");
   }
   if (offsets.front() < 0 || static_cast<std::uint64_t>(offsets.back()) > column.data.size())
     throw std::invalid_argument(who + ": offsets run from " + std::to_string(offsets.front()) + " to " +
                                 std::to_string(offsets.back()) + ": must stay within the data, 0 to " +
                                 std::to_string(column.data.size()));
 }
+
+constexpr std::size_t kBlockStrings = 512;
+
+// A few offsets as they are now: they may have changed after the whole column was checked. Those that no longer fit the
+// data make their strings empty.
+template <typename Offset>
+struct OwnOffsets {
+  OwnOffsets(const StringColumn<Offset>& column, std::size_t first, std::size_t strings) {
+    std::copy_n(column.offsets.data() + first, strings + 1, at);
+    bool falls = at[0] < 0 || static_cast<std::uint64_t>(at[strings]) > column.data.size();
+    for (std::size_t i = 0; i < strings; ++i) falls |= at[i + 1] < at[i];
+    if (falls) std::fill_n(at, strings + 1, Offset{0});
+  }
+  Offset at[kBlockStrings + 1];
+};
 
 // out[i] = rule(first byte, length) of string i, or `null`; how many are null.
 template <typename Offset, typename Rule>
@@ -93,9 +108,11 @@ std::size_t fill(const StringColumn<Offset>& column, std::uint64_t null, std::ui
   std::atomic<std::size_t> nulls{0};
   parallel_for(threads, (size + kTaskStrings - 1) / kTaskStrings, [&](std::size_t task) {
     const std::size_t begin = task * kTaskStrings, end = std::min(size, begin + kTaskStrings);
-    for (std::size_t i = begin; i < end; ++i) {
-      const Offset from = column.offsets[i];
-      out[i] = rule(data + from, static_cast<std::size_t>(column.offsets[i + 1] - from));
+    for (std::size_t at = begin; at < end; at += kBlockStrings) {
+      const std::size_t count = std::min(kBlockStrings, end - at);
+      const OwnOffsets<Offset> own(column, at, count);
+      for (std::size_t i = 0; i < count; ++i)
+        out[at + i] = rule(data + own.at[i], static_cast<std::size_t>(own.at[i + 1] - own.at[i]));
     }
     if (column.validity == nullptr) return;
     std::size_t missing = 0;

@@ -21,6 +21,7 @@
 #include <cstring>
 #include <utility>
 
+#include "store/indices.h"
 #include "store/parallel.h"
 #include "store/scratch.h"
 
@@ -41,9 +42,13 @@ std::size_t unique_serial(std::span<const Key> keys, Key* unique_keys, std::uint
   std::uint32_t* const slots = scratch.take(mask + 1);
   std::memset(slots, 0xff, (mask + 1) * sizeof(std::uint32_t));
 
+  // A key is read once: with one value hashed and another stored, it would stand among the unique ones twice.
+  Key pending[kAhead];
   std::size_t homes[kAhead];
   const auto look_ahead = [&](std::size_t i) {
-    const std::size_t home = secret_hash(keys[i]).bits >> (64 - bits);
+    const Key key = read_once(keys[i]);
+    const std::size_t home = secret_hash(key).bits >> (64 - bits);
+    pending[i % kAhead] = key;
     homes[i % kAhead] = home;
     __builtin_prefetch(&slots[home], 1);
   };
@@ -52,8 +57,8 @@ std::size_t unique_serial(std::span<const Key> keys, Key* unique_keys, std::uint
   std::size_t found = 0;
   for (std::size_t i = 0; i < size; ++i) {
     std::size_t slot = homes[i % kAhead];
+    const Key key = pending[i % kAhead];
     if (i + kAhead < size) look_ahead(i + kAhead);
-    const Key key = keys[i];
     unique_keys[found] = key;
     counts[found] = 0;
     for (;; slot = (slot + 1) & mask) {
@@ -124,19 +129,26 @@ std::size_t rank(std::uint32_t* marks, std::size_t size) {
   return before;
 }
 
-std::size_t unique_parallel(std::span<const Key> keys, Key* unique_keys, std::uint32_t* inverse, std::uint32_t* counts,
-                            int threads) {
+std::size_t unique_parallel(std::span<const Key> theirs, Key* unique_keys, std::uint32_t* inverse,
+                            std::uint32_t* counts, int threads) {
   thread_local Part::Buffers buffers[kPartsMax];
+  thread_local Scratch<Key> keys_scratch;
   thread_local Scratch<std::uint32_t> marks;
-  std::uint32_t* const ranks = marks.take(keys.size());
+  Key* const keys = keys_scratch.take(theirs.size());  // a copy: every part must see the same keys
+  const std::size_t size = theirs.size(), parts_count = static_cast<std::size_t>(threads);
+  std::uint32_t* const ranks = marks.take(size);
   Part::Buffers* const mine = buffers;  // the caller's, whichever thread runs a task
   Part parts[kPartsMax];
-  parallel_for(threads, threads, [&](std::size_t p) {
-    parts[p].gather(keys, p, threads, mine[p]);
+  parallel_for(threads, parts_count, [&](std::size_t p) {
+    const std::size_t begin = size * p / parts_count, end = size * (p + 1) / parts_count;
+    std::copy_n(theirs.data() + begin, end - begin, keys + begin);
+  });
+  parallel_for(threads, parts_count, [&](std::size_t p) {
+    parts[p].gather({keys, size}, p, parts_count, mine[p]);
     parts[p].deduplicate(ranks, mine[p]);
   });
-  const std::size_t found = rank(ranks, keys.size());
-  parallel_for(threads, threads, [&](std::size_t p) { parts[p].number(ranks, unique_keys, inverse, counts); });
+  const std::size_t found = rank(ranks, size);
+  parallel_for(threads, parts_count, [&](std::size_t p) { parts[p].number(ranks, unique_keys, inverse, counts); });
   return found;
 }
 

@@ -27,6 +27,7 @@ def folder(tmp_path: Path) -> Path:
         if "dead" in name:
             path.write_bytes(dead)
     (tmp_path / "hotrow-r2-bad.rows").write_bytes(b"x" * 5000)
+    (tmp_path / "hotrow-r2-bad.rows").chmod(0o600)
     return tmp_path
 
 

@@ -92,6 +92,7 @@ def as_document(info: SegmentInfo) -> dict[str, Any]:
         "bytes": info.bytes,
         "state": info.state,
         "owner": info.owner,
+        "uid": info.uid,
         "age_s": round(info.age_s, 3),
         "identity": info.identity,
         "damaged": info.damaged,

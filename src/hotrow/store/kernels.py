@@ -169,6 +169,8 @@ def string_ids(
 ) -> StringIds:
     """The same, but a text that is a whole decimal number in canonical form ("42", "-7"; not "007", "+1", "1.0") and
     fits int64 or uint64 gives that number's 64 bits. With `text` it is hashed like any other."""
+    if not isinstance(text, bool | np.bool_):
+        raise InputError(f"string_ids: text={text!r}: must be True or False (True hashes numbers too)")
     return StringIds(
         *_column("string_ids", _native.hash_strings if text else _native.string_ids, array, seed, null, threads)
     )
@@ -245,7 +247,7 @@ def _room(size: int, dtype: DTypeLike) -> NDArray[Any]:
 
 
 def _is_mean(who: str, mode: Mode) -> bool:
-    if mode not in ("sum", "mean"):
+    if not isinstance(mode, str) or mode not in ("sum", "mean"):
         raise InputError(f"{who}: mode={mode!r}: must be 'sum' or 'mean'")
     return mode == "mean"
 

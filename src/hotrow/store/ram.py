@@ -9,6 +9,7 @@ import sys
 import time
 import weakref
 from collections.abc import Iterator, Mapping
+from numbers import Real
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -37,7 +38,7 @@ Per: TypeAlias = Literal["key", "unique"]
 
 
 class RamTier:
-    """One table's rows in memory. Safe to use from several threads at once.
+    """One table's rows in memory. Safe to use from several threads at once, in the process that made it.
 
     With `keep_evicted` a batch carries the rows that fell out for it. With a segment in the table's settings the rows
     live there: what an earlier process left is taken over (`attached` says what was found), and `close`, or the end of
@@ -60,7 +61,7 @@ class RamTier:
         spec, self.partitions = table_spec(table, partitions, keep_evicted=keep_evicted)
         self.capacity_rows = spec.capacity_rows  # 0: no limit
         self.attached: Attached | None = None
-        self._owner: int | None = None  # the process whose segment it is
+        self._process = os.getpid()
         self._opened: _native.RamTier | None = self._open(spec)
         self.state_dim = self._native.state_dim
         self.fields: tuple[str, ...] = tuple(spec.fields)
@@ -76,7 +77,6 @@ class RamTier:
             start = time.perf_counter()
             rows, dropped = native.attach(self.threads)
             self.attached = Attached(rows, dropped, time.perf_counter() - start, native.push_partly())
-        self._owner = os.getpid()
         self._finalizer = weakref.finalize(self, _end, native)
         return native
 
@@ -84,8 +84,11 @@ class RamTier:
     def _native(self) -> _native.RamTier:
         if self._opened is None:
             raise InputError(f"table {self.table.name!r} is closed: make a new tier")
-        if self._owner is not None and os.getpid() != self._owner:  # both would write to the same memory
-            raise InputError(f"table {self.table.name!r} lives in a segment of its parent process: open it there only")
+        if os.getpid() != self._process:  # a fork copies locks as they were held, and rows in the middle of a change
+            raise InputError(
+                f"table {self.table.name!r} belongs to process {self._process}: a forked child cannot use it; "
+                f"open a table in the child, or start the child by spawn"
+            )
         return self._opened
 
     @property
@@ -106,7 +109,7 @@ class RamTier:
         With `leave` the segment stays, whatever its settings say: the next process attaches to it.
         """
         if self._opened is not None and self.table.segment is not None:
-            if leave and os.getpid() == self._owner:
+            if leave and os.getpid() == self._process:
                 self._opened.leave_segment()
             self._finalizer()
         self._opened = None
@@ -121,7 +124,8 @@ class RamTier:
     def find(self, keys: ArrayLike | Batch, out: ArrayLike | None = None, *, per: Per = "key") -> Batch:
         """Copy rows into `out`. Absent ones become NaN there and are counted in the batch's `absent`."""
         batch = self._batch(keys)
-        buffer = None if out is None else self._output(out, _count(batch, per))
+        count = _count(batch, per)
+        buffer = None if out is None else self._output(out, count)
         batch.absent = self._native.find(batch._native, buffer, per == "unique", self.threads)
         return batch
 
@@ -140,10 +144,15 @@ class RamTier:
         all samples trained so far (expiry's clock). `seen=False` reads ahead: rows that are there keep their place in
         the order of eviction, and nobody is counted for admission.
         """
-        batch = self._batch(keys)
-        buffer = None if out is None else self._output(out, _count(batch, per))
+        if not isinstance(seen, bool | np.bool_):
+            raise InputError(f"seen={seen!r}: must be True or False (False reads ahead)")
         now = _samples(samples)
-        batch.turned_away = self._native.find_or_init(batch._native, buffer, per == "unique", seen, now, self.threads)
+        batch = self._batch(keys)
+        count = _count(batch, per)
+        buffer = None if out is None else self._output(out, count)
+        batch.turned_away = self._native.find_or_init(
+            batch._native, buffer, per == "unique", bool(seen), now, self.threads
+        )
         batch.absent = 0
         return self._with_evicted(batch)
 
@@ -216,6 +225,8 @@ class RamTier:
         if not np.isfinite(value).all():
             raise InputError("values holds NaN or infinity: a row cannot start from it")
         whole = None if state is None else as_matrix("state", state, len(batch), self.state_dim)
+        if fields is not None and not isinstance(fields, Mapping):
+            raise InputError(f"fields is a {type(fields).__name__}: give a dict of a field's name and its numbers")
         for name in fields or {}:
             self._demand_field(name)
         columns = {name: as_integers(name, column, len(batch)) for name, column in (fields or {}).items()}
@@ -338,19 +349,19 @@ class RamTier:
         return as_matrix("out", as_output("out", out, 2), rows, self.dim)
 
     def _lr_scale(self, scale: float) -> float:
-        if not 0 <= scale <= 1e30:
+        if not isinstance(scale, Real) or not 0 <= scale <= 1e30:
             raise InputError(f"lr_scale={scale!r}: must be from 0 to 1e30 (1 leaves the learning rate as it is)")
         if scale != 1 and self.table.optimizer.name == "ftrl":  # its z says what the value is only together with lr
             raise InputError(f"lr_scale={scale!r}: FTRL's state holds for one learning rate, leave it at 1")
         return float(scale)
 
     def _demand_field(self, name: str) -> None:
-        if name not in self.fields:
+        if not isinstance(name, str) or name not in self.fields:
             raise InputError(f"'{name}': rows of table '{self.table.name}' carry only {', '.join(self.fields)}")
 
 
 def _count(batch: Batch, per: Per) -> int:
-    if per not in ("key", "unique"):
+    if not isinstance(per, str) or per not in ("key", "unique"):
         raise InputError(f"per={per!r}: must be 'key' or 'unique'")
     return len(batch) if per == "key" else batch.unique
 

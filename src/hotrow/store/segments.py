@@ -32,9 +32,12 @@ class SegmentInfo:
     kept: bool  # its last owner closed it and wanted it kept
     damaged: str | None  # what is wrong, as a sentence
     age_s: float  # since the file was made or last grew
+    uid: int  # the user whose file it is
 
     @property
     def state(self) -> str:
+        if self.uid != os.geteuid():
+            return f"owned by uid {self.uid}"
         if self.owner is not None:
             return f"in use by {self.owner}" if self.owner else "in use"
         if self.damaged is not None:
@@ -62,7 +65,7 @@ def list_segments(directory: Path | None = None) -> list[SegmentInfo]:
 
 
 def remove_segment(path: Path) -> None:
-    """Remove a segment's file; SegmentError where it is none or a process has it."""
+    """Remove a segment's file; SegmentError where it is none, another user's, or a process has it."""
     if not (path.name.startswith(PREFIX) and path.name.endswith(SUFFIX)):
         raise SegmentError(f"segment {path}: is not named {PREFIX}RUN-TABLE{SUFFIX}: remove it by hand if you must")
     try:
@@ -70,6 +73,10 @@ def remove_segment(path: Path) -> None:
     except OSError as error:
         raise SegmentError(f"segment {path}: cannot be opened, {error.strerror}") from None
     try:
+        if (uid := os.fstat(descriptor).st_uid) != os.geteuid():
+            raise SegmentError(
+                f"segment {path}: is owned by uid {uid}, not by uid {os.geteuid()}: its owner removes it"
+            )
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.path.samestat(os.fstat(descriptor), path.lstat()):  # else it went, and another came in its place
             path.unlink()
@@ -104,17 +111,19 @@ def _first_huge_mount() -> Path:
 
 
 def _look_at(path: Path) -> SegmentInfo | None:
-    """None where the file went meanwhile."""
-    identity: list[tuple[str, str]]
+    """None where the file went meanwhile. Another user's file is named and not looked into."""
+    identity: list[tuple[str, str]] = []
     try:
-        age_s = max(0.0, time.time() - path.lstat().st_mtime)
-        size, identity, in_use, owner, kept, fault = _native.inspect_segment(str(path))
+        file = path.lstat()
+        size, in_use, owner, kept, fault = file.st_size, False, 0, False, ""
+        if file.st_uid == os.geteuid():
+            size, identity, in_use, owner, kept, fault = _native.inspect_segment(str(path))
     except FileNotFoundError:
         return None
     except SegmentError as error:
         if not path.exists():
             return None
-        size, identity, in_use, owner, kept, fault = path.lstat().st_size, [], False, 0, False, str(error)
+        fault = str(error)
     fields = dict(identity)
     run, table = _run_and_table(path.name.removeprefix(PREFIX).removesuffix(SUFFIX), fields.get("table"))
     return SegmentInfo(
@@ -126,7 +135,8 @@ def _look_at(path: Path) -> SegmentInfo | None:
         owner=owner if in_use else None,
         kept=kept,
         damaged=fault or None,
-        age_s=age_s,
+        age_s=max(0.0, time.time() - file.st_mtime),
+        uid=file.st_uid,
     )
 
 

@@ -121,7 +121,7 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"weights": np.ones(3, np.float64)}, "weights has type float64"),
     ({"weights": np.ones(3, np.float32), "mode": "mean"}, "mode='mean' takes no weights"),
     ({"mode": "max"}, "mode='max': must be 'sum' or 'mean'"),
-    ({"threads": 0}, "threads=0: must be 1 or more"),
+    ({"threads": 0}, "threads=0: must be from 1 to 1024"),
 ]
 
 

@@ -51,6 +51,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def attaches(path: Path, content: bytes) -> str:
     """The sentence of the refusal; or empty, after every piece was written to its last byte."""
     path.write_bytes(content)
+    path.chmod(0o600)
     try:
         segment = attach(path)
     except SegmentError as error:

@@ -75,7 +75,8 @@ def test_a_listing_tells_what_each_file_is(tmp_path: Path) -> None:
     kept = make(tmp_path / "hotrow-a-kept.rows", dim="16")
     dead = make(tmp_path / "hotrow-b-x-dead.rows", kept=False, table="x-dead")
     (tmp_path / "hotrow-c-cut.rows").write_bytes(dead.read_bytes()[:5000])
-    (tmp_path / "hotrow-d-empty.rows").touch()  # its making was cut off
+    (tmp_path / "hotrow-c-cut.rows").chmod(0o600)
+    (tmp_path / "hotrow-d-empty.rows").touch(0o600)  # its making was cut off
     (tmp_path / "other.rows").touch()
     process = hold(tmp_path / "hotrow-e-held.rows")
     found = {info.path.name: info for info in list_segments(tmp_path)}

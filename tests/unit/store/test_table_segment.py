@@ -284,6 +284,7 @@ for turn in range(60):
     if generator.random() < 0.2:
         data = data[: generator.randrange(len(data))]
     (directory / "hotrow-t-default.rows").write_bytes(data)
+    (directory / "hotrow-t-default.rows").chmod(0o600)
     try:
         tier = RamTier(Table(dim=4, capacity=2000, eviction=sys.argv[4], segment=Segment(run="t", directory=directory)))
     except SegmentError:

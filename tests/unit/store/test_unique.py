@@ -82,7 +82,7 @@ def test_what_does_not_fit_is_refused_in_a_sentence(keys: object, sentence: str)
         kernels.unique(keys)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("threads", "sentence"), [(0, "1 or more"), (-1, "0 or more"), (1.5, "whole number")])
+@pytest.mark.parametrize(("threads", "sentence"), [(0, "from 1 to 1024"), (-1, "0 or more"), (1.5, "whole number")])
 def test_threads_are_counted_from_one(threads: int, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         kernels.unique(np.zeros(1, np.uint64), threads)
