@@ -3,6 +3,7 @@
 HotrowError
 ├── ConfigError    a setting that cannot be: names the field, the value and the remedy
 ├── InputError     arrays or ids that do not fit: shape, type, layout
+├── FileError      a file that cannot be written: no room, no permission
 └── SegmentError   a segment that cannot be used: in use, of another table, damaged, no room
 
 Anything else that escapes is a bug of ours.
@@ -19,6 +20,10 @@ class ConfigError(HotrowError, ValueError):
 
 class InputError(HotrowError, ValueError):
     """Arrays or ids that do not fit."""
+
+
+class FileError(HotrowError):
+    """A file that cannot be written."""
 
 
 class SegmentError(HotrowError):

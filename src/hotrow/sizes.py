@@ -15,6 +15,7 @@ UNITS = {
 MOST = 2**62  # rows or bytes; more would not fit the store's numbers
 
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*")
+_FOLDER_NAME = re.compile(r"(?!-)(?!\.{1,2}$)[A-Za-z0-9._-]{1,64}")
 _FILE_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -54,7 +55,21 @@ def fits_file_name(name: str) -> bool:
     return _FILE_NAME.fullmatch(name) is not None
 
 
+def fits_folder_name(name: str) -> bool:
+    """Whether a name can be that of a folder of its own, also as an argument of a command."""
+    return _FOLDER_NAME.fullmatch(name) is not None
+
+
+def size_text(size: int) -> str:
+    """Bytes as people read them: "33.6 MB"."""
+    for unit, factor in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if size >= factor:
+            return f"{size / factor:.1f} {unit}"
+    return f"{size} B"
+
+
 FILE_NAME_RULE = "1 to 64 of the letters A-Z and a-z, digits, '.', '_' and '-'"
+FOLDER_NAME_RULE = f"{FILE_NAME_RULE}, no '-' in front, and neither '.' nor '..'"
 
 Whole = Annotated[int, BeforeValidator(whole)]
 WholeOrSize = Annotated[int | str, BeforeValidator(whole_or_size)]

@@ -8,7 +8,8 @@ from typer.testing import CliRunner
 
 from hotrow import _native
 from hotrow.cli import app
-from hotrow.cli.segments import age_text, size_text
+from hotrow.cli.segments import age_text
+from hotrow.sizes import size_text
 
 
 def run(*arguments: str) -> tuple[int, str, str]:

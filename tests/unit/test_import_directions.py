@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 PACKAGE = "hotrow"
 
 FLOORS = (
-    ("types", "errors", "spec", "sizes", "life", "config", "metrics", "optim.sparse", "_native"),
+    ("types", "errors", "spec", "sizes", "printable", "disk", "life", "config", "metrics", "optim.sparse", "_native"),
     ("modes", "staleness", "switching", "routes", "cache.clocks"),
     ("store", "kernels", "optim", "data"),
     ("nn", "models", "cache", "client"),

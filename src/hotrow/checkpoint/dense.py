@@ -16,6 +16,13 @@ from torch.optim import Optimizer
 from hotrow.errors import InputError
 
 
+def bytes_of(model: nn.Module, optimizer: Optimizer | None) -> int:
+    """What the tensors take in a file."""
+    states = () if optimizer is None else optimizer.state.values()
+    tensors = [*model.state_dict().values(), *(each for state in states for each in state.values())]
+    return sum(each.numel() * each.element_size() for each in tensors if isinstance(each, Tensor))
+
+
 def write(path: Path, model: nn.Module, optimizer: Optimizer | None) -> dict[str, Any] | None:
     """Tensors go to the file, everything else of the optimizer comes back as JSON."""
     tensors, settings = _gathered(model, optimizer)

@@ -13,16 +13,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+from safetensors import SafetensorError
 from torch import nn
 from torch.optim import Optimizer
 
 from hotrow.checkpoint import dense, rows
+from hotrow.disk import cannot_write, demand_room, written
 from hotrow.errors import InputError
 from hotrow.store import SavedTable
 from hotrow.store.saved import check_same_kind
 
 FORMAT, VERSION = "hotrow checkpoint", 1
 MANIFEST, DENSE = "manifest.json", "dense.safetensors"
+NOTHING = object()
+FIELDS: dict[str, Any] = {  # of a manifest, with what each must be
+    "counters": dict, "position": dict | None, "about": dict, "optimizer": dict | None, "tables": dict, "files": dict,
+}  # fmt: skip
+WHAT = "the checkpoint"
+MARGIN = 64 * 2**10  # bytes of a manifest, and of headers of files
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +46,42 @@ class Saved:
 def save(
     folder: Path, model: nn.Module, optimizer: Optimizer | None, tiers: Mapping[str, SavedTable], saved: Saved
 ) -> Path:
-    """Write a checkpoint; one that is there is replaced when the new one is whole."""
-    fresh = folder.with_name(folder.name + ".new")
-    if fresh.exists():  # of a run that died while it wrote
-        shutil.rmtree(fresh)
+    """Write a checkpoint; one that is there is replaced when the new one is whole.
+
+    FileError where the file system does not take it, if possible before anything is written: then the one before is
+    whole, and nothing of the new one is left to fill the disk.
+    """
+    discard_unfinished(folder)
+    size = bytes_of(model, optimizer, tiers)
+    demand_room(folder, size, WHAT)
+    fresh = _fresh(folder)
+    try:
+        _write(fresh, model, optimizer, tiers, saved)
+        _take_place(fresh, folder)
+    except BaseException as error:
+        shutil.rmtree(fresh, ignore_errors=True)
+        if isinstance(error, OSError | SafetensorError):  # the latter tells of a full disk in words of its own
+            raise cannot_write(folder, WHAT, size, error if isinstance(error, OSError) else str(error)) from None
+        raise
+    return folder
+
+
+def discard_unfinished(folder: Path) -> None:
+    """Remove what a run that died while it wrote this checkpoint has left beside it."""
+    fresh = _fresh(folder)
+    if fresh.exists():
+        with written(fresh, "the rest of a checkpoint that was not finished"):
+            shutil.rmtree(fresh)
+
+
+def bytes_of(model: nn.Module, optimizer: Optimizer | None, tiers: Mapping[str, SavedTable]) -> int:
+    """About what a checkpoint takes: rows and tensors to the byte, and room for what is said beside them."""
+    return MARGIN + dense.bytes_of(model, optimizer) + sum(rows.bytes_of(tier) for tier in tiers.values())
+
+
+def _write(
+    fresh: Path, model: nn.Module, optimizer: Optimizer | None, tiers: Mapping[str, SavedTable], saved: Saved
+) -> None:
     (fresh / "tables").mkdir(parents=True)
     settings = dense.write(fresh / DENSE, model, optimizer)
     tables = {}
@@ -62,8 +103,6 @@ def save(
     (fresh / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
     for file in [*files, MANIFEST, ".", "tables"]:
         _sync(fresh / file)
-    _take_place(fresh, folder)
-    return folder
 
 
 def exists(folder: Path) -> bool:
@@ -83,9 +122,12 @@ def load(folder: Path, model: nn.Module, optimizer: Optimizer | None, tiers: Map
     manifest = _manifest(folder)
     _check_files(folder, manifest["files"])
     _check_tables(folder, manifest["tables"], tiers)
-    dense.read(folder / DENSE, model, optimizer, manifest["optimizer"])
-    for name, tier in tiers.items():
-        rows.read(folder / manifest["tables"][name]["file"], tier)
+    try:
+        dense.read(folder / DENSE, model, optimizer, manifest["optimizer"])
+        for name, tier in tiers.items():
+            rows.read(folder / manifest["tables"][name]["file"], tier)
+    except (SafetensorError, pa.ArrowException, KeyError) as error:  # made by somebody else, or by a bug of ours
+        raise InputError(f"checkpoint {folder}: a file in it cannot be read: {error}: take another one") from None
     return Saved(manifest["counters"], manifest["position"], manifest["about"])
 
 
@@ -95,6 +137,10 @@ def _whole(folder: Path) -> Path:
     if folder.is_dir() or not before.is_dir():
         return folder
     return before
+
+
+def _fresh(folder: Path) -> Path:
+    return folder.with_name(folder.name + ".new")
 
 
 def _before(folder: Path) -> Path:
@@ -107,7 +153,12 @@ def _take_place(fresh: Path, folder: Path) -> None:
         if before.exists():
             shutil.rmtree(before)
         folder.rename(before)
-    fresh.rename(folder)
+    try:
+        fresh.rename(folder)
+    except OSError:
+        if before.exists():
+            before.rename(folder)
+        raise
     _sync(folder.parent)
     if before.exists():
         shutil.rmtree(before)
@@ -126,6 +177,9 @@ def _manifest(folder: Path) -> dict[str, Any]:
     if manifest.get("version") != VERSION:
         told = f"its version is {manifest.get('version')!r} and this Hotrow reads {VERSION}"
         raise InputError(f"checkpoint {folder}: {told}: use the Hotrow that wrote it")
+    for name, kinds in FIELDS.items():
+        if not isinstance(manifest.get(name, NOTHING), kinds):
+            raise InputError(f"checkpoint {folder}: {MANIFEST} is damaged: its field {name!r} is not what it must be")
     return manifest
 
 

@@ -17,6 +17,11 @@ from hotrow.store.saved import eviction_order
 CHUNK = 65_536
 
 
+def bytes_of(tier: SavedTable) -> int:
+    """What the rows of a table take in a file: key, value, state and a uint32 for each counter."""
+    return len(tier) * (8 + 4 * (tier.dim + tier.state_dim + len(tier.fields)))
+
+
 def write(path: Path, tier: SavedTable) -> int:
     """All rows; returns how many."""
     count = 0

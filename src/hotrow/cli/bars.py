@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from hotrow.cli import words
+from hotrow.cli.screen import Screen, cell
+from hotrow.printable import one_line
 from hotrow.trainer import Ended, EpochEnded, Evaluated, Remark, Report, Switched
 from hotrow.trainer import Progress as Trained
 
@@ -19,13 +21,18 @@ WIDE = 110  # columns of a terminal that has room for all digits
 @contextmanager
 def waiting(text: str, console: Console | None = None) -> Iterator[None]:
     """Something that takes a while and has no parts to count."""
-    where = console or Console(stderr=True)
+    where = console or Screen(stderr=True)
     if not where.is_terminal:
-        where.print(text, markup=False, highlight=False, soft_wrap=True)
+        _print(where, text)
         yield
         return
-    with where.status(text):
+    with where.status(cell(text)):
         yield
+
+
+def _print(console: Console, text: str) -> None:
+    """One line, whatever names from files are in it."""
+    console.print(one_line(text), markup=False, highlight=False, soft_wrap=True)
 
 
 class Bar:
@@ -40,9 +47,9 @@ class Bar:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.unit, self.total = unit, total
-        self.console = console or Console(stderr=True)
+        self.console = console or Screen(stderr=True)
         self._live = self.console.is_terminal
-        columns = BarColumn(bar_width=10), TextColumn("{task.description}")
+        columns = BarColumn(bar_width=10), TextColumn("{task.description}", markup=False)
         self._bar = Progress(*columns, console=self.console, refresh_per_second=4, disable=not self._live)
         self._task = self._bar.add_task("", total=total)
         self._clock = clock
@@ -78,7 +85,7 @@ class Bar:
 
     def line(self, text: str) -> None:
         """Something to keep."""
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        _print(self.console, text)
 
 
 class TrainBar(Bar):

@@ -7,7 +7,6 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Self
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from hotrow.bench import pages, peers, report, simulate_report, train_report
@@ -22,6 +21,7 @@ from hotrow.bench.store import measure
 from hotrow.bench.train import measure as measure_training
 from hotrow.bench.train_peers import TORCHREC_REMEDY, torchrec_present
 from hotrow.bench.train_plan import TrainPlan
+from hotrow.cli.screen import Screen, say
 from hotrow.errors import ConfigError
 from hotrow.transport import check_installed
 
@@ -32,7 +32,7 @@ class StageBar:
     """A bar on a terminal, one line per stage in a log file; always on standard error."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True)
+        self._console = Screen(stderr=True)
         words = TextColumn("{task.description}")
         self._progress = Progress(
             words, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=self._console, transient=True
@@ -83,16 +83,16 @@ def store(
     if picture is not None and not curve:
         raise ConfigError(f"--picture {picture}: shows the curve, so give --curve too")
     if not pages.peers_get_huge_pages():
-        typer.echo(f"starting again with {pages.TUNABLES}={pages.HUGE_MALLOC}: peers get 2 MB pages too", err=True)
+        say(f"starting again with {pages.TUNABLES}={pages.HUGE_MALLOC}: peers get 2 MB pages too", err=True)
         pages.restart_with_huge_pages()
     sizes = StorePlan(threads=threads).quick() if quick else StorePlan(threads=threads)
     dims = tuple(dim) if dim else sizes.dims
     job = replace(sizes, dims=dims, rows=rows or sizes.rows, rounds=rounds or sizes.rounds)
     job.demand_memory()
     if not peers.fbgemm_present():
-        typer.echo(peers.FBGEMM_REMEDY, err=True)
+        say(peers.FBGEMM_REMEDY, err=True)
     for lack in filter(None, (lack_of_room(job, size) for size in job.dims)):
-        typer.echo(lack, err=True)
+        say(lack, err=True)
     with StageBar() as bar:
         figures = measure(job, bar)
         points = measure_curve(job, bar) if curve else None
@@ -100,7 +100,7 @@ def store(
         report.write_json(json, report.document(job, figures, points))
     if picture is not None and points is not None:
         picture.write_text(curve_svg(points, report.curve_headline(job)))
-    Console().print(report.summary(job, figures, points))
+    Screen().print(report.summary(job, figures, points))
 
 
 @app.command()
@@ -119,7 +119,7 @@ def train(
     """A DeepFM from file to update: ours beside torch's tables and TorchRec's, interleaved."""
     demand_runnable("train", json, None)
     if not pages.peers_get_huge_pages():
-        typer.echo(f"starting again with {pages.TUNABLES}={pages.HUGE_MALLOC}: peers get 2 MB pages too", err=True)
+        say(f"starting again with {pages.TUNABLES}={pages.HUGE_MALLOC}: peers get 2 MB pages too", err=True)
         pages.restart_with_huge_pages()
     sizes = TrainPlan(threads=threads).quick() if quick else TrainPlan(threads=threads)
     networks = {name: sizes.networks[name] for name in network or sizes.networks if name in sizes.networks}
@@ -135,12 +135,12 @@ def train(
     )
     job.demand_memory()
     if not torchrec_present():
-        typer.echo(TORCHREC_REMEDY, err=True)
+        say(TORCHREC_REMEDY, err=True)
     with StageBar() as bar, TemporaryDirectory(prefix="hotrow-bench-") as folder:
         figures = measure_training(job, Path(folder), bar)
     if json is not None:
         report.write_json(json, train_report.document(job, figures))
-    Console().print(train_report.summary(job, figures))
+    Screen().print(train_report.summary(job, figures))
 
 
 @app.command()
@@ -157,7 +157,7 @@ def simulate(
         figures = measure_simulation(job, bar)
     if json is not None:
         report.write_json(json, simulate_report.document(job, figures))
-    Console().print(simulate_report.summary(job, figures))
+    Screen().print(simulate_report.summary(job, figures))
 
 
 @app.command()
@@ -203,14 +203,14 @@ def cluster(
     job.demand_steps()
     parts = tuple(part or PARTS)
     if "wire" in parts and criteo is None:
-        typer.echo("no --criteo file: bytes on the wire are not counted", err=True)
+        say("no --criteo file: bytes on the wire are not counted", err=True)
     if "peers" in parts and not torchrec_present():
-        typer.echo(TORCHREC_REMEDY, err=True)
+        say(TORCHREC_REMEDY, err=True)
     with StageBar() as bar, TemporaryDirectory(prefix="hotrow-bench-") as folder:
         figures = measure_cluster(job, parts, Path(folder), bar)
     if json is not None:
         report.write_json(json, cluster_report.document(job, figures))
-    Console().print(cluster_report.summary(job, figures))
+    Screen().print(cluster_report.summary(job, figures))
 
 
 def demand_runnable(command: str, json: Path | None, picture: Path | None) -> None:

@@ -5,15 +5,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from hotrow.cli import words
 from hotrow.cli.files import JsonFile, demand_writable, write_json
-from hotrow.cli.segments import size_text
+from hotrow.cli.screen import Screen, cell, say
 from hotrow.run.cluster_file import Known, find_cluster, read_cluster, remove_left
 from hotrow.run.cluster_status import RoleState, look
+from hotrow.sizes import size_text
 from hotrow.trainer.members import kind_of
 from hotrow.transport import check_installed
 
@@ -45,7 +44,7 @@ def join(
     from hotrow.run.desk import let_join
 
     known = read_cluster(find_cluster(run))
-    typer.echo(f"{let_join(known, kind_of(role))} joins {known.folder}")
+    say(f"{let_join(known, kind_of(role))} joins {known.folder}")
 
 
 @app.command()
@@ -59,7 +58,7 @@ def leave(
 
     known = read_cluster(find_cluster(run))
     let_leave(known, name)
-    typer.echo(f"{name} has left {known.folder}")
+    say(f"{name} has left {known.folder}")
 
 
 @app.command()
@@ -78,17 +77,17 @@ def status(
     known = read_cluster(find_cluster(run))
     found = look(known.facts, over_s=over)
     write_json(json_file, as_document(known, found))
-    typer.echo(f"run {known.folder} on {known.node}, process {known.pid}", err=True)
-    console = Console()
-    (console if console.is_terminal else Console(width=WIDE)).print(as_table(found))
+    say(f"run {known.folder} on {known.node}, process {known.pid}", err=True)
+    console = Screen()
+    (console if console.is_terminal else Screen(width=WIDE)).print(as_table(found))
     for state in found:
         if state.trouble:
             place = f"process {state.place.pid} on {state.place.node}"
-            typer.echo(f"{state.role} ({place}): {state.trouble}", err=True)
+            say(f"{state.role} ({place}): {state.trouble}", err=True)
     if known.is_gone:
         remove_left(known.folder)
         told = f"process {known.pid}, the run itself, is not there any more: cluster.json and cluster.key are removed"
-        typer.echo(told, err=True)
+        say(told, err=True)
 
 
 def as_table(found: list[RoleState]) -> Table:
@@ -98,7 +97,7 @@ def as_table(found: list[RoleState]) -> Table:
         table.add_column(name, justify="left" if name in LEFT else "right", no_wrap=True)
     for state in found:
         figures = ("no answer",) if state.trouble else _figures(state)
-        table.add_row(*map(Text, (state.role, state.place.address.removeprefix("tcp://"), *figures)))
+        table.add_row(*map(cell, (state.role, state.place.address.removeprefix("tcp://"), *figures)))
     return table
 
 

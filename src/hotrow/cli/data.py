@@ -4,12 +4,12 @@ import os
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from hotrow.cli import words
 from hotrow.cli.bars import Bar
 from hotrow.cli.described import tables
 from hotrow.cli.files import JsonFile, demand_writable, write_json
+from hotrow.cli.screen import Screen
 from hotrow.cli.train import Changes, ConfigFile
 from hotrow.data.config import open_data
 from hotrow.data.describe import describe as description
@@ -40,8 +40,8 @@ def describe(
         if source.trouble.malformed:
             bar.line(words.left_out(source.trouble))
     write_json(json_file, found.document())
-    console = Console()
+    console = Screen()
     if not console.is_terminal and "COLUMNS" not in os.environ:
-        console = Console(width=PIPED)
+        console = Screen(width=PIPED)
     for number, table in enumerate(tables(found, pictures=console.encoding.startswith("utf"))):
         console.print(*([""] if number else []), table, sep="\n")

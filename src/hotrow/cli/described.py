@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from rich.table import Table
-from rich.text import Text
 
+from hotrow.cli.screen import cell
 from hotrow.data.describe import Description, IdColumn, NumberColumn, Times
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -64,7 +64,7 @@ def _overview(found: Description) -> Table:
     table = _table()
     table.add_row("rows", f"{found.rows:,}" + ("" if found.complete else " (the first ones; there are more)"))
     for name, mean in found.labels.items():
-        table.add_row(Text(f"mean of label {name}"), "unknown" if mean is None else f"{mean:.4f}")
+        table.add_row(cell(f"mean of label {name}"), "unknown" if mean is None else f"{mean:.4f}")
     if found.times is not None:
         table.add_row("from", found.times.first)
         table.add_row("to", found.times.last)
@@ -83,7 +83,7 @@ def _ids(columns: Sequence[IdColumn], rows: int, pictures: bool) -> Table:
     for column in columns:
         several = column.most_per_sample > 1
         table.add_row(
-            Text(column.name),
+            cell(column.name),
             f"{column.distinct:,}" if column.exact else f"~{column.distinct:,}",
             _percent(column.missing, rows),
             "" if column.top_share is None else f"{100 * column.top_share:.1f} %",
@@ -102,7 +102,7 @@ def _numbers(columns: Sequence[NumberColumn], rows: int) -> Table:
     for column in columns:
         cuts = [column.quantiles.get(share) for share in ("0.05", "0.5", "0.95")]
         figures = (column.low, *cuts, column.high, column.mean, column.deviation)
-        table.add_row(Text(column.name), _percent(column.missing, rows), *map(_figure, figures))
+        table.add_row(cell(column.name), _percent(column.missing, rows), *map(_figure, figures))
     return table
 
 

@@ -4,13 +4,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from hotrow.cli import words
 from hotrow.cli.bars import Bar
 from hotrow.cli.files import JsonFile, demand_writable, write_json
+from hotrow.cli.screen import Screen, cell
 from hotrow.run.restored import Part, Restored, find_run
 from hotrow.trainer import Evaluated
 
@@ -18,6 +17,7 @@ OTHERS: Part = "test"  # any files are something to test on
 RunFolder = Annotated[
     Path | None, typer.Option("--run", help="The folder of a run; else the newest in runs/.", metavar="RUNS/NAME")
 ]
+Trust = Annotated[bool, typer.Option("--trust", help="Run the Python code that the run's folder names as its model.")]
 
 
 def evaluate(
@@ -26,12 +26,13 @@ def evaluate(
         list[str] | None,
         typer.Option("--on", help="Files to evaluate on, may be repeated; else the config's test (or valid) data."),
     ] = None,
+    trust: Trust = False,
     json_file: JsonFile = None,
 ) -> None:
     """Evaluate a finished run: AUC, logloss, calibration."""
     demand_writable("--json", json_file)
     folder = find_run(run)
-    with Restored(folder) as restored:
+    with Restored(folder, trust=trust) as restored:
         split, source = restored.part() if on is None else (OTHERS, restored.source(on))
         with Bar("rows", source.rows()) as bar:
             bar.line(f"run {folder}, on {', '.join(on) if on else f'its {split} data'}")
@@ -48,7 +49,7 @@ def evaluate(
             **found.metrics,
         },
     )
-    Console().print(result(found))
+    Screen().print(result(found))
 
 
 def result(found: Evaluated) -> Table:
@@ -56,6 +57,6 @@ def result(found: Evaluated) -> Table:
     table.add_column()
     table.add_column(justify="right")
     for name, value in found.metrics.items():
-        table.add_row(Text(words.metric_name(name)), words.metric_value(name, value))
+        table.add_row(cell(words.metric_name(name)), words.metric_value(name, value))
     table.add_row("rows", f"{found.rows:,}")
     return table

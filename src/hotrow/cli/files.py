@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hotrow.disk import write_text
 from hotrow.errors import ConfigError
 
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.", metavar="FILE")]
@@ -25,7 +26,7 @@ def demand_writable(option: str, path: Path | None) -> None:
 def write_json(path: Path | None, document: dict[str, Any]) -> None:
     """The document, where a file was asked for. A number that is not finite becomes null: JSON has none."""
     if path is not None:
-        path.write_text(json.dumps(_finite(document), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        write_text(path, json.dumps(_finite(document), indent=2, allow_nan=False) + "\n", "the figures")
 
 
 def _finite(value: Any) -> Any:

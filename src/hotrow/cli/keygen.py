@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from hotrow.cli.screen import say
 from hotrow.transport.security import KEY_FILE, ClusterKey
 
 
@@ -13,4 +14,4 @@ def keygen(
 ) -> None:
     """Write a new cluster key to FILE, for its owner's eyes only. Every machine of a cluster needs the same one."""
     ClusterKey.generate().write(file)
-    typer.echo(f"{file}\ncopy it to every machine of the cluster (mode 600), then: export {KEY_FILE}={file.absolute()}")
+    say(f"{file}\ncopy it to every machine of the cluster (mode 600), then: export {KEY_FILE}={file.absolute()}")

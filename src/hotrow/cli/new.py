@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from hotrow.cli.screen import say
 from hotrow.run.starter import write_starter
 
 
@@ -13,4 +14,4 @@ def new(
 ) -> None:
     """Write DIR/train.toml: a config for your own CSV or Parquet file, with every important setting explained."""
     path = write_starter(folder)
-    typer.echo(f"{path}\nput in your files and columns, then: hotrow train {path}")
+    say(f"{path}\nput in your files and columns, then: hotrow train {path}")

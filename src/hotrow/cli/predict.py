@@ -7,8 +7,9 @@ import typer
 
 from hotrow.cli import words
 from hotrow.cli.bars import Bar
-from hotrow.cli.evaluate import RunFolder
+from hotrow.cli.evaluate import RunFolder, Trust
 from hotrow.cli.files import JsonFile, demand_writable, write_json
+from hotrow.cli.screen import say
 from hotrow.errors import ConfigError
 from hotrow.run.predictions import PredictionFile, demand_free
 from hotrow.run.restored import Restored, find_run
@@ -19,6 +20,7 @@ def predict(
     out: Annotated[Path, typer.Argument(help="A file to write, .csv or .parquet.", metavar="OUT")],
     run: RunFolder = None,
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it is there.")] = False,
+    trust: Trust = False,
     json_file: JsonFile = None,
 ) -> None:
     """Predict the rows of IN with a finished run.
@@ -32,7 +34,7 @@ def predict(
         raise ConfigError(f"{out}: is the file to predict: write to another")
     folder = find_run(run)
     written = 0
-    with Restored(folder) as restored:
+    with Restored(folder, trust=trust) as restored:
         source = restored.unlabelled(given)
         with Bar("rows", source.rows()) as bar, PredictionFile(out, restored.schema, force=force) as file:
             bar.line(f"run {folder}")
@@ -43,4 +45,4 @@ def predict(
             if source.trouble.malformed:
                 bar.line(words.left_out(source.trouble))
     write_json(json_file, {"run": str(folder), "out": str(out), "rows": written, "malformed": source.trouble.malformed})
-    typer.echo(f"{written:,} predictions in {out}")
+    say(f"{written:,} predictions in {out}")

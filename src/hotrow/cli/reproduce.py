@@ -1,17 +1,15 @@
 """`hotrow reproduce`: tables and figures of the papers, made anew in the simulator."""
 
-import sys
 import time
 from difflib import get_close_matches
 from typing import Annotated
 
 import torch
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from hotrow.bench.machine import provenance
 from hotrow.cli.files import JsonFile, demand_writable, write_json
+from hotrow.cli.screen import Screen, cell, say
 from hotrow.cli.words import duration
 from hotrow.errors import ConfigError
 from hotrow.reproduce.registry import EXPERIMENTS, Experiment
@@ -27,14 +25,14 @@ def reproduce(
     if show_list:
         width = max(map(len, EXPERIMENTS))
         for known, experiment in EXPERIMENTS.items():
-            typer.echo(f"{known:<{width}}  {experiment.title} ({_length(experiment)})")
+            say(f"{known:<{width}}  {experiment.title} ({_length(experiment)})")
         return
     experiment = _named(name)
     demand_writable("--json", json)
     result = _run(experiment, quick)
     write_json(json, {"name": name, "title": experiment.title, "quick": quick, **provenance("hotrow"), **result})
     for line in experiment.table(result):
-        typer.echo(line)
+        say(line)
 
 
 def _named(name: str | None) -> Experiment:
@@ -50,7 +48,7 @@ def _named(name: str | None) -> Experiment:
 def _run(experiment: Experiment, quick: bool) -> dict[str, object]:
     """A moving line on a terminal, one line for each thing that is done in a log file; always standard error."""
     torch.set_num_threads(1)  # local batches are small, and more threads would only wait for each other
-    console = Console(stderr=True)
+    console = Screen(stderr=True)
     start = time.monotonic()
     expected = "" if quick else f" of about {_length(experiment)}"
 
@@ -58,9 +56,9 @@ def _run(experiment: Experiment, quick: bool) -> dict[str, object]:
         return f"{duration(time.monotonic() - start)}{expected}"
 
     if not console.is_terminal:
-        return experiment.run(quick, tell=lambda text: print(f"{since()}: {text}", file=sys.stderr, flush=True))
+        return experiment.run(quick, tell=lambda text: say(f"{since()}: {text}", err=True))
     with console.status(experiment.title) as status:
-        return experiment.run(quick, tell=lambda text: status.update(escape(f"{since()}: {text}")))
+        return experiment.run(quick, tell=lambda text: status.update(cell(f"{since()}: {text}")))
 
 
 def _length(experiment: Experiment) -> str:

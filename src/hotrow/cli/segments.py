@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
+from hotrow.cli.screen import Screen, cell, say
+from hotrow.disk import write_text
 from hotrow.errors import ConfigError
+from hotrow.sizes import size_text
 from hotrow.store.segments import SegmentInfo, default_directories, list_segments, remove_segment
 
 app = typer.Typer(help="List and remove tables that lie in shared memory.")
@@ -31,17 +32,18 @@ def segments(context: typer.Context, directory: Directory = None, json_file: Jso
         raise ConfigError(f"--json {json_file}: the folder {json_file.parent} does not exist, make it first")
     found = list_segments(directory)
     if json_file is not None:
-        json_file.write_text(json.dumps([as_document(info) for info in found], indent=2) + "\n")
+        write_text(json_file, json.dumps([as_document(info) for info in found], indent=2) + "\n", "the list")
     if not found:
         places = default_directories() if directory is None else [directory]
-        typer.echo(f"no segments in {', '.join(map(str, places))}")
+        say(f"no segments in {', '.join(map(str, places))}")
         return
-    Console().print(as_table(found))
+    Screen().print(as_table(found))
     for info in found:
         if info.damaged is not None:
-            typer.echo(info.damaged)
+            say(info.damaged)
 
 
+@app.command("rm", hidden=True)  # the same by the name that shells have taught
 @app.command()
 def remove(
     names: Annotated[list[str] | None, typer.Argument(help="Names as listed, or paths.")] = None,
@@ -59,9 +61,9 @@ def remove(
         paths = [locate(name, directory) for name in names or []]
     for path in paths:
         remove_segment(path)
-        typer.echo(f"removed {path}")
+        say(f"removed {path}")
     if not paths:
-        typer.echo("nothing was left behind")
+        say("nothing was left behind")
 
 
 def locate(name: str, directory: Path | None) -> Path:
@@ -79,7 +81,7 @@ def as_table(found: list[SegmentInfo]) -> Table:
     table = Table("name", "run", "table", "size", "state", "age", box=None, pad_edge=False)
     for info in found:
         cells = (info.path.name, info.run, info.table, size_text(info.bytes), info.state, age_text(info.age_s))
-        table.add_row(*map(Text, cells))  # as text: a name in brackets is no markup
+        table.add_row(*map(cell, cells))  # as text: a name in brackets is no markup
     return table
 
 
@@ -97,13 +99,6 @@ def as_document(info: SegmentInfo) -> dict[str, Any]:
         "identity": info.identity,
         "damaged": info.damaged,
     }
-
-
-def size_text(size: int) -> str:
-    for unit, factor in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if size >= factor:
-            return f"{size / factor:.1f} {unit}"
-    return f"{size} B"
 
 
 def age_text(seconds: float) -> str:

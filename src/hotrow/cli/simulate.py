@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from hotrow.cli import simulated, words
 from hotrow.cli.bars import Bar
 from hotrow.cli.files import JsonFile, demand_writable, write_json
+from hotrow.cli.screen import Screen, cell, say
 from hotrow.cli.train import INTERRUPTED, Changes
 from hotrow.errors import ConfigError
 from hotrow.obs.report.words import duration
@@ -44,12 +44,12 @@ def simulate(
     Disciplines are the real ones, and so are gradients with run.work = "train"; time, network and faults are made up.
     """
     if show_list:
-        Console().print(presets())
+        Screen().print(presets())
         return
     if file is None:
         raise ConfigError("FILE.toml is missing: name a config, or a preset that --list shows")
     if show:
-        typer.echo(preset_text(file), nl=False)
+        say(preset_text(file), nl=False)
         return
     demand_writable("--json", json_file)
     demand_writable("--picture", picture)
@@ -61,11 +61,11 @@ def simulate(
     write_json(json_file, document(simulation, whole=whole))
     if picture is not None and simulation.outcomes:
         write_picture(picture, simulation.config, simulation.outcomes, Path(file).stem)
-    console = Console()
+    console = Screen()
     for table in simulated.tables(simulation.outcomes, console.width):
         console.print(table)
     if picture is not None and simulation.outcomes:
-        typer.echo(str(picture))
+        say(str(picture))
     if not whole:
         raise typer.Exit(INTERRUPTED)
 
@@ -129,7 +129,7 @@ def presets() -> Table:
     """Names and what they are."""
     table = Table(box=None, pad_edge=False, show_header=False)
     for name in preset_names():
-        table.add_row(name, Text(preset_title(name)))
+        table.add_row(name, cell(preset_title(name)))
     return table
 
 

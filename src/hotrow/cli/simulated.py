@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from rich.table import Table
-from rich.text import Text
 
+from hotrow.cli.screen import cell
 from hotrow.run.outcome import Outcome
 from hotrow.run.simulation_figures import Row, figures
 
@@ -32,9 +32,9 @@ def _table(rows: Sequence[Row], shown: slice) -> Table:
     (_, labels), *body = rows
     table.add_column("", no_wrap=True)
     for label in labels[shown]:
-        table.add_column(Text(label or ""), justify="right", overflow="fold")
+        table.add_column(cell(label or ""), justify="right", overflow="fold")
     for name, cells in body:
         if not any(cells[shown]):
             continue
-        table.add_row(Text(name), *(Text(cell or "") for cell in cells[shown]))
+        table.add_row(cell(name), *(cell(text or "") for text in cells[shown]))
     return table

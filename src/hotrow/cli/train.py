@@ -8,16 +8,18 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from hotrow.cli import words
 from hotrow.cli.bars import TrainBar, waiting
+from hotrow.cli.evaluate import Trust
 from hotrow.cli.files import JsonFile, demand_writable, write_json
+from hotrow.cli.screen import Screen, cell, say
 from hotrow.engines.settings import Local, Ray
 from hotrow.engines.unbroken import unbroken
-from hotrow.errors import HotrowError
+from hotrow.errors import FileError, HotrowError
 from hotrow.run import Run, load_config
 from hotrow.run.first_look import first_look
+from hotrow.run.trust import demand_trust, is_of_a_run
 from hotrow.transport.errors import PeerLost
 
 INTERRUPTED = 130  # as shells tell of a program that Ctrl-C ended
@@ -54,6 +56,11 @@ def train(
         str | None,
         typer.Option(help="On ray: of one that runs, auto for this machine's; else one is started for the run."),
     ] = None,
+    attach: Annotated[
+        bool,
+        typer.Option("--attach", help="Begin a new run with the rows that segments of an earlier one hold."),
+    ] = False,
+    trust: Trust = False,
     json_file: JsonFile = None,
 ) -> None:
     """Train what FILE.toml describes and leave everything in runs/NAME: checkpoint, curves, report.html.
@@ -64,20 +71,27 @@ def train(
     options = {"name": engine, "trainers": trainers, "shards": shards, "address": address}
     given = {field: value for field, value in options.items() if value is not None}
     config = load_config(file, changes or (), given)
+    if is_of_a_run(file):
+        demand_trust(config, file.parent, trust=trust)
     first_look(config)
     with starting(config.run.engine):
-        run = Run(config, resume=resume, day=day)
+        run = Run(config, resume=resume, day=day, attach=attach)
     further = [part for name, value in given.items() for part in (OPTIONS.get(name, f"--{name}"), str(value))]
+    further += ["--trust"] if trust else []
     further += ["--day", "next"] if day else ["--resume"]
     again = command(file, changes or [], config.run.name, run.folder.name, further)
-    with suppress(KeyboardInterrupt), unbroken(), run:
-        show(run, again)
+    try:
+        with suppress(KeyboardInterrupt), unbroken(), run:
+            show(run, again)
+    except FileError as error:
+        Screen().print(result(run.summary))
+        raise FileError(f"{error}; {after_a_full_disk(run, again)}") from None
     write_json(json_file, dict.fromkeys(MEASURED) | run.summary)
-    Console().print(result(run.summary))
+    Screen().print(result(run.summary))
     if run.page is not None:  # None: a second Ctrl-C did not let it come to that
-        typer.echo(str(run.page))
+        say(str(run.page))
     if run.summary["stopped"] == "interrupted":
-        typer.echo(f"go on with: {again}", err=True)
+        say(f"go on with: {again}", err=True)
         raise typer.Exit(INTERRUPTED)
 
 
@@ -102,9 +116,20 @@ def show(run: Run, again: str) -> None:
         except KeyboardInterrupt:
             bar.line("interrupted: saving what is trained")
             raise
+        except FileError:
+            raise  # what is left is known when the run has ended
         except HotrowError as error:
             bar.line(stopped(run, error, again))
             raise
+
+
+def after_a_full_disk(run: Run, again: str) -> str:
+    """What is left of a run that could not write its last files, and how to go on."""
+    if not run.saved:
+        return f"nothing is saved, start anew when there is room: {again.removesuffix(' --resume')}"
+    if run.unsaved is not None:
+        return f"what was trained since the last checkpoint is not kept, go on from there with: {again}"
+    return f"what is trained is kept, go on with: {again}"
 
 
 def stopped(run: Run, error: HotrowError, again: str) -> str:
@@ -148,5 +173,5 @@ def result(summary: dict[str, object]) -> Table:
             table.add_row(name.replace("_per_s", "/s"), f"{value:,.0f}")
     rows = summary.get("rows")
     for name, count in rows.items() if isinstance(rows, dict) else ():
-        table.add_row(Text(f"rows of table {name}"), f"{count:,}")
+        table.add_row(cell(f"rows of table {name}"), f"{count:,}")
     return table

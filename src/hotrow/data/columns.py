@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from hotrow.data.numbers import Mask, floats, numbers
 from hotrow.data.schema import Schema, Time
+from hotrow.data.shown import shown
 from hotrow.data.times import nulls, times
 
 __all__ = ["Columns", "checked", "numbers", "times"]
@@ -88,5 +89,5 @@ def _note(faults: dict[int, str], bad: Mask | None, column: pa.Array, name: str,
     if bad is None or not bad.any():
         return
     for row in np.flatnonzero(bad).tolist():
-        value = column[row].as_py()
+        value = shown(column[row])
         faults.setdefault(row, f"{name} is missing" if value in (None, "") else f"{name} {str(value)!r} {fault}")

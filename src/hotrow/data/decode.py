@@ -14,6 +14,7 @@ from hotrow.data.columns import Columns
 from hotrow.data.keys import MISSING, U64, Keyspace, bucketed, column_ids, missing_in
 from hotrow.data.numbers import Floats, floats
 from hotrow.data.schema import Ids, Schema
+from hotrow.data.shown import shown
 from hotrow.data.source import picked
 from hotrow.data.times import times
 from hotrow.data.transforms import transformed
@@ -162,7 +163,7 @@ def _demand_good(column: pa.Array, name: str, bad: NDArray[np.bool_] | None, wha
     """Sources leave such rows out; whoever decodes other data is told of the first."""
     if bad is not None:
         row = int(bad.argmax())
-        raise InputError(f"column {name!r} row {row}: {column[row].as_py()!r} is not {what}")
+        raise InputError(f"column {name!r} row {row}: {shown(column[row])!r} is not {what}")
 
 
 def _as_matrix(columns: list[NDArray[Any]], rows: int) -> F32:

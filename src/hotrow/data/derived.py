@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from hotrow.data.keys import MISSING, column_ids
 from hotrow.data.schema import Schema
+from hotrow.data.shown import shown
 from hotrow.data.source import Source, Trouble
 from hotrow.errors import InputError
 
@@ -42,7 +43,7 @@ class Attributes:
         )
         twice = self._sorted[1:] == self._sorted[:-1]
         if twice.any():
-            value = table[key][int(self._order[int(twice.argmax())])].as_py()
+            value = shown(table[key][int(self._order[int(twice.argmax())])])
             raise InputError(f"{where}: {key} {value!r} stands there twice: each may have one row")
 
     def beside(self, batch: pa.RecordBatch, column: str) -> pa.RecordBatch:

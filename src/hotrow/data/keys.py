@@ -94,7 +94,16 @@ def missing_in(column: pa.Array, ids: U64) -> int:
     return int(column.null_count if pa.types.is_integer(column.type) else np.count_nonzero(ids == MISSING))
 
 
+def has_its_values(column: pa.DictionaryArray) -> bool:
+    """Whether every row of a column names a value that its dictionary has; a damaged file may hold others."""
+    span = pc.min_max(column.indices)
+    low, high = span["min"].as_py(), span["max"].as_py()
+    return low is None or (low >= 0 and high < len(column.dictionary))
+
+
 def _by_dictionary(column: pa.DictionaryArray, name: str, text: bool) -> U64:
+    if not has_its_values(column):
+        raise InputError(f"column {name!r}: a row names a value that its dictionary does not have: is it damaged?")
     ids = np.append(column_ids(column.dictionary, name, text=text), np.uint64(MISSING))
     places: NDArray[np.int64] = column.indices.cast(pa.int64()).fill_null(len(ids) - 1).to_numpy(zero_copy_only=False)
     return ids[places]

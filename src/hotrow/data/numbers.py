@@ -69,7 +69,7 @@ def _numbers_of_text(column: pa.Array) -> tuple[pa.Array, Mask | None]:
     try:
         return column.cast(pa.float64()), None
     except pa.ArrowInvalid:
-        texts = pc.utf8_lower(pc.ascii_trim_whitespace(column.cast(pa.string())))
+        texts = pc.ascii_lower(pc.ascii_trim_whitespace(column.cast(pa.string(), safe=False)))  # it may be no UTF-8
     texts = pc.if_else(pc.equal(texts, ""), None, texts)
     for word, digit in (("true", "1"), ("false", "0")):
         texts = pc.if_else(pc.equal(texts, word), digit, texts)

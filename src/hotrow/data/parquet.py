@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from hotrow.data.columns import Columns, checked
 from hotrow.data.files import File, Where, find_files
+from hotrow.data.keys import has_its_values
 from hotrow.data.numbers import LARGEST
 from hotrow.data.schema import Schema, Time
 from hotrow.data.source import LIMIT, Limit, Malformed, Tally, Trouble, demand_columns, row_text
@@ -16,6 +17,7 @@ from hotrow.data.times import FIRST_SECOND, LAST_SECOND, TICKS
 from hotrow.errors import InputError
 
 BATCH = 65_536  # rows
+UNREADABLE = (OSError, pa.ArrowException, UnicodeDecodeError)  # the last: names in damaged metadata that are no UTF-8
 BUFFER = 2**20  # bytes of a column of a local file that are read at once; of others, far away, whole row groups
 
 
@@ -48,7 +50,7 @@ class ParquetSource:
             for group in range(opened.num_row_groups):
                 whole = opened.metadata.row_group(group)
                 passed = skip >= whole.num_rows
-                if passed and is_faultless(whole, opened.schema_arrow, self._columns):
+                if passed and self._is_faultless(file, opened, group):
                     skip -= whole.num_rows
                     tally.block(file.name, whole.num_rows, first + whole.num_rows, [])
                 else:
@@ -67,21 +69,37 @@ class ParquetSource:
         try:
             for batch in opened.iter_batches(BATCH, row_groups=[group], columns=list(names), use_threads=False):
                 columns = batch.select(list(names))
+                _demand_dictionaries(columns)
                 good, faults = checked(columns, self._columns)
                 shown = {row: row_text(columns, row) for row in faults}
                 told = [Malformed(file.name, first + row + 1, reason, shown[row]) for row, reason in faults.items()]
                 first += batch.num_rows
                 tally.block(file.name, good.num_rows, first, told)
                 yield good
-        except (OSError, pa.ArrowInvalid) as error:
+        except UNREADABLE as error:
+            raise InputError(f"{file.name} row group {group}: cannot be read: {error}") from None
+
+    def _is_faultless(self, file: File, opened: pq.ParquetFile, group: int) -> bool:
+        """Whether the statistics of a row group promise that every row of it can be used.
+
+        One row is read first: a damaged description of a column is an error of the reader then, while to look at it
+        directly would abort the process, because pyarrow does not catch what its C++ throws there.
+        """
+        try:
+            needed = list(self._columns.demanding)
+            if needed:
+                next(opened.iter_batches(1, row_groups=[group], columns=needed, use_threads=False), None)
+            return is_faultless(opened, group, self._columns)
+        except UNREADABLE as error:
             raise InputError(f"{file.name} row group {group}: cannot be read: {error}") from None
 
     def _opened(self, file: File) -> pq.ParquetFile:
         try:
             opened = pq.ParquetFile(file.file(), buffer_size=BUFFER, pre_buffer=not file.is_local)
-        except (OSError, pa.ArrowInvalid) as error:
+            names = opened.schema_arrow.names
+        except UNREADABLE as error:
             raise InputError(f"{file.name}: is no Parquet file that can be read: {error}") from None
-        demand_columns(self._columns, opened.schema_arrow.names, file.name)
+        demand_columns(self._columns, names, file.name)
         return opened
 
 
@@ -92,9 +110,18 @@ def _with_lists(schema: Schema, there: pa.Schema) -> Schema:
     return schema.model_copy(update={"ids": ids})
 
 
-def is_faultless(group: Any, schema: pa.Schema, columns: Columns) -> bool:
+def _demand_dictionaries(batch: pa.RecordBatch) -> None:
+    """ArrowInvalid where a damaged row names a value beyond its dictionary: Arrow itself would read past its end."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if isinstance(column, pa.DictionaryArray) and not has_its_values(column):
+            raise pa.ArrowInvalid(f"column {name!r}: a row names a value that its dictionary does not have")
+
+
+def is_faultless(file: pq.ParquetFile, group: int, columns: Columns) -> bool:
     """Whether the statistics of a row group promise that every row of it can be used."""
-    chunks = {chunk.path_in_schema: chunk.statistics for chunk in map(group.column, range(group.num_columns))}
+    whole, schema = file.metadata.row_group(group), file.schema_arrow
+    places = {file.schema.column(place).path: place for place in range(len(file.schema))}
+    chunks = {name: whole.column(places[name]).statistics for name in columns.demanding if name in places}
     return all(_is_faultless(chunks.get(name), schema.field(name).type, name, columns) for name in columns.demanding)
 
 

@@ -62,7 +62,7 @@ class Parser:
 
     def parse(self, block: Block) -> Parsed:
         try:
-            batch, wrong = self._arrow(block.data, typed=True)
+            batch, wrong = self._at_once(block.data)
         except (pa.ArrowInvalid, UnicodeError):
             return self._line_by_line(block)
         if block.stray or batch.num_rows + len(wrong) != block.size or self._is_open(block.last()):
@@ -72,6 +72,17 @@ class Parser:
             return Parsed(good)
         lines = list(enumerate(block.lines(), block.first))
         return Parsed(good, self._told(lines, wrong, faults))
+
+    def _at_once(self, data: bytes) -> tuple[pa.RecordBatch, dict[int, str]]:
+        """A whole block. Rows with too many or too few columns are skipped only where the block is text throughout:
+
+        Arrow decodes a row to tell of it, and what cannot be decoded it tells standard error, and not us.
+        """
+        try:
+            return self._arrow(data, typed=True, skips=False)
+        except pa.ArrowInvalid:
+            data.decode(self._dialect.encoding)
+            return self._arrow(data, typed=True)
 
     def _line_by_line(self, block: Block) -> Parsed:
         lines = list(enumerate(block.lines(), block.first))
@@ -103,8 +114,11 @@ class Parser:
         told_apart = batch.num_rows + len(wrong) == len(lines) and not self._is_open(lines[-1][1])
         return (batch, wrong) if told_apart else None
 
-    def _arrow(self, data: bytes, *, typed: bool) -> tuple[pa.RecordBatch, dict[int, str]]:
-        """Rows with the right number of columns; the others by their place among the lines, with the reason."""
+    def _arrow(self, data: bytes, *, typed: bool, skips: bool = True) -> tuple[pa.RecordBatch, dict[int, str]]:
+        """Rows with the right number of columns; the others by their place among the lines, with the reason.
+
+        Without `skips` one of the others is an ArrowInvalid.
+        """
         wrong: dict[int, str] = {}
 
         def skip(row: arrow_csv.InvalidRow) -> str:
@@ -118,7 +132,9 @@ class Parser:
         table = arrow_csv.read_csv(
             pa.py_buffer(data),
             arrow_csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=self._places),
-            arrow_csv.ParseOptions(delimiter=self._delimiter, quote_char=quote, invalid_row_handler=skip),
+            arrow_csv.ParseOptions(
+                delimiter=self._delimiter, quote_char=quote, invalid_row_handler=skip if skips else None
+            ),
             arrow_csv.ConvertOptions(
                 column_types=kinds,
                 include_columns=self._wanted,

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from hotrow.data.columns import Columns, checked
 from hotrow.data.schema import Schema
+from hotrow.data.shown import shown
 from hotrow.errors import InputError
 
 Limit: TypeAlias = float | int  # malformed lines: a fraction of the rows so far, or a count
@@ -186,7 +187,7 @@ def demand_columns(columns: Columns, there: Sequence[str], where: str) -> None:
 
 def row_text(batch: pa.RecordBatch, row: int) -> str:
     """A row of a batch to be shown."""
-    return short(", ".join(f"{name}={batch[name][row].as_py()!r}" for name in batch.schema.names))
+    return short(", ".join(f"{name}={shown(batch[name][row])!r}" for name in batch.schema.names))
 
 
 def short(text: str) -> str:

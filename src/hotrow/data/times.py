@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from hotrow.data.numbers import F64, Mask, cast_or_null, is_text, numbers
 from hotrow.data.schema import Time
+from hotrow.data.shown import shown
 from hotrow.errors import InputError
 
 I64: TypeAlias = NDArray[np.int64]
@@ -34,7 +35,7 @@ def times(column: pa.Array, time: Time) -> tuple[I64, Mask | None]:
     elif not is_text(kind):
         raise InputError(f"time column {time.column!r} is of {kind}: format {time.format!r} reads texts only")
     else:
-        seconds, bad = _times_of_text(column.cast(pa.string()), time.format)
+        seconds, bad = _times_of_text(column.cast(pa.string(), safe=False), time.format)
     bad = bad | (seconds < FIRST_SECOND) | (seconds > LAST_SECOND)
     return seconds, bad if bad.any() else None
 
@@ -80,7 +81,7 @@ def _seconds(values: F64, bad: Mask | None, form: str) -> tuple[I64, Mask]:
 def _by_format(column: pa.Array, form: str) -> tuple[I64, Mask]:
     """Python's own strptime on each distinct text: exact about days that no month has."""
     encoded = column.dictionary_encode()
-    read = [_read_time(text, form) for text in encoded.dictionary.to_pylist()]
+    read = [_read_time(text, form) for text in map(shown, encoded.dictionary)]
     found = pa.array(read, pa.int64()).take(encoded.indices)
     return found.fill_null(0).to_numpy(zero_copy_only=False), nulls(found)
 

@@ -1,10 +1,11 @@
-"""The event log of a run: one JSON object a line, appended and flushed line by line, so that a kill loses at most one.
+"""The event log of a run: one JSON object a line, appended line by line, so that a kill loses at most one.
 
 Numbers that JSON does not know (NaN, infinity) become null, and the event names their fields in `nonfinite`.
 """
 
 import json
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hotrow.errors import InputError
+from hotrow.disk import cannot_write, written
+from hotrow.errors import FileError, InputError
 
 FILE = "events.jsonl"
 OWN_FIELDS = ("time", "kind", "nonfinite")
@@ -27,35 +29,63 @@ class Events:
 
 
 class EventLog:
-    """Appends to `events.jsonl` in a run folder. Safe from several threads at once."""
+    """Appends to `events.jsonl` in a run folder. Safe from several threads at once.
+
+    A line that the file system does not take is left out whole, and training goes on: `fault` says why, and the next
+    line that is taken is a warning with the number of those that are missing.
+    """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / FILE
+        self.fault: FileError | None = None  # the last one
+        self._lost = 0  # events since the last one that was taken
         self._clock = clock
         self._lock = threading.Lock()
-        cut = _ends_inside_a_line(self.path)
-        self._file = self.path.open("a", encoding="utf-8")
-        if cut:  # what a killed run left must not swallow our first event
-            self._file.write("\n")
+        with written(self.path, "the event log"):
+            folder.mkdir(parents=True, exist_ok=True)
+            cut = _ends_inside_a_line(self.path)
+            self._file = self.path.open("ab", buffering=0)  # what a buffer held back would be tried again at the end
+            if cut:  # what a killed run left must not swallow our first event
+                self._file.write(b"\n")
 
     def write(self, kind: str, **fields: Any) -> None:
-        """Add an event and flush it."""
+        """Add an event."""
         for name in OWN_FIELDS:
             if name in fields:
                 raise InputError(f"event {kind!r}: the field {name!r} is the log's own; take another name")
+        line = self._line(kind, fields)
+        with self._lock:
+            if self._lost:
+                told = f"{self._lost:,} events before this one are missing: {self.fault}"
+                line = self._line("warning", {"text": told}) + line
+            try:
+                self._append(line)
+                self._lost = 0
+            except OSError as error:
+                self._lost += 1
+                self.fault = cannot_write(self.path, "an event", len(line), error)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _line(self, kind: str, fields: Mapping[str, Any]) -> bytes:
         nonfinite: list[str] = []
         plain = {name: _plain(value, name, nonfinite) for name, value in fields.items()}
         event = {"time": self._clock(), "kind": kind, **plain}
         if nonfinite:
             event["nonfinite"] = nonfinite
-        line = json.dumps(event, allow_nan=False) + "\n"
-        with self._lock:
-            self._file.write(line)
-            self._file.flush()
+        return (json.dumps(event, allow_nan=False) + "\n").encode()
 
-    def close(self) -> None:
-        self._file.close()
+    def _append(self, line: bytes) -> None:
+        """All of it, or nothing."""
+        end = self._file.seek(0, os.SEEK_END)
+        taken = 0
+        try:
+            while taken < len(line):  # a full disk takes a part first, and says no at the next call
+                taken += self._file.write(line[taken:])
+        except OSError:
+            self._file.truncate(end)
+            raise
 
 
 def read_events(path: Path) -> Events:

@@ -41,8 +41,8 @@ def shape_of(schema: Schema, tables: Mapping[str, Table]) -> InputShape:
     return InputShape(schema.width, fields, sequences)
 
 
-def trainer_of(config: RunConfig, schema: Schema) -> Trainer:
-    """Everything but the data."""
+def trainer_of(config: RunConfig, schema: Schema, *, attach: bool = False) -> Trainer:
+    """Everything but the data. `attach`: rows that segments of an earlier run hold are taken over."""
     if config.run.torch_threads is not None:
         torch.set_num_threads(config.run.torch_threads)
     torch.manual_seed(config.run.seed)
@@ -62,6 +62,7 @@ def trainer_of(config: RunConfig, schema: Schema) -> Trainer:
         engine=config.run.engine,
         autocast=config.run.autocast,
         threads=config.run.threads,
+        attach=attach,
     )
 
 

@@ -17,11 +17,13 @@ from hotrow.errors import ConfigError
 from hotrow.modes import AnyMode, Sync
 from hotrow.optim.sparse import Swap
 from hotrow.run.config_file import anchored_data, anchored_name, set_engine, set_field
-from hotrow.sizes import FILE_NAME_RULE, Whole, fits_file_name
+from hotrow.sizes import FOLDER_NAME_RULE, Whole, fits_folder_name
 from hotrow.spec import SettingsError, Spec, sentence
 from hotrow.switching import Auto
 from hotrow.trainer.autocast import Autocast
 from hotrow.trainer.schedule import EarlyStopping, Schedule
+
+UNNAMED = "run"  # where nobody gives a name
 
 
 class Named(Spec):
@@ -60,7 +62,7 @@ class Dense(Spec):
 class RunSection(Spec):
     """How a run goes."""
 
-    name: str = ""  # of its folder; the config file's name if left out
+    name: str = UNNAMED  # of its folder; a config file that leaves it out gives its own name
     folder: str = "runs"  # where run folders go
     engine: AnyEngine = Local()  # where it takes place
     mode: AnyChoice = Sync()  # or the rule that chooses one
@@ -83,8 +85,8 @@ class RunSection(Spec):
     @field_validator("name")
     @classmethod
     def _fits_a_folder(cls, value: str) -> str:
-        if value and not fits_file_name(value):
-            raise ValueError(f"is the name of a folder: use {FILE_NAME_RULE}")
+        if not fits_folder_name(value):
+            raise ValueError(f"is the name of a folder: use {FOLDER_NAME_RULE}")
         return value
 
 
@@ -127,7 +129,7 @@ def load_config(path: Path, changes: Sequence[str] = (), engine: Mapping[str, An
         set_field(document, change)
     set_engine(document, engine or {})
     if isinstance(section := document.setdefault("run", {}), dict):
-        section.setdefault("name", path.stem if fits_file_name(path.stem) else "run")
+        section.setdefault("name", path.stem if fits_folder_name(path.stem) else UNNAMED)
     try:
         return _anchored(RunConfig(**document), path.parent)
     except SettingsError as error:

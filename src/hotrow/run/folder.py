@@ -6,12 +6,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from hotrow import checkpoint
 from hotrow.client.base import TableClient
 from hotrow.data.source import Trouble
-from hotrow.errors import ConfigError
+from hotrow.disk import part_of, write_text
+from hotrow.errors import ConfigError, FileError
 from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
-from hotrow.obs.events import EventLog
+from hotrow.obs.events import FILE as EVENTS
+from hotrow.obs.events import EventLog, read_events
 from hotrow.obs.machine import machine
 from hotrow.obs.names import ALL, MODE_COUNTS, STALENESS, series
 from hotrow.obs.registry import Registry
@@ -41,6 +44,22 @@ def free_folder(parent: Path, name: str) -> Path:
             return folder
 
 
+def discard_unfinished(folder: Path) -> None:
+    """Remove what a run that died while it wrote has left: it fills the disk, and nobody will read it."""
+    for name in (CHECKPOINT, BEST):
+        checkpoint.discard_unfinished(folder / name)
+    for part in folder.glob(part_of(Path("*")).name):
+        part.unlink(missing_ok=True)
+
+
+def trained_before(folder: Path) -> int:
+    """How many samples a run had trained when it was last heard of, as its event log says."""
+    path = folder / EVENTS
+    told = read_events(path).events if path.is_file() else []
+    counts = [event.get("samples") for event in told if event["kind"] == "progress"]
+    return max((count for count in counts if isinstance(count, int)), default=0)
+
+
 class RunFolder:
     """Writes down what a run tells."""
 
@@ -52,13 +71,31 @@ class RunFolder:
         self._events = EventLog(path)
         self._board = TensorBoard(path / "tensorboard") if tensorboard else None
         self._malformed = 0
+        self._faults: list[tuple[Path, FileError]] = []  # of other files
+        self._told: set[Path] = set()  # files of which it was told that they cannot be written
         self._samples, self._step = samples, step  # that were told already
 
-    def start(self, config: str, **about: Any) -> None:
-        """The run begins, or goes on."""
-        (self.path / CONFIG).write_text(config)
+    def start(self, config: str, schema: str, **about: Any) -> None:
+        """The run begins, or goes on; FileError where its folder does not take what it is told."""
+        write_text(self.path / SCHEMA, schema, "the schema")
+        write_text(self.path / CONFIG, config, "the config")
         self._write_json("machine.json", machine())
         self._events.write("start", **about)
+        if (fault := self._events.fault) is not None:
+            raise fault
+
+    def failed(self, path: Path, fault: FileError) -> None:
+        """A file that could not be written, for which nobody need stop."""
+        self._faults.append((path, fault))
+
+    def take_faults(self) -> list[str]:
+        """What could not be written since the last time, each file once: nobody need stop for it."""
+        logs = [(self._events.path, self._events.fault)]
+        logs += [] if self._board is None else [(self.path / "tensorboard", self._board.fault)]
+        new = [(path, fault) for path, fault in [*logs, *self._faults] if fault is not None and path not in self._told]
+        self._told |= {path for path, _ in new}
+        self._faults.clear()
+        return [str(fault) for _, fault in new]
 
     def take(self, report: Report, lr: float | None) -> None:
         """One more report."""
@@ -164,7 +201,7 @@ class RunFolder:
                 self._set(f"evaluation/{name}", value, report.samples, split=report.split)
         if report.scores is not None:
             self.pictures[report.split] = {**report.scores.pictures(), "metrics": report.metrics}
-            self._write_json("evaluation.json", self.pictures)
+            self._try_json("evaluation.json", self.pictures)
 
     def _set(self, name: str, value: float | None, samples: int, **labels: str) -> None:
         if value is None:
@@ -177,8 +214,15 @@ class RunFolder:
         path = self.path / "evaluation.json"
         return json.loads(path.read_text()) if path.exists() else {}
 
+    def _try_json(self, name: str, document: Mapping[str, Any]) -> None:
+        """A file that the page is drawn from: training does not stop for it."""
+        try:
+            self._write_json(name, document)
+        except FileError as error:
+            self.failed(self.path / name, error)
+
     def _write_json(self, name: str, document: Mapping[str, Any]) -> None:
-        (self.path / name).write_text(json.dumps(document, indent=1) + "\n")
+        write_text(self.path / name, json.dumps(document, indent=1) + "\n", "a file of the run")
 
 
 def table_stats(client: TableClient, name: str) -> dict[str, int]:

@@ -3,6 +3,7 @@
 import csv
 import os
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +19,7 @@ from hotrow.data.batch import Batch
 from hotrow.data.decode import Decoder
 from hotrow.data.schema import Schema
 from hotrow.data.source import Malformed, Source
+from hotrow.disk import written
 from hotrow.errors import ConfigError, InputError
 from hotrow.trainer import Trainer
 
@@ -86,26 +88,42 @@ class PredictionFile:
         labels = [label.column for label in schema.label]
         names = ["probability"] if len(labels) == 1 else [f"probability_{label}" for label in labels]
         self._schema = pa.schema([("row", pa.int64()), *((name, pa.float32()) for name in names)])
+        self._rows = 0
         self._path, self._beside = path, path.with_name(f".{path.name}.{os.getpid()}.part")
-        try:
+        self._beside.unlink(missing_ok=True)  # of a process that had this number before
+        with self._written():
             self._writer: Any = WRITERS[path.suffix](self._beside, self._schema)
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot be written: {error}") from None
 
     def write(self, some: Predicted) -> None:
         """Further rows."""
         columns = [pa.array(some.rows), *(pa.array(column) for column in some.probabilities.T)]
-        self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        with self._written():
+            self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        self._rows += len(some.rows)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._writer.close()
         if kind is None:
-            self._beside.replace(self._path)
+            with self._written():
+                self._writer.close()
+                self._beside.replace(self._path)
         else:
-            self._beside.unlink()
+            with suppress(OSError):  # what went wrong before is told
+                self._writer.close()
+            self._beside.unlink(missing_ok=True)
+
+    @contextmanager
+    def _written(self) -> Iterator[None]:
+        """What cannot be written leaves nothing behind."""
+        try:
+            with written(self._path, f"predictions (so far {self._rows:,} rows)"):
+                yield
+        except BaseException:
+            with suppress(OSError):
+                self._beside.unlink(missing_ok=True)
+            raise
 
 
 def _csv_writer(path: Path, schema: pa.Schema) -> Any:

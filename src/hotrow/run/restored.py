@@ -16,6 +16,7 @@ from hotrow.run.build import trainer_of
 from hotrow.run.config import RunConfig, load_config
 from hotrow.run.folder import CHECKPOINT, CONFIG, SCHEMA
 from hotrow.run.predictions import Predicted, predicted
+from hotrow.run.trust import demand_trust
 from hotrow.trainer import Evaluated, Trainer
 from hotrow.trainer.streams import evaluation_batches
 
@@ -25,16 +26,24 @@ SORTED = ("movielens",)  # formats whose rows come in another order than they st
 
 
 class Restored:
-    """The config, the schema and the trainer of a run folder, its checkpoint loaded. Use it with `with`."""
+    """The config, the schema and the trainer of a run folder, its checkpoint loaded. Use it with `with`.
 
-    def __init__(self, folder: Path) -> None:
+    A folder whose model is a Python file or module is refused unless `trust` says that this code may run.
+    """
+
+    def __init__(self, folder: Path, *, trust: bool = False) -> None:
         if not has_checkpoint(folder):
             raise ConfigError(f"{folder}: there is no checkpoint in it: name the folder of a run, as runs/NAME")
         self.folder = folder
         self.config: RunConfig = load_config(folder / CONFIG)
+        demand_trust(self.config, folder, trust=trust)
         self.schema: Schema = _schema(folder / SCHEMA)
         self.trainer: Trainer = trainer_of(_in_memory(self.config), self.schema)
-        self.trainer.load(folder / CHECKPOINT)
+        try:
+            self.trainer.load(folder / CHECKPOINT)
+        except BaseException:
+            self.trainer.close()
+            raise
 
     def __enter__(self) -> Self:
         return self

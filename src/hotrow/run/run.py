@@ -1,5 +1,6 @@
 """A run from its config: reads, trains, evaluates, writes everything down, and tells how it goes."""
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,15 +11,16 @@ from hotrow.data.config import Data, DataConfig, open_data
 from hotrow.data.position import Position
 from hotrow.data.source import Source
 from hotrow.data.synthetic import SyntheticSource, best
+from hotrow.disk import demand_room, fault_of, written
 from hotrow.engines.settings import Ray
-from hotrow.errors import ConfigError, InputError
+from hotrow.errors import ConfigError, FileError, InputError
 from hotrow.run.build import trainer_of
 from hotrow.run.config import RunConfig, as_toml
-from hotrow.run.folder import BEST, CHECKPOINT, SCHEMA, RunFolder, free_folder
+from hotrow.run.folder import BEST, CHECKPOINT, RunFolder, discard_unfinished, free_folder, trained_before
 from hotrow.run.kept import with_kept_schema
 from hotrow.run.nightly import NEXT, OneDay, one_day
 from hotrow.run.progress import DaysDone, demand_fit
-from hotrow.trainer import Ended, Evaluated, Progress, Report
+from hotrow.trainer import Ended, Evaluated, Progress, Remark, Report
 from hotrow.trainer.days import fit_days
 from hotrow.transport.errors import PeerLost
 
@@ -33,10 +35,22 @@ class Run:
 
     Use it with `with`: whatever ends it, what was trained is saved and the page is written. `resume` goes on from the
     checkpoint in the run's folder. `day` trains on one day's rows alone, on top of that checkpoint if there is one, and
-    tests on the next day: what a job does that runs every night.
+    tests on the next day: what a job does that runs every night. `attach` begins a new run with the rows that segments
+    of an earlier one hold, which are refused otherwise.
+
+    What cannot be written while it trains (a checkpoint of `checkpoint_every`, events) is told, and training goes on.
+    What cannot be written at the end is a FileError.
     """
 
-    def __init__(self, config: RunConfig, *, base: Path = Path(), resume: bool = False, day: str | None = None) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        *,
+        base: Path = Path(),
+        resume: bool = False,
+        day: str | None = None,
+        attach: bool = False,
+    ) -> None:
         folder = Path(config.run.folder) / config.run.name
         self._resumed = (resume or day is not None) and checkpoint.exists(folder / CHECKPOINT)
         if resume and not self._resumed:
@@ -45,7 +59,7 @@ class Run:
         self.config = config = with_kept_schema(config, folder) if self._resumed else config
         self.data: Data = open_data(config.data, base)
         demand_fit(config, self.data, by_day=self.data.by_day is not None or day is not None)
-        self.trainer = trainer_of(config, self.data.schema)
+        self.trainer = trainer_of(config, self.data.schema, attach=attach or self._resumed)
         try:
             self._prepare(folder, day)
         except BaseException:
@@ -58,15 +72,23 @@ class Run:
         self._position: Position | None = None
         self._progress = DaysDone()
         if self._resumed:
+            discard_unfinished(folder)
             self._position = self.trainer.load(folder / CHECKPOINT)
             self._progress = DaysDone.of(checkpoint.peek(folder / CHECKPOINT).about)
         self._only = None if day is None else self._chosen(day)
         self.folder = folder if self._resumed else free_folder(folder.parent, folder.name)
-        self._book = RunFolder(self.folder, tensorboard=config.run.tensorboard, **self._trained())
+        try:
+            self._book = RunFolder(self.folder, tensorboard=config.run.tensorboard, **self._trained())
+        except FileError:
+            self._give_folder_back()
+            raise
         self._before = self._saved_at = self.trainer.samples
         self._told = 0  # progress reports
+        self._unsaid: list[Remark] = []
         self._validations: dict[int, Evaluated] = {}  # by epoch
-        self._ended = False
+        self._started = self._ended = False
+        self._trained_again = max(0, trained_before(folder) - self.trainer.samples) if self._resumed else 0
+        self.unsaved: FileError | None = None  # why the state at the end is in no checkpoint
         self._desk: FrontDesk | None = None  # while a run on a cluster goes on
         self.summary: dict[str, Any] = {"run": str(self.folder)}
         self.page: Path | None = None
@@ -90,15 +112,27 @@ class Run:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: object) -> None:
+        begun = self._started or not isinstance(fault, FileError)
         try:
-            if not self._ended:
+            if begun and not self._ended:
                 stopped = "interrupted" if fault is None or not isinstance(fault, Exception) else f"fault: {fault}"
                 self._finish(stopped, self.out_of_reach(fault))
+        except FileError as error:
+            if not isinstance(fault, Exception):
+                raise
+            fault.add_note(str(error))  # what stopped the run comes first
         finally:
             self._book.close()
             if self._desk is not None:
                 self._desk.close()
             self.trainer.close()
+            if not begun:
+                self._give_folder_back()
+
+    def _give_folder_back(self) -> None:
+        """Of a run that never began: nothing is in it that anybody would miss."""
+        if not self._resumed:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def out_of_reach(self, fault: BaseException | None) -> str | None:
         """Why nothing of the run can be saved any more: its cluster has failed. None: it can."""
@@ -115,6 +149,10 @@ class Run:
 
     def __iter__(self) -> Iterator[Report]:
         self._start()
+        if self._trained_again:
+            told = f"its checkpoint is of {self._before:,} samples, and it had trained more when it ended"
+            self._warn(f"{told}: at least {self._trained_again:,} samples are trained again")
+        yield from self._warnings()
         only = self._only
         begun = self._position is not None
         if only is not None and only.test is None and not begun:  # no tomorrow yet: test on today, then train on it
@@ -122,6 +160,7 @@ class Run:
         for report in self._reports():
             self._take(report)
             yield report
+            yield from self._warnings()
         if only is not None:
             self._progress.trained.append(only.name)
             self._progress.current = None
@@ -173,15 +212,16 @@ class Run:
         )
 
     def _start(self) -> None:
+        demand_room(self.folder / CHECKPOINT, self.trainer.checkpoint_bytes, "a checkpoint as it is now")
         if (server := self.trainer.members.listen()) is not None:
             from hotrow.run.desk import FrontDesk
 
             self._desk = FrontDesk(self.trainer.members, server)
         self._write_cluster()
         cluster = self.trainer.cluster
-        (self.folder / SCHEMA).write_text(self.data.schema.model_dump_json(indent=1) + "\n")
         self._book.start(
             as_toml(self.config),
+            self.data.schema.model_dump_json(indent=1) + "\n",
             run=self.folder.name,
             model=self.config.model.name,
             parameters=sum(parameter.numel() for parameter in self.trainer.model.parameters()),
@@ -191,6 +231,7 @@ class Run:
             engine=self.config.run.engine.name,
             roles=None if cluster is None else {name: place.node for name, place in cluster.roles.items()},
         )
+        self._started = True
         self._book.begins_in(self.trainer.mode, self.trainer.facts, self._trained(), self.config.run.mode.name)
 
     def _take(self, report: Report) -> None:
@@ -198,13 +239,14 @@ class Run:
         match report:
             case Progress():
                 self._told += 1
-                self._write_cluster()
+                if (fault := fault_of(self._write_cluster)) is not None:
+                    self._book.failed(self.folder, fault)
                 self._book.trouble(self.data.train.trouble)
                 if self._told % TABLES_EVERY == 1:
                     self._look()
                 every = self.config.run.checkpoint_every
                 if every is not None and self.trainer.samples - self._saved_at >= every:
-                    self._save()
+                    self._try_to_save(every)
             case Evaluated(day=str(day)):
                 self._progress.tested.append(day)
             case Evaluated():
@@ -227,7 +269,9 @@ class Run:
             self._validations[report.epoch] = replace(report, scores=None)
 
     def _finish(self, stopped: str | None, out_of_reach: str | None = None) -> None:
+        """All that is left to write; what cannot be written does not keep the rest from it, and is told at the end."""
         self._ended = True
+        faults: list[FileError | None] = []
         if stopped is not None:
             self._book.stopped(stopped, self._trained())
             self.summary |= {"stopped": stopped, **self._trained()}
@@ -235,20 +279,27 @@ class Run:
         self.summary |= {"mode": self.trainer.mode.name, "statistics": self.trainer.statistics.document()}
         if out_of_reach is None:
             if self.trainer.samples > self._before or not self._resumed:  # nothing new would only lose the old position
-                self._save()
+                self.unsaved = fault_of(self._save)
+                faults.append(self.unsaved)
             self._look()
             self.summary["rows"] = {name: len(tier) for name, tier in self.trainer.client.tiers.items()}
-            self._book.describe(self.trainer.client)
+            faults.append(fault_of(lambda: self._book.describe(self.trainer.client)))
         else:
             told = "what was trained since the last checkpoint" if self.saved else "what was trained"
             self._book.warning(f"{out_of_reach}: {told} is not kept")
+        faults.append(fault_of(self._write_page))
+        if unwritten := [str(fault) for fault in faults if fault is not None]:
+            raise FileError("; ".join(unwritten))
+
+    def _write_page(self) -> None:
         self.page = self._book.finish()
         self.summary["report"] = str(self.page)
 
     def _write_cluster(self) -> None:
         engine, facts = self.config.run.engine, self.trainer.cluster
         if isinstance(engine, Ray) and facts is not None:
-            self._book.cluster.write(facts, engine.key, None if self._desk is None else self._desk.address)
+            with written(self.folder, "the addresses of the cluster"):
+                self._book.cluster.write(facts, engine.key, None if self._desk is None else self._desk.address)
 
     def _look(self) -> None:
         self._book.tables(self.trainer.client, self.trainer.samples)
@@ -261,6 +312,23 @@ class Run:
         path = self.trainer.save(self.folder / CHECKPOINT, **asdict(self._progress))
         self._saved_at = self.trainer.samples
         self._book.checkpoint(self.trainer.samples, path)
+
+    def _try_to_save(self, every: int) -> None:
+        """A checkpoint on the way: one that cannot be written is no reason to lose what is being trained."""
+        fault = fault_of(self._save)
+        if fault is not None:
+            self._saved_at = self.trainer.samples
+            self._warn(f"{fault}; training goes on, the next try is {every:,} samples later")
+
+    def _warn(self, sentence: str) -> None:
+        self._book.warning(sentence)
+        self._unsaid.append(Remark(self.trainer.samples, self.trainer.step, self.trainer.mode.name, sentence))
+
+    def _warnings(self) -> Iterator[Remark]:
+        for fault in self._book.take_faults():
+            self._warn(f"{fault}; training goes on without it")
+        unsaid, self._unsaid = self._unsaid, []
+        yield from unsaid
 
     def _lr(self) -> float | None:
         optimizer = self.trainer.optimizer

@@ -6,13 +6,14 @@ What a segment is and how its file looks stands in docs/segments.md.
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from hotrow import _native
+from hotrow.config import Table
 from hotrow.errors import ConfigError, SegmentError
-from hotrow.sizes import FILE_NAME_RULE, fits_file_name
+from hotrow.sizes import FILE_NAME_RULE, fits_file_name, size_text
 
 SHARED_MEMORY = Path("/dev/shm")
 MOUNTS = Path("/proc/self/mounts")
@@ -62,6 +63,20 @@ def list_segments(directory: Path | None = None) -> list[SegmentInfo]:
     places = default_directories() if directory is None else [directory]
     files = [path for place in places for path in sorted(place.glob(f"{PREFIX}*{SUFFIX}"))]
     return [info for path in files if (info := _look_at(path)) is not None]
+
+
+def demand_no_rows(tables: Iterable[Table]) -> None:
+    """SegmentError where a segment of these tables holds rows of an earlier run: a new one must not begin with them."""
+    for table in tables:
+        segment = table.segment
+        if segment is None:
+            continue
+        path = segment_path(segment.run, table.name, segment.directory, huge=segment.huge)
+        info = _look_at(path)
+        if info is not None and info.state in ("left behind", "kept"):
+            told = f"segment {path}: holds {size_text(info.bytes)} of rows of an earlier run ({info.state})"
+            ways = "go on with that run by --resume, take its rows over with --attach (in Python attach=True)"
+            raise SegmentError(f"{told}, and this run is new: {ways}, or remove them: hotrow segments rm {path}")
 
 
 def remove_segment(path: Path) -> None:

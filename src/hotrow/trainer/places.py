@@ -1,6 +1,6 @@
 """Where a trainer's run takes place: its client and its site, opened together and closed together."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
@@ -17,6 +17,8 @@ from hotrow.engines import LocalSite
 from hotrow.engines.settings import Local, Ray, Values
 from hotrow.engines.site import Site
 from hotrow.errors import ConfigError
+from hotrow.store.segments import demand_no_rows
+from hotrow.store.shards import share_of
 from hotrow.store.tiers import listed, named_tables
 from hotrow.worker.core import Loss
 
@@ -50,9 +52,20 @@ class Place:
     cluster: "RayCluster | None" = None
 
 
-def opened(engine: Local | Ray, brought: Brought, now: Now) -> Place:
-    """This process, or a cluster that is started for the run."""
+def opened(engine: Local | Ray, brought: Brought, now: Now, *, attach: bool) -> Place:
+    """This process, or a cluster that is started for the run. `attach`: rows that segments hold are taken over."""
+    if not attach:  # segments of shards on other machines are not seen from here; the trainer tells of their rows
+        demand_no_rows(_parts(engine, named_tables(brought.tables)))
     return _here(brought) if isinstance(engine, Local) else _on_ray(engine, brought, now)
+
+
+def _parts(engine: Local | Ray, tables: Mapping[str, Table]) -> Iterator[Table]:
+    """Each table as it will be opened: whole, or a part for every shard."""
+    for table in tables.values():
+        if isinstance(engine, Local):
+            yield table
+        else:
+            yield from (share_of(table, number, engine.shards) for number in range(engine.shards))
 
 
 def _here(brought: Brought) -> Place:

@@ -70,7 +70,7 @@ class Switched:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What somebody who counts on the mode at work should know."""
+    """What somebody should know who counts on the mode at work, on the rows it began with, or on a file of the run."""
 
     samples: int
     step: int

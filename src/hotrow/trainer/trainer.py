@@ -5,6 +5,7 @@ How a fit goes is in `fitting`; a step itself is the engine's.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from hotrow.trainer.batches import demand_local_batches, demand_same_batches, fa
 from hotrow.trainer.dense import OptimizerMaker, dense_optimizer
 from hotrow.trainer.evaluation import AnyJudge
 from hotrow.trainer.fitting import Fitting
+from hotrow.trainer.found import FoundRows
 from hotrow.trainer.members import Kind, Members
 from hotrow.trainer.meter import Meter
 from hotrow.trainer.places import Brought, opened, workers_in
@@ -55,6 +57,9 @@ class Trainer:
 
     `workers` train in a `mode` (docs/modes.md), "auto" for one that is chosen as the run goes: a global batch is dealt
     to them in local ones, all of the same size unless `local_batch` says another.
+
+    A table's segment that holds rows of an earlier run is refused, unless `attach` says to take them over (docs/
+    segments.md); the first report then tells how many there are.
     """
 
     def __init__(
@@ -76,6 +81,7 @@ class Trainer:
         threads: int | None = None,
         callbacks: Sequence[Callback] = (),
         report_every_s: float = 2.0,
+        attach: bool = False,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise ConfigError(f"model is a {type(model).__name__}: give a torch.nn.Module")
@@ -96,7 +102,7 @@ class Trainer:
             embedding_average,
             threads,
         )
-        self._place = opened(where, brought, lambda: (self.samples, self.lr_scale))
+        self._place = opened(where, brought, lambda: (self.samples, self.lr_scale), attach=attach)
         self.client = self._place.client
         try:
             self._engine = Engine(self._place.site, self._account, mode=first_of(choice), facts=facts)
@@ -113,6 +119,7 @@ class Trainer:
         self._loader: Loader | None = None
         self._position: Position | None = None  # that was loaded, until there is a loader
         self._watch = Watch()
+        self._found = self._rows_in_segments()  # until it is told
 
     @property
     def optimizer(self) -> torch.optim.Optimizer | None:
@@ -172,6 +179,7 @@ class Trainer:
             raise ConfigError("early_stopping: give `valid` to judge by and `best`, a folder for the best state")
         if isinstance(position, Position):
             demand_same_batches(position, self.facts)
+        self._tell_of_segments()
         stream = leases(train, self.facts.local_batch, epochs=epochs, shuffle=shuffle, seed=seed, position=position)
         demand_local_batches(stream, self.facts)
         self._loader = stream if isinstance(stream, Loader) else None
@@ -251,6 +259,11 @@ class Trainer:
         )
         return checkpoint.save(Path(folder), self.model, self.optimizer, self.client.tiers, saved)
 
+    @property
+    def checkpoint_bytes(self) -> int:
+        """About what `save` would write now."""
+        return checkpoint.bytes_of(self.model, self.optimizer, self.client.tiers)
+
     def demand_whole(self) -> None:
         """InputError where a cluster has failed: its rows and dense parameters may be of different steps."""
         self._engine.site.demand_whole()
@@ -266,6 +279,8 @@ class Trainer:
         self.plateau = float(saved.counters["plateau"])
         self.client.samples = self.samples
         self._watch = Watch.of(saved.counters)
+        if self._found is not None:
+            self._found = replace(self._found, replaced_at=self.samples)
         self._loader = None
         self._position = None if saved.position is None else Position.of(saved.position)
         return self._position
@@ -311,6 +326,16 @@ class Trainer:
             self._engine.close()
         finally:
             self._place.close()
+
+    def _rows_in_segments(self) -> FoundRows | None:
+        tiers = {name: tier for name, tier in self.client.tiers.items() if tier.table.segment is not None}
+        rows = {name: count for name, tier in tiers.items() if (count := len(tier))}
+        return FoundRows(rows, self.client.samples) if rows else None
+
+    def _tell_of_segments(self) -> None:
+        found, self._found = self._found, None
+        if found is not None:
+            self._steering.say(str(found))
 
     def _account(self, samples: int, dense_step: bool) -> tuple[int, float]:
         """Take an aggregate in that is about to be applied."""

@@ -197,3 +197,16 @@ def test_what_is_no_checkpoint_is_told(tmp_path: Path) -> None:
         (folder / "manifest.json").write_text(text)
         with pytest.raises(hr.InputError, match=sentence):
             checkpoint.peek(folder)
+
+
+@pytest.mark.parametrize("field", ["counters", "position", "about", "optimizer", "tables", "files"])
+@pytest.mark.parametrize("value", ["a text", [], 3])
+def test_a_manifest_with_a_field_of_another_kind_is_told(field: str, value: object, tmp_path: Path) -> None:
+    fields = ("counters", "position", "about", "optimizer", "tables", "files")
+    whole: dict[str, object] = {"format": "hotrow checkpoint", "version": 1, **{name: {} for name in fields}}
+    (tmp_path / "manifest.json").write_text(json.dumps(whole | {field: value}))
+    with pytest.raises(hr.InputError, match=f"manifest.json is damaged: its field '{field}'"):
+        checkpoint.peek(tmp_path)
+    (tmp_path / "manifest.json").write_text(json.dumps({name: each for name, each in whole.items() if name != field}))
+    with pytest.raises(hr.InputError, match=f"its field '{field}'"):
+        checkpoint.peek(tmp_path)

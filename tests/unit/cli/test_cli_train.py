@@ -218,5 +218,5 @@ def test_an_own_model_lies_beside_its_config(hotrow: Command, tmp_path: Path) ->
     elsewhere.mkdir()
     os.chdir(elsewhere)
     assert hotrow("train", "../small.toml").exit_code == 0
-    again = hotrow("evaluate")
+    again = hotrow("evaluate", "--trust")
     assert again.exit_code == 0, again.stderr

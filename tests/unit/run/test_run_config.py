@@ -1,5 +1,6 @@
 """A config file gives the same run again, from wherever it is read, and every fault is a sentence."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,8 @@ from hotrow.data.settings import schema_of
 from hotrow.errors import ConfigError
 from hotrow.run import RunConfig, load_config
 from hotrow.run.build import tables_of
-from hotrow.run.config import as_toml
-from small_run import CONFIG
+from hotrow.run.config import RunSection, as_toml
+from small_run import CONFIG, write_data
 
 
 def written(folder: Path, text: str) -> Path:
@@ -148,3 +149,20 @@ def test_a_table_that_no_feature_names_is_told(tmp_path: Path) -> None:
     config = load_config(written(tmp_path, CONFIG), ["tables.users.dim=2"])
     with pytest.raises(ConfigError, match=r"tables\.users: no feature names this table, they name default"):
         tables_of(schema_of(files_of(config)), config.tables)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/tmp", "-rf", "a\x1b[2J", "a\nb", "a b", "x" * 65])
+def test_a_run_s_name_is_that_of_a_folder_of_its_own(name: str, tmp_path: Path) -> None:
+    """With "." or nothing a run would write among the folders of all runs, with ".." beside them."""
+    path = write_data(tmp_path)
+    with pytest.raises(ConfigError, match=r"run\.name=.*is the name of a folder: use 1 to 64 .* no '-' in front"):
+        load_config(path, [f"run.name={json.dumps(name)}"])
+    with pytest.raises(ConfigError, match=r"name=.*is the name of a folder"):
+        RunSection(name=name)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["small.toml", "test.csv", "train.csv"]
+
+
+@pytest.mark.parametrize("name", ["x", "a.b", ".hidden", "...", "2024-03-01_run", "x" * 64])
+def test_names_that_are_odd_and_no_harm_are_taken(name: str, tmp_path: Path) -> None:
+    assert load_config(write_data(tmp_path), [f"run.name={json.dumps(name)}"]).run.name == name
+    assert RunSection().name == "run"

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
+from hotrow.printable import printable
+
 VOID = frozenset({"meta", "link", "br"})
 
 
@@ -17,7 +19,7 @@ class Html(str):
 def tag(element: str, *children: str | None, **attributes: str | None) -> Html:
     """An element; `class_` is class, `data_label` is data-label, None leaves an attribute or a child out."""
     given = "".join(
-        f' {name.rstrip("_").replace("_", "-")}="{escape(value)}"'
+        f' {name.rstrip("_").replace("_", "-")}="{_text(value)}"'
         for name, value in attributes.items()
         if value is not None
     )
@@ -26,7 +28,12 @@ def tag(element: str, *children: str | None, **attributes: str | None) -> Html:
 
 def join(parts: Iterable[str | None]) -> Html:
     """Parts one after the other, texts escaped."""
-    return Html("".join(part if isinstance(part, Html) else escape(part) for part in parts if part is not None))
+    return Html("".join(part if isinstance(part, Html) else _text(part) for part in parts if part is not None))
+
+
+def _text(text: str) -> str:
+    """Escaped, and what a terminal would take for a command visible: pages are looked at there too."""
+    return escape(printable(text))
 
 
 def raw(element: str, content: str, **attributes: str) -> Html:

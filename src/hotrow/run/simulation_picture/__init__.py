@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from hotrow.disk import write_text
 from hotrow.run.outcome import Outcome
 from hotrow.run.simulation_config import SimulationConfig
 from hotrow.run.simulation_picture.page import page, svg
@@ -13,4 +14,4 @@ SUFFIXES = (".html", ".svg")
 def write_picture(path: Path, config: SimulationConfig, outcomes: Sequence[Outcome], name: str) -> None:
     """A page or a picture, by the end of the file's name."""
     draw = svg if path.suffix == ".svg" else page
-    path.write_text(draw(config, outcomes, name), encoding="utf-8")
+    write_text(path, draw(config, outcomes, name), "the picture")

@@ -1,0 +1,22 @@
+"""Rows that a trainer found in the segments of its tables, and what became of them, as a sentence."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRows:
+    """What an earlier process left."""
+
+    rows: Mapping[str, int]  # by table
+    samples: int  # that they were last told of, down to a tick of the tables' clock; 0: nobody knows
+    replaced_at: int | None = None  # samples of the checkpoint that was loaded in their place; None: they are used
+
+    def __str__(self) -> str:
+        held = ", ".join(f"{count:,} rows of table {name!r}" for name, count in self.rows.items())
+        trained = f", trained up to about {self.samples:,} samples" if self.samples else ""
+        if self.replaced_at is None:
+            return f"training starts with {held} that segments of an earlier run held{trained}; the network starts anew"
+        told = f"the checkpoint of {self.replaced_at:,} samples took the place of {held} in segments{trained}"
+        again = self.samples - self.replaced_at
+        return f"{told}: about {again:,} samples are trained again" if again > 0 else told

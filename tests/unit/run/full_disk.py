@@ -1,0 +1,28 @@
+"""A run in a process of its own whose files may not grow beyond a limit: what a full disk does, without one.
+
+python full_disk.py LIMIT TRAIN-ARGUMENTS...: once the first checkpoint of the run is whole, files end at LIMIT bytes.
+"""
+
+import resource
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from hotrow import checkpoint
+from hotrow.cli import app
+
+limit, *arguments = sys.argv[1:]
+whole = checkpoint.save
+
+
+def save_then_limit(*given: Any) -> Path:
+    """Write one checkpoint; from then on no file may be larger."""
+    done = whole(*given)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.RLIM_INFINITY))
+    return done
+
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # then a write fails with EFBIG, which is an OSError as ENOSPC is
+checkpoint.save = save_then_limit  # type: ignore[assignment]
+app(arguments)

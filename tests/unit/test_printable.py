@@ -1,0 +1,67 @@
+"""Text from files shows what is in it and commands nothing."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hotrow.printable import one_line, printable
+
+CLI = Path(__file__).parents[2] / "src" / "hotrow" / "cli"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[2J", "\\x1b[2J"),
+        ("a\rb\x07\x08\x00\x7f", "a\\x0db\\x07\\x08\\x00\\x7f"),
+        ("\x9b31m", "\\x9b31m"),  # the one-byte beginning of a sequence
+        ("gpj\u202etxt", "gpj\\u202etxt"),
+        ("\u2066\u2029\u200f", "\\u2066\\u2029\\u200f"),
+        ("caf\udce9", "caf\\udce9"),  # a byte of a file's name that is no UTF-8
+        ("preis in €, ü, 日本, \\x1b", "preis in €, ü, 日本, \\x1b"),
+    ],
+)
+def test_what_commands_a_terminal_is_shown_as_an_escape(text: str, shown: str) -> None:
+    assert printable(text) == shown
+    assert printable(shown) == shown
+    shown.encode()
+
+
+def test_lines_and_tabs_stay_unless_one_line_is_wanted() -> None:
+    assert printable("a\n\tb") == "a\n\tb"
+    assert one_line("a\n\tb") == "a\\n\\tb"
+
+
+def test_commands_reach_the_terminal_in_no_other_way() -> None:
+    """`say` and `Screen` make text printable; whoever goes past them would print what a file says."""
+    past = {"Console", "print", "echo", "secho", "Text"}
+    for path in CLI.glob("*.py"):
+        if path.name == "screen.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                assert _called(node.func) not in past, f"{path.name} line {node.lineno}"
+
+
+def _called(function: ast.expr) -> str:
+    """The name of a function that is called, of our own or of typer's."""
+    if isinstance(function, ast.Attribute):
+        return function.attr if isinstance(function.value, ast.Name) and function.value.id == "typer" else ""
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def test_log_lines_and_tracebacks_of_the_command_are_printable() -> None:
+    program = (
+        "import logging\n"
+        "from hotrow.cli.screen import make_faults_printable\n"
+        "make_faults_printable()\n"
+        "logging.getLogger('hotrow.run').warning('role %s', '\\x1b[2J')\n"
+        "raise RuntimeError('\\x1b[31m')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "\x1b" not in done.stderr
+    assert "role \\x1b[2J" in done.stderr
+    assert "RuntimeError: \\x1b[31m" in done.stderr
