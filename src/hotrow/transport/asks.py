@@ -88,6 +88,11 @@ class OpenAsks:
         return due, lost
 
     @property
+    def lowest(self) -> int:
+        """The lowest number that is open; some is."""
+        return min(self._open)
+
+    @property
     def next_s(self) -> float:
         return self._next_s
 

@@ -1,10 +1,11 @@
 """The first frame of every message, and headers as bytes.
 
     Hello      h nonce           Challenge  c echo nonce proof      Proof  p proof name who are you  w
-    ask        q number seal     answer     a number seal           (header and tensor frames follow both)
+    ask        q number below seal          answer  a number seal   (header and tensor frames follow both)
     probe      ? number seal     in hand    i number seal           not had  n number seal
 
-Handshake and "who are you" are all in that one frame. The number is that of the ask, 8 bytes.
+Handshake and "who are you" are all in that one frame. The number is that of the ask, 8 bytes. `below`, 8 bytes, says
+that no ask of a lower number is open any more: answers to those have come, or nobody waits for them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,8 +25,8 @@ Buffer: TypeAlias = Any  # bytes, a memoryview, a numpy array, a CPU tensor: wha
 HELLO, CHALLENGE, PROOF, WHO = b"h", b"c", b"p", b"w"
 ASK, ANSWER, PROBE, IN_HAND, NOT_HAD = b"q", b"a", b"?", b"i", b"n"
 
-LABEL = 9  # kind and number
-LONGEST = max(1 + 3 * SIZE, LABEL + SEQUENCE + MAC)
+LABEL, ASK_LABEL = 9, 17  # kind and number, and of an ask what is below it
+LONGEST = max(1 + 3 * SIZE, ASK_LABEL + SEQUENCE + MAC)
 
 _ENCODER = Encoder()
 _DECODER: Decoder[Message] = Decoder(Message)
@@ -37,6 +38,7 @@ class Opened(NamedTuple):
     number: int
     header: bytes | memoryview
     frames: list[memoryview]
+    below: int = 0  # of an ask: no lower number is open any more
 
 
 def encode(message: Message) -> bytes:
@@ -51,9 +53,17 @@ def decode(header: bytes | memoryview) -> Message:
         raise InputError(f"a header that is no message: {error}") from None
 
 
-def sealed(session: Session, kind: bytes, number: int, header: bytes = b"", frames: Sequence[memoryview] = ()) -> bytes:
-    """The first frame of what a session says."""
-    label = kind + number.to_bytes(8, "little")
+def sealed(
+    session: Session,
+    kind: bytes,
+    number: int,
+    header: bytes = b"",
+    frames: Sequence[memoryview] = (),
+    *,
+    below: int = 0,
+) -> bytes:
+    """The first frame of what a session says. `below` is told with an ask."""
+    label = kind + number.to_bytes(8, "little") + (below.to_bytes(8, "little") if kind == ASK else b"")
     return label + session.seal(label, header, [frame.nbytes for frame in frames])
 
 
@@ -61,9 +71,11 @@ def opened(session: Session, first: bytes, rest: Sequence[memoryview]) -> Opened
     """What a session was told, or None where the seal does not hold."""
     header: bytes | memoryview = rest[0] if rest else b""
     lengths = [frame.nbytes for frame in rest[1:]]
-    if len(first) < LABEL or not session.open(first[LABEL:], first[:LABEL], header, lengths):
+    label = ASK_LABEL if first[:1] == ASK else LABEL
+    if len(first) < label or not session.open(first[label:], first[:label], header, lengths):
         return None
-    return Opened(int.from_bytes(first[1:LABEL], "little"), header, list(rest[1:]))
+    number, below = (int.from_bytes(each, "little") for each in (first[1:LABEL], first[LABEL:label]))
+    return Opened(number, header, list(rest[1:]), below)
 
 
 def lent(frames: Iterable[Buffer]) -> tuple[memoryview, ...]:

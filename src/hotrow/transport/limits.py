@@ -23,7 +23,7 @@ class Limits(Spec):
     open_asks: int = Field(1024, ge=1, le=2**20)  # of one peer; more are left unread until it asks again
     queued: int = Field(128, ge=1, le=2**20)  # messages per peer and direction that wait in a socket
     kept_bytes: int = Field(2**23, ge=1, le=2**40)  # of answers that were given, for peers that ask again
-    kept_answer_bytes: int = Field(2**20, ge=1, le=2**40)  # of one of them; larger ones are made again
+    kept_answer_bytes: int = Field(2**16, ge=1, le=2**40)  # of one of them; larger ones are made again
 
 
 class Patience(Spec):

@@ -53,7 +53,7 @@ class Line:
         self.trouble = SILENT  # what is known about a peer that is not heard
 
     def put(self, ask: Ask, now: float) -> None:
-        """A new ask, or one of another line's."""
+        """A new ask, or one of another line's. Numbers of new ones rise."""
         self.asks.add(ask)
         if self._session is not None:
             self._send(ask, self._session, now)
@@ -141,6 +141,6 @@ class Line:
             self._counts.resends += 1
         else:
             self._counts.asks += 1
-        first = sealed(session, envelope.ASK, ask.number, ask.header, ask.frames)
+        first = sealed(session, envelope.ASK, ask.number, ask.header, ask.frames, below=self.asks.lowest)
         self.outbox.append([first, ask.header, *ask.frames])
         self.asks.sent(ask, now)

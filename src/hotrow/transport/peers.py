@@ -57,6 +57,7 @@ class Client:
 
     where: bytes  # the routing id of the last one
     open: set[int] = field(default_factory=set)  # numbers of asks that are not answered
+    below: int = 0  # lower numbers are never asked again: a copy of one that comes late is not handled
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,11 @@ class Peers:
     def sizes(self) -> tuple[int, int]:
         """How many are in the middle of a handshake, and how many proved the key."""
         return len(self._greeted), len(self._proven)
+
+    @property
+    def kept(self) -> int:
+        """Answers that may have to be given again."""
+        return len(self._answers)
 
     def hear(self, who: bytes, frames: Sequence[memoryview]) -> Asked | Again | Say | Refused:
         """An ask to pass on, or what to do instead."""
@@ -108,7 +114,7 @@ class Peers:
         if client is None:
             return None
         client.open.discard(number)
-        if final:
+        if final and number >= client.below:
             self._answers.keep(name, number, header, frames)
         peer = self._proven.get(client.where)
         if peer is None:
@@ -148,6 +154,11 @@ class Peers:
         self._proven.move_to_end(who)
         self._clients.move_to_end(peer.name)
         probed = first[:1] == envelope.PROBE
+        if told.below > client.below:
+            client.below = told.below
+            self._answers.release(peer.name, told.below)
+        if told.number < client.below:
+            return Refused("repeated")
         if told.number in client.open:
             return Say(sealed(peer.session, envelope.IN_HAND, told.number)) if probed else Refused("repeated")
         if (answer := self._answers.find(peer.name, told.number)) is not None:

@@ -25,7 +25,7 @@ class Request:
         return not self._once
 
     def reply(self, message: Message, frames: Sequence[Buffer] = ()) -> None:
-        """Answer, from any thread, at any later time. The frames must not change any more: it may be given again."""
+        """Answer, from any thread, at any later time. The frames must not change any more."""
         try:
             self._once.pop()
         except IndexError:

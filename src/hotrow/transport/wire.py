@@ -47,6 +47,7 @@ class Wire:
         self._most_open = most_open
         self.counts = WireCounts()
         self._numbers = count(1)
+        self._numbering = threading.Lock()  # asks go to the loop in the order of their numbers
         self._chance = random.Random().random
         self._peers: dict[str, Peer] = {}
         self._lock = threading.Lock()
@@ -87,9 +88,10 @@ class Wire:
         header, views = encode(message), lent(frames)
         check_sizes(header, views, self.limits)
         peer = self._enter(name, deadline)
-        ask = Ask(next(self._numbers), header, views, deadline, time.monotonic())
-        ask.future.set_running_or_notify_cancel()  # it is as good as sent: there is nothing to cancel
-        self._loop.put(peer, ask)
+        with self._numbering:
+            ask = Ask(next(self._numbers), header, views, deadline, time.monotonic())
+            ask.future.set_running_or_notify_cancel()  # it is as good as sent: there is nothing to cancel
+            self._loop.put(peer, ask)
         return ask.future
 
     def forget(self, name: str) -> None:

@@ -1,6 +1,8 @@
 """A small model trained on a small cluster and in this process, and what is compared of the two."""
 
+import os
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,17 +19,19 @@ from hotrow.transport.messages import Ask, Told
 from hotrow.transport.wire import Wire
 
 IDS, FEATURES, NUMBERS, DIM = 60, 4, 3, 4
+ALLOCATORS = 24 << 20  # bytes by which a process may grow beside what it holds
 UNLUCKY = 1234.0  # a first number that the model cannot bear
 
 
 class Net(nn.Module):
     """Two layers over all rows and numbers, without chance."""
 
-    def __init__(self) -> None:
+    def __init__(self, vectors: int = FEATURES * DIM, hidden: int = 16) -> None:
+        """`vectors`: floats of a sample's rows."""
         super().__init__()
         torch.manual_seed(1)
-        self.hidden = nn.Linear(FEATURES * DIM + NUMBERS, 16)
-        self.last = nn.Linear(16, 1)
+        self.hidden = nn.Linear(vectors + NUMBERS, hidden)
+        self.last = nn.Linear(hidden, 1)
 
     def forward(self, x: Inputs) -> Tensor:
         if (x.numbers[:, 0] == UNLUCKY).any():
@@ -116,6 +120,14 @@ def asked(trainer: Trainer, role: str) -> dict[str, float]:
         told = wire.ask(role, Ask("status")).result().message
     assert isinstance(told, Told)
     return dict(told.figures)
+
+
+def resident(trainer: Trainer) -> dict[str, int]:
+    """Bytes by role, and of this process."""
+    assert trainer.cluster is not None
+    pids = {name: place.pid for name, place in trainer.cluster.roles.items()} | {"driver": os.getpid()}
+    pages = {name: int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for name, pid in pids.items()}
+    return {name: count * os.sysconf("SC_PAGE_SIZE") for name, count in pages.items()}
 
 
 def demand_settled(trainer: Trainer) -> None:

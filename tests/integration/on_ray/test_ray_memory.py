@@ -1,8 +1,6 @@
 """However many batches go by, the roles of a cluster and the program that trains stay as large as they were."""
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -10,11 +8,10 @@ import hotrow as hr
 from hotrow.data.batch import Batch
 from hotrow.modes import GBA, Hybrid, Mode
 from hotrow.trainer import Progress, Trainer
-from integration.on_ray.small_cluster import batches, demand_settled, trainer_of
+from integration.on_ray.small_cluster import ALLOCATORS, batches, demand_settled, resident, trainer_of
 
 pytestmark = pytest.mark.usefixtures("one_ray")
 
-GROWTH = 24 << 20  # bytes that allocators may take beside what is needed
 SIZE = 2
 
 
@@ -23,14 +20,6 @@ def trainer() -> Iterator[Trainer]:
     made = trainer_of(hr.Ray(trainers=2, shards=2), global_batch=2 * SIZE)
     yield made
     made.close()
-
-
-def resident(trainer: Trainer) -> dict[str, int]:
-    """Bytes by role, and of this process."""
-    assert trainer.cluster is not None
-    pids = {name: place.pid for name, place in trainer.cluster.roles.items()} | {"driver": os.getpid()}
-    pages = {name: int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for name, pid in pids.items()}
-    return {name: count * os.sysconf("SC_PAGE_SIZE") for name, count in pages.items()}
 
 
 def small_batches(count: int) -> Iterator[Batch]:
@@ -53,5 +42,5 @@ def test_no_role_grows_with_the_batches_that_went_by(trainer: Trainer, mode: Mod
     assert trained == count * SIZE
     grown = {name: now - before[name] for name, now in resident(trainer).items()}
     print(mode.name, count, {name: f"{each / 2**20:+.1f} MiB" for name, each in grown.items()})
-    assert max(grown.values()) < GROWTH, grown
+    assert max(grown.values()) < ALLOCATORS, grown
     demand_settled(trainer)

@@ -1,9 +1,12 @@
 """Both sides of a connection without sockets, in virtual time: handshakes, losses, restarts, strangers."""
 
+import gc
 import random
+import weakref
 from collections.abc import Callable
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -246,6 +249,79 @@ def test_answers_are_kept_up_to_a_bound_the_last_ones() -> None:
     assert [answers.find(b"me", number) is not None for number in range(1, 6)] == [False, False, True, True, True]
     assert (len(answers), answers.nbytes) == (3, 3 * 1_124)
     assert answers.find(b"you", 5) is None
+
+
+def test_a_kept_answer_holds_its_own_bytes_and_not_the_memory_they_came_from() -> None:
+    answers = Answers(Limits())
+    large = np.arange(1 << 20, dtype=np.float32)
+    gone = weakref.ref(large)
+    answers.keep(b"me", 1, b"header", envelope.lent([large[:2_048].reshape(32, 64)]))
+    del large
+    gc.collect()
+    assert gone() is None
+    found = answers.find(b"me", 1)
+    assert found is not None
+    assert np.array_equal(np.frombuffer(found[1][0], np.float32), np.arange(2_048))
+    assert answers.nbytes == 1_024 + 6 + 4 * 2_048
+
+
+def test_an_answer_is_kept_until_an_ask_shows_that_it_came() -> None:
+    talk = Talk()
+    for number in range(1, 100):
+        talk.ask(number)
+        talk.step()
+        assert talk.peers.kept == 1  # the last one: nobody can know yet
+    talk.answers = False
+    talk.ask(100)
+    talk.step()
+    talk.answers = True
+    for number in range(101, 110):
+        talk.ask(number)
+        talk.step()
+        assert talk.peers.kept == number - 100  # the line still waits for 100
+    talk.answer(100)
+    talk.ask(110)
+    talk.step()
+    assert (talk.peers.kept, talk.answered) == (1, [*range(1, 100), *range(101, 110), 100, 110])
+
+
+def test_answers_of_other_peers_stay() -> None:
+    answers = Answers(Limits())
+    for name, number in ((b"me", 1), (b"me", 2), (b"you", 1)):
+        answers.keep(name, number, b"", ())
+    answers.release(b"me", 2)
+    answers.release(b"nobody", 9)
+    assert [answers.find(*each) is not None for each in ((b"me", 1), (b"me", 2), (b"you", 1))] == [False, True, True]
+    assert (len(answers), answers.nbytes) == (2, 2 * 1_024)
+
+
+def test_an_old_copy_of_an_ask_whose_answer_came_is_not_handled() -> None:
+    talk = Talk()
+    talk.ask(1)
+    talk.step()
+    talk.ask(2)
+    talk.line.tick(talk.now)
+    old = list(envelope.lent(talk.line.outbox.pop()))  # held up in a connection that breaks
+    before, talk.who = talk.who, b"another"
+    for _ in range(3):
+        talk.step(1.1)
+    talk.ask(3)
+    talk.step()
+    assert (talk.heard, talk.answered, talk.peers.kept) == ([1, 2, 3], [1, 2, 3], 1)
+    assert talk.peers.hear(before, old) == Refused("repeated")
+
+
+def test_what_nobody_waits_for_any_more_is_not_kept() -> None:
+    talk = Talk()
+    talk.answers = False
+    talk.ask(1)
+    talk.step()
+    talk.step(31)  # nothing was heard: the line gives it up
+    talk.answers = True
+    talk.ask(2)
+    talk.step(0.1)
+    talk.answer(1)
+    assert (talk.lost, talk.answered, talk.peers.kept) == ([1], [2], 1)
 
 
 def test_a_busy_peer_is_asked_again_with_pauses_that_double_and_is_not_lost() -> None:

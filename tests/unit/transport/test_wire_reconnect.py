@@ -1,7 +1,12 @@
 """A connection that breaks between an ask and its answer: what was asked has effect once, and is answered."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
+from hotrow.transport.asks import Ask
+from hotrow.transport.loop import Loop, Peer
 from hotrow.transport.messages import Done, Fault
 from hotrow.transport.security import Security
 from hotrow.transport.server import Request
@@ -90,3 +95,23 @@ def test_two_connections_of_one_wire_are_two() -> None:
         asked = [wire.ask(name, READY, [name.encode()]) for name in ("one", "other") * 5]
         assert [bytes(each.result(LONG_S).frames[0]) for each in asked] == [b"one", b"other"] * 5
         assert (server.counts.requests, server.counts.again, server.counts.repeated) == (10, 0, 0)
+
+
+def test_asks_of_several_threads_go_out_in_the_order_of_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lower number after a higher one would be taken for an old copy of something answered long ago."""
+    numbers: list[int] = []
+    put = Loop.put
+
+    def put_slowly(loop: Loop, peer: Peer, ask: Ask) -> None:
+        if ask.number < 5:
+            time.sleep(0.02)  # whoever is next could overtake it here
+        numbers.append(ask.number)
+        put(loop, peer, ask)
+
+    monkeypatch.setattr(Loop, "put", put_slowly)
+    with running("off") as server, Wire(security="off") as wire, ThreadPoolExecutor(4) as threads:
+        wire.connect("shard", server.address)
+        for asked in threads.map(lambda _: wire.ask("shard", READY), range(20)):
+            asked.result(LONG_S)
+        assert numbers == list(range(1, 21))
+        assert (server.counts.requests, server.counts.repeated) == (20, 0)
