@@ -22,27 +22,27 @@ import numpy as np
 import torch
 from torch import nn
 
-from hotrow.client.direct import ShardedClient
+from hotrow.client.sharded import ShardedTables
 from hotrow.config import Table
 from hotrow.data.loader import Loader
 from hotrow.data.synthetic import SyntheticConfig, SyntheticSource
-from hotrow.engines.cluster.roles import Roles
-from hotrow.engines.cluster.site import ClusterSite
-from hotrow.engines.engine import Engine
-from hotrow.engines.pool import Pool
 from hotrow.models.deepfm import DeepFM
 from hotrow.modes import GBA, Async, Hybrid, KStep, Mode, Sync
 from hotrow.modes.base import RunFacts
 from hotrow.nn.inputs import InputShape
 from hotrow.optim.dense import KStepAdam
 from hotrow.optim.sparse import Adagrad
-from hotrow.server.dense_desk import DenseDesk
-from hotrow.server.dense_piece import DensePiece, spread
+from hotrow.runtime.cluster.backend import ClusterBackend
+from hotrow.runtime.cluster.roles import Roles
+from hotrow.runtime.lease_queue import LeaseQueue
+from hotrow.runtime.loop import TrainingLoop
+from hotrow.server.dense_service import DenseService
+from hotrow.server.dense_shard import DenseShard, spread
 from hotrow.server.process import ShardServer
 from hotrow.server.shard import Shard
+from hotrow.transport.client import RpcClient
 from hotrow.transport.messages import Stop
-from hotrow.transport.server import Server
-from hotrow.transport.wire import Wire
+from hotrow.transport.server import RpcServer
 from hotrow.worker.process import TrainerProcess
 from hotrow.worker.setup import TrainerSetup
 
@@ -68,17 +68,17 @@ def places(model: nn.Module) -> dict[str, list[int]]:
 def serve_shard(number: int, hidden: list[int], rule: str, told: Connection) -> None:
     torch.set_num_threads(1)
     model, optimizer = network(hidden, rule)
-    with Server(security="off") as server:
+    with RpcServer(security="off") as server:
         shard = Shard(TABLES, number=number, shards=len(SHARDS))
-        piece = DensePiece(model, optimizer, places(model)[SHARDS[number]], buffers=number == 0)
+        piece = DenseShard(model, optimizer, places(model)[SHARDS[number]], buffers=number == 0)
         told.send(server.address)
-        ShardServer(shard, server, DenseDesk(piece)).serve()
+        ShardServer(shard, server, DenseService(piece)).serve()
         shard.close()
 
 
 def serve_trainer(device: str, threads: int, hidden: list[int], rule: str, told: Connection) -> None:
     model, optimizer = network(hidden, rule)
-    with Server(security="off") as server, Wire(security="off") as wire:
+    with RpcServer(security="off") as server, RpcClient(security="off") as wire:
         for name, address in told.recv().items():
             wire.connect(name, address)
         setup = TrainerSetup(TABLES, SHARDS, model, optimizer, [0.001], places(model), threads=threads, device=device)
@@ -88,7 +88,7 @@ def serve_trainer(device: str, threads: int, hidden: list[int], rule: str, told:
 
 
 @contextmanager
-def cluster(device: str, threads: int, hidden: list[int], rule: str, now: Any) -> Iterator[ClusterSite]:
+def cluster(device: str, threads: int, hidden: list[int], rule: str, now: Any) -> Iterator[ClusterBackend]:
     spawn = multiprocessing.get_context("spawn")
     started = []
 
@@ -105,14 +105,14 @@ def cluster(device: str, threads: int, hidden: list[int], rule: str, now: Any) -
     addresses = {name: start(serve_shard, number, hidden, rule) for number, name in enumerate(SHARDS)}
     addresses["trainer 0"] = start(serve_trainer, device, threads, hidden, rule, first=dict(addresses))
     model, optimizer = network(hidden, rule)
-    with Wire(security="off") as wire:
+    with RpcClient(security="off") as wire:
         for name, address in addresses.items():
             wire.connect(name, address)
         roles = Roles(wire, SHARDS, ["trainer 0"], lambda: None)
-        client = ShardedClient(TABLES, wire, SHARDS, threads=1)
+        client = ShardedTables(TABLES, wire, SHARDS, threads=1)
         hosts: dict[str, str] = defaultdict(lambda: "127.0.0.1")
         try:
-            yield ClusterSite(model, client, optimizer, roles, now, places=places(model), hosts=hosts)
+            yield ClusterBackend(model, client, optimizer, roles, now, places=places(model), hosts=hosts)
         finally:
             for name in reversed(addresses):
                 wire.ask(name, Stop()).result(30)
@@ -133,9 +133,9 @@ def trained(
     stream = SyntheticSource(SyntheticConfig(rows=steps * samples, test_rows=0, ids=200_000))
     losses, moments = [], []
     with cluster(device, threads, hidden, mode.name, lambda: (seen["samples"], 1.0)) as site:
-        engine = Engine(site, account, mode=mode, facts=RunFacts(1, samples, samples))
+        engine = TrainingLoop(site, account, mode=mode, facts=RunFacts(1, samples, samples))
         loader = Loader(stream, samples)
-        pool = Pool(iter(loader))
+        pool = LeaseQueue(iter(loader))
         pool.open_epoch()
         for step in engine.steps(pool, 0, loader.done):
             moments.append(time.perf_counter())

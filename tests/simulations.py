@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hotrow.run.outcome import Outcome
-from hotrow.run.simulation import Simulation
-from hotrow.run.simulation_config import SimulationConfig
+from hotrow.sim.study.config import SimulationConfig
+from hotrow.sim.study.outcome import Outcome
+from hotrow.sim.study.study import Simulation
 
 # Four workers, a batch of 10 samples takes a second; worker 0 takes three.
 UNEVEN: dict[str, Any] = {

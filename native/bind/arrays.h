@@ -40,14 +40,14 @@ inline void demand(bool held, const std::string& sentence) {
 
 constexpr int kThreadsMax = 1024;
 
-inline void demand_threads(int threads) {
+inline void check_threads(int threads) {
   demand(threads >= 1 && threads <= kThreadsMax,
          "threads=" + std::to_string(threads) + ": must be from 1 to " + std::to_string(kThreadsMax));
 }
 
 // "pool: out is (2, 3), expected (2, 4)"
 template <typename Array>
-void demand_shape(const std::string& what, const Array& array, const std::vector<std::size_t>& expected) {
+void check_shape(const std::string& what, const Array& array, const std::vector<std::size_t>& expected) {
   std::vector<std::size_t> found;
   for (std::size_t axis = 0; axis < array.ndim(); ++axis) found.push_back(array.shape(axis));
   if (found == expected) return;

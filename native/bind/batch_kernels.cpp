@@ -32,18 +32,18 @@ using Streams = HostArray<const std::uint64_t, 1>;
 
 constexpr std::size_t kPositionsMax = 0xfffffffe;  // positions and unique keys are numbered in 32 bits
 
-void demand_positions(const std::string& what, std::size_t count) {
+void check_positions(const std::string& what, std::size_t count) {
   demand(count <= kPositionsMax,
          what + " holds " + std::to_string(count) + " ids: must be below 2^32 - 1 (split the batch)");
 }
 
 std::size_t unique(const Keys& keys, const KeysOut& unique_keys, const NumbersOut& inverse, const NumbersOut& counts,
                    int threads) {
-  demand_positions("unique: keys", keys.size());
-  demand_shape("unique: unique_keys", unique_keys, {keys.size()});
-  demand_shape("unique: inverse", inverse, {keys.size()});
-  demand_shape("unique: counts", counts, {keys.size()});
-  demand_threads(threads);
+  check_positions("unique: keys", keys.size());
+  check_shape("unique: unique_keys", unique_keys, {keys.size()});
+  check_shape("unique: inverse", inverse, {keys.size()});
+  check_shape("unique: counts", counts, {keys.size()});
+  check_threads(threads);
   const nb::gil_scoped_release unlocked;
   return store::unique(span_of(keys), unique_keys.data(), inverse.data(), counts.data(), threads);
 }
@@ -52,10 +52,10 @@ std::size_t unique(const Keys& keys, const KeysOut& unique_keys, const NumbersOu
 store::PooledIds pooled_ids(const std::string& who, const Numbers& inverse, const Offsets& offsets,
                             const std::optional<Floats>& weights, bool mean, std::size_t dim, int threads) {
   demand(dim > 0, who + ": rows have no columns: dim must be 1 or more");
-  demand_threads(threads);
-  demand_positions(who + ": inverse", inverse.size());
-  demand_positions(who + ": offsets", offsets.size());
-  if (weights) demand_shape(who + ": weights", *weights, {inverse.size()});
+  check_threads(threads);
+  check_positions(who + ": inverse", inverse.size());
+  check_positions(who + ": offsets", offsets.size());
+  if (weights) check_shape(who + ": weights", *weights, {inverse.size()});
   demand(!weights || !mean, who + ": mode='mean' takes no weights: use mode='sum' or leave them out");
   demand(offsets.size() > 0, who + ": offsets is empty, expected one more than there are bags");
   return {span_of(inverse), span_of(offsets), weights ? weights->data() : nullptr};
@@ -65,7 +65,7 @@ void pool(const Rows& rows, const Numbers& inverse, const Offsets& offsets, cons
           bool mean, const RowsOut& out, int threads) {
   const std::size_t dim = rows.shape(1);
   const auto ids = pooled_ids("pool", inverse, offsets, weights, mean, dim, threads);
-  demand_shape("pool: out", out, {ids.bags(), dim});
+  check_shape("pool: out", out, {ids.bags(), dim});
   const nb::gil_scoped_release unlocked;
   const auto own = store::checked_ids("pool", ids, rows.shape(0));
   store::pool(rows.data(), dim, own, mean ? store::PoolMode::mean : store::PoolMode::sum, out.data(), threads);
@@ -75,8 +75,8 @@ void pool_backward(const Rows& grad_out, const Numbers& inverse, const Offsets& 
                    const std::optional<Floats>& weights, bool mean, const RowsOut& out, int threads) {
   const std::size_t dim = grad_out.shape(1), rows = out.shape(0);
   const auto ids = pooled_ids("pool_backward", inverse, offsets, weights, mean, dim, threads);
-  demand_shape("pool_backward: grad_out", grad_out, {ids.bags(), dim});
-  demand_shape("pool_backward: out", out, {rows, dim});
+  check_shape("pool_backward: grad_out", grad_out, {ids.bags(), dim});
+  check_shape("pool_backward: out", out, {rows, dim});
   const nb::gil_scoped_release unlocked;
   const auto own = store::checked_ids("pool_backward", ids, rows);
   store::pool_backward(grad_out.data(), dim, own, mean ? store::PoolMode::mean : store::PoolMode::sum, rows, out.data(),
@@ -87,8 +87,8 @@ void pool_weight_gradient(const Rows& grad_out, const Rows& rows, const Numbers&
                           const FloatsOut& out, int threads) {
   const std::size_t dim = rows.shape(1);
   const auto ids = pooled_ids("pool_weight_gradient", inverse, offsets, {}, false, dim, threads);
-  demand_shape("pool_weight_gradient: grad_out", grad_out, {ids.bags(), dim});
-  demand_shape("pool_weight_gradient: out", out, {inverse.size()});
+  check_shape("pool_weight_gradient: grad_out", grad_out, {ids.bags(), dim});
+  check_shape("pool_weight_gradient: out", out, {inverse.size()});
   const nb::gil_scoped_release unlocked;
   const auto own = store::checked_ids("pool_weight_gradient", ids, rows.shape(0));
   store::pool_weight_gradient(grad_out.data(), rows.data(), dim, own, out.data(), threads);
@@ -97,9 +97,9 @@ void pool_weight_gradient(const Rows& grad_out, const Rows& rows, const Numbers&
 void encode_rows(const Rows& rows, const HalvesOut& half, const FloatsOut& scale, int threads) {
   const std::size_t count = rows.shape(0), dim = rows.shape(1);
   demand(dim > 0, "encode_rows: rows have no columns: dim must be 1 or more");
-  demand_shape("encode_rows: half", half, {count, dim});
-  demand_shape("encode_rows: scale", scale, {count});
-  demand_threads(threads);
+  check_shape("encode_rows: half", half, {count, dim});
+  check_shape("encode_rows: scale", scale, {count});
+  check_threads(threads);
   const nb::gil_scoped_release unlocked;
   store::encode_rows(rows.data(), count, dim, half.data(), scale.data(), threads);
 }
@@ -107,14 +107,14 @@ void encode_rows(const Rows& rows, const HalvesOut& half, const FloatsOut& scale
 void decode_rows(const Halves& half, const Floats& scale, const RowsOut& rows, int threads) {
   const std::size_t count = half.shape(0), dim = half.shape(1);
   demand(dim > 0, "decode_rows: half has no columns: dim must be 1 or more");
-  demand_shape("decode_rows: scale", scale, {count});
-  demand_shape("decode_rows: rows", rows, {count, dim});
-  demand_threads(threads);
+  check_shape("decode_rows: scale", scale, {count});
+  check_shape("decode_rows: rows", rows, {count, dim});
+  check_threads(threads);
   const nb::gil_scoped_release unlocked;
   store::decode_rows(half.data(), scale.data(), count, dim, rows.data(), threads);
 }
 
-void demand_narrow(const std::string& who, int type, std::size_t dim) {
+void check_narrow(const std::string& who, int type, std::size_t dim) {
   demand(type == static_cast<int>(store::RowType::float16) || type == static_cast<int>(store::RowType::bfloat16),
          who + ": type=" + std::to_string(type) + ": must be 1 (float16) or 2 (bfloat16)");
   demand(dim > 0, who + ": rows have no columns: dim must be 1 or more");
@@ -122,9 +122,9 @@ void demand_narrow(const std::string& who, int type, std::size_t dim) {
 
 std::size_t narrow(const Rows& values, int type, const Streams& streams, const HalvesOut& out) {
   const std::size_t count = values.shape(0), dim = values.shape(1);
-  demand_narrow("narrow", type, dim);
-  demand_shape("narrow: streams", streams, {count});
-  demand_shape("narrow: out", out, {count, dim});
+  check_narrow("narrow", type, dim);
+  check_shape("narrow: streams", streams, {count});
+  check_shape("narrow: out", out, {count, dim});
   const nb::gil_scoped_release unlocked;
   const auto kernel = store::narrow_kernels().narrow[type];
   std::size_t saturated = 0;
@@ -135,8 +135,8 @@ std::size_t narrow(const Rows& values, int type, const Streams& streams, const H
 
 void widen(const Halves& values, int type, const RowsOut& out) {
   const std::size_t count = values.shape(0), dim = values.shape(1);
-  demand_narrow("widen", type, dim);
-  demand_shape("widen: out", out, {count, dim});
+  check_narrow("widen", type, dim);
+  check_shape("widen: out", out, {count, dim});
   const nb::gil_scoped_release unlocked;
   const auto kernel = store::narrow_kernels().widen[type];
   for (std::size_t row = 0; row < count; ++row) kernel(values.data() + row * dim, out.data() + row * dim, dim);
@@ -146,13 +146,13 @@ template <typename Sample>
 std::size_t compress_ids(const Keys& keys, const Offsets& offsets, const KeysOut& unique_keys, const NumbersOut& counts,
                          const HostArray<Sample, 1>& samples, int threads) {
   constexpr std::size_t bags_max = static_cast<Sample>(-1);
-  demand_positions("compress_ids: keys", keys.size());
+  check_positions("compress_ids: keys", keys.size());
   demand(offsets.size() <= bags_max + 1, "compress_ids: " + std::to_string(offsets.size()) +
                                              " offsets: must be at most " + std::to_string(bags_max + 1));
-  demand_shape("compress_ids: unique_keys", unique_keys, {keys.size()});
-  demand_shape("compress_ids: counts", counts, {keys.size()});
-  demand_shape("compress_ids: samples", samples, {keys.size()});
-  demand_threads(threads);
+  check_shape("compress_ids: unique_keys", unique_keys, {keys.size()});
+  check_shape("compress_ids: counts", counts, {keys.size()});
+  check_shape("compress_ids: samples", samples, {keys.size()});
+  check_threads(threads);
   const nb::gil_scoped_release unlocked;
   return store::compress_ids(span_of(keys), span_of(offsets), unique_keys.data(), counts.data(), samples.data(),
                              threads);
@@ -161,8 +161,8 @@ std::size_t compress_ids(const Keys& keys, const Offsets& offsets, const KeysOut
 template <typename Sample>
 void expand_ids(const Keys& unique_keys, const Numbers& counts, const HostArray<const Sample, 1>& samples,
                 const KeysOut& keys, const OffsetsOut& offsets) {
-  demand_shape("expand_ids: counts", counts, {unique_keys.size()});
-  demand_shape("expand_ids: keys", keys, {samples.size()});
+  check_shape("expand_ids: counts", counts, {unique_keys.size()});
+  check_shape("expand_ids: keys", keys, {samples.size()});
   demand(offsets.size() > 0, "expand_ids: offsets is empty, expected one more than there are bags");
   const nb::gil_scoped_release unlocked;
   store::expand_ids(span_of(unique_keys), span_of(counts), span_of(samples), offsets.size() - 1, keys.data(),
@@ -187,7 +187,7 @@ std::size_t hash_strings(const Bytes& data, const HostArray<const Offset, 1>& of
                          const std::optional<Bytes>& validity, std::size_t first, const KeysOut& out,
                          std::uint64_t seed, std::uint64_t null, int threads) {
   const auto column = string_column("hash_strings", data, offsets, validity, first, out.size());
-  demand_threads(threads);
+  check_threads(threads);
   const nb::gil_scoped_release unlocked;
   return store::hash_strings(column, seed, null, out.data(), threads);
 }
@@ -197,7 +197,7 @@ std::size_t string_ids(const Bytes& data, const HostArray<const Offset, 1>& offs
                        const std::optional<Bytes>& validity, std::size_t first, const KeysOut& out, std::uint64_t seed,
                        std::uint64_t null, int threads) {
   const auto column = string_column("string_ids", data, offsets, validity, first, out.size());
-  demand_threads(threads);
+  check_threads(threads);
   const nb::gil_scoped_release unlocked;
   return store::string_ids(column, seed, null, out.data(), threads);
 }

@@ -15,7 +15,7 @@ using RowNumbers = HostArray<const std::int64_t, 1>;
 constexpr std::size_t kBytesMax = std::size_t{1} << 46;  // more than any machine has
 
 void make_row_field(store::RowField* self, std::size_t rows, std::size_t row_bytes, int threads) {
-  demand_threads(threads);
+  check_threads(threads);
   demand(rows != 0, "rows=0: must be 1 or more");
   demand(row_bytes != 0 && row_bytes % 4 == 0,
          "row_bytes=" + std::to_string(row_bytes) + ": must be a multiple of 4, above 0");
@@ -26,7 +26,7 @@ void make_row_field(store::RowField* self, std::size_t rows, std::size_t row_byt
 }
 
 double read_seconds(const store::RowField& field, const RowNumbers& rows, int threads) {
-  demand_threads(threads);
+  check_threads(threads);
   const std::vector<std::int64_t> wanted(rows.data(), rows.data() + rows.size());  // what is checked is what is read
   const auto end = static_cast<std::int64_t>(field.rows());
   const auto bad = std::ranges::find_if(wanted, [end](std::int64_t row) { return row < 0 || row >= end; });
@@ -37,14 +37,14 @@ double read_seconds(const store::RowField& field, const RowNumbers& rows, int th
 }
 
 void make_copy_field(store::CopyField* self, std::size_t bytes, int threads) {
-  demand_threads(threads);
+  check_threads(threads);
   demand(bytes != 0 && bytes <= kBytesMax, "bytes=" + std::to_string(bytes) + ": must be from 1 to 2^46");
   nb::gil_scoped_release unlocked;
   new (self) store::CopyField(bytes, threads);
 }
 
 double copy_seconds(store::CopyField& field, int threads) {
-  demand_threads(threads);
+  check_threads(threads);
   nb::gil_scoped_release unlocked;
   return field.copy_seconds(threads);
 }

@@ -47,16 +47,16 @@ RamTier* make_tier(const store::TableSpec& spec, const std::optional<SegmentArgs
 }
 
 std::size_t find(const RamTier& tier, Batch& batch, const std::optional<Rows>& out, bool per_unique, int threads) {
-  demand_threads(threads);
-  if (out) demand_shape("find: out", *out, {rows_of(batch, per_unique), tier.layout().dim()});
+  check_threads(threads);
+  if (out) check_shape("find: out", *out, {rows_of(batch, per_unique), tier.layout().dim()});
   const nb::gil_scoped_release unlocked;
   return tier.find(batch, out ? out->data() : nullptr, per(per_unique), threads);
 }
 
 std::size_t find_or_init(RamTier& tier, Batch& batch, const std::optional<Rows>& out, bool per_unique, bool seen,
                          const std::optional<std::uint64_t>& samples, int threads) {
-  demand_threads(threads);
-  if (out) demand_shape("find_or_init: out", *out, {rows_of(batch, per_unique), tier.layout().dim()});
+  check_threads(threads);
+  if (out) check_shape("find_or_init: out", *out, {rows_of(batch, per_unique), tier.layout().dim()});
   const nb::gil_scoped_release unlocked;
   return tier.find_or_init(batch, out ? out->data() : nullptr, per(per_unique), {seen, samples}, threads);
 }
@@ -71,8 +71,8 @@ Counts apply(RamTier& tier, Batch& batch, const ConstRows& gradients, const std:
              const std::optional<Integers>& rows, bool per_unique, std::uint64_t step, std::uint64_t samples,
              double lr_scale, int threads) {
   const std::size_t expected = rows_of(batch, per_unique);
-  demand_threads(threads);
-  demand_shape("apply: gradients", gradients, {rows ? gradients.shape(0) : expected, tier.layout().dim()});
+  check_threads(threads);
+  check_shape("apply: gradients", gradients, {rows ? gradients.shape(0) : expected, tier.layout().dim()});
   demand(!per_unique || (!weights && !rows), "apply: gradients per unique key take neither weights nor rows");
   demand(!weights || weights->shape(0) == expected, "apply: weights must hold one number per key");
   demand(!rows || rows->shape(0) == expected, "apply: rows must hold one number per key");
@@ -89,9 +89,9 @@ Counts apply(RamTier& tier, Batch& batch, const ConstRows& gradients, const std:
 
 Counts add(RamTier& tier, Batch& batch, const ConstRows& values, const std::optional<ConstRows>& state,
            const std::optional<Integers>& clocks, std::uint64_t step, std::uint64_t samples, int threads) {
-  demand_threads(threads);
-  demand_shape("add: values", values, {batch.size(), tier.layout().dim()});
-  if (state) demand_shape("add: state", *state, {batch.size(), tier.layout().state_dim()});
+  check_threads(threads);
+  check_shape("add: values", values, {batch.size(), tier.layout().dim()});
+  if (state) check_shape("add: state", *state, {batch.size(), tier.layout().state_dim()});
   demand(!clocks || clocks->shape(0) == batch.size(), "add: clocks must hold one number per key");
   demand(!clocks || tier.layout().has(store::kClock), "add: this table keeps no clocks");
   const nb::gil_scoped_release unlocked;
@@ -113,15 +113,15 @@ Column field_column(const std::string& who, nb::handle name, nb::handle column, 
   Column found;
   demand(nb::try_cast(column, found),
          who + ": field " + field + " must be a contiguous array of uint32 in one dimension");
-  demand_shape(who + ": field " + field, found, {rows});
+  check_shape(who + ": field " + field, found, {rows});
   return found;
 }
 
 std::size_t put(RamTier& tier, Batch& batch, const ConstRows& values, const std::optional<ConstRows>& state,
                 const nb::dict& fields, int threads) {
-  demand_threads(threads);
-  demand_shape("put: values", values, {batch.size(), tier.layout().dim()});
-  if (state) demand_shape("put: state", *state, {batch.size(), tier.layout().state_dim()});
+  check_threads(threads);
+  check_shape("put: values", values, {batch.size(), tier.layout().dim()});
+  if (state) check_shape("put: state", *state, {batch.size(), tier.layout().state_dim()});
   store::Columns columns;
   columns.values = const_cast<float*>(values.data());  // put only reads its columns
   if (state) columns.state = const_cast<float*>(state->data());
@@ -136,7 +136,7 @@ std::size_t put(RamTier& tier, Batch& batch, const ConstRows& values, const std:
 
 void read(const RamTier& tier, Batch& batch, const std::string& field, const Array<std::uint32_t, 1>& out,
           int threads) {
-  demand_threads(threads);
+  check_threads(threads);
   demand(out.shape(0) == batch.size(), "read: out must hold one number per key");
   const auto number = static_cast<store::Field>(field_number(tier, field));
   const nb::gil_scoped_release unlocked;
@@ -144,8 +144,8 @@ void read(const RamTier& tier, Batch& batch, const std::string& field, const Arr
 }
 
 void first_values(const RamTier& tier, const Keys& keys, const Rows& out, int threads) {
-  demand_threads(threads);
-  demand_shape("first_values: out", out, {keys.shape(0), tier.layout().dim()});
+  check_threads(threads);
+  check_shape("first_values: out", out, {keys.shape(0), tier.layout().dim()});
   const nb::gil_scoped_release unlocked;
   tier.first_values({keys.data(), keys.size()}, out.data(), threads);
 }
@@ -156,8 +156,8 @@ class OutColumns {
   OutColumns(const RamTier& tier, const Array<std::uint64_t, 1>& keys, const Rows& values, const Rows& state,
              const nb::dict& fields) {
     rows_ = keys.shape(0);
-    demand_shape("rows: values", values, {rows_, tier.layout().dim()});
-    demand_shape("rows: state", state, {rows_, tier.layout().state_dim()});
+    check_shape("rows: values", values, {rows_, tier.layout().dim()});
+    check_shape("rows: state", state, {rows_, tier.layout().state_dim()});
     columns_.keys = keys.data();
     columns_.values = values.data();
     columns_.state = state.data();
@@ -224,7 +224,7 @@ store::Segment& segment_of(const RamTier& tier) {
 }
 
 std::tuple<std::size_t, std::size_t> attach(RamTier& tier, int threads) {
-  demand_threads(threads);
+  check_threads(threads);
   demand(segment_of(tier).attached(), "attach: the segment is new, there is nothing to take over");
   const nb::gil_scoped_release unlocked;
   const store::Attached found = tier.attach(threads);
@@ -302,7 +302,7 @@ void bind_table(nb::module_& m) {
       .def(
           "batch",
           [](const RamTier& tier, const Keys& keys, int threads) {
-            demand_threads(threads);
+            check_threads(threads);
             const nb::gil_scoped_release unlocked;
             return tier.batch({keys.data(), keys.size()}, threads);
           },
@@ -319,7 +319,7 @@ void bind_table(nb::module_& m) {
       .def(
           "touch",
           [](RamTier& tier, Batch& batch, const std::optional<std::uint64_t>& samples, int threads) {
-            demand_threads(threads);
+            check_threads(threads);
             const nb::gil_scoped_release unlocked;
             return tier.touch(batch, {true, samples}, threads);
           },
@@ -327,7 +327,7 @@ void bind_table(nb::module_& m) {
       .def(
           "expire",
           [](RamTier& tier, const std::optional<std::uint64_t>& samples, int threads) {
-            demand_threads(threads);
+            check_threads(threads);
             const nb::gil_scoped_release unlocked;
             return tier.expire(samples, threads);
           },
@@ -340,7 +340,7 @@ void bind_table(nb::module_& m) {
       .def(
           "erase",
           [](RamTier& tier, Batch& batch, int threads) {
-            demand_threads(threads);
+            check_threads(threads);
             const nb::gil_scoped_release unlocked;
             return tier.erase(batch, threads);
           },

@@ -16,12 +16,12 @@ constexpr std::uint64_t kNumberMax = std::uint64_t{1} << 62;       // of rows an
 constexpr std::uint64_t kFilterBytesMax = std::uint64_t{1} << 46;  // more than any machine has
 
 // "dim=0: must be from 1 to 65536"
-void demand_range(const std::string& field, std::uint64_t value, std::uint64_t low, std::uint64_t high) {
+void check_range(const std::string& field, std::uint64_t value, std::uint64_t low, std::uint64_t high) {
   demand(value >= low && value <= high,
          field + "=" + std::to_string(value) + ": must be from " + std::to_string(low) + " to " + std::to_string(high));
 }
 
-void demand_choice(const std::string& field, int value, int last) {
+void check_choice(const std::string& field, int value, int last) {
   demand(value >= 0 && value <= last,
          field + "=" + std::to_string(value) + ": must be from 0 to " + std::to_string(last));
 }
@@ -29,13 +29,13 @@ void demand_choice(const std::string& field, int value, int last) {
 store::TableSpec table_spec(std::size_t dim, int type, const Optimizer& optimizer, int init_kind, float init_amount,
                             std::uint64_t stream, const store::LifeSpec& life, bool clock, bool last_seen,
                             int partitions_log2) {
-  demand_range("dim", dim, 1, kDimMax);
-  demand_choice("type", type, 2);
-  demand_choice("partitions_log2", partitions_log2, store::kPartitionBits);
-  demand_choice("init_kind", init_kind, 2);
-  demand_range("life.capacity_rows", life.capacity_rows, 0, kNumberMax);
-  demand_range("life.expiry", life.expiry, 0, kNumberMax);
-  demand_range("life.admission.filter_bytes", life.admission.filter_bytes, 0, kFilterBytesMax);
+  check_range("dim", dim, 1, kDimMax);
+  check_choice("type", type, 2);
+  check_choice("partitions_log2", partitions_log2, store::kPartitionBits);
+  check_choice("init_kind", init_kind, 2);
+  check_range("life.capacity_rows", life.capacity_rows, 0, kNumberMax);
+  check_range("life.expiry", life.expiry, 0, kNumberMax);
+  check_range("life.admission.filter_bytes", life.admission.filter_bytes, 0, kFilterBytesMax);
   demand(life.capacity_rows == 0 || life.capacity_rows >> partitions_log2 > 0,
          "capacity must be at least one row per partition");
   demand((life.eviction == store::Eviction::none) == (life.capacity_rows == 0),

@@ -111,7 +111,7 @@ void Segment::create() {
 void Segment::attach() {
   const std::uint64_t size = file_.bytes();
   const SegmentHeader header = read_header(file_.descriptor(), size, spec_.path);
-  demand_identity(spec_.path, identity_of(header), spec_.identity);
+  check_identity(spec_.path, identity_of(header), spec_.identity);
   const Contents contents = read_contents(file_.descriptor(), size, header.pieces, spec_.path);
   file_bytes_ = padded(size, page_);
   reserve(0, file_bytes_);  // fills holes too, which a copied file may have

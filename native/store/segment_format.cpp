@@ -73,7 +73,7 @@ std::uint64_t first_nonzero(int descriptor, std::uint64_t from, std::uint64_t to
   return to;
 }
 
-void demand_pushes(int descriptor, const std::string& path) {
+void check_pushes(int descriptor, const std::string& path) {
   std::vector<std::uint64_t> entries(PushLog::kEntries);
   read_some(descriptor, kHeaderBytes, entries.data(), PushLog::kBytes);
   const std::size_t damaged = PushLog::first_damaged(entries);
@@ -149,7 +149,7 @@ Identity identity_of(const SegmentHeader& header) {
   return identity;
 }
 
-void demand_identity(const std::string& path, const Identity& found, const Identity& wanted) {
+void check_identity(const std::string& path, const Identity& found, const Identity& wanted) {
   const auto value_in = [](const Identity& identity, const std::string& name) -> std::string {
     const auto field = std::ranges::find(identity, name, &Identity::value_type::first);
     return field == identity.end() ? "not given" : field->second;
@@ -168,7 +168,7 @@ void demand_identity(const std::string& path, const Identity& found, const Ident
 }
 
 Contents read_contents(int descriptor, std::uint64_t size, std::uint32_t pieces, const std::string& path) {
-  demand_pushes(descriptor, path);
+  check_pushes(descriptor, path);
   Contents found;
   const std::uint64_t last = size / kPieceAlign * kPieceAlign;
   std::uint64_t offset = kPiecesAt;
@@ -199,7 +199,7 @@ SegmentReport inspect_segment(const std::string& path) {
   const FileProbe file(path);
   report.bytes = file.bytes();
   try {
-    demand_ours(file.descriptor(), path);  // before the lock: probing a stranger's could disturb him
+    check_ours(file.descriptor(), path);  // before the lock: probing a stranger's could disturb him
   } catch (const SegmentError& error) {
     report.fault = error.what();
     return report;

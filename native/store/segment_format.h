@@ -78,7 +78,7 @@ bool never_used(int descriptor, std::uint64_t size);
 SegmentHeader read_header(int descriptor, std::uint64_t size, const std::string& path);
 Identity identity_of(const SegmentHeader& header);
 // SegmentError names every field that differs, with both values.
-void demand_identity(const std::string& path, const Identity& found, const Identity& wanted);
+void check_identity(const std::string& path, const Identity& found, const Identity& wanted);
 
 struct FoundPiece {
   PieceTag tag;

@@ -80,7 +80,7 @@ std::string octal(mode_t mode) {
 
 // Whoever may remove or rename files of the directory could put another in the place of ours at any time. A sticky
 // directory, as /dev/shm is, keeps everybody to files of their own.
-void demand_safe_directory(const std::string& path) {
+void check_safe_directory(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   const std::string directory = slash == std::string::npos ? "." : path.substr(0, std::max<std::size_t>(slash, 1));
   struct stat found;
@@ -98,7 +98,7 @@ std::uint64_t size_of(int descriptor) {
 
 // What a stranger made would be ours to trust and his to read, to change and to cut short under our hands; what has a
 // second name may be some other file of ours.
-void demand_ours(int descriptor, const std::string& path) {
+void check_ours(int descriptor, const std::string& path) {
   struct stat found;
   if (fstat(descriptor, &found) != 0) fail(path, std::string("cannot be looked at, ") + std::strerror(errno));
   if (!S_ISREG(found.st_mode)) fail(path, "is not a plain file; move it away or choose another directory");
@@ -112,7 +112,7 @@ void demand_ours(int descriptor, const std::string& path) {
 }
 
 SegmentOwner::SegmentOwner(const std::string& path) : path_(path), process_(getpid()) {
-  demand_safe_directory(path);
+  check_safe_directory(path);
   for (int tries = 0; tries < kTries; ++tries) {
     if (open()) return;
     std::this_thread::sleep_for(kPause);
@@ -149,7 +149,7 @@ bool SegmentOwner::find() {
   if (file_ < 0 && errno == ENOENT) return false;
   if (file_ < 0) fail_open(path_);
   try {
-    demand_ours(file_, path_);
+    check_ours(file_, path_);
   } catch (...) {
     release(false);
     throw;

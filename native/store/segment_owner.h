@@ -12,7 +12,7 @@
 namespace hotrow::store {
 
 // SegmentError unless the open file belongs to this process's user alone.
-void demand_ours(int descriptor, const std::string& path);
+void check_ours(int descriptor, const std::string& path);
 
 class SegmentOwner {
  public:

@@ -2,12 +2,12 @@
 
 from hotrow import data, models, nn
 from hotrow.config import AtLeast, Chance, Constant, Normal, Segment, Table, Uniform
-from hotrow.engines.settings import Ray
 from hotrow.errors import ConfigError, HotrowError, InputError
 from hotrow.modes import GBA, Async, BackupWorkers, BoundedStaleness, BulkSync, Hybrid, KStep, Sync
 from hotrow.nn.inputs import Inputs, InputShape
 from hotrow.optim import KStepAdam
 from hotrow.optim.sparse import FTRL, SGD, Adagrad, Adam, DecayedAdagrad, RowwiseAdagrad, Swap
+from hotrow.runtime.settings import Ray
 from hotrow.staleness import Cutoff, Inverse, Linear, Power, Staleness
 from hotrow.switching import Auto
 from hotrow.trainer import EarlyStopping, Schedule, Trainer

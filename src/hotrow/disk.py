@@ -63,7 +63,7 @@ def cannot_write(path: Path, what: str, size: int | None, error: OSError | str) 
     return FileError(f"{path}: {measured} cannot be written: {reason}{room}")
 
 
-def demand_room(path: Path, size: int, what: str) -> None:
+def check_room(path: Path, size: int, what: str) -> None:
     """FileError where a file system has less than `size` bytes free."""
     free = free_bytes(path)
     if free is not None and free < size:

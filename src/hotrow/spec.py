@@ -22,7 +22,7 @@ def whole_number(name: str, value: Any, low: int, high: int, error: type[HotrowE
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class FieldError:
     """What is wrong with one setting."""
 
     place: str  # "optimizer.lr"; empty where it is the group as a whole
@@ -32,7 +32,7 @@ class Fault:
 class SettingsError(ConfigError):
     """A group of settings that cannot be, fault by fault."""
 
-    def __init__(self, message: str, faults: Sequence[Fault] = ()) -> None:
+    def __init__(self, message: str, faults: Sequence[FieldError] = ()) -> None:
         super().__init__(message)
         self.faults = tuple(faults)
 
@@ -53,19 +53,19 @@ class Spec(BaseModel):
             raise SettingsError(sentence(type(self).__name__, faults), faults) from None
 
 
-def sentence(owner: str, faults: Iterable[Fault]) -> str:
+def sentence(owner: str, faults: Iterable[FieldError]) -> str:
     """Every fault as `Adagrad.lr=-1: Input should be greater than 0`."""
     return "; ".join(".".join(filter(None, (owner, fault.place))) + fault.told for fault in faults)
 
 
-def _faults(error: ValidationError, known: list[str]) -> Iterator[Fault]:
+def _faults(error: ValidationError, known: list[str]) -> Iterator[FieldError]:
     for fault in error.errors(include_url=False):
         place = ".".join(str(part) for part in fault["loc"])
         inside = fault.get("ctx", {}).get("error")
         if isinstance(inside, SettingsError):  # of a group in this one: its faults lie further down
-            yield from (Fault(".".join(filter(None, (place, each.place))), each.told) for each in inside.faults)
+            yield from (FieldError(".".join(filter(None, (place, each.place))), each.told) for each in inside.faults)
         else:
-            yield Fault(place, _told(fault, known))
+            yield FieldError(place, _told(fault, known))
 
 
 def _told(fault: Any, known: list[str]) -> str:

@@ -9,12 +9,12 @@ import torch
 from numpy.typing import NDArray
 
 import hotrow as hr
-from hotrow.client import LocalClient
+from hotrow.client import LocalTables
 from hotrow.client.base import shape_of
 from hotrow.data.batch import Batch
 from hotrow.metrics import auc
 from hotrow.models import build
-from hotrow.modes.base import Apply, Part
+from hotrow.modes.base import Apply, GradientPart
 from hotrow.server.core import ParameterServer
 from hotrow.worker.core import Learner as Computing
 
@@ -32,7 +32,7 @@ class Learner:
         table = hr.Table(name="rows", dim=dim, optimizer=hr.Adagrad(lr=rows_lr), init=hr.Uniform(bound=0.3))
         model = build(name, shape_of(like, {"rows": dim}), settings)
         optimizer = torch.optim.Adam(model.parameters(), lr=lr)
-        self.client = LocalClient({"rows": table}, threads=1)
+        self.client = LocalTables({"rows": table}, threads=1)
         self.computing = Computing(model)
         self.server = ParameterServer(model, self.client, optimizer)
         self.steps, self.samples = count(), 0
@@ -41,7 +41,7 @@ class Learner:
         self.samples += len(batch)
         step = next(self.steps)
         self.server.park(step, self.computing.learn(batch, self.client.lookup(batch, learn=True), self.client))
-        self.server.apply(Apply("both", step, (Part(step, step, step, len(batch), 1.0),)), samples=self.samples)
+        self.server.apply(Apply("both", step, (GradientPart(step, step, step, len(batch), 1.0),)), samples=self.samples)
 
     def scores(self, batch: Batch) -> Floats:
         slices = [batch.slice(at, at + 4096) for at in range(0, len(batch), 4096)]

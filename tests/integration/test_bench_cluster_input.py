@@ -12,11 +12,11 @@ import pytest
 from hotrow.bench.cluster import stretches
 from hotrow.bench.cluster.plan import ClusterPlan
 from hotrow.bench.cluster.straggler import Paced
-from hotrow.bench.rounds import Contestant, NobodyWatches
+from hotrow.bench.rounds import Contestant, SilentProgress
 from hotrow.bench.train import write_file
-from hotrow.engines.settings import Local
 from hotrow.errors import ConfigError
 from hotrow.modes import Hybrid, Sync
+from hotrow.runtime.settings import Local
 
 PLAN = replace(ClusterPlan().quick(), rows=500, samples=32, steps=5, skipped=2, tail=1, rounds=1)
 
@@ -42,19 +42,19 @@ def test_a_wish_that_cannot_be_met_is_refused_at_once(options: tuple[str, ...], 
 
 
 def test_one_step_more_than_is_skipped_can_be_timed() -> None:
-    replace(PLAN, steps=PLAN.skipped + PLAN.tail + 1).demand_steps()
+    replace(PLAN, steps=PLAN.skipped + PLAN.tail + 1).check_steps()
     with pytest.raises(ConfigError, match="take more"):
-        replace(PLAN, steps=PLAN.skipped + PLAN.tail).demand_steps()
+        replace(PLAN, steps=PLAN.skipped + PLAN.tail).check_steps()
 
 
 def test_a_table_is_filled_and_a_stretch_is_timed_after_its_first_steps(tmp_path: Path) -> None:
-    source = write_file(PLAN.train, tmp_path / "f.parquet", NobodyWatches())
+    source = write_file(PLAN.train, tmp_path / "f.parquet", SilentProgress())
     with closing(stretches.trainer_of(PLAN, (8,), Local())) as trainer:
         assert len(trainer.client.tiers["default"]) == PLAN.rows
         contestants: dict[str, Contestant] = {
             mode.name: stretches.contestant(PLAN, source, trainer, mode) for mode in (Sync(), Hybrid(max_in_flight=2))
         }
-        seconds = stretches.race(PLAN, contestants, "two modes", NobodyWatches())
+        seconds = stretches.race(PLAN, contestants, "two modes", SilentProgress())
         assert {name: len(each) for name, each in seconds.items()} == {"sync": 1, "hybrid": 1}
         assert all(each.min() > 0 for each in seconds.values())
         assert trainer.samples == 2 * (PLAN.rounds + stretches.WARM_UP) * PLAN.train.segment
@@ -63,7 +63,7 @@ def test_a_table_is_filled_and_a_stretch_is_timed_after_its_first_steps(tmp_path
 def test_only_the_process_that_is_told_so_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr("hotrow.bench.cluster.straggler.time.sleep", slept.append)
-    source = write_file(PLAN.train, tmp_path / "f.parquet", NobodyWatches())
+    source = write_file(PLAN.train, tmp_path / "f.parquet", SilentProgress())
     with closing(
         stretches.trainer_of(PLAN, (8,), Local(), wrapped=lambda network: Paced(network, tmp_path))
     ) as trainer:

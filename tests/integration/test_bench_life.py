@@ -12,8 +12,8 @@ from hotrow.bench import life, shared_memory
 from hotrow.bench.growth import grow
 from hotrow.bench.ids import random_order_keys
 from hotrow.bench.plan import EVICTION_ROUNDS_MAX, StorePlan
-from hotrow.bench.rounds import BURST, WARM_UP_ROUNDS, NobodyWatches
-from hotrow.bench.workload import Ours, draw
+from hotrow.bench.rounds import BURST, WARM_UP_ROUNDS, SilentProgress
+from hotrow.bench.workload import HotrowStore, draw
 from hotrow.store import RamTier
 from hotrow.store.segments import SHARED_MEMORY
 
@@ -23,7 +23,7 @@ KEYS = random_order_keys(TINY.rows)
 
 @pytest.fixture
 def plain() -> RamTier:
-    return grow(Table(dim=4, optimizer=Adagrad()), KEYS, TINY.ids, threads=1, watch=NobodyWatches()).tier
+    return grow(Table(dim=4, optimizer=Adagrad()), KEYS, TINY.ids, threads=1, watch=SilentProgress()).tier
 
 
 def files_of_the_bench() -> set[Path]:
@@ -32,7 +32,7 @@ def files_of_the_bench() -> set[Path]:
 
 def test_the_full_table_evicts_and_the_plain_one_only_finds(plain: RamTier) -> None:
     before = plain.stats().created
-    figures = life.measure_eviction(TINY, KEYS, plain, NobodyWatches())
+    figures = life.measure_eviction(TINY, KEYS, plain, SilentProgress())
     assert 0 < (figures["evicted_per_batch"] or 0) < 1
     assert (figures["evict_step_vs_plain"] or 0) > 0
     assert plain.stats().created == before
@@ -40,14 +40,14 @@ def test_the_full_table_evicts_and_the_plain_one_only_finds(plain: RamTier) -> N
 
 def test_every_turn_of_the_eviction_has_a_batch_of_its_own(plain: RamTier, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bytes] = []
-    step = Ours.step
+    step = HotrowStore.step
 
-    def noting_step(ours: Ours, keys: NDArray[np.uint64], gradients: NDArray[np.float32]) -> None:
+    def noting_step(ours: HotrowStore, keys: NDArray[np.uint64], gradients: NDArray[np.float32]) -> None:
         seen.append(keys.tobytes())
         step(ours, keys, gradients)
 
-    monkeypatch.setattr(Ours, "step", noting_step)
-    life.measure_eviction(TINY, KEYS, plain, NobodyWatches())
+    monkeypatch.setattr(HotrowStore, "step", noting_step)
+    life.measure_eviction(TINY, KEYS, plain, SilentProgress())
     turns = (WARM_UP_ROUNDS + TINY.rounds) * BURST
     assert len(seen) == 2 * turns  # both tables
     assert len(set(seen)) == turns
@@ -67,7 +67,7 @@ def test_attach_takes_every_row_over_and_leaves_no_file(monkeypatch: pytest.Monk
             super().close(leave=leave)
 
     monkeypatch.setattr(shared_memory, "RamTier", NotingTier)
-    figures = shared_memory.measure_attach(TINY, KEYS, 4, NobodyWatches())
+    figures = shared_memory.measure_attach(TINY, KEYS, 4, SilentProgress())
     assert (figures["attach_mrows"] or 0) > 0
     assert len(attached) == shared_memory.ATTACH_RUNS
     for found in attached:
@@ -79,11 +79,11 @@ def test_attach_takes_every_row_over_and_leaves_no_file(monkeypatch: pytest.Monk
 
 def test_shared_memory_is_given_back(plain: RamTier) -> None:
     work = draw(TINY, TINY.rows)
-    assert (life.measure_shared(TINY, work, KEYS, plain, NobodyWatches()) or 0) > 0
+    assert (life.measure_shared(TINY, work, KEYS, plain, SilentProgress()) or 0) > 0
     assert not files_of_the_bench()
 
 
-class FailsInTheMiddle(NobodyWatches):
+class FailsInTheMiddle(SilentProgress):
     """Ends a measurement after its first batch, if its file is there by then."""
 
     def tick(self) -> None:
@@ -108,5 +108,5 @@ def test_without_room_the_figures_are_null_and_the_sentence_names_them(
     assert shared_memory.lack_of_room(TINY, 4) is None
     monkeypatch.setattr(shared_memory, "_free_bytes", lambda: needed - 1)
     assert "d4_attach_mrows and d4_shm_vs_anon stay empty" in str(shared_memory.lack_of_room(TINY, 4))
-    assert shared_memory.measure_attach(TINY, KEYS, 4, NobodyWatches())["attach_mrows"] is None
-    assert life.measure_shared(TINY, draw(TINY, TINY.rows), KEYS, plain, NobodyWatches()) is None
+    assert shared_memory.measure_attach(TINY, KEYS, 4, SilentProgress())["attach_mrows"] is None
+    assert life.measure_shared(TINY, draw(TINY, TINY.rows), KEYS, plain, SilentProgress()) is None

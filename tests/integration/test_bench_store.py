@@ -16,10 +16,10 @@ from hotrow.bench.curve import measure_curve
 from hotrow.bench.growth import worst_stall_ms
 from hotrow.bench.ids import keys_of, random_order_keys, zipf_batches
 from hotrow.bench.limits import step_limit
-from hotrow.bench.peers import FbgemmPeer, Peer, TorchPeer, fbgemm_present
+from hotrow.bench.peers import FbgemmPeer, StorePeer, TorchPeer, fbgemm_present
 from hotrow.bench.picture import curve_svg
 from hotrow.bench.plan import StorePlan
-from hotrow.bench.rounds import BURST, WARM_UP_ROUNDS, NobodyWatches, interleave, median_ratio
+from hotrow.bench.rounds import BURST, WARM_UP_ROUNDS, SilentProgress, interleave, median_ratio
 from hotrow.bench.store import SHARED, measure
 from hotrow.errors import ConfigError
 from hotrow.store import RamTier
@@ -54,7 +54,7 @@ WANTED = [
 needs_fbgemm = pytest.mark.skipif(not fbgemm_present(), reason="FBGEMM is not installed")
 
 
-def trained(peer: Peer, optimizer: Adagrad | RowwiseAdagrad) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def trained(peer: StorePeer, optimizer: Adagrad | RowwiseAdagrad) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Values of the peer and of ours after the same steps from the same first values."""
     rows, dim = peer.values.shape
     tier = RamTier(Table(dim=dim, optimizer=optimizer), threads=2)
@@ -84,7 +84,7 @@ def test_fbgemm_peer_does_what_our_step_does(rowwise: bool) -> None:
 
 @needs_fbgemm
 def test_every_promised_figure_is_there_and_finite() -> None:
-    figures = measure(TINY, NobodyWatches())
+    figures = measure(TINY, SilentProgress())
     for key in [f"d4_{name}" for name in WANTED] + list(SHARED):
         value = figures[key]
         assert value is not None, key
@@ -96,7 +96,7 @@ def test_without_fbgemm_its_figures_are_null_and_the_rest_is_measured(
 ) -> None:
     monkeypatch.setattr("hotrow.bench.store.fbgemm_present", lambda: False)
     path = tmp_path / "result.json"
-    report.write_json(path, report.document(TINY, measure(TINY, NobodyWatches()), None))
+    report.write_json(path, report.document(TINY, measure(TINY, SilentProgress()), None))
     result = json.loads(path.read_text())
     assert result["d4_step_vs_fbgemm"] is None
     assert result["d4_rowwise_vs_fbgemm"] is None
@@ -106,7 +106,7 @@ def test_without_fbgemm_its_figures_are_null_and_the_rest_is_measured(
 
 
 def test_curve_has_a_point_for_each_size_and_a_picture_that_parses() -> None:
-    points = measure_curve(TINY, NobodyWatches())
+    points = measure_curve(TINY, SilentProgress())
     assert [point["rows"] for point in points] == [200, 400, 1_000, 2_000, 4_000]
     drawing = ElementTree.fromstring(curve_svg(points, "sizes < & > are escaped"))
     assert len(drawing.findall(".//{*}polyline")) == 4
@@ -115,7 +115,7 @@ def test_curve_has_a_point_for_each_size_and_a_picture_that_parses() -> None:
 
 def test_torch_threads_are_given_back_after_a_run() -> None:
     before = torch.get_num_threads()
-    measure(TINY, NobodyWatches())
+    measure(TINY, SilentProgress())
     assert torch.get_num_threads() == before
 
 
@@ -153,7 +153,7 @@ def test_everyone_runs_in_every_round_and_warm_up_is_left_out() -> None:
         turns[name].append(turn)
         return float(turn // BURST)
 
-    seconds = interleave({"a": lambda n: contestant("a", n), "b": lambda n: contestant("b", n)}, 4, NobodyWatches())
+    seconds = interleave({"a": lambda n: contestant("a", n), "b": lambda n: contestant("b", n)}, 4, SilentProgress())
     assert turns == {name: list(range((WARM_UP_ROUNDS + 4) * BURST)) for name in "ab"}
     for taken in seconds.values():
         np.testing.assert_array_equal(taken, WARM_UP_ROUNDS + np.arange(4.0))
@@ -181,4 +181,4 @@ def test_limits_take_time_and_refuse_rows_that_are_not_there() -> None:
 
 def test_a_run_that_does_not_fit_is_refused_before_it_starts() -> None:
     with pytest.raises(ConfigError, match="take fewer --rows"):
-        StorePlan(rows=10**12).demand_memory()
+        StorePlan(rows=10**12).check_memory()

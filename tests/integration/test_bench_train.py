@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from hotrow.bench.rounds import NobodyWatches
-from hotrow.bench.train import Ours, write_file
-from hotrow.bench.train_peers import EPS, NetworkAlone, TorchByHand, TorchTrained, Trained, torchrec_present
+from hotrow.bench.rounds import SilentProgress
+from hotrow.bench.train import HotrowTraining, write_file
+from hotrow.bench.train_peers import EPS, NetworkAlone, TorchByHand, TorchTrained, TrainingPeer, torchrec_present
 from hotrow.bench.train_plan import TrainPlan
 from hotrow.data.loader import Loader
 from hotrow.errors import ConfigError
@@ -41,15 +41,15 @@ def test_the_command_writes_every_figure(tmp_path: Path) -> None:
 
 def test_all_contestants_train_the_same_model(tmp_path: Path) -> None:
     """After the same batches the network's weights agree: exact Adagrad with torch's, row-wise with the one by hand."""
-    source = write_file(PLAN, tmp_path / "f.parquet", NobodyWatches())
+    source = write_file(PLAN, tmp_path / "f.parquet", SilentProgress())
     hidden = (8,)
     for ours_by, peer_type in ((Adagrad, TorchTrained), (RowwiseAdagrad, TorchByHand)):
-        ours = Ours(PLAN, 4, hidden, ours_by(lr=PLAN.lr, eps=EPS))
+        ours = HotrowTraining(PLAN, 4, hidden, ours_by(lr=PLAN.lr, eps=EPS))
         tier = ours.trainer.client.tiers["default"]
         assert isinstance(tier, RamTier)
         first = np.empty((PLAN.rows, 4), np.float32)
         tier.find(np.arange(PLAN.rows), first)
-        peer: Trained = peer_type(PLAN, 4, hidden)
+        peer: TrainingPeer = peer_type(PLAN, 4, hidden)
         weight = peer._bags.weight if isinstance(peer, TorchTrained) else peer._values  # type: ignore[attr-defined]
         with torch.no_grad():
             weight.copy_(torch.from_numpy(first))
@@ -63,7 +63,7 @@ def test_all_contestants_train_the_same_model(tmp_path: Path) -> None:
 
 
 def test_the_network_alone_has_no_table(tmp_path: Path) -> None:
-    source = write_file(PLAN, tmp_path / "f.parquet", NobodyWatches())
+    source = write_file(PLAN, tmp_path / "f.parquet", SilentProgress())
     alone = NetworkAlone(PLAN, 4, (8,))
     before = alone._rows.detach().clone()
     _, batch = next(iter(Loader(source, PLAN.samples)))
@@ -72,7 +72,7 @@ def test_the_network_alone_has_no_table(tmp_path: Path) -> None:
 
 
 def test_the_file_holds_row_numbers_in_no_order(tmp_path: Path) -> None:
-    source = write_file(PLAN, tmp_path / "f.parquet", NobodyWatches())
+    source = write_file(PLAN, tmp_path / "f.parquet", SilentProgress())
     keys = np.concatenate([batch.parts[0].keys for _, batch in Loader(source, PLAN.samples)])
     assert keys.min() >= 0
     assert keys.max() < PLAN.rows
@@ -83,4 +83,4 @@ def test_the_file_holds_row_numbers_in_no_order(tmp_path: Path) -> None:
 
 def test_a_job_too_large_for_the_machine_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"rows=1,000,000,000,000 at dim 4: ours and the peers need .* take fewer"):
-        TrainPlan(rows=10**12, dims=(4,)).demand_memory()
+        TrainPlan(rows=10**12, dims=(4,)).check_memory()

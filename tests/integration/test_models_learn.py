@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hotrow.data.batch import Batch, Part
+from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.data.graph import Graph, Neighbourhoods
 from hotrow.models import MODELS
 from integration.learning import Floats, Ids, Learner, accuracy, learned
@@ -18,18 +18,18 @@ NOTHING = np.zeros(0, np.int64)
 SEQUENCE_START = 1 << 40  # ids of a history that shall not be the fields' rows
 
 
-def fields(**ids: Ids) -> Part:
+def fields(**ids: Ids) -> FeatureBlock:
     """Each field has ids of its own."""
     columns = [(place << 32) + column for place, column in enumerate(ids.values())]
-    return Part("rows", "one", tuple(ids), np.stack(columns, 1).reshape(-1))
+    return FeatureBlock("rows", "one", tuple(ids), np.stack(columns, 1).reshape(-1))
 
 
-def sequence(name: str, rows: Ids, start: int = SEQUENCE_START) -> Part:
+def sequence(name: str, rows: Ids, start: int = SEQUENCE_START) -> FeatureBlock:
     """Every sample has as many."""
-    return Part("rows", "sequence", (name,), start + rows.reshape(-1), np.arange(len(rows) + 1) * rows.shape[1])
+    return FeatureBlock("rows", "sequence", (name,), start + rows.reshape(-1), np.arange(len(rows) + 1) * rows.shape[1])
 
 
-def samples(parts: tuple[Part, ...], labels: NDArray[Any], numbers: NDArray[Any] | None = None) -> Batch:
+def samples(parts: tuple[FeatureBlock, ...], labels: NDArray[Any], numbers: NDArray[Any] | None = None) -> Batch:
     wanted = labels.astype(np.float32).reshape(len(labels), -1)
     given = np.zeros((len(labels), 0)) if numbers is None else numbers
     return Batch(parts, given.astype(np.float32), wanted)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hotrow.data.batch import Batch, Part
+from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.data.graph import Graph, Neighbourhoods
 from integration.learning import Ids, Learner, accuracy, learned
 
@@ -61,7 +61,10 @@ def test_youtubednn_on_movielens(data_dir: DataDir) -> None:
         begin = np.maximum(begin, places - SEEN)
         bounds = np.concatenate([[0], np.cumsum(places - begin)])
         history = items[np.arange(bounds[-1]) + np.repeat(begin - bounds[:-1], places - begin)]
-        parts = Part("rows", "one", ("item",), wanted), Part("rows", "sequence", ("seen",), history, bounds)
+        parts = (
+            FeatureBlock("rows", "one", ("item",), wanted),
+            FeatureBlock("rows", "sequence", ("seen",), history, bounds),
+        )
         log_frequency = np.log(popularity[wanted])[:, None].astype(np.float32)
         return Batch(parts, log_frequency, np.ones((len(wanted), 1), np.float32))
 

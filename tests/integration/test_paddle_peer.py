@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hotrow.bench.paddle_peer import PaddlePeer, write_arrays
-from hotrow.bench.rounds import NobodyWatches
+from hotrow.bench.rounds import SilentProgress
 from hotrow.bench.train import write_file
 from hotrow.bench.train_plan import TrainPlan
 from hotrow.data.loader import Loader
@@ -21,12 +21,12 @@ PADDLE = os.environ.get("HOTROW_PADDLE_PYTHON")  # of an environment that has it
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "f.parquet"
-    write_file(PLAN, path, NobodyWatches())
+    write_file(PLAN, path, SilentProgress())
     return path
 
 
 def test_arrays_hold_the_rows_of_the_file_in_their_order(file: Path, tmp_path: Path) -> None:
-    source = write_file(PLAN, file, NobodyWatches())
+    source = write_file(PLAN, file, SilentProgress())
     ((_, whole),) = Loader(source, 10_000)
     assert write_arrays(file, tmp_path / "rows.npz") == len(whole)
     with np.load(tmp_path / "rows.npz") as found:

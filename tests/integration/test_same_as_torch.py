@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import hotrow as hr
-from hotrow.client import LocalClient
-from hotrow.data.batch import Batch, Part
+from hotrow.client import LocalTables
+from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.nn.inputs import Inputs
 from hotrow.trainer import Progress, Trainer
 
@@ -42,8 +42,8 @@ def stream() -> list[tuple[np.ndarray, np.ndarray, np.ndarray, Batch]]:
         numbers = rng.normal(size=(SAMPLES, 2)).astype(np.float32)
         labels = (rng.random(SAMPLES) < 1 / (1 + np.exp(-weights[ones].sum(1)))).astype(np.float32)
         parts = (
-            Part("default", "one", ("a", "b", "c"), KEYS[ones.reshape(-1)]),
-            Part("default", "bags", ("d",), KEYS[bag], bounds, "mean"),
+            FeatureBlock("default", "one", ("a", "b", "c"), KEYS[ones.reshape(-1)]),
+            FeatureBlock("default", "bags", ("d",), KEYS[bag], bounds, "mean"),
         )
         made.append((ones, bag, bounds, Batch(parts, numbers, labels[:, None])))
     return made
@@ -80,7 +80,7 @@ OPTIMIZERS = {
 def test_losses_over_200_steps_equal_torch(ours: Any, theirs: Any, tolerance: float) -> None:
     table = hr.Table(dim=DIM, optimizer=ours, init=hr.Normal(std=0.3))
     first = torch.empty(IDS, DIM)
-    LocalClient({"default": table}).tiers["default"].first_values(KEYS, first)
+    LocalTables({"default": table}).tiers["default"].first_values(KEYS, first)
     trainer = Trainer(Net(), table, optimizer=lambda p: torch.optim.Adam(p, lr=0.01), report_every_s=0)
     reports = trainer.fit([batch for *_, batch in stream()])
     found = [report.loss for report in reports if isinstance(report, Progress)]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from hotrow.bench.rounds import NobodyWatches
+from hotrow.bench.rounds import SilentProgress
 from hotrow.bench.torchrec_rank import Share, source_of
 from hotrow.bench.torchrec_ranks import TorchRecRanks
 from hotrow.bench.train import write_file
@@ -30,7 +30,7 @@ needs_torchrec = pytest.mark.skipif(not torchrec_present(), reason="TorchRec is 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "f.parquet"
-    write_file(PLAN, path, NobodyWatches())
+    write_file(PLAN, path, SilentProgress())
     return path
 
 

@@ -12,28 +12,28 @@ import numpy as np
 import pytest
 
 from hotrow.transport import envelope
+from hotrow.transport.client import RpcClient
 from hotrow.transport.frames import RowBlock, frames_of, pack, unpack
 from hotrow.transport.limits import Limits
 from hotrow.transport.messages import (
-    Apply,
+    ApplyOrder,
     Arrival,
-    Ask,
-    Block,
     Done,
     Exchange,
     Export,
     Message,
-    PartOf,
+    OrderPart,
     Perform,
     Policy,
-    Pull,
-    Push,
+    PullRows,
+    PushRows,
+    Query,
+    QueryReply,
+    RowBlockHeader,
     Stop,
-    Told,
 )
 from hotrow.transport.security import Security
-from hotrow.transport.server import Request, Server
-from hotrow.transport.wire import Wire
+from hotrow.transport.server import Request, RpcServer
 from unit.transport.parts import HASTY, KEY, LONG_S, READY, Raw, running, sealed_ask, until
 
 DIMS = {"item": 4, "user": 2}
@@ -57,19 +57,19 @@ def valid_messages() -> list[tuple[Message, list[bytes]]]:
     """Some of each kind, with the frames that belong to them."""
     keys, values = np.arange(7, dtype=np.uint64), np.ones((7, 4), np.float32)
     blocks, frames = pack([RowBlock("item", keys, values, np.arange(7, dtype=np.uint32))], "fp16-scaled")
-    push = Push(1, 0, 2, 3, 64, blocks, Arrival(64, 1.0, 0.5))
-    pull = Pull(0, 64, True, True, "fp32", (Block("user", 3, 2, True),))
+    push = PushRows(1, 0, 2, 3, 64, blocks, Arrival(64, 1.0, 0.5))
+    pull = PullRows(0, 64, True, True, "fp32", (RowBlockHeader("user", 3, 2, True),))
     data = [bytes(frame) for frame in frames]
-    part = PartOf(1, 2, 3, 64, 1.0)
+    part = OrderPart(1, 2, 3, 64, 1.0)
     return [
         (Exchange(1, push, pull), [*data, bytes(24)]),
         (Exchange(1, push), data),
         (Exchange(1, None, pull), [bytes(24)]),
-        (Perform(1, 2, (Apply("both", 1, 64, 1.0, (part, part)),), (1, 2)), []),
+        (Perform(1, 2, (ApplyOrder("both", 1, 64, 1.0, (part, part)),), (1, 2)), []),
         (Policy(1, 2, "batch", '{"name": "cutoff"}'), []),
         (Export("item", 0, 100), []),
-        (Told("shard", {"rows": 1.0}), []),
-        (Ask("status"), []),
+        (QueryReply("shard", {"rows": 1.0}), []),
+        (Query("status"), []),
         (Stop(), []),
     ]
 
@@ -113,13 +113,13 @@ def of_strangers(chance: random.Random, recorded: list[list[bytes]]) -> Iterator
         yield frames
 
 
-def still_answers(server: Server, security: Security) -> bool:
-    with Wire(security=security, key=KEY, patience=HASTY, limits=LIMITS) as wire:
+def still_answers(server: RpcServer, security: Security) -> bool:
+    with RpcClient(security=security, key=KEY, patience=HASTY, limits=LIMITS) as wire:
         wire.connect("shard", server.address)
         return wire.ask("shard", READY).result(LONG_S).message == Done()
 
 
-def accounted(server: Server) -> int:
+def accounted(server: RpcServer) -> int:
     counts = server.counts
     refused = counts.refused_unproven + counts.refused_mac + counts.refused_decode + counts.refused_busy
     return counts.requests + counts.repeated + refused
@@ -148,9 +148,9 @@ def test_frames_of_somebody_who_cannot_seal_are_all_refused(proven: bool, times:
         assert max(server._peers.sizes) <= 3
 
 
-def still_answers_after(server: Server, handled: list[Request]) -> bool:
+def still_answers_after(server: RpcServer, handled: list[Request]) -> bool:
     """Whether a good client is heard by a server that only collects."""
-    with Wire(security="key", key=KEY, patience=HASTY, limits=LIMITS) as wire:
+    with RpcClient(security="key", key=KEY, patience=HASTY, limits=LIMITS) as wire:
         wire.connect("shard", server.address)
         future = wire.ask("shard", READY)
         until(lambda: len(handled) == 1)

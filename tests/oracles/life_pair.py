@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotrow import SGD, Table, Uniform
-from hotrow.store import Batch, RamTier
+from hotrow.store import LookupPlan, RamTier
 from hotrow.store.rows import Rows
 from oracles.life import LifeRow, Lookup, TwinLife, Updated, partition_of
 
@@ -33,7 +33,7 @@ def ones(count: int) -> F32:
     return np.ones((count, DIM), np.float32)
 
 
-def fallen(batch: Batch) -> list[int]:
+def fallen(batch: LookupPlan) -> list[int]:
     """The keys of the rows that made room for a batch."""
     assert batch.evicted is not None
     return [int(key) for key in batch.evicted.keys]
@@ -54,12 +54,12 @@ class Pair:
 
     def find_or_init(
         self, keys: Sequence[int], *, samples: int | None = None, seen: bool = True, per: Any = "key"
-    ) -> tuple[Batch, Lookup]:
+    ) -> tuple[LookupPlan, Lookup]:
         batch = self.tier.batch(as_keys(keys))
         return batch, self.look_up(batch, keys, samples=samples, seen=seen, per=per)
 
     def look_up(
-        self, batch: Batch, keys: Sequence[int], *, samples: int | None = None, seen: bool = True, per: Any = "key"
+        self, batch: LookupPlan, keys: Sequence[int], *, samples: int | None = None, seen: bool = True, per: Any = "key"
     ) -> Lookup:
         out = np.zeros((len(batch) if per == "key" else batch.unique, DIM), np.float32)
         assert self.tier.find_or_init(batch, out, per=per, samples=samples, seen=seen) is batch
@@ -83,7 +83,7 @@ class Pair:
         assert count == self.twin.touch(keys, samples)
         return count
 
-    def apply(self, keys: Sequence[int], gradients: F32, target: Batch | None = None, turned: Any = ()) -> Updated:
+    def apply(self, keys: Sequence[int], gradients: F32, target: LookupPlan | None = None, turned: Any = ()) -> Updated:
         self.step += 1
         ours = self.tier.apply(as_keys(keys) if target is None else target, gradients, step=self.step)
         theirs = self.twin.change(list(keys), -gradients, self.step, set(turned))
@@ -91,14 +91,14 @@ class Pair:
         assert (ours.refused, ours.weightless) == (0, 0)
         return theirs
 
-    def add(self, keys: Sequence[int], values: F32, target: Batch | None = None, turned: Any = ()) -> Updated:
+    def add(self, keys: Sequence[int], values: F32, target: LookupPlan | None = None, turned: Any = ()) -> Updated:
         self.step += 1
         ours = self.tier.add(as_keys(keys) if target is None else target, values, step=self.step)
         theirs = self.twin.change(list(keys), values, self.step, set(turned))
         assert (ours.rows, ours.absent, ours.unadmitted) == (theirs.rows, theirs.absent, theirs.unadmitted)
         return theirs
 
-    def put(self, keys: Sequence[int], values: F32) -> tuple[Batch, Lookup]:
+    def put(self, keys: Sequence[int], values: F32) -> tuple[LookupPlan, Lookup]:
         batch, done = self.tier.put(as_keys(keys), values), self.twin.put(keys, values)
         self._same_losses(batch, done)
         return batch, done
@@ -174,7 +174,7 @@ class Pair:
 
     # Comparing rows
 
-    def _same_losses(self, batch: Batch, expected: Lookup) -> None:
+    def _same_losses(self, batch: LookupPlan, expected: Lookup) -> None:
         assert batch.turned_away == len(expected.turned_away)
         if not self.keep_evicted:
             assert batch.evicted is None

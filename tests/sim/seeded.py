@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from hotrow.modes import GBA, Async, BackupWorkers, BoundedStaleness, BulkSync, Hybrid, KStep, Mode, Sync
 from hotrow.modes.base import Apply, Effect, Event, Grant, RunFacts
 from hotrow.sim import (
+    BatchBytes,
     Checkers,
     ClusterConfig,
     CountingWork,
-    Lease,
     LogNormal,
     Network,
     NormalRate,
     SimCluster,
+    SimLease,
     SimResult,
     Speeds,
     Stragglers,
     Trace,
-    Wire,
     drawn_faults,
 )
 from hotrow.sim.pace import chance_of
@@ -46,7 +46,7 @@ class StrictWork(CountingWork):
     def took(self, time_s: float, event: Event, effects: Sequence[Effect]) -> None:
         """What matters comes by the other calls."""
 
-    def pull(self, grant: Grant, lease: Lease) -> Wire:
+    def pull(self, grant: Grant, lease: SimLease) -> BatchBytes:
         assert grant.grant not in self.pulled
         self.pulled.add(grant.grant)
         return super().pull(grant, lease)

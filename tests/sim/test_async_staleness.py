@@ -21,7 +21,7 @@ import pytest
 from hotrow.modes import Async
 from hotrow.sim import (
     ClusterConfig,
-    Constant,
+    ConstantSpeed,
     Exponential,
     Faults,
     LogNormal,
@@ -61,8 +61,8 @@ def test_the_mean_is_the_number_of_workers_with_normal_like_rates(workers: int) 
 
 
 SPREADS: dict[str, tuple[AnySpread, AnySpread]] = {
-    "all alike": (Constant(), Constant()),
-    "very different machines": (NormalRate(spread=0.4), Constant()),
+    "all alike": (ConstantSpeed(), ConstantSpeed()),
+    "very different machines": (NormalRate(spread=0.4), ConstantSpeed()),
     "log-normal machines": (LogNormal(sigma=0.7), LogNormal(sigma=0.3)),
     "Poisson pushes": (NormalRate(spread=0.2), Exponential()),
 }
@@ -74,16 +74,18 @@ def test_the_mean_does_not_depend_on_how_rates_are_spread(machines: AnySpread, b
 
 
 def test_the_spread_does_depend_on_it() -> None:
-    alike = staleness(250, Constant(), Constant())
-    machines = staleness(250, NormalRate(spread=0.1), Constant())
-    poisson = staleness(250, Constant(), Exponential())
+    alike = staleness(250, ConstantSpeed(), ConstantSpeed())
+    machines = staleness(250, NormalRate(spread=0.1), ConstantSpeed())
+    poisson = staleness(250, ConstantSpeed(), Exponential())
     deviations = [(found.variance or 0.0) ** 0.5 / mean_from_1(found) for found in (alike, machines, poisson)]
     assert deviations == pytest.approx([0.0, 0.1, 1.0], abs=0.1)
 
 
 def test_the_mean_counts_time_on_the_wire_as_it_counts_computing() -> None:
     slow = Network(latency_s=0.3, bandwidth=10_000_000)
-    assert mean_from_1(staleness(250, NormalRate(spread=0.1), Constant(), network=slow)) == pytest.approx(250, rel=0.02)
+    assert mean_from_1(staleness(250, NormalRate(spread=0.1), ConstantSpeed(), network=slow)) == pytest.approx(
+        250, rel=0.02
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,5 +102,5 @@ def test_the_papers_means_are_those_of_workers_that_wait_for_their_pulls(workers
     late = (1 - share) / (share - 0.5)
     assert (1 + late / 2) / (1 + late) == pytest.approx(share)
     messages = Messages(delay=1.0, delay_s=late, timeout_s=10.0)
-    found = staleness(workers, NormalRate(spread=0.05), Constant(), faults=Faults(messages=messages))
+    found = staleness(workers, NormalRate(spread=0.05), ConstantSpeed(), faults=Faults(messages=messages))
     assert mean_from_1(found) == pytest.approx(share * workers, rel=0.02)

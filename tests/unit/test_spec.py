@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from hotrow.errors import ConfigError
-from hotrow.spec import Fault, SettingsError, Spec, sentence
+from hotrow.spec import FieldError, SettingsError, Spec, sentence
 
 
 class Inner(Spec):
@@ -53,7 +53,7 @@ def test_faults_can_be_told_with_another_owner_or_none() -> None:
         Outer(inner={"size": "x"})
     assert isinstance(caught.value, SettingsError)
     assert sentence("", caught.value.faults).startswith("inner.size='x': ")
-    assert sentence("file", [Fault("a", "=1: no"), Fault("", ": never")]) == "file.a=1: no; file: never"
+    assert sentence("file", [FieldError("a", "=1: no"), FieldError("", ": never")]) == "file.a=1: no; file: never"
 
 
 def test_an_error_survives_the_way_to_another_process() -> None:

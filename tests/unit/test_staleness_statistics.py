@@ -21,12 +21,12 @@ from hotrow.modes.base import (
     Drop,
     Effect,
     Event,
+    GradientPart,
     Grant,
     Group,
     Joined,
     Lost,
     Park,
-    Part,
     Pushed,
     Ready,
     RunFacts,
@@ -235,12 +235,12 @@ def test_samples_of_other_drops_are_looked_up_or_counted_as_unknown() -> None:
 def test_a_part_from_the_future_is_refused() -> None:
     for group in ("both", "dense", "embedding"):
         with pytest.raises(InputError, match="grant=1: pulled at step 6 and applied at step 5"):
-            Statistics().take(Drain(), [Apply(group, 5, (Part(1, 5, 6, 10, 1.0),))])
+            Statistics().take(Drain(), [Apply(group, 5, (GradientPart(1, 5, 6, 10, 1.0),))])
 
 
 def test_a_token_ahead_of_its_step_is_no_data_staleness() -> None:
     counted = Statistics()
-    counted.take(Drain(), [Apply("both", 5, (Part(1, 6, 5, 10, 1.0), Part(2, 3, 2, 10, 1.0)))])
+    counted.take(Drain(), [Apply("both", 5, (GradientPart(1, 6, 5, 10, 1.0), GradientPart(2, 3, 2, 10, 1.0)))])
     assert counted.data.counts == {0: 1, 2: 1}
     assert counted.gradient.counts == {0: 1, 3: 1}
 
@@ -248,7 +248,7 @@ def test_a_token_ahead_of_its_step_is_no_data_staleness() -> None:
 def test_a_weight_just_below_1_is_decayed_and_not_zero() -> None:
     counted = Statistics()
     weights = (1.0, 0.999, 0.0)
-    counted.take(Drain(), [Apply("both", 0, tuple(Part(1, 0, 0, 1, weight) for weight in weights))])
+    counted.take(Drain(), [Apply("both", 0, tuple(GradientPart(1, 0, 0, 1, weight) for weight in weights))])
     assert (counted.decayed, counted.zero_weight) == (2, 1)
 
 

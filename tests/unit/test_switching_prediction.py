@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hotrow.errors import ConfigError
-from hotrow.switching import Auto, Batch, Controller, Costs, ModeName, Prediction, expected_maximum, predict
+from hotrow.switching import Auto, BatchTime, Controller, Costs, ModeName, Prediction, expected_maximum, predict
 from oracles.switching import SAMPLES, Cluster
 
 NONE = Costs(sync_step_s=0, gba_batch_s=0)
@@ -30,8 +30,8 @@ def test_the_expected_maximum_of_many_lists_does_not_underflow(lists: int) -> No
     assert expected_maximum(draws) == pytest.approx(5 - sum((value / 5) ** lists for value in range(1, 5)), rel=1e-9)
 
 
-def steady(*busy_s: float, samples: int = 10, batches: int = 20) -> dict[int, list[Batch]]:
-    return {worker: [Batch(each, samples, 0)] * batches for worker, each in enumerate(busy_s)}
+def steady(*busy_s: float, samples: int = 10, batches: int = 20) -> dict[int, list[BatchTime]]:
+    return {worker: [BatchTime(each, samples, 0)] * batches for worker, each in enumerate(busy_s)}
 
 
 def test_sync_waits_for_the_slowest_and_pays_once_a_step() -> None:
@@ -54,21 +54,21 @@ def test_spread_and_idle_share_are_of_mean_busy_times() -> None:
 
 
 def test_staleness_is_shown_as_it_was() -> None:
-    batches = {0: [Batch(1, 10, 0)] * 5, 1: [Batch(1, 10, 3)] * 5}
+    batches = {0: [BatchTime(1, 10, 0)] * 5, 1: [BatchTime(1, 10, 3)] * 5}
     assert predict(batches, 2, NONE, 4).staleness == 1.5
 
 
 def test_a_change_that_meets_all_workers_is_no_spread() -> None:
-    batches = {worker: [Batch(1, 10, 0)] * 10 + [Batch(2, 10, 0)] * 10 for worker in range(50)}
+    batches = {worker: [BatchTime(1, 10, 0)] * 10 + [BatchTime(2, 10, 0)] * 10 for worker in range(50)}
     predicted = predict(batches, 50, NONE, 4)
     assert predicted.samples_per_s["sync"] == pytest.approx(predicted.samples_per_s["gba"])
     assert predicted.idle_share == pytest.approx(0)
 
 
 def test_a_newcomer_is_compared_with_batches_of_its_time() -> None:
-    before = {worker: [Batch(9, 10, 0)] * 15 + [Batch(1, 10, 0)] * 5 for worker in range(3)}
-    assert predict({**before, 3: [Batch(1, 10, 0)] * 5}, 4, NONE, 4) == predict(
-        {worker: [Batch(1, 10, 0)] * 5 for worker in range(4)}, 4, NONE, 4
+    before = {worker: [BatchTime(9, 10, 0)] * 15 + [BatchTime(1, 10, 0)] * 5 for worker in range(3)}
+    assert predict({**before, 3: [BatchTime(1, 10, 0)] * 5}, 4, NONE, 4) == predict(
+        {worker: [BatchTime(1, 10, 0)] * 5 for worker in range(4)}, 4, NONE, 4
     )
 
 

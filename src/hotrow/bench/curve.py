@@ -7,8 +7,8 @@ from hotrow.bench.ids import keys_of
 from hotrow.bench.limits import MachineLimits, step_limit
 from hotrow.bench.peers import EPS
 from hotrow.bench.plan import CURVE_DIM, StorePlan
-from hotrow.bench.rounds import WARM_UP_ROUNDS, Watch, interleave, timed
-from hotrow.bench.workload import Ours, draw
+from hotrow.bench.rounds import WARM_UP_ROUNDS, BenchProgress, interleave, timed
+from hotrow.bench.workload import HotrowStore, draw
 from hotrow.config import Table
 from hotrow.optim.sparse import Adagrad
 from hotrow.store import RamTier
@@ -16,7 +16,7 @@ from hotrow.store import RamTier
 Point = dict[str, float]
 
 
-def measure_curve(plan: StorePlan, watch: Watch) -> list[Point]:
+def measure_curve(plan: StorePlan, watch: BenchProgress) -> list[Point]:
     """One point for each of `plan.curve_rows`; the same table grows from one to the next."""
     table = Table(dim=CURVE_DIM, optimizer=Adagrad(lr=plan.lr, eps=EPS))
     tier = RamTier(table, threads=plan.threads)
@@ -27,16 +27,16 @@ def measure_curve(plan: StorePlan, watch: Watch) -> list[Point]:
     return points
 
 
-def _grow_to(tier: RamTier, rows: int, plan: StorePlan, watch: Watch) -> None:
+def _grow_to(tier: RamTier, rows: int, plan: StorePlan, watch: BenchProgress) -> None:
     missing = np.random.default_rng(rows).permutation(np.arange(len(tier), rows))
     watch.stage(f"curve: growing to {rows:,} rows", -(-len(missing) // plan.ids))
     fill(tier, keys_of(missing), np.zeros((plan.ids, tier.dim), np.float32), watch)
 
 
-def _measure_point(tier: RamTier, rows: int, plan: StorePlan, watch: Watch) -> Point:
+def _measure_point(tier: RamTier, rows: int, plan: StorePlan, watch: BenchProgress) -> Point:
     work = draw(plan, rows)
     limits = MachineLimits(rows, tier.dim, work.batches, threads=plan.threads, copy_bytes=plan.copy_bytes)
-    ours, gradients = Ours(tier, plan.ids), work.gradients(tier.dim)
+    ours, gradients = HotrowStore(tier, plan.ids), work.gradients(tier.dim)
     watch.stage(f"curve: {rows:,} rows", plan.rounds + WARM_UP_ROUNDS)
     seconds = interleave(
         {

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hotrow.bench.limits import FLOAT_BYTES
 from hotrow.bench.pages import Resident, resident
-from hotrow.bench.rounds import Figures, Seconds, Watch
+from hotrow.bench.rounds import BenchProgress, Figures, Seconds
 from hotrow.config import Table
 from hotrow.store import RamTier
 
@@ -25,7 +25,7 @@ class Growth:
     memory: Resident  # what the process gained
 
 
-def grow(table: Table, keys: NDArray[np.uint64], ids: int, *, threads: int, watch: Watch) -> Growth:
+def grow(table: Table, keys: NDArray[np.uint64], ids: int, *, threads: int, watch: BenchProgress) -> Growth:
     """A new table that holds `keys`, created `ids` at a time as a training job would."""
     out = np.ones((ids, table.dim), np.float32)  # not zeros: those would become resident only as rows arrive
     before = resident()
@@ -34,13 +34,13 @@ def grow(table: Table, keys: NDArray[np.uint64], ids: int, *, threads: int, watc
     return Growth(tier, seconds, resident() - before)
 
 
-def fill(tier: RamTier, keys: NDArray[np.uint64], out: NDArray[np.float32], watch: Watch) -> Seconds:
+def fill(tier: RamTier, keys: NDArray[np.uint64], out: NDArray[np.float32], watch: BenchProgress) -> Seconds:
     """Create the rows of `keys`; seconds per batch."""
     return _batch_by_batch(tier.find_or_init, keys, out, watch)
 
 
 def measure_growth(
-    table: Table, keys: NDArray[np.uint64], ids: int, *, threads: int, watch: Watch
+    table: Table, keys: NDArray[np.uint64], ids: int, *, threads: int, watch: BenchProgress
 ) -> tuple[RamTier, Figures]:
     """The filled table, and its figures.
 
@@ -81,7 +81,7 @@ def worst_stall_ms(seconds: Seconds) -> float:
 
 
 def _batch_by_batch(
-    look_up: Callable[..., object], keys: NDArray[np.uint64], out: NDArray[np.float32], watch: Watch
+    look_up: Callable[..., object], keys: NDArray[np.uint64], out: NDArray[np.float32], watch: BenchProgress
 ) -> Seconds:
     seconds = []
     for first in range(0, len(keys), len(out)):
@@ -93,7 +93,7 @@ def _batch_by_batch(
     return np.array(seconds)
 
 
-def _touch(size: int, batches: int, watch: Watch) -> Seconds:
+def _touch(size: int, batches: int, watch: BenchProgress) -> Seconds:
     """Seconds to make `size` bytes of new memory resident in so many equal parts."""
     memory = np.empty(size, np.uint8)
     seconds = []

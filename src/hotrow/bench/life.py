@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 
 from hotrow.bench.growth import beyond_row, fill, grow
 from hotrow.bench.plan import StorePlan
-from hotrow.bench.rounds import WARM_UP_ROUNDS, Contestant, Figures, Watch, interleave, median_ratio, timed
+from hotrow.bench.rounds import WARM_UP_ROUNDS, BenchProgress, Contestant, Figures, interleave, median_ratio, timed
 from hotrow.bench.shared_memory import lack_of_room, temporary_segment
-from hotrow.bench.workload import Ours, Workload, draw
+from hotrow.bench.workload import HotrowStore, Workload, draw
 from hotrow.config import Table
 from hotrow.store import RamTier
 
 
 def measure_life(
-    plan: StorePlan, work: Workload, all_keys: NDArray[np.uint64], plain: RamTier, watch: Watch
+    plan: StorePlan, work: Workload, all_keys: NDArray[np.uint64], plain: RamTier, watch: BenchProgress
 ) -> Figures:
     """All contests of one dim; `plain` holds all keys."""
     return {
@@ -30,7 +30,7 @@ def measure_life(
     }
 
 
-def measure_eviction(plan: StorePlan, all_keys: NDArray[np.uint64], plain: RamTier, watch: Watch) -> Figures:
+def measure_eviction(plan: StorePlan, all_keys: NDArray[np.uint64], plain: RamTier, watch: BenchProgress) -> Figures:
     """A full LRU table with room for half of the keys: in every batch there are some that push others out."""
     capacity = max(plan.rows // 2, 1)
     table = Table(dim=plain.dim, optimizer=plain.table.optimizer, capacity=capacity, eviction="lru")
@@ -54,7 +54,7 @@ def measure_eviction(plan: StorePlan, all_keys: NDArray[np.uint64], plain: RamTi
 
 
 def measure_shared(
-    plan: StorePlan, work: Workload, all_keys: NDArray[np.uint64], plain: RamTier, watch: Watch
+    plan: StorePlan, work: Workload, all_keys: NDArray[np.uint64], plain: RamTier, watch: BenchProgress
 ) -> float | None:
     """The same table in a shared-memory segment; None where there is no room for it."""
     if lack_of_room(plan, plain.dim) is not None:
@@ -68,7 +68,7 @@ def measure_shared(
 
 
 def measure_bfloat16(
-    plan: StorePlan, work: Workload, all_keys: NDArray[np.uint64], plain: RamTier, watch: Watch
+    plan: StorePlan, work: Workload, all_keys: NDArray[np.uint64], plain: RamTier, watch: BenchProgress
 ) -> float | None:
     """The same table with values of 16 bits."""
     table = Table(dim=plain.dim, optimizer=plain.table.optimizer, type="bfloat16")
@@ -78,12 +78,12 @@ def measure_bfloat16(
     return step_rate_ratio(work, rival, plain, plan.rounds, watch)
 
 
-def step_rate_ratio(work: Workload, rival: RamTier, plain: RamTier, rounds: int, watch: Watch) -> float | None:
+def step_rate_ratio(work: Workload, rival: RamTier, plain: RamTier, rounds: int, watch: BenchProgress) -> float | None:
     """The rival's step rate as a multiple of the plain table's."""
     gradients = work.gradients(plain.dim)
 
     def stepping(tier: RamTier) -> Contestant:
-        ours = Ours(tier, work.ids)
+        ours = HotrowStore(tier, work.ids)
         return timed(lambda turn: ours.step(work.batch(turn).keys, gradients))
 
     seconds = interleave({"rival": stepping(rival), "plain": stepping(plain)}, rounds, watch)

@@ -17,7 +17,7 @@ EPS = 1e-10
 FBGEMM_REMEDY = "FBGEMM is not installed, its columns stay empty: pip install 'hotrow[bench]'"
 
 
-class Peer(Protocol):
+class StorePeer(Protocol):
     """A table that can be looked up and trained."""
 
     values: Tensor  # (rows, dim), the memory that is trained

@@ -59,7 +59,7 @@ class StorePlan:
         """What one of our tables takes at most."""
         return self.rows * (2 * dim * FLOAT_BYTES + ROW_OVERHEAD_BYTES)
 
-    def demand_memory(self) -> None:
+    def check_memory(self) -> None:
         """Refuse a run that would push the machine into its last bytes."""
         needed = max(self._needed_bytes(dim) for dim in self.dims)
         available = available_bytes()

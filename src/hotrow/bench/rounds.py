@@ -18,7 +18,7 @@ BURST = 4  # turns in a row: a training loop does not start every step from cold
 PAUSE_S = 0.03  # the peers' OpenMP threads spin on for some 15 ms after their work, on the cores of whoever comes next
 
 
-class Watch(Protocol):
+class BenchProgress(Protocol):
     """Who is told how far a measurement has come."""
 
     def stage(self, label: str, total: int) -> None:
@@ -28,7 +28,7 @@ class Watch(Protocol):
         """One more is done."""
 
 
-class NobodyWatches:
+class SilentProgress:
     """A Watch that shows nothing."""
 
     def stage(self, label: str, total: int) -> None:
@@ -52,7 +52,7 @@ def timed(run: Callable[[int], object]) -> Contestant:
 def interleave(
     contestants: Mapping[str, Contestant],
     rounds: int,
-    watch: Watch,
+    watch: BenchProgress,
     *,
     burst: int = BURST,
     warm_up: int = WARM_UP_ROUNDS,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hotrow.bench.growth import grow
 from hotrow.bench.peers import EPS
 from hotrow.bench.plan import StorePlan
-from hotrow.bench.rounds import Figures, Watch
+from hotrow.bench.rounds import BenchProgress, Figures
 from hotrow.config import Segment, Table
 from hotrow.optim.sparse import Adagrad
 from hotrow.store import RamTier
@@ -43,7 +43,7 @@ def temporary_segment(table: str) -> Iterator[Segment]:
         segment_path(segment.run, table).unlink(missing_ok=True)
 
 
-def measure_attach(plan: StorePlan, all_keys: NDArray[np.uint64], dim: int, watch: Watch) -> Figures:
+def measure_attach(plan: StorePlan, all_keys: NDArray[np.uint64], dim: int, watch: BenchProgress) -> Figures:
     """A full LRU table is left behind and taken over again, on one thread: index and order are made anew."""
     if lack_of_room(plan, dim) is not None:
         return {"attach_mrows": None, "attach_open_ms": None}
@@ -60,7 +60,7 @@ def measure_attach(plan: StorePlan, all_keys: NDArray[np.uint64], dim: int, watc
     }
 
 
-def _attach(table: Table, watch: Watch) -> tuple[float, float]:
+def _attach(table: Table, watch: BenchProgress) -> tuple[float, float]:
     """Millions of rows taken over per second, and the milliseconds before that in which the file was opened."""
     start = time.perf_counter()
     with closing(RamTier(table, threads=1)) as tier:

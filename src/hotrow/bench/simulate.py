@@ -11,29 +11,29 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hotrow.bench.rounds import WARM_UP_ROUNDS, Contestant, Figures, Watch, interleave, median_ratio
+from hotrow.bench.rounds import WARM_UP_ROUNDS, BenchProgress, Contestant, Figures, interleave, median_ratio
 from hotrow.bench.simulate_plan import SimulatePlan
 from hotrow.bench.workload import torch_threads
 from hotrow.data.batch import Batch
 from hotrow.modes import GBA, MODES, Async, Mode, mode_of
-from hotrow.modes.base import Apply, Part
+from hotrow.modes.base import Apply, GradientPart
 from hotrow.optim.sparse import Adagrad
 from hotrow.reproduce.asgd_figure_3 import POISSON
-from hotrow.reproduce.task import Hyper, Model, Task
+from hotrow.reproduce.task import Model, PaperHyper, TrainingTask
 from hotrow.sim import ClusterConfig, LogNormal, SimCluster, Speeds
 from hotrow.sim.leases import Batches
 
 UNEVEN = Speeds(sample_s=1e-3, machines=LogNormal(sigma=0.1), batches=LogNormal(sigma=0.3))
 OWN_SETTINGS = {"backup_workers": "backups"}  # a tenth of the workers; other modes go as they are
-HYPER = Hyper(rows=Adagrad(lr=0.05), dense="Adam", dense_settings={"lr": 0.001, "fused": True})
+HYPER = PaperHyper(rows=Adagrad(lr=0.05), dense="Adam", dense_settings={"lr": 0.001, "fused": True})
 
 
-def measure(plan: SimulatePlan, watch: Watch) -> Figures:
+def measure(plan: SimulatePlan, watch: BenchProgress) -> Figures:
     """All figures, flat."""
     return {**measure_staleness(plan, watch), **measure_modes(plan, watch), **measure_training(plan, watch)}
 
 
-def measure_staleness(plan: SimulatePlan, watch: Watch) -> Figures:
+def measure_staleness(plan: SimulatePlan, watch: BenchProgress) -> Figures:
     """Async with thousands of workers and nothing but staleness."""
     watch.stage(f"{plan.many:,} asynchronous workers", plan.rounds)
     config = ClusterConfig(workers=plan.many, local_batch=1, speeds=POISSON)
@@ -50,7 +50,7 @@ def measure_staleness(plan: SimulatePlan, watch: Watch) -> Figures:
     return {"staleness_s": seconds, "staleness_updates_per_s": plan.updates / seconds}
 
 
-def measure_modes(plan: SimulatePlan, watch: Watch) -> Figures:
+def measure_modes(plan: SimulatePlan, watch: BenchProgress) -> Figures:
     """Updates per second of each mode, counted by their rows' gradients."""
     watch.stage(f"every mode, {plan.several:,} workers", plan.rounds + WARM_UP_ROUNDS)
     config = ClusterConfig(workers=plan.several, local_batch=1, speeds=UNEVEN)
@@ -63,12 +63,12 @@ def measure_modes(plan: SimulatePlan, watch: Watch) -> Figures:
     return {f"{name}_updates_per_s": plan.mode_updates / float(np.median(taken)) for name, taken in seconds.items()}
 
 
-def measure_training(plan: SimulatePlan, watch: Watch) -> Figures:
+def measure_training(plan: SimulatePlan, watch: BenchProgress) -> Figures:
     """Real gradients of a DeepFM in virtual time, beside a plain loop over the same batches."""
     watch.stage(f"a DeepFM on {plan.training:,} workers", plan.rounds + WARM_UP_ROUNDS)
     batches = training_batches(plan)
     with torch_threads(1):
-        contestants: dict[str, Trained] = {
+        contestants: dict[str, TrainingLoopPeer] = {
             "plain": PlainLoop(plan, batches),
             "async": Simulated(plan, batches, Async()),
             "gba": Simulated(plan, batches, GBA()),
@@ -86,7 +86,7 @@ def measure_training(plan: SimulatePlan, watch: Watch) -> Figures:
     }
 
 
-class Trained(ABC):
+class TrainingLoopPeer(ABC):
     """A contestant with a model of its own, that it trains on in every round."""
 
     def __init__(self, plan: SimulatePlan, batches: Sequence[Batch]) -> None:
@@ -99,7 +99,7 @@ class Trained(ABC):
         """On all batches."""
 
 
-class PlainLoop(Trained):
+class PlainLoop(TrainingLoopPeer):
     """One worker: look up, compute, apply, batch after batch."""
 
     def train(self, turn: int) -> None:
@@ -107,12 +107,12 @@ class PlainLoop(Trained):
         for batch in self.batches:
             self.samples += len(batch)
             server.park(self.step, learner.learn(batch, client.lookup(batch, learn=True), client))
-            alone = Part(self.step, self.step, self.step, len(batch), 1.0)
+            alone = GradientPart(self.step, self.step, self.step, len(batch), 1.0)
             server.apply(Apply("both", self.step, (alone,)), samples=self.samples)
             self.step += 1
 
 
-class Simulated(Trained):
+class Simulated(TrainingLoopPeer):
     """Many workers in virtual time."""
 
     def __init__(self, plan: SimulatePlan, batches: Sequence[Batch], mode: Mode) -> None:
@@ -137,9 +137,9 @@ class Simulated(Trained):
         self.samples += result.samples_applied
 
 
-def training_task(plan: SimulatePlan) -> Task:
+def training_task(plan: SimulatePlan) -> TrainingTask:
     """The model and its stream."""
-    return Task(
+    return TrainingTask(
         days=1,
         train_rows=plan.batches * plan.local_batch,
         test_rows=0,

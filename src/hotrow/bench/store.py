@@ -17,21 +17,21 @@ from hotrow.bench.ids import random_order_keys
 from hotrow.bench.life import measure_life
 from hotrow.bench.limits import MachineLimits, step_limit
 from hotrow.bench.pages import huge_share
-from hotrow.bench.peers import EPS, FbgemmPeer, Peer, TorchPeer, fbgemm_present
+from hotrow.bench.peers import EPS, FbgemmPeer, StorePeer, TorchPeer, fbgemm_present
 from hotrow.bench.plan import StorePlan
 from hotrow.bench.rounds import (
     WARM_UP_ROUNDS,
+    BenchProgress,
     Contestant,
     Figures,
     Seconds,
-    Watch,
     interleave,
     median_ratio,
     mega_rate,
     timed,
 )
 from hotrow.bench.shared_memory import measure_attach
-from hotrow.bench.workload import Ours, Unique, Workload, draw, torch_threads
+from hotrow.bench.workload import HotrowStore, UniquePeer, Workload, draw, torch_threads
 from hotrow.config import Table
 from hotrow.optim.sparse import Adagrad, RowwiseAdagrad
 from hotrow.store import RamTier
@@ -50,7 +50,7 @@ SHARED = (
 )
 
 
-def measure(plan: StorePlan, watch: Watch) -> Figures:
+def measure(plan: StorePlan, watch: BenchProgress) -> Figures:
     """All figures of all dims, under flat keys: d16_step_mids and so on; those in SHARED also without the dim."""
     figures: Figures = {}
     watch.stage("drawing ids", 1)
@@ -63,7 +63,9 @@ def measure(plan: StorePlan, watch: Watch) -> Figures:
     return figures | {key: figures[f"d{plan.dims[0]}_{key}"] for key in SHARED}
 
 
-def measure_dim(plan: StorePlan, work: Workload, all_keys: NDArray[np.uint64], dim: int, watch: Watch) -> Figures:
+def measure_dim(
+    plan: StorePlan, work: Workload, all_keys: NDArray[np.uint64], dim: int, watch: BenchProgress
+) -> Figures:
     table = Table(dim=dim, optimizer=Adagrad(lr=plan.lr, eps=EPS))
     tier, figures = measure_growth(table, all_keys, plan.ids, threads=plan.threads, watch=watch)
     figures |= measure_exact(plan, work, tier, watch)
@@ -75,14 +77,14 @@ def measure_dim(plan: StorePlan, work: Workload, all_keys: NDArray[np.uint64], d
     return figures | measure_rowwise(plan, work, all_keys, dim, watch)
 
 
-def measure_exact(plan: StorePlan, work: Workload, tier: RamTier, watch: Watch) -> Figures:
+def measure_exact(plan: StorePlan, work: Workload, tier: RamTier, watch: BenchProgress) -> Figures:
     """Adagrad: ours, torch, FBGEMM, and the limits of the machine."""
     dim = tier.dim
-    peers: dict[str, Peer] = {"torch": TorchPeer(plan.rows, dim, lr=plan.lr)}
+    peers: dict[str, StorePeer] = {"torch": TorchPeer(plan.rows, dim, lr=plan.lr)}
     if fbgemm_present():
         peers["fbgemm"] = FbgemmPeer(plan.rows, dim, lr=plan.lr, rowwise=False)
     limits = MachineLimits(plan.rows, dim, work.batches, threads=plan.threads, copy_bytes=plan.copy_bytes)
-    ours, unique = Ours(tier, plan.ids), Unique(plan.ids)
+    ours, unique = HotrowStore(tier, plan.ids), UniquePeer(plan.ids)
     elsewhere = plan.pool // 2  # find must not profit from the step having warmed the same rows
     contestants = {
         **step_contestants(work, ours, peers, dim),
@@ -115,12 +117,14 @@ def exact_figures(work: Workload, tier: RamTier, seconds: dict[str, Seconds]) ->
     }
 
 
-def measure_rowwise(plan: StorePlan, work: Workload, all_keys: NDArray[np.uint64], dim: int, watch: Watch) -> Figures:
+def measure_rowwise(
+    plan: StorePlan, work: Workload, all_keys: NDArray[np.uint64], dim: int, watch: BenchProgress
+) -> Figures:
     """Row-wise Adagrad: ours and FBGEMM."""
     watch.stage(f"dim {dim}: filling the row-wise table", plan.fill_batches)
     table = Table(dim=dim, optimizer=RowwiseAdagrad(lr=plan.lr, eps=EPS))
-    ours = Ours(grow(table, all_keys, plan.ids, threads=plan.threads, watch=watch).tier, plan.ids)
-    peers: dict[str, Peer] = {}
+    ours = HotrowStore(grow(table, all_keys, plan.ids, threads=plan.threads, watch=watch).tier, plan.ids)
+    peers: dict[str, StorePeer] = {}
     if fbgemm_present():
         peers["fbgemm"] = FbgemmPeer(plan.rows, dim, lr=plan.lr, rowwise=True)
     watch.stage(f"dim {dim}: row-wise Adagrad, interleaved", plan.rounds + WARM_UP_ROUNDS)
@@ -132,12 +136,12 @@ def measure_rowwise(plan: StorePlan, work: Workload, all_keys: NDArray[np.uint64
     }
 
 
-def step_contestants(work: Workload, ours: Ours, peers: dict[str, Peer], dim: int) -> dict[str, Contestant]:
+def step_contestants(work: Workload, ours: HotrowStore, peers: dict[str, StorePeer], dim: int) -> dict[str, Contestant]:
     """Everyone's step over the same ids with the same gradients."""
     gradients = work.gradients(dim)
     tensor = torch.from_numpy(gradients)
 
-    def peer_step(peer: Peer) -> Callable[[int], None]:
+    def peer_step(peer: StorePeer) -> Callable[[int], None]:
         return lambda turn: peer.step(work.batch(turn).rows, tensor)
 
     return {

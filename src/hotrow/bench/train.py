@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from hotrow.bench.rounds import WARM_UP_ROUNDS, Contestant, Figures, Seconds, Watch, interleave, median_ratio
+from hotrow.bench.rounds import WARM_UP_ROUNDS, BenchProgress, Contestant, Figures, Seconds, interleave, median_ratio
 from hotrow.bench.train_peers import (
     EPS,
     NetworkAlone,
     TorchByHand,
     TorchRecTrained,
     TorchTrained,
-    Trained,
+    TrainingPeer,
     network,
     torchrec_present,
 )
@@ -43,7 +43,7 @@ from hotrow.trainer import Trainer
 FILL = 1 << 17  # rows made at once while our table is filled
 
 
-class Ours:
+class HotrowTraining:
     """Our trainer."""
 
     def __init__(self, plan: TrainPlan, dim: int, hidden: tuple[int, ...], optimizer: AnyOptimizer) -> None:
@@ -66,7 +66,7 @@ class Ours:
             pass
 
 
-def measure(plan: TrainPlan, folder: Path, watch: Watch) -> Figures:
+def measure(plan: TrainPlan, folder: Path, watch: BenchProgress) -> Figures:
     """All figures, flat: wide_d16_vs_torch and so on. A file is made in `folder`."""
     rounds = plan.rounds + WARM_UP_ROUNDS
     watch.stage("writing the file", rounds)
@@ -82,10 +82,10 @@ def measure(plan: TrainPlan, folder: Path, watch: Watch) -> Figures:
     return figures | {"reader_vs_need": (figures["reader_rows_per_s"] or 0) / (plan.samples / fastest_ms * 1e3)}
 
 
-def exact(plan: TrainPlan, source: Source, dim: int, hidden: tuple[int, ...], watch: Watch) -> Figures:
+def exact(plan: TrainPlan, source: Source, dim: int, hidden: tuple[int, ...], watch: BenchProgress) -> Figures:
     """Adagrad with a moment for every element."""
-    ours = Ours(plan, dim, hidden, Adagrad(lr=plan.lr, eps=EPS))
-    peers: dict[str, Trained] = {"torch": TorchTrained(plan, dim, hidden)}
+    ours = HotrowTraining(plan, dim, hidden, Adagrad(lr=plan.lr, eps=EPS))
+    peers: dict[str, TrainingPeer] = {"torch": TorchTrained(plan, dim, hidden)}
     if torchrec_present():
         peers["torchrec"] = TorchRecTrained(plan, dim, hidden, rowwise=False)
     alone = NetworkAlone(plan, dim, hidden)
@@ -103,10 +103,10 @@ def exact(plan: TrainPlan, source: Source, dim: int, hidden: tuple[int, ...], wa
     }
 
 
-def rowwise(plan: TrainPlan, source: Source, dim: int, hidden: tuple[int, ...], watch: Watch) -> Figures:
+def rowwise(plan: TrainPlan, source: Source, dim: int, hidden: tuple[int, ...], watch: BenchProgress) -> Figures:
     """Adagrad with one moment for a row."""
-    ours = Ours(plan, dim, hidden, RowwiseAdagrad(lr=plan.lr, eps=EPS))
-    peers: dict[str, Trained] = {"by hand": TorchByHand(plan, dim, hidden)}
+    ours = HotrowTraining(plan, dim, hidden, RowwiseAdagrad(lr=plan.lr, eps=EPS))
+    peers: dict[str, TrainingPeer] = {"by hand": TorchByHand(plan, dim, hidden)}
     if torchrec_present():
         peers["torchrec"] = TorchRecTrained(plan, dim, hidden, rowwise=True)
     seconds = race(plan, source, ours, peers, f"{hidden} dim {dim}: row-wise Adagrad", watch)
@@ -122,10 +122,10 @@ def rowwise(plan: TrainPlan, source: Source, dim: int, hidden: tuple[int, ...], 
 def race(
     plan: TrainPlan,
     source: Source,
-    ours: Ours,
-    peers: Mapping[str, Trained],
+    ours: HotrowTraining,
+    peers: Mapping[str, TrainingPeer],
     label: str,
-    watch: Watch,
+    watch: BenchProgress,
     alone: NetworkAlone | None = None,
 ) -> dict[str, Seconds]:
     """Seconds of a step, by contestant and round; the network alone gets one batch again and again."""
@@ -140,7 +140,7 @@ def race(
     return seconds
 
 
-def measure_reader(plan: TrainPlan, source: Source, watch: Watch) -> Figures:
+def measure_reader(plan: TrainPlan, source: Source, watch: BenchProgress) -> Figures:
     """Reading and decoding alone, as the trainer does it."""
     watch.stage("reading alone", plan.rounds + WARM_UP_ROUNDS)
 
@@ -152,7 +152,7 @@ def measure_reader(plan: TrainPlan, source: Source, watch: Watch) -> Figures:
     return {"reader_rows_per_s": plan.samples / float(np.median(seconds))}
 
 
-def write_file(plan: TrainPlan, path: Path, watch: Watch) -> Source:
+def write_file(plan: TrainPlan, path: Path, watch: BenchProgress) -> Source:
     """A stretch of the synthetic stream for every round, a row group each; ids are row numbers, shuffled."""
     rounds = plan.rounds + WARM_UP_ROUNDS
     config = SyntheticConfig(
@@ -207,7 +207,7 @@ def _timed(plan: TrainPlan, source: Source, segment: Callable[[Source], object])
     return contestant
 
 
-def _peer_segment(plan: TrainPlan, peer: Trained) -> Callable[[Source], None]:
+def _peer_segment(plan: TrainPlan, peer: TrainingPeer) -> Callable[[Source], None]:
     def segment(source: Source) -> None:
         batch: Batch
         for _, batch in Loader(source, plan.samples):

@@ -21,7 +21,7 @@ EPS = 1e-10
 TORCHREC_REMEDY = "TorchRec is not installed, its columns stay empty: `make bench` installs it"
 
 
-class Trained(Protocol):
+class TrainingPeer(Protocol):
     """A contestant."""
 
     def step(self, batch: Batch) -> None:
@@ -38,7 +38,7 @@ def network(
     return model, torch.optim.Adam(model.parameters(), lr=plan.dense_lr, fused=True)
 
 
-class Dense:
+class DensePart:
     """Forward, loss, backward and the dense update, on rows that somebody else looked up."""
 
     def __init__(self, plan: TrainPlan, dim: int, hidden: tuple[int, ...]) -> None:
@@ -58,7 +58,7 @@ class NetworkAlone:
     """No table at all: what the dense side takes."""
 
     def __init__(self, plan: TrainPlan, dim: int, hidden: tuple[int, ...]) -> None:
-        self._dense = Dense(plan, dim, hidden)
+        self._dense = DensePart(plan, dim, hidden)
         self._rows = torch.empty(plan.samples, plan.features, dim).uniform_(-0.01, 0.01).requires_grad_()
 
     def repeat(self, batch: Batch, times: int) -> None:
@@ -77,7 +77,7 @@ class TorchTrained:
         first = torch.empty(plan.rows, dim).uniform_(-0.01, 0.01)
         self._bags = nn.EmbeddingBag(plan.rows, dim, mode="sum", sparse=True, _weight=first)
         self._sparse = torch.optim.Adagrad(self._bags.parameters(), lr=plan.lr, eps=EPS)
-        self._dense = Dense(plan, dim, hidden)
+        self._dense = DensePart(plan, dim, hidden)
         self._shape = (-1, plan.features, dim)
 
     def step(self, batch: Batch) -> None:
@@ -94,7 +94,7 @@ class TorchByHand:
     def __init__(self, plan: TrainPlan, dim: int, hidden: tuple[int, ...]) -> None:
         self._values = torch.empty(plan.rows, dim).uniform_(-0.01, 0.01)
         self._moment = torch.zeros(plan.rows)
-        self._dense = Dense(plan, dim, hidden)
+        self._dense = DensePart(plan, dim, hidden)
         self._shape, self._lr = (-1, plan.features, dim), plan.lr
 
     def step(self, batch: Batch) -> None:
@@ -115,7 +115,7 @@ class TorchRecTrained:
     def __init__(self, plan: TrainPlan, dim: int, hidden: tuple[int, ...], *, rowwise: bool) -> None:
         self._names = [f"c{place}" for place in range(plan.features)]
         self._collection, self._jagged = _torchrec(plan, dim, self._names, rowwise)
-        self._dense = Dense(plan, dim, hidden)
+        self._dense = DensePart(plan, dim, hidden)
         self._shape = (-1, plan.features, dim)
 
     def step(self, batch: Batch) -> None:

@@ -36,7 +36,7 @@ class TrainPlan:
         """The same in seconds; its figures say that everything works, and no more."""
         return replace(self, rows=20_000, rounds=2, steps=3, samples=256)
 
-    def demand_memory(self) -> None:
+    def check_memory(self) -> None:
         """Refuse a run that would push the machine into its last bytes."""
         dim = max(self.dims)
         ours = self.rows * (2 * dim * FLOAT_BYTES + ROW_OVERHEAD_BYTES)

@@ -58,8 +58,8 @@ def summary(plan: TrainPlan, figures: Figures) -> Group:
     for key, words, unit in LINES:
         table.add_row(words, *(_cell(figures[f"{job}_{key}"], unit) for job in jobs), unit)
     reader, need = figures["reader_rows_per_s"], figures["reader_vs_need"]
-    told = f"reader alone: {reader or 0:,.0f} rows/s, {need or 0:.1f} times what the fastest of ours needs"
-    return Group(Text(headline(plan), style="bold"), table, Text(told))
+    message = f"reader alone: {reader or 0:,.0f} rows/s, {need or 0:.1f} times what the fastest of ours needs"
+    return Group(Text(headline(plan), style="bold"), table, Text(message))
 
 
 def headline(plan: TrainPlan) -> str:

@@ -32,7 +32,7 @@ class Workload:
         return np.random.default_rng(2).normal(0, 0.01, (self.ids, dim)).astype(np.float32)
 
 
-class Ours:
+class HotrowStore:
     """Our table as a contestant."""
 
     def __init__(self, tier: RamTier, ids: int) -> None:
@@ -49,7 +49,7 @@ class Ours:
         self._tier.find(keys, self._out)
 
 
-class Unique:
+class UniquePeer:
     """Finding the duplicates of a batch alone, on one thread, into buffers that are there already."""
 
     def __init__(self, ids: int) -> None:

@@ -107,7 +107,7 @@ def _gathered(model: nn.Module, optimizer: Optimizer | None) -> tuple[dict[str, 
                 for number, entries in state["state"].items()
             },
         }
-        _demand_json(settings)
+        _check_json(settings)
     return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}, settings
 
 
@@ -133,12 +133,14 @@ def _restore(
 
 def _tensor(name: str, value: Any) -> Tensor:
     if not isinstance(value, Tensor):
-        told = f"model state {name!r} is a {type(value).__name__}"
-        raise InputError(f"{told}: a checkpoint keeps tensors; give embedding tables to the Trainer, not to the model")
+        message = f"model state {name!r} is a {type(value).__name__}"
+        raise InputError(
+            f"{message}: a checkpoint keeps tensors; give embedding tables to the Trainer, not to the model"
+        )
     return value
 
 
-def _demand_json(settings: dict[str, Any]) -> None:
+def _check_json(settings: dict[str, Any]) -> None:
     try:
         json.dumps(settings)
     except TypeError as error:
@@ -153,8 +155,8 @@ def _check_model(saved: dict[str, Tensor], model: nn.Module) -> None:
         raise InputError(f"the checkpoint has {unknown[0]!r}, this model has not: build it with the same settings")
     for name, value in saved.items():
         if value.shape != ours[name].shape:
-            told = f"{name!r} is {tuple(value.shape)} in the checkpoint and {tuple(ours[name].shape)} in this model"
-            raise InputError(f"{told}: build the model with the same settings")
+            message = f"{name!r} is {tuple(value.shape)} in the checkpoint and {tuple(ours[name].shape)} in this model"
+            raise InputError(f"{message}: build the model with the same settings")
 
 
 def _check_optimizer(optimizer: Optimizer | None, settings: dict[str, Any] | None) -> None:

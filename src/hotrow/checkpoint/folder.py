@@ -19,7 +19,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from hotrow.checkpoint import dense, rows
-from hotrow.disk import cannot_write, demand_room, written
+from hotrow.disk import cannot_write, check_room, written
 from hotrow.errors import InputError
 from hotrow.store import SavedTable
 from hotrow.store.saved import check_same_kind
@@ -53,7 +53,7 @@ def save(
     """
     discard_unfinished(folder)
     size = bytes_of(model, optimizer, tiers)
-    demand_room(folder, size, WHAT)
+    check_room(folder, size, WHAT)
     fresh = _fresh(folder)
     try:
         _write(fresh, model, optimizer, tiers, saved)
@@ -175,8 +175,8 @@ def _manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise InputError(f"checkpoint {folder}: {MANIFEST} is not one of ours: name a folder that Trainer.save wrote")
     if manifest.get("version") != VERSION:
-        told = f"its version is {manifest.get('version')!r} and this Hotrow reads {VERSION}"
-        raise InputError(f"checkpoint {folder}: {told}: use the Hotrow that wrote it")
+        message = f"its version is {manifest.get('version')!r} and this Hotrow reads {VERSION}"
+        raise InputError(f"checkpoint {folder}: {message}: use the Hotrow that wrote it")
     for name, kinds in FIELDS.items():
         if not isinstance(manifest.get(name, NOTHING), kinds):
             raise InputError(f"checkpoint {folder}: {MANIFEST} is damaged: its field {name!r} is not what it must be")
@@ -199,8 +199,8 @@ def _check_tables(folder: Path, saved: Mapping[str, Any], tiers: Mapping[str, Sa
     for name, tier in tiers.items():
         check_same_kind(tier.table, saved[name]["settings"])
         if tier.capacity_rows and saved[name]["rows"] > tier.capacity_rows:
-            told = f"{saved[name]['rows']:,} rows do not fit capacity={tier.table.capacity!r}"
-            raise InputError(f"checkpoint {folder}: table {name!r}: {told}: give it more")
+            message = f"{saved[name]['rows']:,} rows do not fit capacity={tier.table.capacity!r}"
+            raise InputError(f"checkpoint {folder}: table {name!r}: {message}: give it more")
 
 
 def _fingerprint(path: Path) -> dict[str, int]:

@@ -8,10 +8,10 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from hotrow.cli import words
+from hotrow.cli import formatting
 from hotrow.cli.screen import Screen, cell
 from hotrow.printable import one_line
-from hotrow.trainer import Ended, EpochEnded, Evaluated, Remark, Report, Switched
+from hotrow.trainer import EpochEnded, Evaluated, Remark, Report, Switched, TrainingEnded
 from hotrow.trainer import Progress as Trained
 
 QUIET_S = 5.0  # between two plain lines
@@ -73,11 +73,11 @@ class Bar:
     def show(self, done: int, per_s: float, *more: str) -> None:
         """So many are done, at this speed."""
         if self._live:
-            text = words.state(self.unit, done, self.total, per_s, *more, short=not self._room)
+            text = formatting.state(self.unit, done, self.total, per_s, *more, short=not self._room)
             self._bar.update(self._task, completed=done, total=self.total, description=text)
         elif self._clock() >= self._next_line:
             self._next_line = self._clock() + QUIET_S
-            self.line(words.state(self.unit, done, self.total, per_s, *more))
+            self.line(formatting.state(self.unit, done, self.total, per_s, *more))
 
     @property
     def _room(self) -> bool:
@@ -109,19 +109,19 @@ class TrainBar(Bar):
         match report:
             case Trained():
                 epoch = [f"epoch {report.epoch + 1}/{self._epochs}"] if self._epochs > 1 else []
-                told = [*epoch, *words.quality(report.loss, report.auc)]
+                told = [*epoch, *formatting.quality(report.loss, report.auc)]
                 if self._room:
-                    told += words.lateness(report.staleness)
+                    told += formatting.lateness(report.staleness)
                 self.show(report.samples, report.samples_per_s, *told)
             case Evaluated():
-                self.line(words.evaluation(report, self._epochs))
+                self.line(formatting.evaluation(report, self._epochs))
             case Switched() | Remark():
-                self.line(words.of_the_mode(report))
+                self.line(formatting.of_the_mode(report))
             case EpochEnded(samples=samples):
                 if (
                     self.total is None and self._whole_epoch and self._epochs > 1
                 ):  # nobody knew how many there are; now it is known
                     self.total = samples * self._epochs
-            case Ended():
-                for line in words.ending(report):
+            case TrainingEnded():
+                for line in formatting.ending(report):
                     self.line(line)

@@ -79,7 +79,7 @@ def store(
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: shows that it works, measures nothing.")] = False,
 ) -> None:
     """One training step of ours, torch's and FBGEMM's table, interleaved, beside the limits of the machine."""
-    demand_runnable("store", json, picture)
+    check_runnable("store", json, picture)
     if picture is not None and not curve:
         raise ConfigError(f"--picture {picture}: shows the curve, so give --curve too")
     if not pages.peers_get_huge_pages():
@@ -88,7 +88,7 @@ def store(
     sizes = StorePlan(threads=threads).quick() if quick else StorePlan(threads=threads)
     dims = tuple(dim) if dim else sizes.dims
     job = replace(sizes, dims=dims, rows=rows or sizes.rows, rounds=rounds or sizes.rounds)
-    job.demand_memory()
+    job.check_memory()
     if not peers.fbgemm_present():
         say(peers.FBGEMM_REMEDY, err=True)
     for lack in filter(None, (lack_of_room(job, size) for size in job.dims)):
@@ -117,7 +117,7 @@ def train(
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: shows that it works, measures nothing.")] = False,
 ) -> None:
     """A DeepFM from file to update: ours beside torch's tables and TorchRec's, interleaved."""
-    demand_runnable("train", json, None)
+    check_runnable("train", json, None)
     if not pages.peers_get_huge_pages():
         say(f"starting again with {pages.TUNABLES}={pages.HUGE_MALLOC}: peers get 2 MB pages too", err=True)
         pages.restart_with_huge_pages()
@@ -133,7 +133,7 @@ def train(
         rounds=rounds or sizes.rounds,
         steps=steps or sizes.steps,
     )
-    job.demand_memory()
+    job.check_memory()
     if not torchrec_present():
         say(TORCHREC_REMEDY, err=True)
     with StageBar() as bar, TemporaryDirectory(prefix="hotrow-bench-") as folder:
@@ -150,7 +150,7 @@ def simulate(
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: shows that it works, measures nothing.")] = False,
 ) -> None:
     """The simulator: thousands of workers, every mode, and real gradients beside plain training."""
-    demand_places(json=json)
+    check_places(json=json)
     sizes = SimulatePlan().quick() if quick else SimulatePlan()
     job = replace(sizes, rounds=rounds or sizes.rounds)
     with StageBar() as bar:
@@ -183,7 +183,7 @@ def cluster(
     from hotrow.bench.cluster import report as cluster_report
     from hotrow.bench.cluster.measured import measure as measure_cluster
 
-    demand_runnable("cluster", json, None)
+    check_runnable("cluster", json, None)
     if strangers := [name for name in part or () if name not in PARTS]:
         raise ConfigError(f"--part {strangers[0]}: must be of {', '.join(PARTS)}")
     for option, file in (("criteo", criteo), ("paddle", paddle)):
@@ -200,7 +200,7 @@ def cluster(
         criteo=criteo,
         paddle=paddle,
     )
-    job.demand_steps()
+    job.check_steps()
     parts = tuple(part or PARTS)
     if "wire" in parts and criteo is None:
         say("no --criteo file: bytes on the wire are not counted", err=True)
@@ -213,14 +213,14 @@ def cluster(
     Screen().print(cluster_report.summary(job, figures))
 
 
-def demand_runnable(command: str, json: Path | None, picture: Path | None) -> None:
+def check_runnable(command: str, json: Path | None, picture: Path | None) -> None:
     """Say what would go wrong at the end of a long run before it starts."""
     if sys.platform != "linux":
         raise ConfigError(f"hotrow bench {command} reads memory from /proc, which {sys.platform} has not: use Linux")
-    demand_places(json=json, picture=picture)
+    check_places(json=json, picture=picture)
 
 
-def demand_places(**files: Path | None) -> None:
+def check_places(**files: Path | None) -> None:
     """The folders of the files that will be written, by their options."""
     for option, path in files.items():
         if path is not None and not path.parent.is_dir():

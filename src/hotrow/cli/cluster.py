@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from hotrow.cli import words
-from hotrow.cli.files import JsonFile, demand_writable, write_json
+from hotrow.cli import formatting
+from hotrow.cli.files import JsonFile, check_writable, write_json
 from hotrow.cli.screen import Screen, cell, say
 from hotrow.run.cluster_file import Known, find_cluster, read_cluster, remove_left
 from hotrow.run.cluster_status import RoleState, look
 from hotrow.sizes import size_text
-from hotrow.trainer.members import kind_of
+from hotrow.trainer.scaling import kind_of
 from hotrow.transport import check_installed
 
 app = typer.Typer(help="A run on a cluster, while it goes on.", no_args_is_help=True)
@@ -41,7 +41,7 @@ def join(
 ) -> None:
     """Start one more role of a run; a trainer takes part from its next step on."""
     check_installed()
-    from hotrow.run.desk import let_join
+    from hotrow.run.control_server import let_join
 
     known = read_cluster(find_cluster(run))
     say(f"{let_join(known, kind_of(role))} joins {known.folder}")
@@ -54,7 +54,7 @@ def leave(
 ) -> None:
     """Let a role of a run go, when all that it has is applied; wait for it."""
     check_installed()
-    from hotrow.run.desk import let_leave
+    from hotrow.run.control_server import let_leave
 
     known = read_cluster(find_cluster(run))
     let_leave(known, name)
@@ -73,7 +73,7 @@ def status(
 
     RUN must be a folder that this machine can read: the run writes cluster.json there while it goes on.
     """
-    demand_writable("--json", json_file)
+    check_writable("--json", json_file)
     known = read_cluster(find_cluster(run))
     found = look(known.facts, over_s=over)
     write_json(json_file, as_document(known, found))
@@ -86,8 +86,10 @@ def status(
             say(f"{state.role} ({place}): {state.trouble}", err=True)
     if known.is_gone:
         remove_left(known.folder)
-        told = f"process {known.pid}, the run itself, is not there any more: cluster.json and cluster.key are removed"
-        say(told, err=True)
+        message = (
+            f"process {known.pid}, the run itself, is not there any more: cluster.json and cluster.key are removed"
+        )
+        say(message, err=True)
 
 
 def as_table(found: list[RoleState]) -> Table:
@@ -117,8 +119,8 @@ def _flat(state: RoleState) -> dict[str, object]:
 def _figures(state: RoleState) -> tuple[str, ...]:
     done = [(state.batches, "batches"), (state.rows, "rows")]
     return (
-        " ".join(f"{words.magnitude(count)} {name}" for count, name in done if count is not None) or "-",
-        "-" if state.rate is None else words.magnitude(state.rate),
+        " ".join(f"{formatting.magnitude(count)} {name}" for count, name in done if count is not None) or "-",
+        "-" if state.rate is None else formatting.magnitude(state.rate),
         "-" if state.busy is None else f"{state.busy:.0%}",
         *("-" if each is None else size_text(int(each)) for each in (state.bytes_in, state.bytes_out)),
         *("-" if each is None else f"{each:,.0f}" for each in (state.parked, state.waiting)),

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from hotrow.cli import words
+from hotrow.cli import formatting
 from hotrow.cli.bars import Bar
-from hotrow.cli.described import tables
-from hotrow.cli.files import JsonFile, demand_writable, write_json
+from hotrow.cli.description import tables
+from hotrow.cli.files import JsonFile, check_writable, write_json
 from hotrow.cli.screen import Screen
 from hotrow.cli.train import Changes, ConfigFile
 from hotrow.data.config import open_data
@@ -33,12 +33,12 @@ def describe(
     json_file: JsonFile = None,
 ) -> None:
     """Show what the training data hold: rows, labels, ids and how uneven they are, numbers, days."""
-    demand_writable("--json", json_file)
+    check_writable("--json", json_file)
     source = open_data(load_config(file, changes or ()).data).train
     with Bar("rows") as bar:
         found = description(source, rows, watch=bar.rows)
         if source.trouble.malformed:
-            bar.line(words.left_out(source.trouble))
+            bar.line(formatting.left_out(source.trouble))
     write_json(json_file, found.document())
     console = Screen()
     if not console.is_terminal and "COLUMNS" not in os.environ:

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from hotrow.cli import words
+from hotrow.cli import formatting
 from hotrow.cli.bars import Bar
-from hotrow.cli.files import JsonFile, demand_writable, write_json
+from hotrow.cli.files import JsonFile, check_writable, write_json
 from hotrow.cli.screen import Screen, cell
 from hotrow.run.restored import Part, Restored, find_run
 from hotrow.trainer import Evaluated
@@ -30,7 +30,7 @@ def evaluate(
     json_file: JsonFile = None,
 ) -> None:
     """Evaluate a finished run: AUC, logloss, calibration."""
-    demand_writable("--json", json_file)
+    check_writable("--json", json_file)
     folder = find_run(run)
     with Restored(folder, trust=trust) as restored:
         split, source = restored.part() if on is None else (OTHERS, restored.source(on))
@@ -38,7 +38,7 @@ def evaluate(
             bar.line(f"run {folder}, on {', '.join(on) if on else f'its {split} data'}")
             found = restored.evaluate(source, split=split, watch=bar.rows)
             if source.trouble.malformed:
-                bar.line(words.left_out(source.trouble))
+                bar.line(formatting.left_out(source.trouble))
     write_json(
         json_file,
         {
@@ -57,6 +57,6 @@ def result(found: Evaluated) -> Table:
     table.add_column()
     table.add_column(justify="right")
     for name, value in found.metrics.items():
-        table.add_row(cell(words.metric_name(name)), words.metric_value(name, value))
+        table.add_row(cell(formatting.metric_name(name)), formatting.metric_value(name, value))
     table.add_row("rows", f"{found.rows:,}")
     return table

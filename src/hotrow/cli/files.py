@@ -13,7 +13,7 @@ from hotrow.errors import ConfigError
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.", metavar="FILE")]
 
 
-def demand_writable(option: str, path: Path | None) -> None:
+def check_writable(option: str, path: Path | None) -> None:
     """ConfigError where a file cannot be written for want of a folder."""
     if path is None:
         return

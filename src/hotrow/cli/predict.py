@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from hotrow.cli import words
+from hotrow.cli import formatting
 from hotrow.cli.bars import Bar
 from hotrow.cli.evaluate import RunFolder, Trust
-from hotrow.cli.files import JsonFile, demand_writable, write_json
+from hotrow.cli.files import JsonFile, check_writable, write_json
 from hotrow.cli.screen import say
 from hotrow.errors import ConfigError
-from hotrow.run.predictions import PredictionFile, demand_free
+from hotrow.run.predictions import PredictionFile, check_free
 from hotrow.run.restored import Restored, find_run
 
 
@@ -28,8 +28,8 @@ def predict(
     OUT has the columns row (the number of the row in IN, from 0; the header and empty lines do not count) and
     probability; with several labels one probability_LABEL for each. Rows that cannot be read are left out and told.
     """
-    demand_writable("--json", json_file)
-    demand_free(out, force=force)
+    check_writable("--json", json_file)
+    check_free(out, force=force)
     if out.exists() and Path(given).exists() and out.samefile(given):
         raise ConfigError(f"{out}: is the file to predict: write to another")
     folder = find_run(run)
@@ -43,6 +43,6 @@ def predict(
                 written += len(some.rows)
                 bar.rows(written)
             if source.trouble.malformed:
-                bar.line(words.left_out(source.trouble))
+                bar.line(formatting.left_out(source.trouble))
     write_json(json_file, {"run": str(folder), "out": str(out), "rows": written, "malformed": source.trouble.malformed})
     say(f"{written:,} predictions in {out}")

@@ -8,9 +8,9 @@ import torch
 import typer
 
 from hotrow.bench.machine import provenance
-from hotrow.cli.files import JsonFile, demand_writable, write_json
+from hotrow.cli.files import JsonFile, check_writable, write_json
+from hotrow.cli.formatting import duration
 from hotrow.cli.screen import Screen, cell, say
-from hotrow.cli.words import duration
 from hotrow.errors import ConfigError
 from hotrow.reproduce.registry import EXPERIMENTS, Experiment
 
@@ -28,7 +28,7 @@ def reproduce(
             say(f"{known:<{width}}  {experiment.title} ({_length(experiment)})")
         return
     experiment = _named(name)
-    demand_writable("--json", json)
+    check_writable("--json", json)
     result = _run(experiment, quick)
     write_json(json, {"name": name, "title": experiment.title, "quick": quick, **provenance("hotrow"), **result})
     for line in experiment.table(result):

@@ -11,17 +11,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from hotrow.cli import simulated, words
+from hotrow.cli import formatting, simulated
 from hotrow.cli.bars import Bar
-from hotrow.cli.files import JsonFile, demand_writable, write_json
+from hotrow.cli.files import JsonFile, check_writable, write_json
 from hotrow.cli.screen import Screen, cell, say
 from hotrow.cli.train import INTERRUPTED, Changes
 from hotrow.errors import ConfigError
-from hotrow.obs.report.words import duration
-from hotrow.run.outcome import Outcome
-from hotrow.run.simulation import Calibrated, Going, Simulation
-from hotrow.run.simulation_file import load_simulation, preset_names, preset_text, preset_title
-from hotrow.run.simulation_picture import SUFFIXES, write_picture
+from hotrow.obs.report.formatting import duration
+from hotrow.sim.study.file import load_simulation, preset_names, preset_text, preset_title
+from hotrow.sim.study.outcome import Outcome
+from hotrow.sim.study.picture import SUFFIXES, write_picture
+from hotrow.sim.study.study import Calibrated, Going, Simulation
 
 
 def simulate(
@@ -51,8 +51,8 @@ def simulate(
     if show:
         say(preset_text(file), nl=False)
         return
-    demand_writable("--json", json_file)
-    demand_writable("--picture", picture)
+    check_writable("--json", json_file)
+    check_writable("--picture", picture)
     if picture is not None and picture.suffix not in SUFFIXES:
         raise ConfigError(f"--picture {picture}: is drawn as {' or '.join(SUFFIXES)}: give it such a name")
     config = load_simulation(file, changes or ())
@@ -118,7 +118,7 @@ class SimulationBar(Bar):
 def outcome_lines(outcome: Outcome) -> list[str]:
     """What is worth a line when a mode is done."""
     result = outcome.result
-    speed = f"{words.magnitude(result.qps)} samples/s over {duration(result.seconds)} of virtual time"
+    speed = f"{formatting.magnitude(result.qps)} samples/s over {duration(result.seconds)} of virtual time"
     lines = [f"{outcome.label}: {speed}"]
     lines += [f"{outcome.label}: {remark}" for remark in outcome.troubles]
     lines += [f"{outcome.label}: after {duration(told.time_s)} {told.sentence}" for told in outcome.told]

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table
 
 from hotrow.cli.screen import cell
-from hotrow.run.outcome import Outcome
-from hotrow.run.simulation_figures import Row, figures
+from hotrow.sim.study.figures import Row, figures
+from hotrow.sim.study.outcome import Outcome
 
 GAP = 2  # characters between two columns
 

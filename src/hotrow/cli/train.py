@@ -9,17 +9,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from hotrow.cli import words
+from hotrow.cli import formatting
 from hotrow.cli.bars import TrainBar, waiting
 from hotrow.cli.evaluate import Trust
-from hotrow.cli.files import JsonFile, demand_writable, write_json
+from hotrow.cli.files import JsonFile, check_writable, write_json
 from hotrow.cli.screen import Screen, cell, say
-from hotrow.engines.settings import Local, Ray
-from hotrow.engines.unbroken import unbroken
 from hotrow.errors import FileError, HotrowError
 from hotrow.run import Run, load_config
-from hotrow.run.first_look import first_look
-from hotrow.run.trust import demand_trust, is_of_a_run
+from hotrow.run.preflight import preflight
+from hotrow.run.trust import check_trust, is_of_a_run
+from hotrow.runtime.interrupts import defer_sigint
+from hotrow.runtime.settings import Local, Ray
 from hotrow.transport.errors import PeerLost
 
 INTERRUPTED = 130  # as shells tell of a program that Ctrl-C ended
@@ -67,13 +67,13 @@ def train(
 
     Ctrl-C saves what is trained; --resume goes on from there. The options of the engine replace what the file says.
     """
-    demand_writable("--json", json_file)
+    check_writable("--json", json_file)
     options = {"name": engine, "trainers": trainers, "shards": shards, "address": address}
     given = {field: value for field, value in options.items() if value is not None}
     config = load_config(file, changes or (), given)
     if is_of_a_run(file):
-        demand_trust(config, file.parent, trust=trust)
-    first_look(config)
+        check_trust(config, file.parent, trust=trust)
+    preflight(config)
     with starting(config.run.engine):
         run = Run(config, resume=resume, day=day, attach=attach)
     further = [part for name, value in given.items() for part in (OPTIONS.get(name, f"--{name}"), str(value))]
@@ -81,7 +81,7 @@ def train(
     further += ["--day", "next"] if day else ["--resume"]
     again = command(file, changes or [], config.run.name, run.folder.name, further)
     try:
-        with suppress(KeyboardInterrupt), unbroken(), run:
+        with suppress(KeyboardInterrupt), defer_sigint(), run:
             show(run, again)
     except FileError as error:
         Screen().print(result(run.summary))
@@ -100,9 +100,9 @@ def starting(engine: Local | Ray, console: Console | None = None) -> AbstractCon
     if isinstance(engine, Local):
         return nullcontext()
     where = "a Ray of its own" if engine.address is None else f"the Ray at {engine.address}"
-    roles = [words.several(engine.shards, "shard"), words.several(engine.trainers, "trainer")]
+    roles = [formatting.several(engine.shards, "shard"), formatting.several(engine.trainers, "trainer")]
     if engine.embedding_workers:
-        roles.insert(1, words.several(engine.embedding_workers, "embedding worker"))
+        roles.insert(1, formatting.several(engine.embedding_workers, "embedding worker"))
     return waiting(f"starting {', '.join(roles[:-1])} and {roles[-1]} on {where}", console)
 
 
@@ -138,10 +138,10 @@ def stopped(run: Run, error: HotrowError, again: str) -> str:
         return f"stopped: what is trained is kept, go on with: {again}"
     cluster = run.trainer.cluster
     gone = isinstance(error, PeerLost) or (cluster is not None and cluster.lost)
-    told = "a part of the cluster is gone" if gone else "the cluster has failed"
+    message = "a part of the cluster is gone" if gone else "the cluster has failed"
     if run.saved:
-        return f"stopped: {told}, go on from the last checkpoint with: {again}"
-    return f"stopped: {told}, and there is no checkpoint yet: run.checkpoint_every makes some"
+        return f"stopped: {message}, go on from the last checkpoint with: {again}"
+    return f"stopped: {message}, and there is no checkpoint yet: run.checkpoint_every makes some"
 
 
 def command(file: Path, changes: list[str], asked: str, name: str, further: list[str]) -> str:
@@ -164,9 +164,9 @@ def result(summary: dict[str, object]) -> Table:
         for metric in ("auc", "logloss"):
             value = summary.get(f"{split}_{metric}")
             if isinstance(value, float):
-                table.add_row(f"{split} {words.metric_name(metric)}", words.metric_value(metric, value))
+                table.add_row(f"{split} {formatting.metric_name(metric)}", formatting.metric_value(metric, value))
     if isinstance(best := summary.get("best_auc"), float):
-        table.add_row("best possible AUC", words.metric_value("auc", best))
+        table.add_row("best possible AUC", formatting.metric_value("auc", best))
     for name in ("samples", "samples_per_s"):
         value = summary.get(name)
         if isinstance(value, int | float):

@@ -1,6 +1,6 @@
 """The way from a batch of ids to vectors, and from their gradients back to rows. Today they are here."""
 
-from hotrow.client.base import EmbeddingClient, Handle, Output, inputs_of
-from hotrow.client.local import LocalClient
+from hotrow.client.base import EmbeddingClient, FeatureVectors, Handle, inputs_of
+from hotrow.client.local import LocalTables
 
-__all__ = ["EmbeddingClient", "Handle", "LocalClient", "Output", "inputs_of"]
+__all__ = ["EmbeddingClient", "FeatureVectors", "Handle", "LocalTables", "inputs_of"]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotrow.staleness import Histogram, Staleness
-from hotrow.store import Batch as Plan
+from hotrow.store import LookupPlan as Plan
 from hotrow.store import RamTier
 
 F32 = NDArray[np.float32]

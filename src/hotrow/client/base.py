@@ -7,17 +7,17 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from hotrow.data.batch import Batch, Part
+from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.errors import ConfigError
 from hotrow.nn.inputs import Inputs, InputShape, SequenceRows
 from hotrow.store import Applied, SavedTable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Output:
+class FeatureVectors:
     """The vectors of one part of a batch. `rows` is a leaf: backward leaves its gradient there."""
 
-    part: Part
+    part: FeatureBlock
     rows: Tensor  # [samples, features, dim], of a sequence [samples, longest, dim]
     mask: Tensor | None = None  # of a sequence: bool [samples, longest]
 
@@ -26,7 +26,7 @@ class Handle(Protocol):
     """One lookup, from the vectors it gave to the push of their gradients."""
 
     @property
-    def outputs(self) -> Sequence[Output]:
+    def outputs(self) -> Sequence[FeatureVectors]:
         """One for each part of the batch, in order."""
 
     @property
@@ -47,7 +47,7 @@ class EmbeddingClient(Protocol):
         """
 
 
-class TableClient(Protocol):
+class TableCollection(Protocol):
     """The tables behind a client, as checkpoints and reports see them. `samples` counts those that were trained."""
 
     samples: int

@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hotrow.client.aggregate import Average, RowGradients, RowPart, aggregated
-from hotrow.client.base import Output
+from hotrow.client.base import FeatureVectors
 from hotrow.client.pooling import row_gradients, shares_of, spread
 from hotrow.config import Table
-from hotrow.data.batch import Batch, Part
+from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.errors import ConfigError
 from hotrow.spec import whole_number
 from hotrow.staleness import Histogram, Staleness
 from hotrow.store import Applied, RamTier, find_or_first
-from hotrow.store import Batch as Plan
+from hotrow.store import LookupPlan as Plan
 from hotrow.store.tiers import listed, named_tables, open_tiers
 
 U32 = NDArray[np.uint32]
@@ -25,16 +25,16 @@ I64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LocalHandle:
+class LocalLookup:
     """One lookup. The plans of its tables serve the push again: duplicates are folded and rows are found already."""
 
     samples: int
-    outputs: tuple[Output, ...]
+    outputs: tuple[FeatureVectors, ...]
     plans: dict[str, Plan]  # by table
     versions: dict[str, U32] = field(default_factory=dict)  # by table, of each key, where they were asked for
 
 
-class LocalClient:
+class LocalTables:
     """Tables in this process's memory. `samples` counts those whose gradients were pushed."""
 
     def __init__(self, tables: Mapping[str, Table], *, threads: int | None = None) -> None:
@@ -44,18 +44,18 @@ class LocalClient:
         self.samples = max((tier.samples for tier in self.tiers.values() if tier.attached), default=0)
         self.absent_ids = 0  # distinct ids without a row in each lookup that made none, added up
 
-    def lookup(self, batch: Batch, *, learn: bool, versions: bool = False) -> LocalHandle:
+    def lookup(self, batch: Batch, *, learn: bool, versions: bool = False) -> LocalLookup:
         """Vectors for all ids of a batch; with `versions` the handle remembers those of the rows."""
-        outputs: dict[int, Output] = {}
+        outputs: dict[int, FeatureVectors] = {}
         plans: dict[str, Plan] = {}
         for table, places in self._places(batch).items():
             parts = [batch.parts[place] for place in places]
             plans[table], found = self._look_up(self.tiers[table], parts, len(batch), learn)
             outputs.update(zip(places, found, strict=True))
         pulled = {table: self.tiers[table].versions(plan) for table, plan in plans.items()} if versions else {}
-        return LocalHandle(len(batch), tuple(outputs[place] for place in range(len(batch.parts))), plans, pulled)
+        return LocalLookup(len(batch), tuple(outputs[place] for place in range(len(batch.parts))), plans, pulled)
 
-    def gradients(self, handle: LocalHandle) -> dict[str, RowGradients]:
+    def gradients(self, handle: LocalLookup) -> dict[str, RowGradients]:
         """What backward left in the outputs, by table; tables that the model did not use are left out."""
         found = {}
         for table, plan in handle.plans.items():
@@ -96,7 +96,7 @@ class LocalClient:
             )
         return applied
 
-    def push(self, handle: LocalHandle, *, step: int, samples: int, lr_scale: float = 1.0) -> dict[str, Applied]:
+    def push(self, handle: LocalLookup, *, step: int, samples: int, lr_scale: float = 1.0) -> dict[str, Applied]:
         """Apply the gradients that backward left in the outputs, each table's in one update."""
         part = RowPart(self.gradients(handle), handle.samples, token=step)
         return self.apply([part], step=step, samples=samples, lr_scale=lr_scale)
@@ -117,12 +117,14 @@ class LocalClient:
             places.setdefault(part.table, []).append(place)
         return places
 
-    def _look_up(self, tier: RamTier, parts: Sequence[Part], samples: int, learn: bool) -> tuple[Plan, list[Output]]:
+    def _look_up(
+        self, tier: RamTier, parts: Sequence[FeatureBlock], samples: int, learn: bool
+    ) -> tuple[Plan, list[FeatureVectors]]:
         if len(parts) == 1 and parts[0].kind == "one":  # straight into the output, no copy of unique rows beside it
             part = parts[0]
             rows = torch.empty(samples, len(part.features), tier.dim)
             plan = self._read(tier, part.keys, rows.view(-1, tier.dim), learn, unique=False)
-            return plan, [Output(part, rows.requires_grad_(learn))]
+            return plan, [FeatureVectors(part, rows.requires_grad_(learn))]
         plan = tier.batch(np.concatenate([part.keys for part in parts]))
         rows = torch.empty(plan.unique, tier.dim)
         self._read(tier, plan, rows, learn, unique=True)

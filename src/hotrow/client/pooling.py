@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hotrow.client.aggregate import RowGradients
-from hotrow.client.base import Output
-from hotrow.data.batch import Part
-from hotrow.store import Batch as Plan
+from hotrow.client.base import FeatureVectors
+from hotrow.data.batch import FeatureBlock
+from hotrow.store import LookupPlan as Plan
 from hotrow.store import kernels
 
 U32 = NDArray[np.uint32]
@@ -18,30 +18,30 @@ F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
 
 
-def spread(part: Part, unique_rows: F32, which: U32, samples: int, threads: int) -> Output:
+def spread(part: FeatureBlock, unique_rows: F32, which: U32, samples: int, threads: int) -> FeatureVectors:
     """The vectors of one part from the unique rows of its table; id k of the part takes row which[k]."""
     dim = unique_rows.shape[1]
     if part.bounds is None:
         rows = torch.empty(samples, len(part.features), dim)
         np.take(unique_rows, which, axis=0, out=rows.view(-1, dim).numpy(), mode="clip")
-        return Output(part, rows)
+        return FeatureVectors(part, rows)
     if part.kind == "bags":
         rows = torch.empty(samples, len(part.features), dim)
         kernels.pool(unique_rows, which, part.bounds, None, part.pooling, rows.view(-1, dim).numpy(), threads)
-        return Output(part, rows)
+        return FeatureVectors(part, rows)
     lengths = np.diff(part.bounds)
     longest = int(lengths.max(initial=0))
     rows = torch.zeros(samples, longest, dim)
     rows.view(-1, dim).numpy()[places_in_padding(part.bounds, longest)] = unique_rows[which]
-    return Output(part, rows, torch.from_numpy(np.arange(longest) < lengths[:, None]))
+    return FeatureVectors(part, rows, torch.from_numpy(np.arange(longest) < lengths[:, None]))
 
 
-def shares_of(inverse: U32, parts: Sequence[Part]) -> list[U32]:
+def shares_of(inverse: U32, parts: Sequence[FeatureBlock]) -> list[U32]:
     """What of a table's inverse belongs to each of its parts."""
     return np.split(inverse, np.cumsum([len(part.keys) for part in parts[:-1]]))
 
 
-def folded(outputs: Sequence[Output], inverse: U32, unique: int, threads: int) -> tuple[F32, I64 | None]:
+def folded(outputs: Sequence[FeatureVectors], inverse: U32, unique: int, threads: int) -> tuple[F32, I64 | None]:
     """The gradient of each distinct id of a table; and which of them the model used, where it did not use all."""
     used = [output.rows.grad is not None for output in outputs]
     which = shares_of(inverse, [output.part for output in outputs])
@@ -58,7 +58,7 @@ def folded(outputs: Sequence[Output], inverse: U32, unique: int, threads: int) -
     return total, np.unique(np.concatenate([mine for mine, there in zip(which, used, strict=True) if there]))
 
 
-def _folded(output: Output, which: U32, unique: int, threads: int) -> F32:
+def _folded(output: FeatureVectors, which: U32, unique: int, threads: int) -> F32:
     part, gradient = output.part, _gradient(output).numpy()
     if part.kind == "bags":
         assert part.bounds is not None
@@ -75,7 +75,7 @@ def places_in_padding(bounds: I64, longest: int) -> I64:
     return np.arange(bounds[-1]) + np.repeat(np.arange(len(lengths)) * longest - bounds[:-1], lengths)
 
 
-def row_gradients(plan: Plan, outputs: Sequence[Output], versions: U32 | None) -> RowGradients:
+def row_gradients(plan: Plan, outputs: Sequence[FeatureVectors], versions: U32 | None) -> RowGradients:
     """Of one table as the native store takes them: by occurrence, with the plan of the lookup."""
     keys = [output.part.keys for output in outputs]
     gradients = [_gradient(output) for output in outputs]
@@ -88,7 +88,7 @@ def row_gradients(plan: Plan, outputs: Sequence[Output], versions: U32 | None) -
     return RowGradients(flat, plan, joined.numpy(), rows.astype(np.uint32), _weights(outputs), versions)
 
 
-def _gradient(output: Output) -> Tensor:
+def _gradient(output: FeatureVectors) -> Tensor:
     """[bags, dim]. A part that the model did not use has none: `_weights` keeps its rows as they are."""
     gradient = output.rows.grad
     if gradient is None:
@@ -96,7 +96,7 @@ def _gradient(output: Output) -> Tensor:
     return gradient.contiguous().view(-1, output.rows.shape[-1])
 
 
-def _row_of_key(output: Output) -> I64:
+def _row_of_key(output: FeatureVectors) -> I64:
     """Which row of its output's gradient each id takes."""
     part = output.part
     if part.bounds is None:
@@ -106,7 +106,7 @@ def _row_of_key(output: Output) -> I64:
     return places_in_padding(part.bounds, output.rows.shape[1])
 
 
-def _weights(outputs: Sequence[Output]) -> F32 | None:
+def _weights(outputs: Sequence[FeatureVectors]) -> F32 | None:
     """What each id's gradient is multiplied by: its share of a mean, 0 where the model did not use it; None: all 1."""
     shares = [_shares(output) for output in outputs]
     if all(share is None for share in shares):
@@ -117,7 +117,7 @@ def _weights(outputs: Sequence[Output]) -> F32 | None:
     )
 
 
-def _shares(output: Output) -> F32 | None:
+def _shares(output: FeatureVectors) -> F32 | None:
     part = output.part
     if output.rows.grad is None:
         return np.zeros(len(part.keys), np.float32)

@@ -9,15 +9,15 @@ from hotrow.config import Table
 from hotrow.store import RamTier, Rows, Stats
 from hotrow.store.arrays import ArrayLike, as_integers, as_keys, as_matrix
 from hotrow.store.shards import shard_of
-from hotrow.transport.messages import Ask, Clear, Export, Exported, Import, Told
+from hotrow.transport.client import RpcClient
+from hotrow.transport.messages import Clear, Export, Exported, Import, Query, QueryReply
 from hotrow.transport.whole_rows import pack_rows, unpack_rows
-from hotrow.transport.wire import Wire
 
 
 class ShardTable:
     """One table on all shards. Nobody should train meanwhile."""
 
-    def __init__(self, table: Table, wire: Wire, shards: Sequence[str]) -> None:
+    def __init__(self, table: Table, wire: RpcClient, shards: Sequence[str]) -> None:
         self.table = table
         self._wire, self._shards = wire, tuple(shards)
         like = RamTier(table.model_copy(update={"segment": None, "capacity": None}))  # empty: it knows how rows look
@@ -77,9 +77,9 @@ class ShardTable:
 
     def stats(self) -> Stats:
         """Counts and bytes of all shards together."""
-        asked = [self._wire.ask(name, Ask("status")) for name in self._shards]
+        asked = [self._wire.ask(name, Query("status")) for name in self._shards]
         told = [each.result().message for each in asked]
-        figures = [each.figures for each in told if isinstance(each, Told)]
+        figures = [each.figures for each in told if isinstance(each, QueryReply)]
         return Stats(
             **{
                 field.name: int(sum(figure[f"{field.name}.{self.table.name}"] for figure in figures))

@@ -16,7 +16,7 @@ Pooling = Literal["mean", "sum"]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FeatureBlock:
     """Features of one table that are looked up alike, sample by sample: bag `sample * len(features) + feature`.
 
     "one": every bag holds one id, there are no bounds. "bags": bag k holds keys[bounds[k]:bounds[k + 1]], pooled to one
@@ -30,7 +30,7 @@ class Part:
     bounds: I64 | None = None
     pooling: Pooling = "mean"
 
-    def take(self, order: I64) -> "Part":
+    def take(self, order: I64) -> "FeatureBlock":
         """The samples that `order` names, in its order."""
         wide = len(self.features)
         if self.bounds is None:
@@ -41,7 +41,7 @@ class Part:
         places = np.arange(bounds[-1]) + np.repeat(self.bounds[bags] - bounds[:-1], lengths)
         return self._with(self.keys[places], bounds)
 
-    def slice(self, start: int, stop: int) -> "Part":
+    def slice(self, start: int, stop: int) -> "FeatureBlock":
         """Samples from start up to, not including, stop; keys are not copied."""
         wide = len(self.features)
         if self.bounds is None:
@@ -49,15 +49,15 @@ class Part:
         bounds = self.bounds[start * wide : stop * wide + 1]
         return self._with(self.keys[bounds[0] : bounds[-1]], bounds - bounds[0])
 
-    def _with(self, keys: I64, bounds: I64 | None) -> "Part":
-        return Part(self.table, self.kind, self.features, keys, bounds, self.pooling)
+    def _with(self, keys: I64, bounds: I64 | None) -> "FeatureBlock":
+        return FeatureBlock(self.table, self.kind, self.features, keys, bounds, self.pooling)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Samples, whole: every array has one entry per sample."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[FeatureBlock, ...]
     numbers: F32  # [samples, numbers]
     labels: F32 | None = None  # [samples, labels]; None where there are none to learn from
     groups: I64 | None = None
@@ -114,7 +114,7 @@ def _all_or_none(name: str, arrays: Sequence[NDArray[Any] | None]) -> NDArray[An
     return np.concatenate(there) if there else None
 
 
-def _joined(parts: list[Part]) -> Part:
+def _joined(parts: list[FeatureBlock]) -> FeatureBlock:
     keys = np.concatenate([part.keys for part in parts])
     if parts[0].bounds is None:
         return parts[0]._with(keys, None)

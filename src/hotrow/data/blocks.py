@@ -18,7 +18,7 @@ MARK = b"\xef\xbb\xbf"  # byte order mark that some editors put before UTF-8
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class TextBlock:
     """Whole lines, as bytes in the file's own encoding."""
 
     first: int  # number of the first line, from 1
@@ -27,7 +27,7 @@ class Block:
     stray: bool = False  # there are carriage returns elsewhere than before a line's end
 
     @classmethod
-    def of(cls, first: int, data: bytes) -> "Block":
+    def of(cls, first: int, data: bytes) -> "TextBlock":
         marks = np.frombuffer(data, np.uint8)
         ends = sum(int(np.count_nonzero(marks[at : at + CACHED] == END)) for at in range(0, len(data), CACHED))
         size = ends + (data[-1:] not in (b"", b"\n"))
@@ -38,9 +38,9 @@ class Block:
         """Without their ends."""
         return self.data.removesuffix(b"\n").split(b"\n")
 
-    def without_first(self) -> "Block":
+    def without_first(self) -> "TextBlock":
         """All but the first line."""
-        return Block(self.first + 1, self.data.partition(b"\n")[2], self.size - 1, self.stray)
+        return TextBlock(self.first + 1, self.data.partition(b"\n")[2], self.size - 1, self.stray)
 
     def last(self) -> bytes:
         """The last line without its end."""
@@ -48,7 +48,7 @@ class Block:
         return self.data[self.data.rfind(b"\n", 0, end) + 1 : end]
 
 
-def blocks(file: File, size: int = BLOCK) -> Iterator[Block]:
+def blocks(file: File, size: int = BLOCK) -> Iterator[TextBlock]:
     """All lines of a file, about `size` bytes at a time; nothing at all for an empty one."""
     line = 1
     with file.stream() as stream:
@@ -57,7 +57,7 @@ def blocks(file: File, size: int = BLOCK) -> Iterator[Block]:
         while piece := _piece(file, stream, max(1, size // PIECES)):
             held, end = sum(map(len, parts)) + len(piece), piece.rfind(b"\n") + 1
             if end and held >= size:
-                block = Block.of(line, b"".join((*parts, memoryview(piece)[:end])))
+                block = TextBlock.of(line, b"".join((*parts, memoryview(piece)[:end])))
                 line, parts = line + block.size, [piece[end:]]
                 yield block
             elif held > size + LINE_MAX:
@@ -66,7 +66,7 @@ def blocks(file: File, size: int = BLOCK) -> Iterator[Block]:
             else:
                 parts.append(piece)
     if rest := b"".join(parts):
-        yield Block.of(line, rest)
+        yield TextBlock.of(line, rest)
 
 
 def _piece(file: File, stream: pa.NativeFile, size: int) -> bytes:
@@ -77,7 +77,7 @@ def _piece(file: File, stream: pa.NativeFile, size: int) -> bytes:
     return piece
 
 
-def demand_encoding(encoding: str) -> None:
+def check_encoding(encoding: str) -> None:
     """Lines are told apart as bytes, so an encoding must write ASCII as ASCII."""
     try:
         plain = "\n\r\t ,\"'0aZ".encode(encoding) == b"\n\r\t ,\"'0aZ"

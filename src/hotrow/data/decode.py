@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from hotrow.data.batch import F32, I64, Batch, Kind, Part, Pooling
+from hotrow.data.batch import F32, I64, Batch, FeatureBlock, Kind, Pooling
 from hotrow.data.columns import Columns
 from hotrow.data.keys import MISSING, U64, Keyspace, bucketed, column_ids, missing_in
 from hotrow.data.numbers import Floats, floats
@@ -89,14 +89,14 @@ class Decoder:
             counts,
         )
 
-    def _part(self, plan: PartPlan, columns: pa.RecordBatch, counts: dict[str, int]) -> Part:
+    def _part(self, plan: PartPlan, columns: pa.RecordBatch, counts: dict[str, int]) -> FeatureBlock:
         if plan.kind == "one":
             found = [self._one(name, columns, counts) for name in plan.features]
             keys = _side_by_side(found, [self._salts[name] for name in plan.features])
-            return Part(plan.table, "one", plan.features, keys.view(np.int64))
+            return FeatureBlock(plan.table, "one", plan.features, keys.view(np.int64))
         bags = [self._many(name, columns, counts) for name in plan.features]
         keys, bounds = bags[0] if len(bags) == 1 else _interleaved(bags)
-        return Part(plan.table, plan.kind, plan.features, keys.view(np.int64), bounds, plan.pooling)
+        return FeatureBlock(plan.table, plan.kind, plan.features, keys.view(np.int64), bounds, plan.pooling)
 
     def _one(self, name: str, columns: pa.RecordBatch, counts: dict[str, int]) -> U64:
         if name in self._buckets:
@@ -149,17 +149,17 @@ class Decoder:
             return None
         name = self.schema.time.column
         seconds, bad = times(columns[name], self.schema.time)
-        _demand_good(columns[name], name, bad, f"a time of format {self.schema.time.format!r}")
+        _check_good(columns[name], name, bad, f"a time of format {self.schema.time.format!r}")
         return seconds
 
 
 def _values(columns: pa.RecordBatch, name: str) -> Floats:
     values, bad = floats(columns[name], name)
-    _demand_good(columns[name], name, bad, "a number")
+    _check_good(columns[name], name, bad, "a number")
     return values
 
 
-def _demand_good(column: pa.Array, name: str, bad: NDArray[np.bool_] | None, what: str) -> None:
+def _check_good(column: pa.Array, name: str, bad: NDArray[np.bool_] | None, what: str) -> None:
     """Sources leave such rows out; whoever decodes other data is told of the first."""
     if bad is not None:
         row = int(bad.argmax())

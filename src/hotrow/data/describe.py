@@ -14,7 +14,7 @@ from hotrow.data.columns import numbers
 from hotrow.data.decode import Decoder
 from hotrow.data.keys import MISSING
 from hotrow.data.schema import Ids, Label, Schema
-from hotrow.data.sketch import IdCounts, Moments, Sample
+from hotrow.data.sketch import IdFrequencies, Moments, Sample
 from hotrow.data.source import Source
 from hotrow.data.splits.ranges import RowRange, moment_of, time_reader
 
@@ -151,7 +151,7 @@ class _IdReader:
     def __init__(self, feature: Ids, label: Label) -> None:
         self._feature = feature.model_copy(update={"sequence": None, "several": feature.many})
         self._decoder = Decoder(Schema(label=label, ids=(self._feature,)))
-        self._counts = IdCounts(EXACT_IDS)
+        self._counts = IdFrequencies(EXACT_IDS)
         self._samples = self._missing = self._most = 0
 
     def add(self, batch: pa.RecordBatch) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hotrow.data.batch import F32, I64, Batch, Part
+from hotrow.data.batch import F32, I64, Batch, FeatureBlock
 from hotrow.errors import ConfigError, InputError
 from hotrow.spec import whole_number
 
@@ -96,12 +96,12 @@ class Neighbourhoods:
         """The nodes of these ids; `classes` are the numbers of their classes. Nodes without neighbours are counted."""
         places = self.graph.places(nodes)
         count = len(places)
-        parts = [Part(self.table, "one", ("node",), self.graph.ids[places])]
+        parts = [FeatureBlock(self.table, "one", ("node",), self.graph.ids[places])]
         alone = int((self.graph.degrees(places) == 0).sum())
         for hop, fan_out in enumerate(self.fan_outs, 1):
             places = self.graph.drawn(places, fan_out, rng).reshape(-1)
             bounds = np.arange(count + 1) * (len(places) // max(count, 1))
-            parts.append(Part(self.table, "sequence", (f"hop{hop}",), self.graph.ids[places], bounds))
+            parts.append(FeatureBlock(self.table, "sequence", (f"hop{hop}",), self.graph.ids[places], bounds))
         labels = None if classes is None else _class_numbers(classes, count)
         counts = {"nodes_without_neighbours": alone} if alone else {}
         return Batch(tuple(parts), np.zeros((count, 0), np.float32), labels, counts=counts)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from hotrow.data.blocks import Block, blocks
+from hotrow.data.blocks import TextBlock, blocks
 from hotrow.data.files import File, Where, find_files
 from hotrow.data.numbers import numbers
 from hotrow.data.schema import Ids, Schema
@@ -60,7 +60,7 @@ class LibsvmSource:
                 yield batch
         tally.end()
 
-    def _parsed(self, file: File, block: Block) -> tuple[pa.RecordBatch, list[Malformed], list[int]]:
+    def _parsed(self, file: File, block: TextBlock) -> tuple[pa.RecordBatch, list[Malformed], list[int]]:
         texts = [line.partition(b"#")[0].strip().decode("utf-8", "replace") for line in block.lines()]
         blank = [number for number, text in enumerate(texts, block.first) if not text]
         lines = [(number, text) for number, text in enumerate(texts, block.first) if text]

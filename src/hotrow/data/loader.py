@@ -104,21 +104,21 @@ class Loader:
     def done(self, lease: Lease) -> None:
         """The batch of a lease is trained and will not come again."""
         with self._lock:
-            self._demand_out(lease)
+            self._check_out(lease)
             self._position = self._position.with_done(lease.epoch, lease.index, lease.samples)
             del self._out[lease.number]
 
     def give_back(self, lease: Lease) -> None:
         """The batch of a lease was not trained: it comes again, by another lease, before new ones."""
         with self._lock:
-            self._demand_out(lease)
+            self._check_out(lease)
             self._back.append(self._out.pop(lease.number))
 
     def position(self) -> Position:
         """Where a resume goes on: everything that is not done comes then."""
         return self._position
 
-    def _demand_out(self, lease: Lease) -> None:
+    def _check_out(self, lease: Lease) -> None:
         if lease.number not in self._out:
             reasons = f"it was done, given back, void by a new iteration, or {self.held} newer ones are out"
             raise InputError(f"lease {lease.number} of batch {lease.index}, epoch {lease.epoch}: is not out: {reasons}")
@@ -206,7 +206,7 @@ def _checked(position: Position, fresh: Position, source: Source) -> Position:
     """A position to resume from, if it can be of these settings and this source."""
     if not isinstance(position, Position):
         raise ConfigError(f"position is a {type(position).__name__}: give a Position, or Position.of(document)")
-    position.demand_same(batch=fresh.batch, shuffle=fresh.shuffle, seed=fresh.seed, drop_last=fresh.drop_last)
+    position.check_same(batch=fresh.batch, shuffle=fresh.shuffle, seed=fresh.seed, drop_last=fresh.drop_last)
     rows = source.rows()
     for mark in position.marks:
         done = mark.above[-1] + 1 if mark.above else mark.below

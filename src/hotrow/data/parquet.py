@@ -12,7 +12,7 @@ from hotrow.data.files import File, Where, find_files
 from hotrow.data.keys import has_its_values
 from hotrow.data.numbers import LARGEST
 from hotrow.data.schema import Schema, Time
-from hotrow.data.source import LIMIT, Limit, Malformed, Tally, Trouble, demand_columns, row_text
+from hotrow.data.source import LIMIT, Limit, Malformed, Tally, Trouble, check_columns, row_text
 from hotrow.data.times import FIRST_SECOND, LAST_SECOND, TICKS
 from hotrow.errors import InputError
 
@@ -69,7 +69,7 @@ class ParquetSource:
         try:
             for batch in opened.iter_batches(BATCH, row_groups=[group], columns=list(names), use_threads=False):
                 columns = batch.select(list(names))
-                _demand_dictionaries(columns)
+                _check_dictionaries(columns)
                 good, faults = checked(columns, self._columns)
                 shown = {row: row_text(columns, row) for row in faults}
                 told = [Malformed(file.name, first + row + 1, reason, shown[row]) for row, reason in faults.items()]
@@ -99,7 +99,7 @@ class ParquetSource:
             names = opened.schema_arrow.names
         except UNREADABLE as error:
             raise InputError(f"{file.name}: is no Parquet file that can be read: {error}") from None
-        demand_columns(self._columns, names, file.name)
+        check_columns(self._columns, names, file.name)
         return opened
 
 
@@ -110,7 +110,7 @@ def _with_lists(schema: Schema, there: pa.Schema) -> Schema:
     return schema.model_copy(update={"ids": ids})
 
 
-def _demand_dictionaries(batch: pa.RecordBatch) -> None:
+def _check_dictionaries(batch: pa.RecordBatch) -> None:
     """ArrowInvalid where a damaged row names a value beyond its dictionary: Arrow itself would read past its end."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if isinstance(column, pa.DictionaryArray) and not has_its_values(column):

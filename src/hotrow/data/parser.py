@@ -12,7 +12,7 @@ from itertools import compress
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
-from hotrow.data.blocks import Block, demand_encoding
+from hotrow.data.blocks import TextBlock, check_encoding
 from hotrow.data.columns import Columns, checked
 from hotrow.data.source import Malformed, short
 from hotrow.errors import ConfigError
@@ -32,7 +32,7 @@ class Dialect:
     encoding: str = "utf-8"
 
     def __post_init__(self) -> None:
-        demand_encoding(self.encoding)
+        check_encoding(self.encoding)
         if len(self.delimiter) > 1 and self.quote is not None:
             raise ConfigError(
                 f"delimiter={self.delimiter!r}: one of several characters goes with no quote: set quote=''"
@@ -60,7 +60,7 @@ class Parser:
         self._numeric = [str(names.index(name)) for name in columns.numeric]
         self._as_is = dialect.encoding.lower().replace("_", "-") in ("utf-8", "utf8") and len(dialect.delimiter) == 1
 
-    def parse(self, block: Block) -> Parsed:
+    def parse(self, block: TextBlock) -> Parsed:
         try:
             batch, wrong = self._at_once(block.data)
         except (pa.ArrowInvalid, UnicodeError):
@@ -84,7 +84,7 @@ class Parser:
             data.decode(self._dialect.encoding)
             return self._arrow(data, typed=True)
 
-    def _line_by_line(self, block: Block) -> Parsed:
+    def _line_by_line(self, block: TextBlock) -> Parsed:
         lines = list(enumerate(block.lines(), block.first))
         blank = [number for number, line in lines if not line.rstrip(b"\r")]
         lines = [each for each in lines if each[1].rstrip(b"\r")]

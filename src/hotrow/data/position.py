@@ -100,7 +100,7 @@ class Position(Spec):
         """The position after one more lease number was given out: it is `leases` of the position before."""
         return self.model_copy(update={"leases": self.leases + 1})
 
-    def demand_same(self, **settings: int) -> None:
+    def check_same(self, **settings: int) -> None:
         """ConfigError where a resume would make other batches of the rows."""
         for name, value in settings.items():
             before = getattr(self, name)

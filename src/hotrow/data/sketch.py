@@ -39,7 +39,7 @@ class HyperLogLog:
         return round(raw)
 
 
-class IdCounts:
+class IdFrequencies:
     """How often each id came: exactly up to `most` distinct ids, then for frequent ones only.
 
     Above the bound the rarer half is forgotten again and again: counts are then too low by at most `error`, and the

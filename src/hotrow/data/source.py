@@ -173,11 +173,11 @@ def skipped(batches: Iterable[pa.RecordBatch], skip: int) -> Iterator[pa.RecordB
 
 def picked(batch: pa.RecordBatch, columns: Columns, where: str) -> pa.RecordBatch:
     """The columns that are needed."""
-    demand_columns(columns, batch.schema.names, where)
+    check_columns(columns, batch.schema.names, where)
     return batch.select(list(columns.names))
 
 
-def demand_columns(columns: Columns, there: Sequence[str], where: str) -> None:
+def check_columns(columns: Columns, there: Sequence[str], where: str) -> None:
     """InputError with the columns there are, where one is missing or stands there twice."""
     for name in columns.names:
         if there.count(name) != 1:

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from hotrow.data.blocks import Block, blocks
+from hotrow.data.blocks import TextBlock, blocks
 from hotrow.data.columns import Columns
 from hotrow.data.files import File, Where, find_files
 from hotrow.data.parser import Dialect, Parser
 from hotrow.data.schema import Schema
-from hotrow.data.source import LIMIT, Limit, Tally, Trouble, demand_columns, skipped
+from hotrow.data.source import LIMIT, Limit, Tally, Trouble, check_columns, skipped
 from hotrow.errors import InputError
 
 
@@ -55,7 +55,7 @@ def read_text(
     for block in blocks(file):
         if parser is None:
             names = _names(block, dialect, may_lack)
-            demand_columns(columns, names, file.name)
+            check_columns(columns, names, file.name)
             parser = Parser(file.name, names, columns, dialect)
             block = block.without_first() if dialect.header else block
         if block.data:
@@ -85,7 +85,7 @@ def header_of(file: File, dialect: Dialect) -> list[str]:
     return _names(first, dialect, frozenset())
 
 
-def _names(block: Block, dialect: Dialect, may_lack: frozenset[str]) -> list[str]:
+def _names(block: TextBlock, dialect: Dialect, may_lack: frozenset[str]) -> list[str]:
     line = block.data.partition(b"\n")[0].rstrip(b"\r").decode(dialect.encoding, "replace")
     found = _cut(line, dialect)
     if dialect.columns is None:

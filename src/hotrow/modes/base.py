@@ -87,7 +87,7 @@ Event = Joined | Ready | Pushed | Lost | Ended | Drain | Resume
 
 
 @value
-class Part:
+class GradientPart:
     """A push as a step takes it."""
 
     grant: int
@@ -112,7 +112,7 @@ class Apply:
 
     group: Group
     step: int
-    parts: tuple[Part, ...]
+    parts: tuple[GradientPart, ...]
 
     @property
     def samples(self) -> int:
@@ -156,9 +156,9 @@ class Discipline(Protocol):
         """Take an event in and say what is to be done."""
 
 
-def part(push: Pushed, weight: float) -> Part:
+def part(push: Pushed, weight: float) -> GradientPart:
     """A push with its weight."""
-    return Part(push.grant, push.token, push.pulled_step, push.samples, weight)
+    return GradientPart(push.grant, push.token, push.pulled_step, push.samples, weight)
 
 
 @dataclass(frozen=True, slots=True)

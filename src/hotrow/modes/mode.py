@@ -52,7 +52,7 @@ class Mode(Spec):
 
     def check(self, facts: RunFacts) -> None:
         """ConfigError where the run cannot go in this mode."""
-        demand_whole_parts(self.name, facts)
+        check_whole_parts(self.name, facts)
 
     def remarks(self, facts: RunFacts) -> list[str]:
         """What somebody who counts on the global batch should know, as sentences."""
@@ -67,7 +67,7 @@ class Mode(Spec):
         """The mode at work."""
 
 
-def demand_whole_parts(mode: str, facts: RunFacts) -> None:
+def check_whole_parts(mode: str, facts: RunFacts) -> None:
     """A global batch is made of whole local ones."""
     if facts.global_batch % facts.local_batch == 0:
         return

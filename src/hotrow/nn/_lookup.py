@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from hotrow.nn._bags import I64, Bags, Mode
-from hotrow.store import Applied, Batch, RamTier, find_or_first, kernels
+from hotrow.store import Applied, LookupPlan, RamTier, find_or_first, kernels
 
 F32 = NDArray[np.float32]
 U32 = NDArray[np.uint32]
@@ -40,7 +40,7 @@ class Lookup:
     threads: int
     call: Call
     stash: "list[Pending] | None"
-    batch: Batch = field(init=False)
+    batch: LookupPlan = field(init=False)
     rows: F32 | None = field(init=False, default=None)  # of the unique ids, kept for the gradient of the weights
 
     def outputs(self) -> tuple[Tensor, ...]:
@@ -80,7 +80,7 @@ class Lookup:
         kernels.pool(rows, self.batch.inverse, self.bags.all_bounds(), factors, self.mode, out, self.threads)
         self.rows = None if weights is None else rows
 
-    def _read(self, keys: Batch | I64, out: F32, *, per: Literal["key", "unique"]) -> Batch:
+    def _read(self, keys: LookupPlan | I64, out: F32, *, per: Literal["key", "unique"]) -> LookupPlan:
         if self.stash is not None:
             return self.tier.find_or_init(keys, out, per=per, samples=self.call.samples_before)
         return find_or_first(self.tier, keys, out, per=per)
@@ -144,7 +144,7 @@ def apply_stash(tier: RamTier, stash: Sequence[Pending], *, step: int, samples: 
         return Applied(rows=0, refused=0, absent=0)
     if len(waiting) == 1:
         only = waiting[0]
-        keys: Batch | NDArray[np.uint64] = only.lookup.batch  # its slots are still known
+        keys: LookupPlan | NDArray[np.uint64] = only.lookup.batch  # its slots are still known
         gradients, rows, weights = only.gradient.numpy(), only.bag_of_key(), only.key_weights()
     else:
         keys = np.concatenate([p.lookup.batch.keys[p.lookup.batch.inverse] for p in waiting])

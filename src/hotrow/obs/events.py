@@ -56,8 +56,8 @@ class EventLog:
         line = self._line(kind, fields)
         with self._lock:
             if self._lost:
-                told = f"{self._lost:,} events before this one are missing: {self.fault}"
-                line = self._line("warning", {"text": told}) + line
+                message = f"{self._lost:,} events before this one are missing: {self.fault}"
+                line = self._line("warning", {"text": message}) + line
             try:
                 self._append(line)
                 self._lost = 0

@@ -10,7 +10,7 @@ from hotrow.obs.names import ALL, Kind, series
 
 
 @dataclass(slots=True)
-class Histogram:
+class ValueSummary:
     """How often values of each size came, in buckets that end at powers of two."""
 
     count: int = 0
@@ -48,7 +48,7 @@ class Registry:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._values: dict[str, float] = {}
-        self._histograms: dict[str, Histogram] = {}
+        self._histograms: dict[str, ValueSummary] = {}
 
     def add(self, name: str, amount: float = 1, **labels: str) -> None:
         """Raise a counter."""
@@ -68,7 +68,7 @@ class Registry:
         """Count a value in a histogram."""
         key = _checked(name, "histogram", labels)
         with self._lock:
-            self._histograms.setdefault(key, Histogram()).add(value)
+            self._histograms.setdefault(key, ValueSummary()).add(value)
 
     def snapshot(self) -> dict[str, Any]:
         """What was told so far: a number by `name{label=value}`, or the summary of a histogram."""

@@ -17,7 +17,7 @@ from hotrow.modes import Async
 from hotrow.optim.sparse import Adagrad
 from hotrow.reproduce.asgd_comparison import Difference, above, below, paired, words
 from hotrow.reproduce.results import Tell, promise, promise_lines, table
-from hotrow.reproduce.task import Hyper, Model, Task
+from hotrow.reproduce.task import Model, PaperHyper, TrainingTask
 from hotrow.sim.cluster import SimCluster
 from hotrow.sim.config import ClusterConfig
 from hotrow.sim.leases import Batches
@@ -35,7 +35,7 @@ PAPER = "1,000 workers and 3,000 with ours alike, then 3,000 without, then 3,000
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class Figure5Size:
     """Clusters and how long they train."""
 
     few: int = 1000
@@ -46,9 +46,9 @@ class Size:
     test_rows: int = 100_000
     ids: int = 3000
 
-    def task(self, *, data_norm: bool = False) -> Task:
+    def task(self, *, data_norm: bool = False) -> TrainingTask:
         """One day of a stream that does not drift. Nobody runs out of data before the last update."""
-        return Task(
+        return TrainingTask(
             days=1,
             train_rows=(self.updates + self.many) * self.local_batch,
             test_rows=self.test_rows,
@@ -67,8 +67,8 @@ class Size:
         return Power(reference=self.few, exponent=2)
 
 
-FULL = Size()
-QUICK = Size(few=10, many=30, updates=180, points=3, test_rows=2048, ids=200)
+FULL = Figure5Size()
+QUICK = Figure5Size(few=10, many=30, updates=180, points=3, test_rows=2048, ids=200)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +86,10 @@ class Curve:
         return Async(staleness=None if self.decay is None else Staleness(decay=self.decay, by="version"))
 
     @property
-    def hyper(self) -> Hyper:
+    def hyper(self) -> PaperHyper:
         """Adagrad for rows and dense parameters."""
         dense = {"lr": DENSE_LR * self.lr_scale, "fused": True}
-        return Hyper(Adagrad(lr=ROWS_LR * self.lr_scale), "Adagrad", dense)
+        return PaperHyper(Adagrad(lr=ROWS_LR * self.lr_scale), "Adagrad", dense)
 
     def document(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -98,7 +98,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainedModel:
     """What came of one curve and seed."""
 
     aucs: list[float]
@@ -106,7 +106,7 @@ class Trained:
     weight: float  # mean, of the dense gradients
 
 
-def curves(size: Size) -> dict[str, Curve]:
+def curves(size: Figure5Size) -> dict[str, Curve]:
     """Those of the figure, and two more."""
     few, many = size.few, size.many
     return {
@@ -120,7 +120,7 @@ def curves(size: Size) -> dict[str, Curve]:
 
 
 def run(
-    quick: bool = False, *, seeds: Sequence[int] | None = None, size: Size | None = None, tell: Tell = print
+    quick: bool = False, *, seeds: Sequence[int] | None = None, size: Figure5Size | None = None, tell: Tell = print
 ) -> dict[str, Any]:
     """AUC against updates by curve and seed, and differences at the end."""
     size = size or (QUICK if quick else FULL)
@@ -136,10 +136,10 @@ def run(
 
 
 def trained_all(
-    wanted: Mapping[str, Curve], size: Size, seeds: Sequence[int], tell: Tell
-) -> dict[str, dict[int, Trained]]:
+    wanted: Mapping[str, Curve], size: Figure5Size, seeds: Sequence[int], tell: Tell
+) -> dict[str, dict[int, TrainedModel]]:
     """Every curve for every seed."""
-    found: dict[str, dict[int, Trained]] = {name: {} for name in wanted}
+    found: dict[str, dict[int, TrainedModel]] = {name: {} for name in wanted}
     for seed in seeds:
         for name, curve in wanted.items():
             found[name][seed] = each = trained(curve, size, seed)
@@ -147,7 +147,7 @@ def trained_all(
     return found
 
 
-def trained(curve: Curve, size: Size, seed: int) -> Trained:
+def trained(curve: Curve, size: Figure5Size, seed: int) -> TrainedModel:
     """Real gradients in virtual time; the AUC as training goes on."""
     task = size.task(data_norm=curve.data_norm)
     model = Model(task, curve.hyper, seed)
@@ -167,19 +167,19 @@ def trained(curve: Curve, size: Size, seed: int) -> Trained:
     late = result.statistics.gradient
     weigh = curve.decay.weight if curve.decay is not None else _full
     total = sum(count * weigh(tau) for tau, count in late.counts.items())
-    return Trained(aucs, late.mean or 0.0, total / late.total)
+    return TrainedModel(aucs, late.mean or 0.0, total / late.total)
 
 
 def _full(tau: float) -> float:
     return 1.0
 
 
-def marks(size: Size) -> list[int]:
+def marks(size: Figure5Size) -> list[int]:
     """Updates after which the AUC is taken."""
     return [size.updates * point // size.points for point in range(1, size.points + 1)]
 
 
-def compared(found: Mapping[str, Mapping[int, Trained]], against: Sequence[str]) -> dict[str, Any]:
+def compared(found: Mapping[str, Mapping[int, TrainedModel]], against: Sequence[str]) -> dict[str, Any]:
     """By curve: AUCs, means, and the difference of the last AUC from those of other curves."""
     told: dict[str, Any] = {}
     for name, by_seed in found.items():
@@ -194,13 +194,13 @@ def compared(found: Mapping[str, Mapping[int, Trained]], against: Sequence[str])
     return told
 
 
-def last_minus(found: Mapping[str, Mapping[int, Trained]], name: str, other: str) -> Difference | None:
+def last_minus(found: Mapping[str, Mapping[int, TrainedModel]], name: str, other: str) -> Difference | None:
     """The last AUC of a curve less that of another, by seed."""
     ours, theirs = ({seed: each.aucs[-1] for seed, each in found[which].items()} for which in (name, other))
     return paired(ours, theirs)
 
 
-def settings(size: Size, seeds: Sequence[int], wanted: Mapping[str, Curve]) -> dict[str, Any]:
+def settings(size: Figure5Size, seeds: Sequence[int], wanted: Mapping[str, Curve]) -> dict[str, Any]:
     """What was trained, for the record."""
     return {
         "seeds": list(seeds),
@@ -216,7 +216,7 @@ def settings(size: Size, seeds: Sequence[int], wanted: Mapping[str, Curve]) -> d
     }
 
 
-def _promises(found: Mapping[str, Mapping[int, Trained]]) -> list[dict[str, Any]]:
+def _promises(found: Mapping[str, Mapping[int, TrainedModel]]) -> list[dict[str, Any]]:
     many, ours, inverse = "many", "many, ours", "many, divided by tau"
     gain, gap, loss = (last_minus(found, *pair) for pair in ((ours, many), (ours, "few"), (inverse, many)))
     near = gap is not None and gap["mean"] - gap["half_width"] >= -NEAR

@@ -9,7 +9,7 @@ from typing import Any
 
 from hotrow.reproduce import asgd_figure_5 as figure_5
 from hotrow.reproduce.asgd_comparison import above, words
-from hotrow.reproduce.asgd_figure_5 import FULL, QUICK, SEEDS, Curve, Size, Trained
+from hotrow.reproduce.asgd_figure_5 import FULL, QUICK, SEEDS, Curve, Figure5Size, TrainedModel
 from hotrow.reproduce.results import Tell, promise
 
 PAPER = (
@@ -17,7 +17,7 @@ PAPER = (
 )
 
 
-def curves(size: Size) -> dict[str, Curve]:
+def curves(size: Figure5Size) -> dict[str, Curve]:
     """All with staleness normalisation, as the paper never uses one without the other."""
     return {
         "few": Curve(size.few, size.ours),
@@ -28,7 +28,7 @@ def curves(size: Size) -> dict[str, Curve]:
 
 
 def run(
-    quick: bool = False, *, seeds: Sequence[int] | None = None, size: Size | None = None, tell: Tell = print
+    quick: bool = False, *, seeds: Sequence[int] | None = None, size: Figure5Size | None = None, tell: Tell = print
 ) -> dict[str, Any]:
     """AUC against updates by curve and seed, and differences at the end."""
     size = size or (QUICK if quick else FULL)
@@ -43,7 +43,7 @@ def run(
     }
 
 
-def _gains(found: Mapping[str, Mapping[int, Trained]], cluster: str) -> dict[str, Any]:
+def _gains(found: Mapping[str, Mapping[int, TrainedModel]], cluster: str) -> dict[str, Any]:
     gap = figure_5.last_minus(found, f"{cluster}, data norm", cluster)
     return promise(f"data normalisation is above none with {cluster} workers", above(gap), words(gap))
 

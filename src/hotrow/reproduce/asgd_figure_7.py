@@ -22,7 +22,7 @@ from hotrow.optim.sparse import Adagrad, DecayedAdagrad, Swap
 from hotrow.reproduce.asgd_comparison import above, paired, words
 from hotrow.reproduce.days import Chain
 from hotrow.reproduce.results import Tell, promise, promise_lines, table
-from hotrow.reproduce.task import Hyper, Model, Task
+from hotrow.reproduce.task import Model, PaperHyper, TrainingTask
 from hotrow.sim.config import ClusterConfig
 
 SEEDS = (1, 2, 3, 4, 5)
@@ -39,7 +39,7 @@ Curves = Mapping[str, Mapping[int, list[float]]]  # by optimizer and seed: AUCs 
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class Figure7Size:
     """How much is trained."""
 
     days: int = 10
@@ -48,9 +48,9 @@ class Size:
     test_rows: int = 100_000
     ids: int = 3000
 
-    def task(self, drift: float) -> Task:
+    def task(self, drift: float) -> TrainingTask:
         """The stream, one day longer than the training."""
-        return Task(
+        return TrainingTask(
             days=self.days + 1,
             train_rows=self.day_samples,
             test_rows=self.test_rows,
@@ -64,25 +64,25 @@ class Size:
         )
 
 
-FULL = Size()
-QUICK = Size(days=3, day_samples=2048, batch=64, test_rows=2048, ids=200)
+FULL = Figure7Size()
+QUICK = Figure7Size(days=3, day_samples=2048, batch=64, test_rows=2048, ids=200)
 
 
 @dataclass(frozen=True, slots=True)
-class SwapHyper(Hyper):
+class SwapHyper(PaperHyper):
     """Dense parameters forget as the rows do."""
 
     swap: Swap
 
     def optimizer(self, parameters: Sequence[torch.nn.Parameter]) -> torch.optim.Optimizer:
-        return SwapOptimizer(Hyper.optimizer(self, parameters), self.swap)
+        return SwapOptimizer(PaperHyper.optimizer(self, parameters), self.swap)
 
 
-def hypers(size: Size) -> dict[str, Hyper]:
+def hypers(size: Figure7Size) -> dict[str, PaperHyper]:
     """Every optimizer, for rows and dense parameters alike."""
     rate = 1 - 1 / max(2.0, RIVAL_DAYS * size.day_samples / size.batch)
     return {
-        "adagrad": Hyper(Adagrad(lr=ROWS_LR), "Adagrad", {"lr": DENSE_LR, "fused": True}),
+        "adagrad": PaperHyper(Adagrad(lr=ROWS_LR), "Adagrad", {"lr": DENSE_LR, "fused": True}),
         "decayed as printed": decayed(PRINTED_RATE, 1.0),
         "decayed": decayed(rate, DECAYED_LR_PART),
         "swap": swapped(Swap(period=round(PERIOD_DAYS * size.day_samples), decay=DECAY)),
@@ -90,23 +90,23 @@ def hypers(size: Size) -> dict[str, Hyper]:
     }
 
 
-def decayed(rate: float, lr_part: float) -> Hyper:
+def decayed(rate: float, lr_part: float) -> PaperHyper:
     """v is a mean where Adagrad's is a sum: a first step as long takes sqrt(1 - rate) of the learning rate.
 
     For dense parameters torch calls it RMSprop.
     """
     part = lr_part * (1 - rate) ** 0.5
     dense = {"lr": DENSE_LR * part, "alpha": rate, "eps": 1e-10}
-    return Hyper(DecayedAdagrad(lr=ROWS_LR * part, rate=rate), "RMSprop", dense)
+    return PaperHyper(DecayedAdagrad(lr=ROWS_LR * part, rate=rate), "RMSprop", dense)
 
 
-def swapped(swap: Swap) -> Hyper:
+def swapped(swap: Swap) -> PaperHyper:
     """Adagrad under SWAP."""
     return SwapHyper(Adagrad(lr=ROWS_LR, swap=swap), "Adagrad", {"lr": DENSE_LR, "fused": True}, swap)
 
 
 def run(
-    quick: bool = False, *, seeds: Sequence[int] | None = None, size: Size | None = None, tell: Tell = print
+    quick: bool = False, *, seeds: Sequence[int] | None = None, size: Figure7Size | None = None, tell: Tell = print
 ) -> dict[str, Any]:
     """AUC of the next day by drift, optimizer, seed and day, and the differences from Adagrad."""
     size = size or (QUICK if quick else FULL)
@@ -122,7 +122,7 @@ def run(
     return {"settings": _settings(size, seeds), "paper": PAPER, **parts, "promises": _promises(parts)}
 
 
-def trained(size: Size, hyper: Hyper, drift: float, seed: int) -> list[float]:
+def trained(size: Figure7Size, hyper: PaperHyper, drift: float, seed: int) -> list[float]:
     """One optimizer over all days: the AUC of the day after each."""
     chain = Chain(Model(size.task(drift), hyper, seed))
     aucs = []
@@ -133,7 +133,7 @@ def trained(size: Size, hyper: Hyper, drift: float, seed: int) -> list[float]:
     return aucs
 
 
-def old_model(size: Size, drift: float, seed: int) -> dict[str, float]:
+def old_model(size: Figure7Size, drift: float, seed: int) -> dict[str, float]:
     """How much old clicks mislead: a model of the first day alone, on the second day and on the last."""
     chain = Chain(Model(size.task(drift), hypers(size)["adagrad"], seed))
     chain.train(Sync(), ClusterConfig(workers=1, local_batch=size.batch), 0)
@@ -169,7 +169,7 @@ def _means(by_seed: Mapping[int, list[float]], first: int) -> dict[int, float]:
     return {seed: fmean(aucs[first:]) for seed, aucs in by_seed.items()}
 
 
-def _settings(size: Size, seeds: Sequence[int]) -> dict[str, Any]:
+def _settings(size: Figure7Size, seeds: Sequence[int]) -> dict[str, Any]:
     described = {
         name: {
             "rows": hyper.rows.model_dump(mode="json"),

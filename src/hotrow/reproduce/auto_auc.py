@@ -12,7 +12,7 @@ from hotrow.reproduce.auto_throughput import DAY_S, DAYS, WORKERS, cluster
 from hotrow.reproduce.days import interval
 from hotrow.reproduce.results import Tell
 from hotrow.reproduce.settings import LOCAL_BATCH, SET_S
-from hotrow.reproduce.task import Model, Task
+from hotrow.reproduce.task import Model, TrainingTask
 from hotrow.sim import Batches, ClusterConfig, SimCluster, SimResult
 from hotrow.sim.auto import AutoPilot
 from hotrow.switching import Auto
@@ -20,7 +20,7 @@ from hotrow.switching import Auto
 DAY_BATCHES = 1.2  # a step takes so many times a batch on an idle machine, on average over the day
 
 
-def compared(task: Task, rule: Auto, seeds: Sequence[int], tell: Tell) -> dict[str, Any]:
+def compared(task: TrainingTask, rule: Auto, seeds: Sequence[int], tell: Tell) -> dict[str, Any]:
     """The model after the first day, on the test rows of the second; auto minus Sync, paired by seed."""
     batch_s = DAY_S / (DAY_BATCHES * task.train_rows / (WORKERS * LOCAL_BATCH))
     pairs = []
@@ -35,7 +35,7 @@ def compared(task: Task, rule: Auto, seeds: Sequence[int], tell: Tell) -> dict[s
     }
 
 
-def _pair(task: Task, rule: Auto, seed: int, batch_s: float) -> dict[str, Any]:
+def _pair(task: TrainingTask, rule: Auto, seed: int, batch_s: float) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in ("sync", "auto"):
         model = Model(task, SET_S, seed)
@@ -66,7 +66,7 @@ def _trained(model: Model, config: ClusterConfig, pilot: AutoPilot | None) -> Si
     return run.run()
 
 
-def _rows(task: Task, seed: int) -> Iterator[Batch]:
+def _rows(task: TrainingTask, seed: int) -> Iterator[Batch]:
     """The training rows of the first day, as they come: they need not be in memory all at once."""
     wanted = task.train_rows
     for batch in task.stream(seed).read_batches(0):

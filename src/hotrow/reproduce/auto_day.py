@@ -37,8 +37,8 @@ def run(
         for seed in seeds:
             days[name][str(seed)] = found = throughput(cluster(day, batch_s=batch_s), RULES, seed)
             auto = found["auto"]
-            told = f"auto {auto['samples']:.3f} of the upper bound, {len(auto['switches'])} switches"
-            tell(f"{name}, seed {seed}: {told}, {auto['needless']} needless")
+            message = f"auto {auto['samples']:.3f} of the upper bound, {len(auto['switches'])} switches"
+            tell(f"{name}, seed {seed}: {message}, {auto['needless']} needless")
     task = replace(TASK, days=2, train_rows=(24 if quick else AUC_STEPS) * GLOBAL_BATCH)
     task = replace(task, test_rows=20_000) if quick else task
     auc = auto_auc.compared(task, RULES["auto"], auc_seeds, tell)
@@ -67,8 +67,8 @@ def promises(days: Mapping[str, Mapping[str, Any]], auc: Mapping[str, Any]) -> l
         ]
     gap = auc["auto_minus_sync"]
     within = gap["low"] >= -AUC_WITHIN and gap["high"] <= AUC_WITHIN
-    told = f"{gap['mean']:+.5f}, from {gap['low']:+.5f} to {gap['high']:+.5f} over {gap['pairs']} pairs"
-    return [*made, promise(f"AUC of auto minus Sync lies within ±{AUC_WITHIN:g}, 95 times of 100", within, told)]
+    message = f"{gap['mean']:+.5f}, from {gap['low']:+.5f} to {gap['high']:+.5f} over {gap['pairs']} pairs"
+    return [*made, promise(f"AUC of auto minus Sync lies within ±{AUC_WITHIN:g}, 95 times of 100", within, message)]
 
 
 def lines(result: dict[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 from hotrow.modes import GBA, Mode, Sync
 from hotrow.reproduce.auto_schedule import Stretch, best_schedule, needless, samples_between, upper_bound
 from hotrow.sim import ClusterConfig, CountingWork, Load, LogNormal, Network, SimCluster, SimResult, Speeds, Stragglers
-from hotrow.sim.auto import AutoPilot, Told
+from hotrow.sim.auto import AutoDecision, AutoPilot
 from hotrow.switching import Auto, ModeName
 
 DAY_S, WINDOW_S = 86_400.0, 600.0
@@ -28,7 +28,7 @@ SHIFTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Day:
+class DayThroughput:
     """How busy it is, and how many straggle when it is full."""
 
     title: str
@@ -37,16 +37,18 @@ class Day:
 
 
 DAYS = {
-    "working day": Day(
+    "working day": DayThroughput(
         "quiet before dawn, in the shape of GBA's Fig. 1; from 4 to 4 o'clock", Load(first_hour=4), 0.15
     ),
-    "two shifts": Day("quiet at night and at noon", Load(hours=SHIFTS), 0.15),
-    "few stragglers": Day("two shifts, but at most one worker in a hundred is slow", Load(hours=SHIFTS), 0.01),
+    "two shifts": DayThroughput("quiet at night and at noon", Load(hours=SHIFTS), 0.15),
+    "few stragglers": DayThroughput(
+        "two shifts, but at most one worker in a hundred is slow", Load(hours=SHIFTS), 0.01
+    ),
 }
 
 
 def cluster(
-    day: Day, *, batch_s: float = BATCH_S, local_batch: int = LOCAL_BATCH, dense_bytes: int = DENSE_BYTES
+    day: DayThroughput, *, batch_s: float = BATCH_S, local_batch: int = LOCAL_BATCH, dense_bytes: int = DENSE_BYTES
 ) -> ClusterConfig:
     """A shared cluster on this day. Traffic and stragglers keep their proportion to the time of a batch."""
     link = round(dense_bytes / (0.1 * batch_s))  # dense parameters take a tenth of a batch, each way
@@ -101,7 +103,7 @@ def throughput(config: ClusterConfig, rules: Mapping[str, Auto], seed: int, day_
     return found
 
 
-def stretches(told: Sequence[Told], end_s: float) -> list[Stretch]:
+def stretches(told: Sequence[AutoDecision], end_s: float) -> list[Stretch]:
     """The controller's day; it begins in Sync."""
     modes: list[ModeName] = ["sync", *(each.mode for each in told)]
     times = [0.0, *(each.time_s for each in told), end_s]

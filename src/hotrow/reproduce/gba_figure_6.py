@@ -15,7 +15,7 @@ from hotrow.modes import Sync
 from hotrow.reproduce.days import Chain, Interval, interval
 from hotrow.reproduce.results import Tell, promise, promise_lines, silent, table
 from hotrow.reproduce.settings import MODES, SET_S, TASK, cluster
-from hotrow.reproduce.task import Model, Task
+from hotrow.reproduce.task import Model, TrainingTask
 
 SEEDS = (1, 2, 3, 4, 5)
 BOUND = 0.001
@@ -66,7 +66,7 @@ def run(quick: bool = False, *, tell: Tell = silent) -> dict[str, Any]:
     return compared(courses, days)
 
 
-def train_base(task: Task, seed: int, days: int, folder: Path) -> tuple[int, int]:
+def train_base(task: TrainingTask, seed: int, days: int, folder: Path) -> tuple[int, int]:
     """Days of Sync, saved; steps and samples so far."""
     chain = Chain(Model(task, SET_S, seed))
     for day in range(days):
@@ -76,7 +76,7 @@ def train_base(task: Task, seed: int, days: int, folder: Path) -> tuple[int, int
     return chain.step, chain.samples
 
 
-def course(task: Task, seed: int, days: Days, base: Path, start: tuple[int, int], name: str) -> Course:
+def course(task: TrainingTask, seed: int, days: Days, base: Path, start: tuple[int, int], name: str) -> Course:
     """A base, days in a mode, days in Sync."""
     model = Model(task, SET_S, seed)
     model.load(base)

@@ -16,7 +16,7 @@ from hotrow.reproduce.days import Chain, Interval, interval
 from hotrow.reproduce.gba_figure_6 import BOUND, SEEDS, train_base
 from hotrow.reproduce.results import Tell, promise, promise_lines, silent, table
 from hotrow.reproduce.settings import GLOBAL_BATCH, SET_S, TASK, cluster
-from hotrow.reproduce.task import Model, Task
+from hotrow.reproduce.task import Model, TrainingTask
 from hotrow.sim.config import ClusterConfig
 
 BASE_DAYS, GBA_DAYS = 2, 2
@@ -46,7 +46,9 @@ def settings() -> list[tuple[str, Mode, ClusterConfig]]:
     return made
 
 
-def after_base(task: Task, seed: int, base: Path, start: tuple[int, int], mode: Mode, shape: ClusterConfig) -> float:
+def after_base(
+    task: TrainingTask, seed: int, base: Path, start: tuple[int, int], mode: Mode, shape: ClusterConfig
+) -> float:
     """Mean AUC of the days on top of a base."""
     model = Model(task, SET_S, seed)
     model.load(base)

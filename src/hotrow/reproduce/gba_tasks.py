@@ -14,9 +14,9 @@ from functools import lru_cache
 from typing import Any
 
 from hotrow.modes import Mode
-from hotrow.run.simulation_config import SimulationConfig
-from hotrow.run.simulation_file import load_simulation
 from hotrow.sim import ClusterConfig, CountingWork, Network, SimCluster, Speeds
+from hotrow.sim.study.config import SimulationConfig
+from hotrow.sim.study.file import load_simulation
 
 LABELS = ("sync", "async", "hop-bs", "bsp", "hop-bw", "gba")
 LATENCY_S, LINK = 160e-6, 2_500_000_000  # of one of the many workers

@@ -17,7 +17,7 @@ from hotrow.reproduce import (
 from hotrow.reproduce.results import Tell
 
 
-class Run(Protocol):
+class Reproduction(Protocol):
     """Makes a result: plain data with the figures, the paper's beside them, and `promises`."""
 
     def __call__(self, quick: bool, *, tell: Tell) -> dict[str, Any]: ...
@@ -28,7 +28,7 @@ class Experiment:
     """A table or a figure of a paper, or what a paper left to be done."""
 
     title: str
-    run: Run
+    run: Reproduction
     table: Callable[[dict[str, Any]], list[str]]  # a result as lines for people
     minutes: float  # of one core
 

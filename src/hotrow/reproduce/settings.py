@@ -7,14 +7,14 @@ seed.
 
 from hotrow.modes import GBA, Async, BackupWorkers, BoundedStaleness, BulkSync, Hybrid, Mode, Sync
 from hotrow.optim.sparse import Adagrad
-from hotrow.reproduce.task import Hyper, Task
+from hotrow.reproduce.task import PaperHyper, TrainingTask
 from hotrow.sim.config import ClusterConfig
 from hotrow.sim.speeds import LogNormal, Speeds, Stragglers
 
 WORKERS, LOCAL_BATCH = 32, 64
 GLOBAL_BATCH = WORKERS * LOCAL_BATCH
-SET_S = Hyper(Adagrad(lr=0.05), "Adam", {"lr": 3e-3})
-SET_A = Hyper(Adagrad(lr=0.03), "Adagrad", {"lr": 0.01})
+SET_S = PaperHyper(Adagrad(lr=0.05), "Adam", {"lr": 3e-3})
+SET_A = PaperHyper(Adagrad(lr=0.03), "Adagrad", {"lr": 0.01})
 
 # Every batch takes its own time, every machine is a little different, and one in twenty is slow for a while.
 SHARED = Speeds(
@@ -23,7 +23,7 @@ SHARED = Speeds(
     batches=LogNormal(sigma=0.15),
     stragglers=(Stragglers(share=0.05, factor=3.0, every_s=1.0),),
 )
-TASK = Task(days=8, train_rows=128 * GLOBAL_BATCH)
+TASK = TrainingTask(days=8, train_rows=128 * GLOBAL_BATCH)
 
 # The paper's private parameters, scaled from 100 workers to 32.
 MODES: dict[str, Mode] = {

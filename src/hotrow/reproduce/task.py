@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from hotrow import checkpoint
-from hotrow.client import LocalClient
+from hotrow.client import LocalTables
 from hotrow.client.aggregate import Average
 from hotrow.config import Table, Uniform
 from hotrow.data.batch import Batch, concatenated
@@ -31,7 +31,7 @@ TEST_BATCH = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Hyper:
+class PaperHyper:
     """Hyper-parameters that were tuned together."""
 
     rows: SparseOptimizer
@@ -45,7 +45,7 @@ class Hyper:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class TrainingTask:
     """Rows of a day, the shape of the stream, the model."""
 
     days: int
@@ -111,13 +111,13 @@ def _rows(source: SyntheticSource, start: int, stop: int) -> Batch:
 class Model:
     """A model under training: real rows, real gradients, whoever decides when they are applied."""
 
-    def __init__(self, task: Task, hyper: Hyper, seed: int, *, average: Average = "batch") -> None:
+    def __init__(self, task: TrainingTask, hyper: PaperHyper, seed: int, *, average: Average = "batch") -> None:
         torch.manual_seed(seed)
         self.task, self.seed = task, seed
         fields = {f"id_{place}": task.dim for place in range(1, task.features + 1)}
         module = build(task.model, InputShape(task.numbers, fields, {}), task.model_settings)
         table = Table(dim=task.dim, optimizer=hyper.rows, init=Uniform(bound=0.01), seed=seed)
-        self.client = LocalClient({"default": table}, threads=1)
+        self.client = LocalTables({"default": table}, threads=1)
         parameters = [each for each in module.parameters() if each.requires_grad]
         self.server = ParameterServer(module, self.client, hyper.optimizer(parameters), average=average)
         self.learner = Learner(module)

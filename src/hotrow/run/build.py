@@ -83,8 +83,8 @@ def dense_optimizer(
     settings = _fast(maker) | named.settings
     accepted = [name for name in signature(maker).parameters if name not in ("self", "params")]
     if unknown := sorted(set(settings) - set(accepted)):
-        told = f"dense.optimizer.{unknown[0]}={settings[unknown[0]]!r}: {maker.__name__} has no such setting"
-        raise ConfigError(f"{told}, it has {', '.join(accepted)}")
+        message = f"dense.optimizer.{unknown[0]}={settings[unknown[0]]!r}: {maker.__name__} has no such setting"
+        raise ConfigError(f"{message}, it has {', '.join(accepted)}")
     try:
         made = maker(parameters, **settings)
         return made if swap is None else SwapOptimizer(made, swap)

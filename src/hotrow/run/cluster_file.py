@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from hotrow.engines.cluster.facts import ClusterFacts, RolePlace
 from hotrow.errors import ConfigError, InputError
+from hotrow.runtime.cluster.facts import ClusterFacts, RoleAddress
 from hotrow.transport.security import ClusterKey
 
 CLUSTER, NEW, KEY = "cluster.json", "cluster.json.new", "cluster.key"
@@ -26,10 +26,10 @@ class ClusterFile:
         self._folder = folder
         self._written: ClusterFacts | None = None
 
-    def write(self, facts: ClusterFacts, key: Path | None, desk: str | None = None) -> None:
+    def write(self, facts: ClusterFacts, key: Path | None, control_server: str | None = None) -> None:
         """The cluster as it stands; `key` is the file it was read from, None where the run has one of its own.
 
-        `desk`: where the run itself listens.
+        `control_server`: where the run itself listens.
         """
         if facts == self._written:
             return
@@ -40,7 +40,7 @@ class ClusterFile:
             "node": socket.gethostname(),
             "security": facts.security,
             "key": None if facts.key is None else KEY if key is None else str(key.absolute()),
-            "desk": desk,
+            "control_server": control_server,
             "roles": {name: asdict(place) for name, place in facts.roles.items()},
         }
         new = self._folder / NEW
@@ -68,7 +68,7 @@ class Known:
     pid: int  # of the run itself
     node: str
     facts: ClusterFacts
-    desk: str | None = None  # where the run itself listens
+    control_server: str | None = None  # where the run itself listens
     started: int | None = None  # its process, in ticks since the machine booted: another may get its pid
     pids: str | None = None  # the namespace that its pid is of
 
@@ -130,13 +130,13 @@ def find_cluster(given: Path | None, parent: Path = Path("runs")) -> Path:
         found = [folder for folder in places if (folder / CLUSTER).is_file()]
         if not found:
             looked = " nor in ".join(str(place) for place in places)
-            told = f"no run goes on here on a cluster: there is no {CLUSTER} in {looked}"
-            raise ConfigError(f"{told}: it is there while a run trains with engine = 'ray'")
+            message = f"no run goes on here on a cluster: there is no {CLUSTER} in {looked}"
+            raise ConfigError(f"{message}: it is there while a run trains with engine = 'ray'")
         return found[0]
     runs = [folder for folder in parent.iterdir() if (folder / CLUSTER).is_file()] if parent.is_dir() else []
     if not runs:
-        told = f"no run goes on here on a cluster: there is no {CLUSTER} in the folders of {parent.absolute()}"
-        raise ConfigError(f"{told}: name the folder of a run, as `hotrow cluster status DIR/NAME`")
+        message = f"no run goes on here on a cluster: there is no {CLUSTER} in the folders of {parent.absolute()}"
+        raise ConfigError(f"{message}: name the folder of a run, as `hotrow cluster status DIR/NAME`")
     return max(runs, key=lambda folder: (folder / CLUSTER).stat().st_mtime)
 
 
@@ -145,11 +145,13 @@ def read_cluster(folder: Path) -> Known:
     path = folder / CLUSTER
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        roles = {name: RolePlace(**place) for name, place in document["roles"].items()}
+        roles = {name: RoleAddress(**place) for name, place in document["roles"].items()}
         kept = document["key"]
         key = None if kept is None else ClusterKey.read(folder / kept)  # a whole path stays as it is
         facts = ClusterFacts(document["security"], key, roles)
         process = document.get("started"), document.get("pids")
-        return Known(folder, int(document["pid"]), str(document["node"]), facts, document.get("desk"), *process)
+        return Known(
+            folder, int(document["pid"]), str(document["node"]), facts, document.get("control_server"), *process
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: cannot be read: {error}: it is written while a run goes on") from None

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hotrow.engines.cluster.facts import ClusterFacts, RolePlace
 from hotrow.errors import HotrowError
+from hotrow.runtime.cluster.facts import ClusterFacts, RoleAddress
 from hotrow.transport import check_installed
 from hotrow.transport.errors import PeerLost
 
 if TYPE_CHECKING:  # it comes with the extra `ray`
-    from hotrow.transport.wire import Wire
+    from hotrow.transport.client import RpcClient
 
 WAIT_S = 3.0  # for an answer
 
@@ -32,7 +32,7 @@ class RoleState:
     """One role as people look at it; None is what this kind of role does not tell."""
 
     role: str
-    place: RolePlace
+    place: RoleAddress
     trouble: str = ""
     batches: float | None = None
     rows: float | None = None
@@ -64,13 +64,13 @@ def figures_of(facts: ClusterFacts, *, wait_s: float = WAIT_S) -> dict[str, Mapp
 
 
 @contextmanager
-def _talking(facts: ClusterFacts, wait_s: float) -> "Iterator[Wire]":
+def _talking(facts: ClusterFacts, wait_s: float) -> "Iterator[RpcClient]":
     check_installed()
-    from hotrow.transport.limits import Patience
-    from hotrow.transport.wire import Wire
+    from hotrow.transport.client import RpcClient
+    from hotrow.transport.limits import RetryPolicy
 
-    patience = Patience(first_s=wait_s / 4, most_s=wait_s / 2, give_up_s=wait_s)
-    with Wire(security=facts.security, key=facts.key, patience=patience) as wire:
+    patience = RetryPolicy(first_s=wait_s / 4, most_s=wait_s / 2, give_up_s=wait_s)
+    with RpcClient(security=facts.security, key=facts.key, patience=patience) as wire:
         for name, place in facts.roles.items():
             wire.connect(name, place.address)
         yield wire
@@ -81,11 +81,11 @@ def states(facts: ClusterFacts, before: Mapping[str, Heard], now: Mapping[str, H
     return [_state(name, place, before[name], now[name]) for name, place in facts.roles.items()]
 
 
-def _heard(wire: "Wire", names: Iterable[str], wait_s: float) -> dict[str, Heard]:
+def _heard(wire: "RpcClient", names: Iterable[str], wait_s: float) -> dict[str, Heard]:
     from hotrow.transport.faults import strange
-    from hotrow.transport.messages import Ask, Told
+    from hotrow.transport.messages import Query, QueryReply
 
-    asked = {name: wire.ask(name, Ask("status")) for name in names}
+    asked = {name: wire.ask(name, Query("status")) for name in names}
     until = time.monotonic() + wait_s
     heard = {}
     for name, answer in asked.items():
@@ -96,13 +96,13 @@ def _heard(wire: "Wire", names: Iterable[str], wait_s: float) -> dict[str, Heard
         except HotrowError as error:
             heard[name] = Heard(None, time.monotonic(), str(error))
         else:
-            figures = told.figures if isinstance(told, Told) else None
+            figures = told.figures if isinstance(told, QueryReply) else None
             trouble = "" if figures is not None else strange(told)
             heard[name] = Heard(figures, time.monotonic(), trouble)
     return heard
 
 
-def _state(name: str, place: RolePlace, before: Heard, now: Heard) -> RoleState:
+def _state(name: str, place: RoleAddress, before: Heard, now: Heard) -> RoleState:
     told = now.figures
     if told is None:
         return RoleState(name, place, now.trouble)

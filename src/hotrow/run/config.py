@@ -12,11 +12,11 @@ from hotrow.client.aggregate import Average
 from hotrow.config import Table
 from hotrow.data.config import DataConfig
 from hotrow.data.synthetic import SyntheticConfig
-from hotrow.engines.settings import AnyEngine, Local, Ray
 from hotrow.errors import ConfigError
 from hotrow.modes import AnyMode, Sync
 from hotrow.optim.sparse import Swap
 from hotrow.run.config_file import anchored_data, anchored_name, set_engine, set_field
+from hotrow.runtime.settings import AnyEngine, Local, Ray
 from hotrow.sizes import FOLDER_NAME_RULE, Whole, fits_folder_name
 from hotrow.spec import SettingsError, Spec, sentence
 from hotrow.switching import Auto
@@ -51,7 +51,7 @@ AnyNamed = Annotated[Named, BeforeValidator(_named)]
 AnyChoice = Annotated[Annotated[AnyMode | Auto, Field(discriminator="name")], BeforeValidator(_mode)]
 
 
-class Dense(Spec):
+class DenseSection(Spec):
     """How the network's own parameters are trained: any optimizer of torch.optim with its settings, or KStepAdam."""
 
     optimizer: AnyNamed = Named(name="adam", settings={"lr": 0.001})
@@ -96,7 +96,7 @@ class RunConfig(Spec):
     data: DataConfig | SyntheticConfig
     model: AnyNamed
     tables: dict[str, Table]  # those that data name and that are not here are like `default`
-    dense: Dense = Dense()
+    dense: DenseSection = DenseSection()
     run: RunSection = RunSection()
 
     @field_validator("data", mode="before")

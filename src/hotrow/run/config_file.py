@@ -40,8 +40,8 @@ def set_engine(document: dict[str, Any], given: Mapping[str, Any]) -> None:
     known = dict(was) if isinstance(was, Mapping) else {"name": was}
     name = given.get("name", known.get("name", "local"))
     if name != "ray" and (options := [field for field in given if field != "name"]):
-        told = f"--{options[0]} {given[options[0]]}: is for a cluster, and the engine of this run is {name!r}"
-        raise ConfigError(f"{told}: add --engine ray, or leave it out")
+        message = f"--{options[0]} {given[options[0]]}: is for a cluster, and the engine of this run is {name!r}"
+        raise ConfigError(f"{message}: add --engine ray, or leave it out")
     kept = known if known.get("name", name) == name else {}
     section["engine"] = {**kept, "name": name, **given}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hotrow import checkpoint
-from hotrow.client.base import TableClient
+from hotrow.client.base import TableCollection
 from hotrow.data.source import Trouble
 from hotrow.disk import part_of, write_text
 from hotrow.errors import ConfigError, FileError
@@ -23,7 +23,7 @@ from hotrow.obs.tensorboard import TensorBoard
 from hotrow.run.cluster_file import ClusterFile
 from hotrow.run.skew import table_pictures
 from hotrow.staleness import Statistics
-from hotrow.trainer.reports import Ended, Evaluated, Progress, Remark, Report, Switched
+from hotrow.trainer.reports import Evaluated, Progress, Remark, Report, Switched, TrainingEnded
 
 CONFIG, SCHEMA, CHECKPOINT, BEST = "config.toml", "schema.json", "checkpoint", "best"
 MALFORMED_TOLD = 20
@@ -109,11 +109,11 @@ class RunFolder:
                 self._events.write("mode", **asdict(report))
             case Remark():
                 self._events.write("remark", **asdict(report))
-            case Ended():
+            case TrainingEnded():
                 self.registry.add("train/refused_gradients", report.counts.get("refused_gradients", 0))
                 self._events.write("end", **asdict(report))
 
-    def tables(self, client: TableClient, samples: int) -> None:
+    def tables(self, client: TableCollection, samples: int) -> None:
         """What the tables hold now."""
         told = {name: table_stats(client, name) for name in client.tiers}
         self._events.write("tables", samples=samples, tables=told)
@@ -157,7 +157,7 @@ class RunFolder:
         """The run ends before its time."""
         self._events.write("end", stopped=why, **trained)
 
-    def describe(self, client: TableClient) -> None:
+    def describe(self, client: TableCollection) -> None:
         """The last look at the tables."""
         pictures = {name: table_stats(client, name) | table_pictures(tier) for name, tier in client.tiers.items()}
         self._write_json("tables.json", pictures)
@@ -225,7 +225,7 @@ class RunFolder:
         write_text(self.path / name, json.dumps(document, indent=1) + "\n", "a file of the run")
 
 
-def table_stats(client: TableClient, name: str) -> dict[str, int]:
+def table_stats(client: TableCollection, name: str) -> dict[str, int]:
     """The figures of one table that people look at."""
     stats = client.tiers[name].stats()
     shown = ("rows", "value_bytes", "state_bytes", "bytes", "created", "evicted", "expired", "turned_away")

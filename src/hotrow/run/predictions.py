@@ -44,8 +44,8 @@ def predicted(trainer: Trainer, source: Source) -> Iterator[Predicted]:
             found = trainer.predict_batch(batch.slice(some.start, some.stop))
             found = found.reshape(len(found), -1)
             if found.shape[1] != labels:
-                told = f"the model gives {found.shape[1]} scores for {labels} label"
-                raise InputError(f"{told}: predictions are probabilities of labels, which it does not have")
+                message = f"the model gives {found.shape[1]} scores for {labels} label"
+                raise InputError(f"{message}: predictions are probabilities of labels, which it does not have")
             yield Predicted(rows[some], found)
 
 
@@ -84,7 +84,7 @@ class PredictionFile:
     """A CSV or Parquet file with the columns row and probability; it takes its place when it is whole."""
 
     def __init__(self, path: Path, schema: Schema, *, force: bool = False) -> None:
-        demand_free(path, force=force)
+        check_free(path, force=force)
         labels = [label.column for label in schema.label]
         names = ["probability"] if len(labels) == 1 else [f"probability_{label}" for label in labels]
         self._schema = pa.schema([("row", pa.int64()), *((name, pa.float32()) for name in names)])
@@ -140,7 +140,7 @@ def _parquet_writer(path: Path, schema: pa.Schema) -> Any:
 WRITERS = {".csv": _csv_writer, ".parquet": _parquet_writer}
 
 
-def demand_free(path: Path, *, force: bool = False) -> None:
+def check_free(path: Path, *, force: bool = False) -> None:
     """Say what would go wrong at the end before the beginning."""
     if path.suffix not in WRITERS:
         raise ConfigError(f"{path}: predictions are written as {' or '.join(WRITERS)}: give it such a name")

@@ -23,7 +23,7 @@ class DaysDone:
         return cls(list(about["tested"]), list(about["trained"]), about["current"], about["begin"])
 
 
-def demand_fit(config: RunConfig, data: Data, *, by_day: bool) -> None:
+def check_fit(config: RunConfig, data: Data, *, by_day: bool) -> None:
     """Refuse settings that would do nothing, before anything is written."""
     run = config.run
     if by_day:

@@ -10,13 +10,13 @@ from hotrow.data.config import DataConfig, open_data, open_source
 from hotrow.data.files import Where, find_files
 from hotrow.data.schema import Schema
 from hotrow.data.source import Source
-from hotrow.engines.settings import Local
 from hotrow.errors import ConfigError, InputError
 from hotrow.run.build import trainer_of
 from hotrow.run.config import RunConfig, load_config
 from hotrow.run.folder import CHECKPOINT, CONFIG, SCHEMA
 from hotrow.run.predictions import Predicted, predicted
-from hotrow.run.trust import demand_trust
+from hotrow.run.trust import check_trust
+from hotrow.runtime.settings import Local
 from hotrow.trainer import Evaluated, Trainer
 from hotrow.trainer.streams import evaluation_batches
 
@@ -36,7 +36,7 @@ class Restored:
             raise ConfigError(f"{folder}: there is no checkpoint in it: name the folder of a run, as runs/NAME")
         self.folder = folder
         self.config: RunConfig = load_config(folder / CONFIG)
-        demand_trust(self.config, folder, trust=trust)
+        check_trust(self.config, folder, trust=trust)
         self.schema: Schema = _schema(folder / SCHEMA)
         self.trainer: Trainer = trainer_of(_in_memory(self.config), self.schema)
         try:
@@ -68,8 +68,8 @@ class Restored:
         if data.valid is not None:
             return "valid", data.valid
         if data.by_day is not None:
-            told = f"{self.folder / CONFIG}: its data are tested day by day, no part of them is the test"
-            raise ConfigError(f"{told}: name files, as --on FILE")
+            message = f"{self.folder / CONFIG}: its data are tested day by day, no part of them is the test"
+            raise ConfigError(f"{message}: name files, as --on FILE")
         raise ConfigError(f"{self.folder / CONFIG}: it names neither test nor valid data: name files, as --on FILE")
 
     def evaluate(self, source: Source, *, split: Part = "test", watch: Watch | None = None) -> Evaluated:
@@ -81,8 +81,10 @@ class Restored:
         """The rows of one file to predict; it may have labels or not."""
         config = self._of_files()
         if config.format in SORTED:
-            told = f"data.format={config.format!r}: its rows are sorted by time, so their predictions have no numbers"
-            raise ConfigError(f"{told}: describe the file as csv in a config of its own")
+            message = (
+                f"data.format={config.format!r}: its rows are sorted by time, so their predictions have no numbers"
+            )
+            raise ConfigError(f"{message}: describe the file as csv in a config of its own")
         files = find_files(where)
         if len(files) > 1:
             raise InputError(f"{where}: names {len(files)} files: rows are numbered, so predict one at a time")
@@ -97,8 +99,8 @@ class Restored:
 
     def _of_files(self) -> DataConfig:
         if not isinstance(self.config.data, DataConfig):
-            told = f"data.format={self.config.data.format!r}: {self.folder} was trained on made-up rows"
-            raise ConfigError(f"{told}, so it knows no format of files: name a run that was trained on files")
+            message = f"data.format={self.config.data.format!r}: {self.folder} was trained on made-up rows"
+            raise ConfigError(f"{message}, so it knows no format of files: name a run that was trained on files")
         return self.config.data
 
 
@@ -108,8 +110,8 @@ def find_run(given: Path | None, parent: Path = Path("runs")) -> Path:
         return given if given.is_dir() or not (parent / given).is_dir() else parent / given
     runs = [folder for folder in parent.iterdir() if has_checkpoint(folder)] if parent.is_dir() else []
     if not runs:
-        told = f"there is no run with a checkpoint in {parent.absolute()}"
-        raise ConfigError(f"{told}: train one with `hotrow train`, or name another folder with --run")
+        message = f"there is no run with a checkpoint in {parent.absolute()}"
+        raise ConfigError(f"{message}: train one with `hotrow train`, or name another folder with --run")
     return max(runs, key=lambda folder: folder.stat().st_mtime)  # a checkpoint takes its place in it by a new name
 
 

@@ -11,21 +11,21 @@ from hotrow.data.config import Data, DataConfig, open_data
 from hotrow.data.position import Position
 from hotrow.data.source import Source
 from hotrow.data.synthetic import SyntheticSource, best
-from hotrow.disk import demand_room, fault_of, written
-from hotrow.engines.settings import Ray
+from hotrow.disk import check_room, fault_of, written
 from hotrow.errors import ConfigError, FileError, InputError
 from hotrow.run.build import trainer_of
 from hotrow.run.config import RunConfig, as_toml
+from hotrow.run.daily import NEXT, OneDay, one_day
 from hotrow.run.folder import BEST, CHECKPOINT, RunFolder, discard_unfinished, free_folder, trained_before
-from hotrow.run.kept import with_kept_schema
-from hotrow.run.nightly import NEXT, OneDay, one_day
-from hotrow.run.progress import DaysDone, demand_fit
-from hotrow.trainer import Ended, Evaluated, Progress, Remark, Report
+from hotrow.run.progress import DaysDone, check_fit
+from hotrow.run.resume import with_kept_schema
+from hotrow.runtime.settings import Ray
+from hotrow.trainer import Evaluated, Progress, Remark, Report, TrainingEnded
 from hotrow.trainer.days import fit_days
 from hotrow.transport.errors import PeerLost
 
 if TYPE_CHECKING:  # it comes with the extra `ray`
-    from hotrow.run.desk import FrontDesk
+    from hotrow.run.control_server import ControlServer
 
 TABLES_EVERY = 10  # progress reports between two looks at the tables
 
@@ -54,11 +54,11 @@ class Run:
         folder = Path(config.run.folder) / config.run.name
         self._resumed = (resume or day is not None) and checkpoint.exists(folder / CHECKPOINT)
         if resume and not self._resumed:
-            told = f"--resume: there is no checkpoint in {folder}"
-            raise ConfigError(f"{told}: name another with --set run.name=..., or leave --resume out to start anew")
+            message = f"--resume: there is no checkpoint in {folder}"
+            raise ConfigError(f"{message}: name another with --set run.name=..., or leave --resume out to start anew")
         self.config = config = with_kept_schema(config, folder) if self._resumed else config
         self.data: Data = open_data(config.data, base)
-        demand_fit(config, self.data, by_day=self.data.by_day is not None or day is not None)
+        check_fit(config, self.data, by_day=self.data.by_day is not None or day is not None)
         self.trainer = trainer_of(config, self.data.schema, attach=attach or self._resumed)
         try:
             self._prepare(folder, day)
@@ -89,7 +89,7 @@ class Run:
         self._started = self._ended = False
         self._trained_again = max(0, trained_before(folder) - self.trainer.samples) if self._resumed else 0
         self.unsaved: FileError | None = None  # why the state at the end is in no checkpoint
-        self._desk: FrontDesk | None = None  # while a run on a cluster goes on
+        self._control_server: ControlServer | None = None  # while a run on a cluster goes on
         self.summary: dict[str, Any] = {"run": str(self.folder)}
         self.page: Path | None = None
 
@@ -123,8 +123,8 @@ class Run:
             fault.add_note(str(error))  # what stopped the run comes first
         finally:
             self._book.close()
-            if self._desk is not None:
-                self._desk.close()
+            if self._control_server is not None:
+                self._control_server.close()
             self.trainer.close()
             if not begun:
                 self._give_folder_back()
@@ -142,7 +142,7 @@ class Run:
         if cluster.lost:
             return "; ".join(f"{name} is gone: {reason}" for name, reason in cluster.lost.items())
         try:
-            self.trainer.demand_whole()
+            self.trainer.check_whole()
         except InputError as error:
             return str(fault or error)
         return str(fault) if isinstance(fault, PeerLost) else None
@@ -150,8 +150,8 @@ class Run:
     def __iter__(self) -> Iterator[Report]:
         self._start()
         if self._trained_again:
-            told = f"its checkpoint is of {self._before:,} samples, and it had trained more when it ended"
-            self._warn(f"{told}: at least {self._trained_again:,} samples are trained again")
+            message = f"its checkpoint is of {self._before:,} samples, and it had trained more when it ended"
+            self._warn(f"{message}: at least {self._trained_again:,} samples are trained again")
         yield from self._warnings()
         only = self._only
         begun = self._position is not None
@@ -198,8 +198,8 @@ class Run:
         if self.data.by_day is not None:
             done = self._progress.tested
             if done:
-                told = f"the run was resumed: the figures over all days leave out {done[0]} to {done[-1]}"
-                self._book.warning(told)
+                message = f"the run was resumed: the figures over all days leave out {done[0]} to {done[-1]}"
+                self._book.warning(message)
             return fit_days(self.trainer, self.data.days(), done=done, replay=settings.replay, **how)
         return self.trainer.fit(
             self.data.train,
@@ -212,11 +212,11 @@ class Run:
         )
 
     def _start(self) -> None:
-        demand_room(self.folder / CHECKPOINT, self.trainer.checkpoint_bytes, "a checkpoint as it is now")
+        check_room(self.folder / CHECKPOINT, self.trainer.checkpoint_bytes, "a checkpoint as it is now")
         if (server := self.trainer.members.listen()) is not None:
-            from hotrow.run.desk import FrontDesk
+            from hotrow.run.control_server import ControlServer
 
-            self._desk = FrontDesk(self.trainer.members, server)
+            self._control_server = ControlServer(self.trainer.members, server)
         self._write_cluster()
         cluster = self.trainer.cluster
         self._book.start(
@@ -251,7 +251,7 @@ class Run:
                 self._progress.tested.append(day)
             case Evaluated():
                 self._told_of(report)
-            case Ended():
+            case TrainingEnded():
                 if report.best is not None and report.best.epoch in self._validations:
                     self._told_of(self._validations[report.best.epoch])  # that state came back
                 self.summary |= {
@@ -285,8 +285,8 @@ class Run:
             self.summary["rows"] = {name: len(tier) for name, tier in self.trainer.client.tiers.items()}
             faults.append(fault_of(lambda: self._book.describe(self.trainer.client)))
         else:
-            told = "what was trained since the last checkpoint" if self.saved else "what was trained"
-            self._book.warning(f"{out_of_reach}: {told} is not kept")
+            message = "what was trained since the last checkpoint" if self.saved else "what was trained"
+            self._book.warning(f"{out_of_reach}: {message} is not kept")
         faults.append(fault_of(self._write_page))
         if unwritten := [str(fault) for fault in faults if fault is not None]:
             raise FileError("; ".join(unwritten))
@@ -299,7 +299,9 @@ class Run:
         engine, facts = self.config.run.engine, self.trainer.cluster
         if isinstance(engine, Ray) and facts is not None:
             with written(self.folder, "the addresses of the cluster"):
-                self._book.cluster.write(facts, engine.key, None if self._desk is None else self._desk.address)
+                self._book.cluster.write(
+                    facts, engine.key, None if self._control_server is None else self._control_server.address
+                )
 
     def _look(self) -> None:
         self._book.tables(self.trainer.client, self.trainer.samples)

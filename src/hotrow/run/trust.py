@@ -12,15 +12,15 @@ from hotrow.run.config import RunConfig
 from hotrow.run.folder import CONFIG, SCHEMA
 
 
-def demand_trust(config: RunConfig, folder: Path, *, trust: bool) -> None:
+def check_trust(config: RunConfig, folder: Path, *, trust: bool) -> None:
     """ConfigError where opening a run means running Python code that its folder names, and nobody said to trust it."""
     name = config.model.name
     if trust or name in MODELS or ":" not in name:  # what is neither is refused as no model at all
         return
     where = name.rpartition(":")[0]
     code = f"the Python file {Path(where).resolve()}" if where.endswith(".py") else f"the Python module {where}"
-    told = f"{folder / CONFIG}: model={name!r}: opening this run runs {code}"
-    raise ConfigError(f"{told}: look at it, then give --trust (in Python trust=True)")
+    message = f"{folder / CONFIG}: model={name!r}: opening this run runs {code}"
+    raise ConfigError(f"{message}: look at it, then give --trust (in Python trust=True)")
 
 
 def is_of_a_run(config: Path) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from hotrow.client import LocalClient
+from hotrow.client import LocalTables
 from hotrow.client.aggregate import Average, RowPart
 from hotrow.modes.base import Apply
 from hotrow.server.dense import DenseParameters
@@ -16,7 +16,7 @@ from hotrow.worker.core import Gradients
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ApplyResult:
     """What an `Apply` came to."""
 
     tables: Mapping[str, Applied] = field(default_factory=dict)  # what became of the rows, where there were any
@@ -35,7 +35,7 @@ class ParameterServer(DenseParameters):
     def __init__(
         self,
         model: nn.Module,
-        client: LocalClient,
+        client: LocalTables,
         optimizer: torch.optim.Optimizer | None,
         *,
         average: Average = "batch",
@@ -66,19 +66,19 @@ class ParameterServer(DenseParameters):
     def settle(self) -> None:
         """Nothing waits for what may come beside it."""
 
-    def rest(self) -> Changed:
+    def rest(self) -> ApplyResult:
         """What was decided was done at once."""
-        return Changed()
+        return ApplyResult()
 
     @property
     def parked(self) -> int:
         """Pushes that wait."""
         return len(self._parked)
 
-    def apply(self, effect: Apply, *, samples: int, lr_scale: float = 1.0) -> Changed:
+    def apply(self, effect: Apply, *, samples: int, lr_scale: float = 1.0) -> ApplyResult:
         """Perform a step. `samples` counts all up to and including it."""
         pushes = [(part, self._parked[part.grant]) for part in effect.parts]
-        changed = Changed()
+        changed = ApplyResult()
         if effect.group != "dense":
             alone = effect.group == "embedding"  # rows that were looked up before the step their token names
             rows = [
@@ -97,7 +97,7 @@ class ParameterServer(DenseParameters):
                 late=self.late,
                 staleness=late,
             )
-            changed = Changed(tables, IdCounts.of(late, self.late))
+            changed = ApplyResult(tables, IdCounts.of(late, self.late))
         if effect.group != "embedding":
             dense, buffers = [push.dense for _, push in pushes], [push.buffers for _, push in pushes]
             self.dense_step(effect, dense, buffers, samples, lr_scale)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from hotrow.modes.base import Apply, Part
+from hotrow.modes.base import Apply, GradientPart
 from hotrow.staleness import Staleness
 
 
@@ -83,7 +83,7 @@ class DenseParameters:
         shares = [part.weight * part.samples / whole for part in effect.parts]
         return _sums(dense, shares)
 
-    def _share(self, part: Part, effect: Apply, place: int) -> float:
+    def _share(self, part: GradientPart, effect: Apply, place: int) -> float:
         """As the discipline's weight, but a tensor that hardly moves makes its gradients less late."""
         assert self.late is not None
         change = self._changes[place] if self._changes is not None else 0.0

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from hotrow.errors import HotrowError, InputError
-from hotrow.server.dense_desk import DenseDesk
+from hotrow.server.dense_service import DenseService
 from hotrow.server.shard import Pulled, Shard
 from hotrow.spec import whole_number
 from hotrow.transport.envelope import Buffer
@@ -15,8 +15,6 @@ from hotrow.transport.errors import Busy
 from hotrow.transport.faults import fault_of
 from hotrow.transport.frames import RowBlock, frames_of, pack, unpack
 from hotrow.transport.messages import (
-    Ask,
-    Block,
     Clear,
     Done,
     Exchange,
@@ -28,16 +26,18 @@ from hotrow.transport.messages import (
     Import,
     Perform,
     Policy,
-    Pull,
     PullDense,
+    PullRows,
     PushDense,
+    Query,
+    QueryReply,
+    RowBlockHeader,
     Stop,
     TakeDense,
     Taken,
-    Told,
 )
 from hotrow.transport.request import Request
-from hotrow.transport.server import Server
+from hotrow.transport.server import RpcServer
 from hotrow.transport.tensors import joined
 from hotrow.transport.whole_rows import pack_rows, unpack_rows
 
@@ -53,7 +53,7 @@ class ShardServer:
     """Serves a shard. Who made the two closes them."""
 
     def __init__(
-        self, shard: Shard, server: Server, dense: DenseDesk | None = None, *, waiting_most: int = 1_024
+        self, shard: Shard, server: RpcServer, dense: DenseService | None = None, *, waiting_most: int = 1_024
     ) -> None:
         """`dense` serves dense parameters in modes that keep them on servers."""
         self._shard, self._server, self._dense = shard, server, dense
@@ -73,13 +73,13 @@ class ShardServer:
             case PullDense(after):
                 self._pull_dense(request, after)
             case PushDense() as push:
-                self._desk().push(push, request.frames)
+                self._control_server().push(push, request.frames)
                 request.reply(Done())
             case TakeDense() as state:
-                self._desk().take(state, joined(request.frames))
+                self._control_server().take(state, joined(request.frames))
                 request.reply(Done())
             case GiveDense() as wish:
-                request.reply(*self._desk().give(wish, self._server.limits.frame_bytes))
+                request.reply(*self._control_server().give(wish, self._server.limits.frame_bytes))
             case Export(table, cursor, most):
                 rows, after = self._shard.export(table, cursor, most)
                 request.reply(Exported(after, len(rows.keys), tuple(rows.fields)), pack_rows(rows))
@@ -88,8 +88,8 @@ class ShardServer:
             case Clear(table):
                 self._shard.tier(table).clear()
                 request.reply(Done())
-            case Ask(what):
-                request.reply(Told(f"shard {self._shard.number}", self._figures(what == "status")))
+            case Query(what):
+                request.reply(QueryReply(f"shard {self._shard.number}", self._figures(what == "status")))
             case Stop():
                 self._stop(request)
             case other:
@@ -109,7 +109,7 @@ class ShardServer:
         if pull is None or pulled is not None:
             self._reply(request, taken, pull, pulled)
             return
-        self._demand_room()  # not before the push was taken: those who wait may wait for it, and it counts once
+        self._check_room()  # not before the push was taken: those who wait may wait for it, and it counts once
         self._wait(pull.after, request, lambda: self._reply(request, taken, pull, self._shard.pull(pull, pull_blocks)))
 
     def _order(self, request: Request, order: Perform | Policy) -> None:
@@ -144,13 +144,13 @@ class ShardServer:
         if after <= self._shard.performed:
             self._give_dense(request)
         else:
-            self._demand_room()
+            self._check_room()
             self._wait(after, request, lambda: self._give_dense(request))
 
     def _give_dense(self, request: Request) -> None:
-        request.reply(*self._desk().pulled(self._server.limits.frame_bytes))
+        request.reply(*self._control_server().pulled(self._server.limits.frame_bytes))
 
-    def _desk(self) -> DenseDesk:
+    def _control_server(self) -> DenseService:
         if self._dense is None:
             raise InputError(f"shard {self._shard.number} serves no dense parameters: the model has none for it")
         return self._dense
@@ -182,8 +182,8 @@ class ShardServer:
         request.reply(Done())
         self._server.stop()
 
-    def _reply(self, request: Request, taken: Taken | None, pull: Pull | None, pulled: Pulled | None) -> None:
-        blocks: list[Block] = []
+    def _reply(self, request: Request, taken: Taken | None, pull: PullRows | None, pulled: Pulled | None) -> None:
+        blocks: list[RowBlockHeader] = []
         frames: list[Buffer] = []
         if pull is not None and pulled is not None:
             for rows in pulled.blocks:
@@ -194,18 +194,18 @@ class ShardServer:
         absent = 0 if pulled is None else pulled.absent
         request.reply(Exchanged(self._shard.incarnation, taken, absent, tuple(blocks)), frames)
 
-    def _unpacked(self, blocks: tuple[Block, ...], frames: list[memoryview]) -> list[RowBlock]:
+    def _unpacked(self, blocks: tuple[RowBlockHeader, ...], frames: list[memoryview]) -> list[RowBlock]:
         return unpack(blocks, frames, self._shard.dims, threads=self._shard.client.threads)
 
     def _is_meant(self, request: Request, incarnation: int) -> bool:
         """Whether a request is for this incarnation; else its sender is told, since what it knows is gone."""
         if incarnation == self._shard.incarnation:
             return True
-        told = f"shard {self._shard.number} is incarnation {self._shard.incarnation}, asked was {incarnation}"
-        request.reply(Fault("stale", f"{told}: its rows may have changed, learn the number anew"))
+        message = f"shard {self._shard.number} is incarnation {self._shard.incarnation}, asked was {incarnation}"
+        request.reply(Fault("stale", f"{message}: its rows may have changed, learn the number anew"))
         return False
 
-    def _demand_room(self) -> None:
+    def _check_room(self) -> None:
         """Not for orders: they are what the others wait for, and a peer has no more open than its server lets it."""
         if len(self._waiting) >= self._waiting_most:
             raise Busy(f"{len(self._waiting)} requests wait for orders: ask again later")

@@ -51,7 +51,7 @@ class SeenGrants:
         self.newest = newest
 
 
-class Parked(Generic[Push]):
+class PushBuffer(Generic[Push]):
     """Pushes under their grant, of at most so many bytes together.
 
     Where there is no room the sender has to come again, but for one: a push among the `needed` oldest is taken above
@@ -73,7 +73,7 @@ class Parked(Generic[Push]):
         """Keep a push. Busy: there is no room now; InputError: there never will be."""
         size = self._bytes_of(push)
         if self.nbytes + size > self.bytes_most:
-            self._demand_among_oldest(grant, size)
+            self._check_among_oldest(grant, size)
             self.above += 1
         self._pushes[grant] = push
         self.nbytes += size
@@ -89,15 +89,15 @@ class Parked(Generic[Push]):
             self.nbytes -= self._bytes_of(push)
         return push
 
-    def _demand_among_oldest(self, grant: int, size: int) -> None:
+    def _check_among_oldest(self, grant: int, size: int) -> None:
         older = [self._bytes_of(push) for other, push in self._pushes.items() if other < grant]
         if len(older) >= self.needed:
-            told = f"{len(self)} pushes of {self.nbytes:,} bytes wait, and {size:,} more would pass the bound"
-            raise Busy(f"push {grant}: {told} of {self.bytes_most:,}: send it again later")
+            message = f"{len(self)} pushes of {self.nbytes:,} bytes wait, and {size:,} more would pass the bound"
+            raise Busy(f"push {grant}: {message} of {self.bytes_most:,}: send it again later")
         if (together := sum(older) + size) > self.bytes_most:
-            told = f"a step takes {self.needed} pushes, and {len(older) + 1} of them are {together:,} bytes here"
+            message = f"a step takes {self.needed} pushes, and {len(older) + 1} of them are {together:,} bytes here"
             raise InputError(
-                f"push {grant}: {told}: parked_bytes={self.bytes_most:,} has to hold a step: raise it, take more "
+                f"push {grant}: {message}: parked_bytes={self.bytes_most:,} has to hold a step: raise it, take more "
                 "shards, or a smaller global batch"
             )
 

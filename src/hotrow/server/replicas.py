@@ -17,7 +17,7 @@ from hotrow.errors import ConfigError
 from hotrow.modes import Mode
 from hotrow.modes.base import Apply
 from hotrow.optim.dense import KStepAdam, merge
-from hotrow.server.core import Changed, ParameterServer
+from hotrow.server.core import ApplyResult, ParameterServer
 from hotrow.worker.core import Gradients
 
 
@@ -34,17 +34,17 @@ class Parameters(Protocol):
     def discard(self, grant: int) -> None:
         """Forget a push that will not be applied."""
 
-    def apply(self, effect: Apply, *, samples: int, lr_scale: float = 1.0) -> Changed:
+    def apply(self, effect: Apply, *, samples: int, lr_scale: float = 1.0) -> ApplyResult:
         """Perform a step. `samples` counts all up to and including it."""
 
     def settle(self) -> None:
         """All effects of an event are performed, or somebody is about to compute."""
 
-    def rest(self) -> Changed:
+    def rest(self) -> ApplyResult:
         """Nothing is being computed: wait until all that was decided is done everywhere, and say what it came to."""
 
 
-class Replicas:
+class ReplicatedParameters:
     """One model and one KStepAdam per worker, all starting from the server's."""
 
     def __init__(self, server: ParameterServer, workers: int) -> None:
@@ -68,12 +68,12 @@ class Replicas:
         self._workers.pop(grant, None)
         self._server.discard(grant)
 
-    def apply(self, effect: Apply, *, samples: int, lr_scale: float = 1.0) -> Changed:
+    def apply(self, effect: Apply, *, samples: int, lr_scale: float = 1.0) -> ApplyResult:
         """The end of a step changes rows, and moves copies unless a merge stands beside it; a merge makes them one."""
         if effect.group == "dense":
             self._move(merges=True)
             self._merge()
-            return Changed()
+            return ApplyResult()
         self.settle()
         changed = self._server.apply(effect, samples=samples, lr_scale=lr_scale)
         for part in effect.parts:
@@ -86,9 +86,9 @@ class Replicas:
         """No merge stands beside the last step, and somebody is about to compute: every worker moves its own copy."""
         self._move(merges=False)
 
-    def rest(self) -> Changed:
+    def rest(self) -> ApplyResult:
         """What was decided was done at once."""
-        return Changed()
+        return ApplyResult()
 
     def _move(self, *, merges: bool) -> None:
         self._apart.update(self._moves)
@@ -134,7 +134,7 @@ class Replicas:
 def parameters_in(mode: Mode, server: ParameterServer, workers: int) -> Parameters:
     """Who performs the effects of a mode: the server alone, or with a copy for each worker."""
     server.late = mode.late
-    return Replicas(server, workers) if mode.dense == "local" else server
+    return ReplicatedParameters(server, workers) if mode.dense == "local" else server
 
 
 def k_step_adam(optimizer: Optimizer | None) -> KStepAdam:
@@ -142,8 +142,10 @@ def k_step_adam(optimizer: Optimizer | None) -> KStepAdam:
     if isinstance(optimizer, KStepAdam):
         return optimizer
     name = "no optimizer" if optimizer is None else type(optimizer).__name__
-    told = f"mode 'k_step' trains dense parameters with hotrow.optim.KStepAdam, not with {name}"
-    raise ConfigError(f'{told}: set dense.optimizer to "kstepadam", or give Trainer(optimizer=hotrow.KStepAdam, ...)')
+    message = f"mode 'k_step' trains dense parameters with hotrow.optim.KStepAdam, not with {name}"
+    raise ConfigError(
+        f'{message}: set dense.optimizer to "kstepadam", or give Trainer(optimizer=hotrow.KStepAdam, ...)'
+    )
 
 
 def _copy(source: nn.Module, target: nn.Module) -> None:

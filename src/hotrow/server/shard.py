@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from pydantic_core import from_json
 
-from hotrow.client import LocalClient
+from hotrow.client import LocalTables
 from hotrow.client.aggregate import Average, RowGradients, RowPart
 from hotrow.config import Table
 from hotrow.errors import ConfigError
-from hotrow.server.ledger import Ledger
-from hotrow.server.pushes import Parked, SeenGrants, bytes_of_rows
+from hotrow.server.order_log import OrderLog
+from hotrow.server.pushes import PushBuffer, SeenGrants, bytes_of_rows
 from hotrow.server.shard_input import ShardInput
 from hotrow.spec import whole_number
 from hotrow.staleness import Staleness
@@ -25,7 +25,7 @@ from hotrow.store.arrays import Keys
 from hotrow.store.shards import SHARDS_MOST, export_from, share_of
 from hotrow.store.tiers import listed, named_tables
 from hotrow.transport.frames import RowBlock
-from hotrow.transport.messages import Apply, Arrival, Performed, Pull, Push, Taken, Values
+from hotrow.transport.messages import ApplyOrder, Arrival, OrderResult, PullRows, PushRows, Taken, Values
 
 EXPORT_ROWS = 65_536  # in one answer, at most
 COUNTED = (
@@ -63,7 +63,7 @@ class Shard:
         self.shards = whole_number("shards", shards, 1, SHARDS_MOST)
         self.number = whole_number("number", number, 0, shards - 1)
         self.incarnation = whole_number("incarnation", incarnation, 1, 2**62)
-        self.parked: Parked[Mapping[str, RowGradients]] = Parked(
+        self.parked: PushBuffer[Mapping[str, RowGradients]] = PushBuffer(
             whole_number("parked_bytes", parked_bytes, 1, 2**62), bytes_of_rows
         )
         self._pull_bytes = whole_number("pull_bytes", pull_bytes, 1, 2**62)
@@ -72,7 +72,7 @@ class Shard:
         if strangers := self.values.keys() - named.keys():
             raise ConfigError(f"values: there is no table {listed(strangers)}: there are {listed(named)}")
         parts = {name: share_of(table, self.number, self.shards) for name, table in named.items()}
-        self.client = LocalClient(parts, threads=threads)
+        self.client = LocalTables(parts, threads=threads)
         self.dims = {name: table.dim for name, table in parts.items()}
         self.average: Average = "batch"
         self.late: Staleness | None = None  # of the mode
@@ -80,7 +80,7 @@ class Shard:
         self.counts: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
         self._input = ShardInput(self.client, self.number, self.shards)
         self._seen = SeenGrants()
-        self._ledger = Ledger()
+        self._ledger = OrderLog()
 
     @property
     def performed(self) -> int:
@@ -94,7 +94,11 @@ class Shard:
         return max(self._seen.newest, *kept, 0)
 
     def exchange(
-        self, push: Push | None, push_blocks: Sequence[RowBlock], pull: Pull | None, pull_blocks: Sequence[RowBlock]
+        self,
+        push: PushRows | None,
+        push_blocks: Sequence[RowBlock],
+        pull: PullRows | None,
+        pull_blocks: Sequence[RowBlock],
     ) -> tuple[Taken | None, Pulled | None]:
         """Take a push, then give rows. None for a pull whose order is not performed yet: `pull` when it is.
 
@@ -106,11 +110,11 @@ class Shard:
             return taken, None
         return taken, self._read(pull, wanted)
 
-    def pull(self, pull: Pull, blocks: Sequence[RowBlock]) -> Pulled:
+    def pull(self, pull: PullRows, blocks: Sequence[RowBlock]) -> Pulled:
         """Rows as they are now, whatever order they should wait for; with `learn` absent ones are made."""
         return self._read(pull, self._input.pull(blocks, self._pull_bytes))
 
-    def perform(self, order: int, applies: Sequence[Apply], discards: Sequence[int] = ()) -> Performed:
+    def perform(self, order: int, applies: Sequence[ApplyOrder], discards: Sequence[int] = ()) -> OrderResult:
         """Do what the coordinator decided."""
         if (answered := self._ledger.answered(order)) is not None:
             return answered
@@ -133,7 +137,7 @@ class Shard:
         step: int | None = None,
         samples: int | None = None,
         pushes: int = 1,
-    ) -> Performed:
+    ) -> OrderResult:
         """How rows are treated from now on; `staleness` is the policy of a mode as JSON, a step takes so many `pushes`.
 
         Steps and samples go on from where the run stands, which after a load may be earlier than it was.
@@ -159,7 +163,7 @@ class Shard:
     def put(self, table: str, rows: Rows) -> None:
         """Whole rows, over those that are there."""
         tier = self.tier(table)
-        self._input.demand_mine("import", table, rows.keys)
+        self._input.check_mine("import", table, rows.keys)
         put = tier.put(rows.keys, rows.values, rows.state if tier.state_dim else None, rows.fields)
         self.counts["imported"] += len(rows.keys) - put.turned_away
         self.counts["import_turned_away"] += put.turned_away
@@ -180,7 +184,7 @@ class Shard:
         """Give all rows up; segments that are to be kept stay."""
         self.client.close()
 
-    def _read(self, pull: Pull, wanted: Sequence[tuple[RamTier, Keys]]) -> Pulled:
+    def _read(self, pull: PullRows, wanted: Sequence[tuple[RamTier, Keys]]) -> Pulled:
         self.client.samples = max(self.client.samples, pull.samples)
         found, absent = [], 0
         for tier, keys in wanted:
@@ -196,7 +200,7 @@ class Shard:
         self.counts["absent"] += absent
         return Pulled(found, absent)
 
-    def _take(self, push: Push, blocks: Sequence[RowBlock]) -> Taken:
+    def _take(self, push: PushRows, blocks: Sequence[RowBlock]) -> Taken:
         self._input.push(push)
         if push.grant in self._seen:
             if self._seen.forgotten(push.grant):
@@ -214,7 +218,7 @@ class Shard:
         self.counts["again" if taken.again else "pushes"] += 1
         return taken
 
-    def _arrive(self, push: Push, arrival: Arrival, rows: Mapping[str, RowGradients]) -> Taken:
+    def _arrive(self, push: PushRows, arrival: Arrival, rows: Mapping[str, RowGradients]) -> Taken:
         fresh = {table: given for table, given in rows.items() if self._begin(table, push.grant)}
         samples = max(self.client.samples, arrival.samples)  # another worker's push may have told a later count
         part = RowPart(fresh, push.samples, push.pulled_step, arrival.factor)
@@ -233,7 +237,7 @@ class Shard:
             self._tell({"partly_applied" if seen == "partly" else "forgotten": 1})
         return seen == "fresh"
 
-    def _apply(self, apply: Apply) -> None:
+    def _apply(self, apply: ApplyOrder) -> None:
         alone = apply.group == "embedding"  # rows that were looked up before the step their token names
         self.step = max(self.step, apply.step if alone else apply.step + 1)
         if apply.group == "dense":

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from hotrow.client import LocalClient
+from hotrow.client import LocalTables
 from hotrow.client.aggregate import RowGradients
 from hotrow.errors import InputError
 from hotrow.spec import whole_number
@@ -14,7 +14,7 @@ from hotrow.store.arrays import Keys, as_integers, as_keys, as_matrix
 from hotrow.store.shards import shard_of
 from hotrow.store.tiers import listed
 from hotrow.transport.frames import RowBlock
-from hotrow.transport.messages import Apply, Push
+from hotrow.transport.messages import ApplyOrder, PushRows
 
 SAMPLES_MOST = 2**31
 
@@ -22,7 +22,7 @@ SAMPLES_MOST = 2**31
 class ShardInput:
     """For shard `number` of `shards`, whose tables the client holds."""
 
-    def __init__(self, client: LocalClient, number: int, shards: int) -> None:
+    def __init__(self, client: LocalTables, number: int, shards: int) -> None:
         self._client, self._number, self._shards = client, number, shards
         self._lr_scale: float | None = None  # the last one that all tables accepted
 
@@ -37,22 +37,22 @@ class ShardInput:
         if block.keys is None:
             raise InputError(f"{who}: ids of table {block.table!r} are missing: send them")
         keys = as_keys(f"{who}: ids of table {block.table!r}", block.keys)
-        self.demand_mine(who, block.table, keys)
+        self.check_mine(who, block.table, keys)
         return keys
 
-    def demand_mine(self, who: str, table: str, keys: Keys) -> None:
+    def check_mine(self, who: str, table: str, keys: Keys) -> None:
         """Ids that another shard has would get a second row here."""
         if strangers := int((shard_of(keys, self._shards, self._client.threads) != self._number).sum()):
-            told = f"{strangers} ids of table {table!r} are not of shard {self._number} of {self._shards}"
-            raise InputError(f"{who}: {told}: ask the shards that shard_of names")
+            message = f"{strangers} ids of table {table!r} are not of shard {self._number} of {self._shards}"
+            raise InputError(f"{who}: {message}: ask the shards that shard_of names")
 
-    def push(self, push: Push) -> None:
+    def push(self, push: PushRows) -> None:
         """The numbers of a push."""
         whole_number("push.grant", push.grant, 1, 2**62 - 1, InputError)
         whole_number("push.samples", push.samples, 1, SAMPLES_MOST, InputError)
         if push.arrival is not None:
-            _demand_finite("arrival.factor", push.arrival.factor)
-            self._demand_scale(push.arrival.lr_scale)
+            _check_finite("arrival.factor", push.arrival.factor)
+            self._check_scale(push.arrival.lr_scale)
 
     def gradients(self, blocks: Sequence[RowBlock], *, versions: bool) -> dict[str, RowGradients]:
         """Of a push, by table; with `versions` they must be there."""
@@ -85,25 +85,25 @@ class ShardInput:
             raise InputError(f"pull: {size:,} bytes of rows, at most {bytes_most:,}: ask for fewer at a time")
         return wanted
 
-    def apply(self, apply: Apply, rows: Sequence[Mapping[str, RowGradients]], *, versions: bool) -> None:
+    def apply(self, apply: ApplyOrder, rows: Sequence[Mapping[str, RowGradients]], *, versions: bool) -> None:
         """A step whose parts have these rows; with `versions` they must be there."""
-        self._demand_scale(apply.lr_scale)
+        self._check_scale(apply.lr_scale)
         for part, given in zip(apply.parts, rows, strict=True):
-            _demand_finite("part.weight", part.weight)
+            _check_finite("part.weight", part.weight)
             whole_number("part.samples", part.samples, 1, SAMPLES_MOST, InputError)
             if versions and any(each.versions is None for each in given.values()):
                 raise InputError(f"grant={part.grant}: came without versions, and lateness goes by them: discard it")
 
-    def _demand_scale(self, lr_scale: float) -> None:
+    def _check_scale(self, lr_scale: float) -> None:
         """All tables have to accept it before one applies anything, so each is tried with no rows."""
         if lr_scale == self._lr_scale:
             return
-        _demand_finite("lr_scale", lr_scale)
+        _check_finite("lr_scale", lr_scale)
         for tier in self._client.tiers.values():
             tier.apply(np.empty(0, np.uint64), np.empty((0, tier.dim), np.float32), lr_scale=lr_scale)
         self._lr_scale = lr_scale
 
 
-def _demand_finite(name: str, value: float) -> None:
+def _check_finite(name: str, value: float) -> None:
     if not math.isfinite(value):
         raise InputError(f"{name}={value!r}: must be a finite number")

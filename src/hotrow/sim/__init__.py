@@ -4,20 +4,21 @@ from hotrow.sim.checkers import BrokenPromise, Checkers
 from hotrow.sim.cluster import SimCluster
 from hotrow.sim.config import ClusterConfig
 from hotrow.sim.faults import Crash, Faults, Join, Messages, Pause, drawn_faults
-from hotrow.sim.leases import Batches, Counted, Lease, Source
+from hotrow.sim.leases import Batches, Counted, SimLease, SimSource
 from hotrow.sim.meter import Lane
 from hotrow.sim.network import Network
 from hotrow.sim.result import SimResult, WorkerResult
-from hotrow.sim.speeds import Constant, Exponential, Load, LogNormal, NormalRate, Speeds, Stragglers
+from hotrow.sim.speeds import ConstantSpeed, Exponential, Load, LogNormal, NormalRate, Speeds, Stragglers
 from hotrow.sim.trace import Trace
-from hotrow.sim.work import CountingWork, Wire, Work
+from hotrow.sim.work import BatchBytes, CountingWork, SimWork
 
 __all__ = [
+    "BatchBytes",
     "Batches",
     "BrokenPromise",
     "Checkers",
     "ClusterConfig",
-    "Constant",
+    "ConstantSpeed",
     "Counted",
     "CountingWork",
     "Crash",
@@ -25,7 +26,6 @@ __all__ = [
     "Faults",
     "Join",
     "Lane",
-    "Lease",
     "Load",
     "LogNormal",
     "Messages",
@@ -33,13 +33,13 @@ __all__ = [
     "NormalRate",
     "Pause",
     "SimCluster",
+    "SimLease",
     "SimResult",
-    "Source",
+    "SimSource",
+    "SimWork",
     "Speeds",
     "Stragglers",
     "Trace",
-    "Wire",
-    "Work",
     "WorkerResult",
     "drawn_faults",
 ]

@@ -12,7 +12,7 @@ from hotrow.switching import Auto, Costs, ModeName, Pilot
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class AutoDecision:
     """A decision to change, or advice to."""
 
     time_s: float
@@ -27,7 +27,7 @@ class AutoPilot:
 
     def __init__(self, rule: Auto, config: ClusterConfig, *, dense_bytes: int = 0) -> None:
         self.rule = rule
-        self.told: list[Told] = []
+        self.told: list[AutoDecision] = []
         self._pilot = Pilot.of(rule, config.facts.parts, _costs(config, dense_bytes))
         self._config = config
         self._cluster: SimCluster | None = None
@@ -70,7 +70,7 @@ class AutoPilot:
         decision = self._pilot.decide(time_s)
         if decision is None:
             return
-        self.told.append(Told(time_s, step, decision.mode, decision.switch, decision.sentence))
+        self.told.append(AutoDecision(time_s, step, decision.mode, decision.switch, decision.sentence))
         if decision.switch:
             self._cluster.switch(self.rule.mode(decision.mode))
 

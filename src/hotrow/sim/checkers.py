@@ -21,11 +21,11 @@ from hotrow.modes.base import (
     Effect,
     Ended,
     Event,
+    GradientPart,
     Grant,
     Group,
     Joined,
     Lost,
-    Part,
     Pushed,
     Ready,
     Resume,
@@ -88,7 +88,7 @@ class Checkers:
                         self._apply(effect)
                     case Drop():
                         self._drop(effect, event)
-            self._demand_progress()
+            self._check_progress()
         else:
             self._demand(not effects, f"a push of grant {_number(event)} that does not count had effects")
         if isinstance(event, Lost):
@@ -184,11 +184,11 @@ class Checkers:
         if short:
             awaited = any(self._is_awaited(self._books[grant], step) for grant in self._out)
             at_the_end = self._draining and not awaited and bool(apply.parts)
-            told = f"{name} holds {len(apply.parts)} of {promise.parts} parts"
-            self._demand(at_the_end, f"{told}, and it is not the end of a drain")
+            message = f"{name} holds {len(apply.parts)} of {promise.parts} parts"
+            self._demand(at_the_end, f"{message}, and it is not the end of a drain")
         promise.closed(short, self._live)
 
-    def _take(self, part: Part, apply: Apply) -> None:
+    def _take(self, part: GradientPart, apply: Apply) -> None:
         promise, entry, group = self._promise, self._books.get(part.grant), apply.group
         name = f"grant {part.grant} in step {apply.step} of {group}"
         push = entry.pushed.get(group) if entry is not None else None
@@ -232,7 +232,7 @@ class Checkers:
 
     # States
 
-    def _demand_progress(self) -> None:
+    def _check_progress(self) -> None:
         """What can be applied has been."""
         if self._promise.arriving is None:
             full = len(self._pending) >= self._promise.parts

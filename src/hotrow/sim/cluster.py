@@ -17,13 +17,13 @@ from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
 from hotrow.sim.clock import Clock
 from hotrow.sim.config import ClusterConfig
-from hotrow.sim.coordinator import Coordinator
-from hotrow.sim.crew import Crew, OnBatch
-from hotrow.sim.leases import Counted, Pool, Source
-from hotrow.sim.meter import Meter
+from hotrow.sim.coordinator import SimCoordinator
+from hotrow.sim.leases import Counted, SimLeasePool, SimSource
+from hotrow.sim.meter import SimMeter
+from hotrow.sim.observer import SimObserver
 from hotrow.sim.result import WINDOWS, SimResult, worker_result
-from hotrow.sim.watch import Watcher
-from hotrow.sim.work import CountingWork, Work
+from hotrow.sim.work import CountingWork, SimWork
+from hotrow.sim.workers import OnBatch, SimWorkers
 
 OnStep = Callable[[float, int], None]
 
@@ -54,12 +54,12 @@ class SimCluster:
         mode: Mode,
         config: ClusterConfig,
         *,
-        data: int | Source,
-        work: Work | None = None,
+        data: int | SimSource,
+        work: SimWork | None = None,
         seed: int = 0,
         step: int = 0,
         samples: int = 0,
-        watchers: Sequence[Watcher] = (),
+        watchers: Sequence[SimObserver] = (),
         on_step: OnStep | None = None,
         on_batch: OnBatch | None = None,
     ) -> None:
@@ -68,21 +68,21 @@ class SimCluster:
         work = CountingWork() if work is None else work
         self.config = config
         self._clock = Clock()
-        self._meter = Meter(config.lanes)
-        self._pool = Pool(Counted(data) if isinstance(data, int) else data, config.local_batch)
-        self._coordinator = Coordinator(self._clock, self._pool, work, self._meter, watchers, samples)
-        self._crew = Crew(self._clock, config, self._coordinator, work, self._meter, seed, on_batch)
-        self._coordinator.performer = self._crew
+        self._meter = SimMeter(config.lanes)
+        self._pool = SimLeasePool(Counted(data) if isinstance(data, int) else data, config.local_batch)
+        self._coordinator = SimCoordinator(self._clock, self._pool, work, self._meter, watchers, samples)
+        self._executor = SimWorkers(self._clock, config, self._coordinator, work, self._meter, seed, on_batch)
+        self._coordinator.performer = self._executor
         self._on_step = on_step
         self._first_step = self._told_step = step
         self._facts_planned, self._planned_s = facts, 0.0  # after the last change that was asked for
         self._changes: deque[_Change] = deque()  # the first one is draining, the others wait
         self._samples_most = inf
         self._finished = False
-        self._crew.change(mode)
+        self._executor.change(mode)
         self._coordinator.start(mode, facts)
         self._clock.at(0.0, self._open, None)
-        self._crew.expect(config.faults)
+        self._executor.expect(config.faults)
 
     @property
     def now_s(self) -> float:
@@ -144,7 +144,7 @@ class SimCluster:
         self._clock.at(time_s, self._changes.append, change)
 
     def _open(self, nothing: None) -> None:
-        self._crew.join_all()
+        self._executor.join_all()
 
     def _done(self) -> bool:
         """Between two actions: tell about steps, and go on with what waits until all is at rest."""
@@ -177,6 +177,6 @@ class SimCluster:
         coordinator.stop()
         if facts.local_batch != coordinator.facts.local_batch:
             self._pool.resize(facts.local_batch)
-        self._crew.change(change.mode, members=change.workers)
+        self._executor.change(change.mode, members=change.workers)
         coordinator.start(change.mode, facts)
-        self._crew.join_all()
+        self._executor.join_all()

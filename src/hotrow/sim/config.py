@@ -57,6 +57,6 @@ class ClusterConfig(Spec):
             )
         for crash in value.crashes:
             if crash.worker >= workers and crash.at_s < late.get(crash.worker, float("inf")):
-                told = f"worker {crash.worker} crashes at {crash.at_s:g} s and is not there"
-                raise ValueError(f"{told}: there are 0 to {workers - 1:,}, and those in joins from their at_s on")
+                message = f"worker {crash.worker} crashes at {crash.at_s:g} s and is not there"
+                raise ValueError(f"{message}: there are 0 to {workers - 1:,}, and those in joins from their at_s on")
         return value

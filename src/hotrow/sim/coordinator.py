@@ -26,11 +26,11 @@ from hotrow.modes.base import (
     RunFacts,
 )
 from hotrow.sim.clock import Clock
-from hotrow.sim.leases import Lease, Pool
-from hotrow.sim.meter import Meter
-from hotrow.sim.tasks import Push, Task
-from hotrow.sim.watch import Watcher
-from hotrow.sim.work import Work
+from hotrow.sim.leases import SimLease, SimLeasePool
+from hotrow.sim.meter import SimMeter
+from hotrow.sim.observer import SimObserver
+from hotrow.sim.tasks import SimPush, SimTask
+from hotrow.sim.work import SimWork
 from hotrow.staleness import Statistics
 
 NOBODY: Mapping[int, int] = {}
@@ -39,18 +39,24 @@ NOBODY: Mapping[int, int] = {}
 class Performer(Protocol):
     """Does in virtual time what a discipline decided."""
 
-    def begin(self, grant: Grant, lease: Lease) -> Task:
+    def begin(self, grant: Grant, lease: SimLease) -> SimTask:
         """A worker may start a batch."""
 
-    def applied(self, effect: Apply, tasks: Sequence[Task]) -> None:
+    def applied(self, effect: Apply, tasks: Sequence[SimTask]) -> None:
         """Parameters were changed, from the gradients of these batches; a merge in KStep has none of its own."""
 
 
-class Coordinator:
+class SimCoordinator:
     """One discipline at a time, and the data of the run."""
 
     def __init__(
-        self, clock: Clock, pool: Pool, work: Work, meter: Meter, watchers: Sequence[Watcher], samples: int
+        self,
+        clock: Clock,
+        pool: SimLeasePool,
+        work: SimWork,
+        meter: SimMeter,
+        watchers: Sequence[SimObserver],
+        samples: int,
     ) -> None:
         self._clock, self._pool, self._work, self._meter, self._watchers = clock, pool, work, meter, watchers
         self._samples_before = samples  # trained before this run
@@ -65,7 +71,7 @@ class Coordinator:
         self.draining = False
         self.grants = 0  # numbers used
         self.step = 0
-        self._out: dict[int, Task] = {}  # by grant, until it is applied or dropped
+        self._out: dict[int, SimTask] = {}  # by grant, until it is applied or dropped
         self._asks: dict[int, int] = {}  # worker -> asked and not granted; no entry is 0
         self._held: Counter[int] = Counter()  # worker -> granted and not pushed, in modes where it may hold several
         self._ended: set[int] = set()  # workers that asked in vain
@@ -133,7 +139,7 @@ class Coordinator:
         elif worker not in self._asks and worker not in self._ended:
             self._end(worker)
 
-    def pushed(self, push: Push) -> None:
+    def pushed(self, push: SimPush) -> None:
         """A copy of a push arrived, the first one or another."""
         task, group = push.task, push.group
         grant = task.grant
@@ -211,7 +217,7 @@ class Coordinator:
             self._held[worker] += 1
         self._out[grant.grant] = self.performer.begin(grant, lease)
 
-    def _lease_without_asking(self, grant: Grant) -> Lease:
+    def _lease_without_asking(self, grant: Grant) -> SimLease:
         lease = self._pool.take()
         if lease is None:
             self._took_from_others = True
@@ -221,7 +227,7 @@ class Coordinator:
 
     def _apply(self, effect: Apply) -> None:
         group, out = effect.group, self._out
-        tasks: list[Task] = []
+        tasks: list[SimTask] = []
         if group != "dense" or self.mode.dense != "local":  # a merge has no batches of its own
             for part in effect.parts:
                 task = out[part.grant]

@@ -80,8 +80,8 @@ class Faults(Spec):
             if first.worker != then.worker:
                 continue
             if first.restart_after_s is None or then.at_s < first.at_s + first.restart_after_s:
-                told = f"worker {then.worker} crashes at {then.at_s:g} s and is down since {first.at_s:g} s"
-                raise ValueError(f"{told}: give the first crash a restart_after_s that ends before")
+                message = f"worker {then.worker} crashes at {then.at_s:g} s and is down since {first.at_s:g} s"
+                raise ValueError(f"{message}: give the first crash a restart_after_s that ends before")
         return value
 
     @field_validator("joins")
@@ -98,8 +98,8 @@ class Faults(Spec):
     def _pauses_apart(cls, value: tuple[Pause, ...]) -> tuple[Pause, ...]:
         for first, then in pairwise(sorted(value, key=lambda pause: pause.at_s)):
             if then.at_s < first.at_s + first.for_s:
-                told = f"the pauses at {first.at_s:g} s and {then.at_s:g} s overlap"
-                raise ValueError(f"{told}: make one of them")
+                message = f"the pauses at {first.at_s:g} s and {then.at_s:g} s overlap"
+                raise ValueError(f"{message}: make one of them")
         return value
 
 

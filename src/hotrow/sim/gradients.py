@@ -6,14 +6,14 @@ push. Only KStep has a copy per worker.
 
 from collections.abc import Sequence
 
-from hotrow.client.local import LocalHandle
+from hotrow.client.local import LocalLookup
 from hotrow.data.batch import Batch
 from hotrow.modes import Mode
 from hotrow.modes.base import Apply, Effect, Event, Grant, RunFacts
 from hotrow.server.core import ParameterServer
 from hotrow.server.replicas import Parameters, parameters_in
-from hotrow.sim.leases import Lease
-from hotrow.sim.work import Wire
+from hotrow.sim.leases import SimLease
+from hotrow.sim.work import BatchBytes
 from hotrow.staleness import IdCounts
 from hotrow.worker.core import Learner
 
@@ -23,7 +23,7 @@ class RealWork:
 
     def __init__(self, server: ParameterServer, learner: Learner) -> None:
         self.server, self.learner = server, learner
-        self._pulled: dict[int, tuple[int, Batch, LocalHandle]] = {}  # grant -> worker, what it looked up
+        self._pulled: dict[int, tuple[int, Batch, LocalLookup]] = {}  # grant -> worker, what it looked up
         self._versions = False
         self._parameters: Parameters = server
         self._learners: list[Learner] = []
@@ -38,14 +38,14 @@ class RealWork:
     def took(self, time_s: float, event: Event, effects: Sequence[Effect]) -> None:
         """What is to be done comes by the other calls."""
 
-    def pull(self, grant: Grant, lease: Lease) -> Wire:
+    def pull(self, grant: Grant, lease: SimLease) -> BatchBytes:
         assert lease.batch is not None
         handle = self.server.client.lookup(lease.batch, learn=True, versions=self._versions)
         self._pulled[grant.grant] = (grant.worker, lease.batch, handle)
         row_bytes = sum(
             plan.unique * (8 + 4 * self.server.client.tiers[table].dim) for table, plan in handle.plans.items()
         )
-        return Wire(row_bytes, self._dense_bytes, row_bytes, lease.samples)
+        return BatchBytes(row_bytes, self._dense_bytes, row_bytes, lease.samples)
 
     def compute(self, grant: Grant) -> None:
         worker, batch, handle = self._pulled.pop(grant.grant)

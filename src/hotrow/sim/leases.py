@@ -9,7 +9,7 @@ from hotrow.data.batch import Batch, concatenated
 from hotrow.errors import InputError
 
 
-class Lease(NamedTuple):
+class SimLease(NamedTuple):
     """Samples for one local batch. Its number is never used again."""
 
     number: int
@@ -17,13 +17,13 @@ class Lease(NamedTuple):
     batch: Batch | None = None  # None where nothing is computed
 
 
-class Source(Protocol):
+class SimSource(Protocol):
     """Where leases come from."""
 
-    def take(self, samples: int) -> Lease | None:
+    def take(self, samples: int) -> SimLease | None:
         """The next one, of so many samples or of what is left; None at the end."""
 
-    def put_back(self, leases: Sequence[Lease]) -> None:
+    def put_back(self, leases: Sequence[SimLease]) -> None:
         """Their samples come first again, in leases of whatever size is asked for then."""
 
 
@@ -36,15 +36,15 @@ class Counted:
         self._left = samples
         self._given = 0
 
-    def take(self, samples: int) -> Lease | None:
+    def take(self, samples: int) -> SimLease | None:
         if not self._left:
             return None
         size = samples if samples < self._left else self._left
         self._left -= size
         self._given += 1
-        return Lease(self._given, size)
+        return SimLease(self._given, size)
 
-    def put_back(self, leases: Sequence[Lease]) -> None:
+    def put_back(self, leases: Sequence[SimLease]) -> None:
         self._left += sum(lease.samples for lease in leases)
 
 
@@ -56,7 +56,7 @@ class Batches:
         self._here: deque[Batch] = deque()
         self._given = 0
 
-    def take(self, samples: int) -> Lease | None:
+    def take(self, samples: int) -> SimLease | None:
         pieces: list[Batch] = []
         wanted = samples
         while wanted and (batch := self._next()) is not None:
@@ -68,9 +68,9 @@ class Batches:
         if not pieces:
             return None
         self._given += 1
-        return Lease(self._given, samples - wanted, concatenated(pieces))
+        return SimLease(self._given, samples - wanted, concatenated(pieces))
 
-    def put_back(self, leases: Sequence[Lease]) -> None:
+    def put_back(self, leases: Sequence[SimLease]) -> None:
         self._here.extendleft(lease.batch for lease in reversed(leases) if lease.batch is not None)
 
     def _next(self) -> Batch | None:
@@ -84,14 +84,14 @@ class Batches:
         return self._here.popleft()
 
 
-class Pool:
+class SimLeasePool:
     """Leases to be had, and those reserved for workers that asked and wait."""
 
-    def __init__(self, source: Source, local_batch: int) -> None:
+    def __init__(self, source: SimSource, local_batch: int) -> None:
         self._source = source
         self._local_batch = local_batch
-        self._returned: list[Lease] = []  # a heap
-        self._reserved: list[Lease] = []  # a heap
+        self._returned: list[SimLease] = []  # a heap
+        self._reserved: list[SimLease] = []  # a heap
         self._ended = False  # the source gave its last
 
     @property
@@ -118,11 +118,11 @@ class Pool:
         heappush(self._reserved, lease)
         return True
 
-    def attach(self) -> Lease | None:
+    def attach(self) -> SimLease | None:
         """The first of those reserved, for a grant; None where none is."""
         return heappop(self._reserved) if self._reserved else None
 
-    def take(self) -> Lease | None:
+    def take(self) -> SimLease | None:
         """One that nobody reserved."""
         if self._returned:
             return heappop(self._returned)
@@ -137,7 +137,7 @@ class Pool:
             for _ in range(count):
                 self.give_back(self._reserved.pop())
 
-    def give_back(self, lease: Lease) -> None:
+    def give_back(self, lease: SimLease) -> None:
         """A lease whose batch was not trained."""
         heappush(self._returned, lease)
 

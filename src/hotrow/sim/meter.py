@@ -61,7 +61,7 @@ class Rate:
         ]
 
 
-class Meter:
+class SimMeter:
     """Everything that is measured of a run."""
 
     def __init__(self, lanes: int) -> None:

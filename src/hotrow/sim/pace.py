@@ -7,7 +7,7 @@ whatever else happens in a run changes nothing about it.
 import numpy as np
 
 from hotrow.data.chance import bits, stream, uniform
-from hotrow.sim.speeds import F64, Constant, Speeds, Stragglers
+from hotrow.sim.speeds import F64, ConstantSpeed, Speeds, Stragglers
 
 BLOCK = 64  # iterations drawn at once
 MACHINE, BATCH, STRAGGLER = 1, 2, 3  # streams of chance
@@ -19,7 +19,7 @@ class Pace:
     def __init__(self, speeds: Speeds, seed: int) -> None:
         self.speeds, self.seed = speeds, seed
         self.batch_s, self.sample_s, self.stragglers = speeds.batch_s, speeds.sample_s, speeds.stragglers
-        self.batches_vary = not isinstance(speeds.batches, Constant)
+        self.batches_vary = not isinstance(speeds.batches, ConstantSpeed)
 
     def machine(self, worker: int) -> "Machine":
         """What a worker computes on."""

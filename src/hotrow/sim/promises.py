@@ -7,7 +7,7 @@ keeps its own books, from the events and effects that pass by.
 from dataclasses import dataclass, field, replace
 
 from hotrow.modes import GBA, Async, BackupWorkers, BoundedStaleness, BulkSync, Hybrid, KStep, Mode, Sync
-from hotrow.modes.base import Group, Part, RunFacts
+from hotrow.modes.base import GradientPart, Group, RunFacts
 from hotrow.staleness import Cutoff
 
 Fault = str | None  # what is wrong, as the end of a sentence
@@ -27,13 +27,13 @@ class Promise:
     unasked: bool = False  # a worker may be granted a batch that it did not ask for
     tolerance: int | None = None  # older gradients weigh nothing; None: all count in full
 
-    def weight_fault(self, part: Part, step: int) -> Fault:
+    def weight_fault(self, part: GradientPart, step: int) -> Fault:
         """Of a part in a step."""
         late = max(0, step - part.token)
         right = 1.0 if self.tolerance is None or late <= self.tolerance else 0.0
         return None if part.weight == right else f"is {late} steps late and weighs {part.weight:g}, not {right:g}"
 
-    def arrival_fault(self, part: Part) -> Fault:
+    def arrival_fault(self, part: GradientPart) -> Fault:
         """Of a part that is applied on arrival."""
         return None
 
@@ -112,11 +112,11 @@ class InStep(Promise):
 
     share_of: int = 0  # samples that an embedding gradient is a share of; 0: it is applied as it is
 
-    def arrival_fault(self, part: Part) -> Fault:
+    def arrival_fault(self, part: GradientPart) -> Fault:
         right = part.samples / self.share_of if self.share_of else 1.0
         return None if abs(part.weight - right) < 1e-12 else f"weighs {part.weight:g}, not {right:g}"
 
-    def weight_fault(self, part: Part, step: int) -> Fault:
+    def weight_fault(self, part: GradientPart, step: int) -> Fault:
         if part.token != step:
             return f"belongs to step {part.token} and is in step {step}"
         return Promise.weight_fault(self, part, step)

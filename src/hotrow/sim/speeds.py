@@ -21,7 +21,7 @@ BUSY_DAY = (
 )  # fmt: skip
 
 
-class Constant(Spec):
+class ConstantSpeed(Spec):
     """All alike."""
 
     name: Literal["constant"] = "constant"
@@ -64,7 +64,7 @@ class Exponential(Spec):
         return -np.log1p(-first)
 
 
-AnySpread = Annotated[Constant | LogNormal | NormalRate | Exponential, Field(discriminator="name")]
+AnySpread = Annotated[ConstantSpeed | LogNormal | NormalRate | Exponential, Field(discriminator="name")]
 
 
 class Load(Spec):
@@ -131,8 +131,8 @@ class Speeds(Spec):
 
     batch_s: float = Field(default=0.0, ge=0)  # whatever its size
     sample_s: float = Field(default=1e-3, ge=0)
-    machines: AnySpread = Constant()  # drawn once per worker
-    batches: AnySpread = Constant()  # drawn for every batch
+    machines: AnySpread = ConstantSpeed()  # drawn once per worker
+    batches: AnySpread = ConstantSpeed()  # drawn for every batch
     stragglers: tuple[Stragglers, ...] = ()
     load: Load | None = None
 

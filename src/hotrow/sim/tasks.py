@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 from math import inf
 
 from hotrow.modes.base import Grant, Group
-from hotrow.sim.leases import Lease
+from hotrow.sim.leases import SimLease
 from hotrow.sim.meter import Effort
 from hotrow.sim.pace import Machine
-from hotrow.sim.work import Wire
+from hotrow.sim.work import BatchBytes
 
-NOTHING = Wire(0, 0, 0, 0)
+NOTHING = BatchBytes(0, 0, 0, 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -22,22 +22,24 @@ class Worker:
     reachable: bool = True  # gets grants and asks for more
     died_s: float = inf  # what would end at this time or later does not; out of reach is not dead
     computing: bool = False
-    here: "list[tuple[int, int, Task]]" = field(default_factory=list)  # a heap by token: rows came, their turn did not
+    here: "list[tuple[int, int, SimTask]]" = field(
+        default_factory=list
+    )  # a heap by token: rows came, their turn did not
     free_s: float = 0.0  # when it last ended something
     effort: Effort = field(default_factory=Effort)  # of all its lives
 
 
 @dataclass(slots=True, eq=False)
-class Task:
+class SimTask:
     """A grant that is out, its data, and how far it got."""
 
     grant: Grant
-    lease: Lease
+    lease: SimLease
     worker: Worker | None  # None: nobody was there to take it
     to_come: int  # pushes that have not arrived yet
     to_apply: int  # and those that were not applied
     given_up: bool = False  # what is not pushed yet does not count; its worker may not know, and go on
-    wire: Wire = NOTHING
+    wire: BatchBytes = NOTHING
     rows_step: int = 0  # when its rows were read
     dense_step: int = 0  # when its dense parameters were
     begun_s: float = 0.0  # computing
@@ -45,10 +47,10 @@ class Task:
 
 
 @dataclass(slots=True, eq=False)
-class Push:
+class SimPush:
     """Gradients of one group on their way, and their copies."""
 
-    task: Task
+    task: SimTask
     group: Group
     size: int  # bytes
     delivered: bool = False

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hotrow.modes import Mode
-from hotrow.modes.base import Apply, Drop, Effect, Event, Grant, Part, Pushed, RunFacts
+from hotrow.modes.base import Apply, Drop, Effect, Event, GradientPart, Grant, Pushed, RunFacts
 
 
 class Trace:
@@ -18,8 +18,10 @@ class Trace:
         self.lines: list[str] = []
 
     def started(self, time_s: float, mode: Mode, facts: RunFacts) -> None:
-        told = f"{facts.workers} workers, local batch {facts.local_batch}, global batch {facts.global_batch}"
-        self.lines.append(f"{time_s:9.3f}  -- {_settings(mode)}: {told}, from step {facts.step}, grant {facts.grants}")
+        message = f"{facts.workers} workers, local batch {facts.local_batch}, global batch {facts.global_batch}"
+        self.lines.append(
+            f"{time_s:9.3f}  -- {_settings(mode)}: {message}, from step {facts.step}, grant {facts.grants}"
+        )
 
     def took(self, time_s: float, event: Event, effects: Sequence[Effect]) -> None:
         self.lines.append(f"{time_s:9.3f}  {' | '.join([event_text(event), *map(effect_text, effects)])}")
@@ -36,8 +38,8 @@ def _settings(mode: Mode) -> str:
 
 def event_text(event: Event) -> str:
     if isinstance(event, Pushed):
-        told = f"t{event.token} p{event.pulled_step} n{event.samples}"
-        return f"push {event.group} w{event.worker} g{event.grant} {told}"
+        message = f"t{event.token} p{event.pulled_step} n{event.samples}"
+        return f"push {event.group} w{event.worker} g{event.grant} {message}"
     name = type(event).__name__.lower()
     return f"{name} w{event.worker}" if hasattr(event, "worker") else name
 
@@ -54,5 +56,5 @@ def effect_text(effect: Effect) -> str:
             return f"park w{effect.worker}"
 
 
-def _part(part: Part) -> str:
+def _part(part: GradientPart) -> str:
     return f"g{part.grant} t{part.token} p{part.pulled_step} n{part.samples} x{part.weight:g}"

@@ -6,7 +6,7 @@ from hotrow.modes.base import Group
 from hotrow.sim.clock import Clock
 from hotrow.sim.faults import Fates, Faults
 from hotrow.sim.network import Link, Network
-from hotrow.sim.tasks import Push
+from hotrow.sim.tasks import SimPush
 
 GROUPS: Sequence[Group] = ("both", "dense", "embedding")
 
@@ -15,7 +15,7 @@ class Traffic:
     """All messages of a cluster with its servers. `deliver` is called for every copy of a push that arrives."""
 
     def __init__(
-        self, clock: Clock, network: Network, faults: Faults, seed: int, deliver: Callable[[Push], None]
+        self, clock: Clock, network: Network, faults: Faults, seed: int, deliver: Callable[[SimPush], None]
     ) -> None:
         pauses = [(pause.at_s, pause.at_s + pause.for_s) for pause in faults.pauses]
         self._clock, self._deliver = clock, deliver
@@ -35,7 +35,7 @@ class Traffic:
         """When bytes that the servers send now are with the worker."""
         return self._down.take(self._clock.now_s, size) + self._latency_s
 
-    def send(self, push: Push) -> None:
+    def send(self, push: SimPush) -> None:
         """A worker sends gradients, now."""
         now_s = self._clock.now_s
         if self._fates is None:
@@ -48,18 +48,18 @@ class Traffic:
         if not delays or delays[0] > self._messages.timeout_s:  # not for a queue: the servers are there
             self._clock.at(now_s + self._messages.timeout_s, self._again, push)
 
-    def _again(self, push: Push) -> None:
+    def _again(self, push: SimPush) -> None:
         """Whoever hears nothing sends again; not the dead, and not those who are out of reach."""
         if not push.delivered and push.task.worker is not None and push.task.worker.reachable:
             self.send(push)
 
-    def _enter_at(self, time_s: float, push: Push) -> None:
+    def _enter_at(self, time_s: float, push: SimPush) -> None:
         if time_s > self._clock.now_s:
             self._clock.at(time_s, self._enter, push)
         else:
             self._enter(push)
 
-    def _enter(self, push: Push) -> None:
+    def _enter(self, push: SimPush) -> None:
         """A push takes its place in the servers' queue."""
         end_s = self._up.take(self._clock.now_s, push.size)
         if end_s > self._clock.now_s:

@@ -7,11 +7,11 @@ from parameters as they stand, and wait under their grant until virtual time bri
 from typing import NamedTuple, Protocol
 
 from hotrow.modes.base import Apply, Grant
-from hotrow.sim.leases import Lease
+from hotrow.sim.leases import SimLease
 from hotrow.staleness import IdCounts
 
 
-class Wire(NamedTuple):
+class BatchBytes(NamedTuple):
     """What a batch sends, in bytes. Dense parameters come down as large as their gradients go up."""
 
     bytes_down: int  # rows
@@ -20,10 +20,10 @@ class Wire(NamedTuple):
     samples: int
 
 
-class Work(Protocol):
+class SimWork(Protocol):
     """The computing side of a cluster."""
 
-    def pull(self, grant: Grant, lease: Lease) -> Wire:
+    def pull(self, grant: Grant, lease: SimLease) -> BatchBytes:
         """Look up the rows of a batch, as they stand."""
 
     def compute(self, grant: Grant) -> None:
@@ -44,14 +44,14 @@ class CountingWork:
 
     def __init__(self, dense_bytes: int = 0, row_bytes_per_sample: int = 0) -> None:
         self._dense_bytes, self._row_bytes = dense_bytes, row_bytes_per_sample
-        self._wires: dict[int, Wire] = {}  # by samples
+        self._wires: dict[int, BatchBytes] = {}  # by samples
 
-    def pull(self, grant: Grant, lease: Lease) -> Wire:
+    def pull(self, grant: Grant, lease: SimLease) -> BatchBytes:
         samples = lease.samples
         wire = self._wires.get(samples)
         if wire is None:
             rows = self._row_bytes * samples
-            wire = self._wires[samples] = Wire(rows, self._dense_bytes, rows, samples)
+            wire = self._wires[samples] = BatchBytes(rows, self._dense_bytes, rows, samples)
         return wire
 
     def compute(self, grant: Grant) -> None:

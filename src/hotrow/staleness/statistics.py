@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hotrow.errors import InputError
-from hotrow.modes.base import Apply, Drop, Effect, Event, Grant, Group, Part, Pushed
+from hotrow.modes.base import Apply, Drop, Effect, Event, GradientPart, Grant, Group, Pushed
 from hotrow.staleness.histogram import Histogram
 from hotrow.staleness.ids import IdCounts
 
@@ -163,6 +163,6 @@ class Statistics:
         }
 
 
-def _backwards(part: Part, step: int) -> InputError:
-    told = f"grant={part.grant}: pulled at step {part.pulled_step} and applied at step {step}"
-    return InputError(f"{told}; number the steps on over every restart and switch")
+def _backwards(part: GradientPart, step: int) -> InputError:
+    message = f"grant={part.grant}: pulled at step {part.pulled_step} and applied at step {step}"
+    return InputError(f"{message}; number the steps on over every restart and switch")

@@ -2,7 +2,7 @@
 
 from hotrow.store.ram import RamTier
 from hotrow.store.reading import find_or_first
-from hotrow.store.rows import Applied, Attached, Batch, GoneKeys, Rows, Stats
+from hotrow.store.rows import Applied, Attached, GoneKeys, LookupPlan, Rows, Stats
 from hotrow.store.saved_table import SavedTable
 
-__all__ = ["Applied", "Attached", "Batch", "GoneKeys", "RamTier", "Rows", "SavedTable", "Stats", "find_or_first"]
+__all__ = ["Applied", "Attached", "GoneKeys", "LookupPlan", "RamTier", "Rows", "SavedTable", "Stats", "find_or_first"]

@@ -37,7 +37,7 @@ class CompressedIds(NamedTuple):
     samples: NDArray[np.uint16] | Integers  # for each key in turn, the bag of every occurrence
 
 
-class Bags(NamedTuple):
+class ExpandedIds(NamedTuple):
     keys: Keys
     offsets: NDArray[np.int64]
 
@@ -149,14 +149,14 @@ def compress_ids(keys: ArrayLike, offsets: ArrayLike, threads: int = 1) -> Compr
     return CompressedIds(found[:size], counts[:size], samples)
 
 
-def expand_ids(keys: ArrayLike, counts: ArrayLike, samples: ArrayLike, bags: int) -> Bags:
+def expand_ids(keys: ArrayLike, counts: ArrayLike, samples: ArrayLike, bags: int) -> ExpandedIds:
     """What `compress_ids` was given. The keys of a bag come in the order in which keys first occurred in the batch."""
     each = as_keys("expand_ids: keys", keys)
     times = as_array("expand_ids: counts", counts, np.uint32, 1)
     where = as_array("expand_ids: samples", samples, (np.uint16, np.uint32), 1)
     batch, offsets = _room(where.size, np.uint64), _room(_unsigned("expand_ids: bags", bags, bits=32) + 1, np.int64)
     _checked(_native.expand_ids, each, times, where, batch, offsets)
-    return Bags(batch, offsets)
+    return ExpandedIds(batch, offsets)
 
 
 def hash_strings(array: "pa.Array | pa.ChunkedArray", seed: int = 0, null: int = 0, threads: int = 1) -> StringHashes:

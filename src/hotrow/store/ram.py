@@ -31,7 +31,7 @@ from hotrow.store.arrays import (
 )
 from hotrow.store.native_spec import identity, table_spec
 from hotrow.store.pushes import Pushes
-from hotrow.store.rows import Applied, Attached, Batch, GoneKeys, Rows, Stats
+from hotrow.store.rows import Applied, Attached, GoneKeys, LookupPlan, Rows, Stats
 from hotrow.store.segments import segment_path
 
 Per: TypeAlias = Literal["key", "unique"]
@@ -117,11 +117,11 @@ class RamTier:
     def __len__(self) -> int:
         return len(self._native)
 
-    def batch(self, keys: ArrayLike) -> Batch:
+    def batch(self, keys: ArrayLike) -> LookupPlan:
         """Plan a batch: group its keys by partition and fold duplicates."""
-        return Batch(self._native.batch(as_keys("keys", keys), self.threads))
+        return LookupPlan(self._native.batch(as_keys("keys", keys), self.threads))
 
-    def find(self, keys: ArrayLike | Batch, out: ArrayLike | None = None, *, per: Per = "key") -> Batch:
+    def find(self, keys: ArrayLike | LookupPlan, out: ArrayLike | None = None, *, per: Per = "key") -> LookupPlan:
         """Copy rows into `out`. Absent ones become NaN there and are counted in the batch's `absent`."""
         batch = self._batch(keys)
         count = _count(batch, per)
@@ -131,13 +131,13 @@ class RamTier:
 
     def find_or_init(
         self,
-        keys: ArrayLike | Batch,
+        keys: ArrayLike | LookupPlan,
         out: ArrayLike | None = None,
         *,
         per: Per = "key",
         samples: int | None = None,
         seen: bool = True,
-    ) -> Batch:
+    ) -> LookupPlan:
         """As `find`, but absent rows are created with their first values, if their keys are let in.
 
         Keys that are not give the table's default row and are counted in the batch's `turned_away`. `samples` counts
@@ -158,7 +158,7 @@ class RamTier:
 
     def apply(
         self,
-        keys: ArrayLike | Batch,
+        keys: ArrayLike | LookupPlan,
         gradients: ArrayLike,
         *,
         step: int = 0,
@@ -188,7 +188,7 @@ class RamTier:
 
     def add(
         self,
-        keys: ArrayLike | Batch,
+        keys: ArrayLike | LookupPlan,
         values: ArrayLike,
         state: ArrayLike | None = None,
         *,
@@ -212,7 +212,7 @@ class RamTier:
         values: ArrayLike,
         state: ArrayLike | None = None,
         fields: Mapping[str, ArrayLike] | None = None,
-    ) -> Batch:
+    ) -> LookupPlan:
         """Insert or overwrite whole rows. What is not given keeps what it was, or starts as in a fresh row.
 
         Rows that are put are the newest; they pass by admission. The batch that comes back says what fell out for them,
@@ -228,7 +228,7 @@ class RamTier:
         if fields is not None and not isinstance(fields, Mapping):
             raise InputError(f"fields is a {type(fields).__name__}: give a dict of a field's name and its numbers")
         for name in fields or {}:
-            self._demand_field(name)
+            self._check_field(name)
         columns = {name: as_integers(name, column, len(batch)) for name, column in (fields or {}).items()}
         if "version" in columns and not columns["version"].all():
             raise InputError("version holds a 0: rows that exist have 1 or more")
@@ -240,29 +240,29 @@ class RamTier:
         ids = as_keys("keys", keys)
         self._native.first_values(ids, self._output(out, len(ids)), self.threads)
 
-    def versions(self, keys: ArrayLike | Batch) -> Integers:
+    def versions(self, keys: ArrayLike | LookupPlan) -> Integers:
         """How often each row changed, counted from 1; 0 where the row is absent."""
         return self.read(keys, "version")
 
-    def clocks(self, keys: ArrayLike | Batch) -> Integers:
+    def clocks(self, keys: ArrayLike | LookupPlan) -> Integers:
         """HET's clock of each row; 0 where the row is absent."""
         return self.read(keys, "clock")
 
-    def last_updates(self, keys: ArrayLike | Batch) -> Integers:
+    def last_updates(self, keys: ArrayLike | LookupPlan) -> Integers:
         """The step after which each row last changed; 0 where it never did or the row is absent."""
         return self.read(keys, "last_update")
 
-    def read(self, keys: ArrayLike | Batch, field: str) -> Integers:
+    def read(self, keys: ArrayLike | LookupPlan, field: str) -> Integers:
         """One field of each row, 0 where the row is absent."""
-        self._demand_field(field)
+        self._check_field(field)
         batch = self._batch(keys)
         out = np.empty(len(batch), np.uint32)
         self._native.read(batch._native, field, out, self.threads)
         return out
 
-    def touch(self, keys: ArrayLike | Batch, samples: int | None = None) -> int:
+    def touch(self, keys: ArrayLike | LookupPlan, samples: int | None = None) -> int:
         """Mark rows as seen, as a lookup does; returns how many of them exist."""
-        self._demand_field("last_seen")
+        self._check_field("last_seen")
         return self._native.touch(self._batch(keys)._native, _samples(samples), self.threads)
 
     def expire(self, samples: int | None = None) -> int:
@@ -281,7 +281,7 @@ class RamTier:
         partition = whole_number("partition", partition, 0, self.partitions - 1, InputError)
         return np.frombuffer(self._native.eviction_order(partition), np.uint64)
 
-    def erase(self, keys: ArrayLike | Batch) -> int:
+    def erase(self, keys: ArrayLike | LookupPlan) -> int:
         """Remove rows; returns how many there were."""
         return self._native.erase(self._batch(keys)._native, self.threads)
 
@@ -318,8 +318,8 @@ class RamTier:
         """Faults of the structure as sentences; none means that rows and index agree."""
         return self._native.verify()
 
-    def _batch(self, keys: ArrayLike | Batch) -> Batch:
-        if not isinstance(keys, Batch):
+    def _batch(self, keys: ArrayLike | LookupPlan) -> LookupPlan:
+        if not isinstance(keys, LookupPlan):
             return self.batch(keys)
         if keys._native.partitions != self.partitions:
             raise InputError(
@@ -338,7 +338,7 @@ class RamTier:
             {name: np.empty(rows, np.uint32) for name in self.fields},
         )
 
-    def _with_evicted(self, batch: Batch) -> Batch:
+    def _with_evicted(self, batch: LookupPlan) -> LookupPlan:
         if self._keeps_evicted:
             fell = self._empty_rows(self._native.evicted_rows(batch._native))
             self._native.evicted(batch._native, fell.keys, fell.values, fell.state, fell.fields)
@@ -355,12 +355,12 @@ class RamTier:
             raise InputError(f"lr_scale={scale!r}: FTRL's state holds for one learning rate, leave it at 1")
         return float(scale)
 
-    def _demand_field(self, name: str) -> None:
+    def _check_field(self, name: str) -> None:
         if not isinstance(name, str) or name not in self.fields:
             raise InputError(f"'{name}': rows of table '{self.table.name}' carry only {', '.join(self.fields)}")
 
 
-def _count(batch: Batch, per: Per) -> int:
+def _count(batch: LookupPlan, per: Per) -> int:
     if not isinstance(per, str) or per not in ("key", "unique"):
         raise InputError(f"per={per!r}: must be 'key' or 'unique'")
     return len(batch) if per == "key" else batch.unique

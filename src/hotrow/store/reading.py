@@ -4,10 +4,10 @@ import numpy as np
 
 from hotrow.store.arrays import ArrayLike, Floats, Keys
 from hotrow.store.ram import Per, RamTier
-from hotrow.store.rows import Batch
+from hotrow.store.rows import LookupPlan
 
 
-def find_or_first(tier: RamTier, keys: ArrayLike | Batch, out: Floats, *, per: Per = "key") -> Batch:
+def find_or_first(tier: RamTier, keys: ArrayLike | LookupPlan, out: Floats, *, per: Per = "key") -> LookupPlan:
     """As `find`, but an absent id gives what a lookup that learns would give it. No row is made."""
     batch = tier.find(keys, out, per=per)
     if batch.absent:

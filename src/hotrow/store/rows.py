@@ -73,7 +73,7 @@ class Attached:
     partly_applied: list[int]  # grants whose push was cut in the middle
 
 
-class Batch:
+class LookupPlan:
     """The keys of one batch, duplicates folded, with the rows where the last lookup found them.
 
     Use it in one thread at a time. Rows may come and go meanwhile: a row that moved is looked up anew.

@@ -65,7 +65,7 @@ def list_segments(directory: Path | None = None) -> list[SegmentInfo]:
     return [info for path in files if (info := _look_at(path)) is not None]
 
 
-def demand_no_rows(tables: Iterable[Table]) -> None:
+def check_no_rows(tables: Iterable[Table]) -> None:
     """SegmentError where a segment of these tables holds rows of an earlier run: a new one must not begin with them."""
     for table in tables:
         segment = table.segment
@@ -74,9 +74,9 @@ def demand_no_rows(tables: Iterable[Table]) -> None:
         path = segment_path(segment.run, table.name, segment.directory, huge=segment.huge)
         info = _look_at(path)
         if info is not None and info.state in ("left behind", "kept"):
-            told = f"segment {path}: holds {size_text(info.bytes)} of rows of an earlier run ({info.state})"
+            message = f"segment {path}: holds {size_text(info.bytes)} of rows of an earlier run ({info.state})"
             ways = "go on with that run by --resume, take its rows over with --attach (in Python attach=True)"
-            raise SegmentError(f"{told}, and this run is new: {ways}, or remove them: hotrow segments rm {path}")
+            raise SegmentError(f"{message}, and this run is new: {ways}, or remove them: hotrow segments rm {path}")
 
 
 def remove_segment(path: Path) -> None:

@@ -4,11 +4,11 @@ from hotrow.switching.auto import Auto
 from hotrow.switching.controller import Controller, Observation
 from hotrow.switching.decision import Decision
 from hotrow.switching.pilot import Pilot
-from hotrow.switching.prediction import Batch, Costs, ModeName, Prediction, expected_maximum, predict
+from hotrow.switching.prediction import BatchTime, Costs, ModeName, Prediction, expected_maximum, predict
 
 __all__ = [
     "Auto",
-    "Batch",
+    "BatchTime",
     "Controller",
     "Costs",
     "Decision",

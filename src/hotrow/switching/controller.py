@@ -11,7 +11,7 @@ from statistics import fmean, median
 from hotrow.errors import InputError
 from hotrow.switching.auto import Auto
 from hotrow.switching.decision import TITLES, Decision, compared, reasons
-from hotrow.switching.prediction import COMPARED, Batch, Costs, ModeName, Prediction, predict
+from hotrow.switching.prediction import COMPARED, BatchTime, Costs, ModeName, Prediction, predict
 
 LASTING = 0.25  # a gain has to add up to this share of the time that is remembered; noise seldom does
 
@@ -31,8 +31,8 @@ class Observation:
         if not 0 < self.busy_s < float("inf"):
             raise InputError(f"busy_s={self.busy_s!r}: must be above 0; measure it with a clock that is fine enough")
         if self.samples < 1 or self.staleness < 0:
-            told = f"samples={self.samples}, staleness={self.staleness}"
-            raise InputError(f"{told}: a batch has 1 sample or more, and its staleness is 0 or more")
+            message = f"samples={self.samples}, staleness={self.staleness}"
+            raise InputError(f"{message}: a batch has 1 sample or more, and its staleness is 0 or more")
         if self.passed_s is not None and not 0 <= self.passed_s <= self.busy_s:
             raise InputError(f"passed_s={self.passed_s!r}: must be from 0 to busy_s={self.busy_s!r}")
 
@@ -48,7 +48,7 @@ class Controller:
     since_s: float = 0.0  # when it began, or when its change was last decided or advised
     decided_s: float = 0.0  # when `decide` was asked last
     missed_s: float = 0.0  # time that the other mode would have saved since then, beyond the gain asked for
-    batches: dict[int, list[Batch]] = field(default_factory=dict)  # worker -> its last ones, newest last
+    batches: dict[int, list[BatchTime]] = field(default_factory=dict)  # worker -> its last ones, newest last
     idle: set[int] = field(default_factory=set)  # workers without data: nobody waits for them
     finished_s: dict[int, float] = field(default_factory=dict)  # worker -> end of its last batch in this mode
     busy_s: dict[int, float] = field(default_factory=dict)  # worker -> work in the running step, by the run's clock
@@ -92,7 +92,7 @@ class Controller:
         if own is None:
             self.strangers += 1
             return
-        own.append(Batch(seen.busy_s, seen.samples, seen.staleness))
+        own.append(BatchTime(seen.busy_s, seen.samples, seen.staleness))
         del own[: -self.rule.window]
         passed_s = seen.busy_s if seen.passed_s is None else seen.passed_s
         self.busy_s[seen.worker] = self.busy_s.get(seen.worker, 0.0) + passed_s
@@ -104,8 +104,8 @@ class Controller:
     def stepped(self, time_s: float) -> None:
         """A global step closed."""
         if self.stepped_s is not None and not time_s >= self.stepped_s:
-            told = f"time_s={time_s!r}: the step before closed at {self.stepped_s!r}"
-            raise InputError(f"{told}; give times of one clock")
+            message = f"time_s={time_s!r}: the step before closed at {self.stepped_s!r}"
+            raise InputError(f"{message}; give times of one clock")
         if self.mode == "sync" and self.stepped_s is not None and self.busy_s:
             self._measure(time_s - self.stepped_s - max(self.busy_s.values()))
         if self.mode == "gba" and self.between_s:
@@ -135,8 +135,8 @@ class Controller:
         if current != self.mode:
             raise InputError(f"current={current!r}: {self.mode!r} was started last; say `started` when a mode begins")
         if not time_s >= self.decided_s:
-            told = f"time_s={time_s!r}: the last decision was made, or the mode started, at {self.decided_s!r}"
-            raise InputError(f"{told}; give times of one clock")
+            message = f"time_s={time_s!r}: the last decision was made, or the mode started, at {self.decided_s!r}"
+            raise InputError(f"{message}; give times of one clock")
         passed_s, self.decided_s = time_s - self.decided_s, time_s
         watched = self._watched()
         lacking = self._lacking(watched)
@@ -170,12 +170,12 @@ class Controller:
         self.since_s = self.decided_s = time_s
         self.missed_s = 0.0
 
-    def _watched(self) -> dict[int, list[Batch]]:
+    def _watched(self) -> dict[int, list[BatchTime]]:
         """Those who get work: Sync gives none to workers beyond the parts of a global batch."""
         there = sorted(self.batches.keys() - self.idle)
         return {worker: self.batches[worker] for worker in (there if self.mode == "gba" else there[: self.parts])}
 
-    def _lacking(self, watched: dict[int, list[Batch]]) -> str | None:
+    def _lacking(self, watched: dict[int, list[BatchTime]]) -> str | None:
         """Why nothing can be predicted yet."""
         if len(watched) < 2:
             return "the modes differ only with two workers or more"

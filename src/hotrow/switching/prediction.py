@@ -27,7 +27,7 @@ class Costs(Spec):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class BatchTime:
     """One finished batch of a worker."""
 
     busy_s: float
@@ -47,7 +47,7 @@ class Prediction:
     memory_s: float  # how long these batches kept a worker busy, on average
 
 
-def predict(batches: Mapping[int, Sequence[Batch]], parts: int, costs: Costs, tolerance: int) -> Prediction:
+def predict(batches: Mapping[int, Sequence[BatchTime]], parts: int, costs: Costs, tolerance: int) -> Prediction:
     """From the batches of each worker, newest last, and the local batches in a global one."""
     depth = min(map(len, batches.values()))  # equally many of everyone, or newcomers would be compared with the past
     recent = [batches[worker][-depth:] for worker in sorted(batches)]

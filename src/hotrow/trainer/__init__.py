@@ -1,13 +1,12 @@
 """Training over data: loops, reports, evaluation, schedules."""
 
-from hotrow.trainer.reports import Best, Ended, EpochEnded, Evaluated, Progress, Remark, Report, Switched
+from hotrow.trainer.reports import Best, EpochEnded, Evaluated, Progress, Remark, Report, Switched, TrainingEnded
 from hotrow.trainer.schedule import EarlyStopping, Schedule
 from hotrow.trainer.trainer import Trainer
 
 __all__ = [
     "Best",
     "EarlyStopping",
-    "Ended",
     "EpochEnded",
     "Evaluated",
     "Progress",
@@ -16,4 +15,5 @@ __all__ = [
     "Schedule",
     "Switched",
     "Trainer",
+    "TrainingEnded",
 ]

@@ -14,31 +14,31 @@ def facts_of(global_batch: int, workers: int, local_batch: int | None) -> RunFac
     if local_batch is None:
         if global_batch % workers:
             near = next(count for count in range(workers, 0, -1) if global_batch % count == 0)
-            told = f"workers={workers}: do not divide global_batch={global_batch:,} evenly"
-            raise ConfigError(f"{told}: take {near}, or give local_batch")
+            message = f"workers={workers}: do not divide global_batch={global_batch:,} evenly"
+            raise ConfigError(f"{message}: take {near}, or give local_batch")
         return RunFacts(workers, global_batch // workers, global_batch)
     return RunFacts(workers, whole_number("local_batch", local_batch, 1, global_batch), global_batch)
 
 
-def demand_same_batches(position: Position, facts: RunFacts) -> None:
+def check_same_batches(position: Position, facts: RunFacts) -> None:
     """A position counts local batches."""
     if position.batch == facts.local_batch:
         return
-    told = f"local_batch={facts.local_batch:,} (global_batch={facts.global_batch:,}, workers={facts.workers})"
+    message = f"local_batch={facts.local_batch:,} (global_batch={facts.global_batch:,}, workers={facts.workers})"
     was = f"the position to resume from counts batches of {position.batch:,} samples"
     if facts.global_batch % position.batch:
-        raise ConfigError(f"{told}: {was}: set global_batch and workers back, or start anew without the position")
-    raise ConfigError(f"{told}: {was}: set local_batch={position.batch}, or start anew without the position")
+        raise ConfigError(f"{message}: {was}: set global_batch and workers back, or start anew without the position")
+    raise ConfigError(f"{message}: {was}: set local_batch={position.batch}, or start anew without the position")
 
 
-def demand_local_batches(stream: Leases, facts: RunFacts) -> None:
+def check_local_batches(stream: Leases, facts: RunFacts) -> None:
     """With several workers what is given are local batches: larger ones would silently make a larger global batch."""
     if facts.workers == 1:
         return
     if isinstance(stream, PlainBatches):
         stream.most = facts.local_batch
     elif isinstance(stream, Loader) and stream.position().batch != facts.local_batch:
-        told = (
+        message = (
             f"the loader's batches are {stream.position().batch:,} samples, those of one worker {facts.local_batch:,}"
         )
-        raise ConfigError(f"{told} (global_batch={facts.global_batch:,}): make it with batch={facts.local_batch}")
+        raise ConfigError(f"{message} (global_batch={facts.global_batch:,}): make it with batch={facts.local_batch}")

@@ -9,8 +9,8 @@ from hotrow.data.loader import Loader
 from hotrow.data.position import Position
 from hotrow.data.source import Source
 from hotrow.data.splits import Day
-from hotrow.trainer.evaluation import AnyJudge
-from hotrow.trainer.reports import Ended, Evaluated, Report
+from hotrow.trainer.evaluation import AnyEvaluator
+from hotrow.trainer.reports import Evaluated, Report, TrainingEnded
 from hotrow.trainer.streams import evaluation_batches
 from hotrow.trainer.trainer import Trainer
 
@@ -74,8 +74,8 @@ def fit_days(
     """
     rng = np.random.default_rng(seed)
     past = Past()
-    everything = AnyJudge()
-    ends: list[Ended] = []
+    everything = AnyEvaluator()
+    ends: list[TrainingEnded] = []
     counts: dict[str, int] = {}
     for number, day in enumerate(days):
         if day.name in done:
@@ -88,7 +88,7 @@ def fit_days(
             reports = trainer.fit(day.train, shuffle=shuffle, seed=seed, position=position)
         position = None
         for report in reports:
-            if isinstance(report, Ended):
+            if isinstance(report, TrainingEnded):
                 ends.append(report)
             else:
                 yield report
@@ -118,12 +118,14 @@ def _with_past(
         yield batch
 
 
-def _together(trainer: Trainer, ends: list[Ended], counts: dict[str, int]) -> Ended:
+def _together(trainer: Trainer, ends: list[TrainingEnded], counts: dict[str, int]) -> TrainingEnded:
     seconds = sum(end.seconds for end in ends)
     trained = sum(end.samples_per_s * end.seconds for end in ends)
     for end in ends:
         _add(counts, end.counts)
-    return Ended(trainer.samples, trainer.step, seconds, trained / max(seconds, 1e-9), "data ended", None, counts)
+    return TrainingEnded(
+        trainer.samples, trainer.step, seconds, trained / max(seconds, 1e-9), "data ended", None, counts
+    )
 
 
 def _add(total: dict[str, int], more: Mapping[str, int]) -> None:

@@ -13,7 +13,7 @@ from hotrow.metrics import Scores
 Metrics = dict[str, float | None]
 
 
-class Judge(Protocol):
+class Evaluator(Protocol):
     """Takes outputs in, batch by batch."""
 
     rows: int
@@ -26,11 +26,11 @@ class Judge(Protocol):
         """Over all of them."""
 
 
-class AnyJudge:
+class AnyEvaluator:
     """Becomes the judge for the outputs it gets."""
 
     def __init__(self) -> None:
-        self._judge: Judge | None = None
+        self._judge: Evaluator | None = None
 
     @property
     def rows(self) -> int:
@@ -44,7 +44,7 @@ class AnyJudge:
     def add(self, output: Tensor, batch: Batch) -> None:
         """One batch and what the model said of it."""
         if self._judge is None:
-            self._judge = judge_of(output, batch)
+            self._judge = evaluator_for(output, batch)
         self._judge.add(output, batch)
 
     def metrics(self) -> Metrics:
@@ -52,19 +52,19 @@ class AnyJudge:
         return {} if self._judge is None else self._judge.metrics()
 
 
-def judge_of(output: Tensor, batch: Batch) -> Judge:
+def evaluator_for(output: Tensor, batch: Batch) -> Evaluator:
     """The judge for outputs like this one."""
     if batch.labels is None:
         raise InputError("labels are missing: an evaluation needs them")
     labels = batch.labels.shape[1]
     if output.dim() == 1 or output.shape[1] == labels:
-        return LabelJudge(labels)
+        return LabelEvaluator(labels)
     if labels == 1:
-        return ClassJudge()
+        return ClassEvaluator()
     raise InputError(f"the model gives {tuple(output.shape)} for {labels} labels: give one output per label")
 
 
-class LabelJudge:
+class LabelEvaluator:
     """Log-odds, one column per label: the first label's metrics by their names, others' as `auc_2` and so on."""
 
     def __init__(self, labels: int) -> None:
@@ -87,7 +87,7 @@ class LabelJudge:
         return found
 
 
-class ClassJudge:
+class ClassEvaluator:
     """Scores [samples, classes] against class numbers: accuracy and logloss."""
 
     scores: Scores | None = None

@@ -17,6 +17,6 @@ class FoundRows:
         trained = f", trained up to about {self.samples:,} samples" if self.samples else ""
         if self.replaced_at is None:
             return f"training starts with {held} that segments of an earlier run held{trained}; the network starts anew"
-        told = f"the checkpoint of {self.replaced_at:,} samples took the place of {held} in segments{trained}"
+        message = f"the checkpoint of {self.replaced_at:,} samples took the place of {held} in segments{trained}"
         again = self.samples - self.replaced_at
-        return f"{told}: about {again:,} samples are trained again" if again > 0 else told
+        return f"{message}: about {again:,} samples are trained again" if again > 0 else message

@@ -6,12 +6,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from hotrow.engines import Stepped
 from hotrow.metrics import auc
+from hotrow.runtime import StepResult
 from hotrow.trainer.reports import Progress
 
 
-class Meter:
+class ProgressMeter:
     """Adds up steps; a report is due every `every_s` seconds. Time outside `step` and `waited` is not training."""
 
     def __init__(self, every_s: float, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -26,7 +26,7 @@ class Meter:
         """Training goes on after something else."""
         self._last = self._clock()
 
-    def step(self, stepped: Stepped, waited_s: float) -> None:
+    def step(self, stepped: StepResult, waited_s: float) -> None:
         """One more step."""
         now = self._clock()
         self._seconds += now - self._last

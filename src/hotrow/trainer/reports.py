@@ -79,7 +79,7 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class TrainingEnded:
     """The last report."""
 
     samples: int
@@ -91,4 +91,4 @@ class Ended:
     counts: dict[str, int]  # trouble: malformed lines, gradients that were refused, batches that came too late, ...
 
 
-Report = Progress | Evaluated | EpochEnded | Switched | Remark | Ended
+Report = Progress | Evaluated | EpochEnded | Switched | Remark | TrainingEnded

@@ -55,7 +55,7 @@ class EarlyStopping(Spec):
 
 
 @dataclass(slots=True)
-class Watch:
+class EarlyStoppingState:
     """The validations of a run so far."""
 
     rule: EarlyStopping = field(default_factory=EarlyStopping)
@@ -65,7 +65,7 @@ class Watch:
     ended: int = 0  # epochs that are over and were judged
 
     @classmethod
-    def of(cls, counters: Mapping[str, Any]) -> "Watch":
+    def of(cls, counters: Mapping[str, Any]) -> "EarlyStoppingState":
         """From what `counters` gave."""
         epoch, worse, ended = counters["best_epoch"], int(counters["worse"]), int(counters["ended"])
         best = counters["best"]
@@ -82,12 +82,12 @@ class Watch:
             "ended": self.ended,
         }
 
-    def under(self, rule: EarlyStopping | None, *, keep_best: bool) -> "Watch":
+    def under(self, rule: EarlyStopping | None, *, keep_best: bool) -> "EarlyStoppingState":
         """Going on under a rule: a best of another metric, or whose state is gone, counts no more."""
         rule = rule or EarlyStopping()
         if keep_best and rule.metric == self.rule.metric:
             return replace(self, rule=rule)
-        return Watch(rule, ended=self.ended)
+        return EarlyStoppingState(rule, ended=self.ended)
 
     def better(self, value: float, epoch: int) -> bool:
         """Take a validation in; whether it is the best so far."""

@@ -37,8 +37,8 @@ class PlainBatches:
             if not isinstance(batch, Batch):
                 raise InputError(f"batch {number} is a {type(batch).__name__}: give hotrow.data.Batch, or a Source")
             if self.most is not None and len(batch) > self.most:
-                told = f"batch {number} has {len(batch):,} samples, and one worker's share is {self.most:,}"
-                raise InputError(f"{told}: cut it (Batch.slice), or give a larger local_batch")
+                message = f"batch {number} has {len(batch):,} samples, and one worker's share is {self.most:,}"
+                raise InputError(f"{message}: cut it (Batch.slice), or give a larger local_batch")
             for name, count in batch.counts.items():
                 self.counts[name] = self.counts.get(name, 0) + count
             yield Lease(number=number, epoch=0, index=number, samples=len(batch)), batch

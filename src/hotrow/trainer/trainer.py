@@ -20,27 +20,27 @@ from hotrow.config import Table
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Loader
 from hotrow.data.position import Position
-from hotrow.engines import Engine
-from hotrow.engines.cluster.facts import ClusterFacts
-from hotrow.engines.settings import EngineChoice, engine_of
-from hotrow.engines.unbroken import breath, unbroken
 from hotrow.errors import ConfigError, InputError
 from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
+from hotrow.runtime import TrainingLoop
+from hotrow.runtime.cluster.facts import ClusterFacts
+from hotrow.runtime.interrupts import defer_sigint, deliver_pending_sigint
+from hotrow.runtime.open_backend import TrainingSpec, open_backend, workers_in
+from hotrow.runtime.settings import EngineChoice, engine_of
 from hotrow.spec import whole_number
 from hotrow.staleness import Statistics
 from hotrow.trainer.autocast import Autocast, gains_from_bfloat16
-from hotrow.trainer.batches import demand_local_batches, demand_same_batches, facts_of
+from hotrow.trainer.batches import check_local_batches, check_same_batches, facts_of
 from hotrow.trainer.dense import OptimizerMaker, dense_optimizer
-from hotrow.trainer.evaluation import AnyJudge
-from hotrow.trainer.fitting import Fitting
+from hotrow.trainer.evaluation import AnyEvaluator
+from hotrow.trainer.fit_loop import FitLoop
 from hotrow.trainer.found import FoundRows
-from hotrow.trainer.members import Kind, Members
-from hotrow.trainer.meter import Meter
-from hotrow.trainer.places import Brought, opened, workers_in
+from hotrow.trainer.meter import ProgressMeter
+from hotrow.trainer.mode_selector import Choice, ModeSelector, initial_mode, parse_mode
 from hotrow.trainer.reports import Evaluated, Report, Split
-from hotrow.trainer.schedule import EarlyStopping, Schedule, Watch
-from hotrow.trainer.steering import Choice, Steering, chosen, first_of
+from hotrow.trainer.scaling import Kind, RoleScaling
+from hotrow.trainer.schedule import EarlyStopping, EarlyStoppingState, Schedule
 from hotrow.trainer.streams import Batches, evaluation_batches, is_source, leases
 from hotrow.worker.core import Loss
 
@@ -90,9 +90,9 @@ class Trainer:
         self.schedule = schedule or Schedule()
         where = engine_of(engine)
         facts = facts_of(self.global_batch, workers_in(where, workers), local_batch)
-        choice = chosen(mode)
-        first_of(choice).check(facts)
-        brought = Brought(
+        choice = parse_mode(mode)
+        initial_mode(choice).check(facts)
+        brought = TrainingSpec(
             model,
             {tables.name: tables} if isinstance(tables, Table) else tables,
             dense_optimizer(model, optimizer),
@@ -102,15 +102,15 @@ class Trainer:
             embedding_average,
             threads,
         )
-        self._place = opened(where, brought, lambda: (self.samples, self.lr_scale), attach=attach)
+        self._place = open_backend(where, brought, lambda: (self.samples, self.lr_scale), attach=attach)
         self.client = self._place.client
         try:
-            self._engine = Engine(self._place.site, self._account, mode=first_of(choice), facts=facts)
+            self._engine = TrainingLoop(self._place.site, self._account, mode=initial_mode(choice), facts=facts)
         except BaseException:
             self._place.close()
             raise
-        self._steering = Steering(self._engine, choice, lambda: (self.samples, self.step))
-        self.members = Members(self._engine, self._place.cluster, self._steering.say)
+        self._mode_selector = ModeSelector(self._engine, choice, lambda: (self.samples, self.step))
+        self.members = RoleScaling(self._engine, self._place.cluster, self._mode_selector.say)
         self.step = 0
         self.samples = self.client.samples
         self.plateau = 1.0  # what validations that were no better have left of the learning rates
@@ -118,7 +118,7 @@ class Trainer:
         self._report_every_s = report_every_s
         self._loader: Loader | None = None
         self._position: Position | None = None  # that was loaded, until there is a loader
-        self._watch = Watch()
+        self._watch = EarlyStoppingState()
         self._found = self._rows_in_segments()  # until it is told
 
     @property
@@ -178,28 +178,28 @@ class Trainer:
         if early_stopping is not None and (valid is None or best is None):
             raise ConfigError("early_stopping: give `valid` to judge by and `best`, a folder for the best state")
         if isinstance(position, Position):
-            demand_same_batches(position, self.facts)
+            check_same_batches(position, self.facts)
         self._tell_of_segments()
         stream = leases(train, self.facts.local_batch, epochs=epochs, shuffle=shuffle, seed=seed, position=position)
-        demand_local_batches(stream, self.facts)
+        check_local_batches(stream, self.facts)
         self._loader = stream if isinstance(stream, Loader) else None
         if position is None:
-            self._watch = Watch()
+            self._watch = EarlyStoppingState()
         self._watch = self._watch.under(early_stopping, keep_best=best is None or checkpoint.exists(best))
-        fitting = Fitting(
+        fitting = FitLoop(
             self,
             self._engine,
-            self._steering,
+            self._mode_selector,
             stream,
             self._watch,
-            Meter(self._report_every_s),
+            ProgressMeter(self._report_every_s),
             self._tell,
             valid=valid,
             best=best if early_stopping else None,
             epoch=self._watch.ended if position is not None and self._watch.ended < epochs else None,
             stopped="data ended" if epochs == 1 else "epochs done",
             most_samples=most_samples,
-            progress=AnyJudge() if progressive else None,
+            progress=AnyEvaluator() if progressive else None,
             demands_rows=is_source(train),
         )
         yield from fitting.reports()
@@ -211,18 +211,18 @@ class Trainer:
         split: Split = "test",
         epoch: int = 0,
         day: str | None = None,
-        also: AnyJudge | None = None,
+        also: AnyEvaluator | None = None,
     ) -> Evaluated:
         """How good the model is on these; nothing is trained and no row is made. `also` takes them in beside others."""
-        judge = AnyJudge()
+        judge = AnyEvaluator()
         for batch in evaluation_batches(batches, self.global_batch):
-            breath()
+            deliver_pending_sigint()
             output = self._engine.predict(batch)
             for taker in (judge, also) if also is not None else (judge,):
                 taker.add(output, batch)
         return self.judged(split, judge, epoch, day=day)
 
-    def judged(self, split: Split, judge: AnyJudge, epoch: int, day: str | None = None) -> Evaluated:
+    def judged(self, split: Split, judge: AnyEvaluator, epoch: int, day: str | None = None) -> Evaluated:
         """A judgement as a report of now."""
         metrics = judge.metrics()
         return Evaluated(split, self.samples, self.step, epoch, judge.rows, metrics, day=day, scores=judge.scores)
@@ -243,7 +243,7 @@ class Trainer:
 
         `about` is JSON that is kept with it.
         """
-        self.demand_whole()
+        self.check_whole()
         self._engine.rest()
         position = self.position
         saved = checkpoint.Saved(
@@ -264,9 +264,9 @@ class Trainer:
         """About what `save` would write now."""
         return checkpoint.bytes_of(self.model, self.optimizer, self.client.tiers)
 
-    def demand_whole(self) -> None:
+    def check_whole(self) -> None:
         """InputError where a cluster has failed: its rows and dense parameters may be of different steps."""
-        self._engine.site.demand_whole()
+        self._engine.site.check_whole()
 
     def load(self, folder: str | Path) -> Position | None:
         """Go on from a saved state; gives the position in the data, for `fit(position=...)`."""
@@ -278,7 +278,7 @@ class Trainer:
         self.step, self.samples = int(saved.counters["step"]), int(saved.counters["samples"])
         self.plateau = float(saved.counters["plateau"])
         self.client.samples = self.samples
-        self._watch = Watch.of(saved.counters)
+        self._watch = EarlyStoppingState.of(saved.counters)
         if self._found is not None:
             self._found = replace(self._found, replaced_at=self.samples)
         self._loader = None
@@ -288,7 +288,7 @@ class Trainer:
     def go_back(self, folder: str | Path) -> None:
         """To a state that this run has saved. What was trained since was trained: counts and position stay."""
         step, samples, position, watch = self.step, self.samples, self.position, self._watch
-        with unbroken():
+        with defer_sigint():
             self.load(folder)
         self._position, self._watch = position, watch
         self.step = step
@@ -299,7 +299,7 @@ class Trainer:
 
         Parameters, optimizer state, hyper-parameters and the global batch stay as they are.
         """
-        self._steering.switch(mode)
+        self._mode_selector.switch(mode)
 
     def join(self, kind: Kind) -> str:
         """Start one more "trainer" or "embedding worker" of a cluster; gives its name.
@@ -335,7 +335,7 @@ class Trainer:
     def _tell_of_segments(self) -> None:
         found, self._found = self._found, None
         if found is not None:
-            self._steering.say(str(found))
+            self._mode_selector.say(str(found))
 
     def _account(self, samples: int, dense_step: bool) -> tuple[int, float]:
         """Take an aggregate in that is about to be applied."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hotrow.data.batch import Batch, Part
+from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.errors import InputError
 from hotrow.transport.messages import Features, Samples
 
@@ -34,11 +34,11 @@ def unpack_batch(layout: Samples, frames: Sequence[memoryview], *, ids: bool = T
     numbers = reader.floats("numbers", layout.count, layout.numbers)
     labels = reader.floats("labels", layout.count, layout.labels)
     parts = tuple(_part(part, layout.count, reader) if ids else _without_ids(part) for part in layout.parts)
-    reader.demand_end()
+    reader.check_end()
     return Batch(parts, numbers, labels if layout.labels else None)
 
 
-def _part(part: Features, samples: int, reader: "_Frames") -> Part:
+def _part(part: Features, samples: int, reader: "_Frames") -> FeatureBlock:
     name = part.names[0] if part.names else part.table
     bags = samples * len(part.names)
     if part.kind == "one" and part.keys != bags:
@@ -49,13 +49,13 @@ def _part(part: Features, samples: int, reader: "_Frames") -> Part:
         bounds = reader.integers(f"bounds of {name!r}", bags + 1)
         if bounds[0] != 0 or bounds[-1] != part.keys or (np.diff(bounds) < 0).any():
             raise InputError(f"feature {name!r}: bounds must rise from 0 to the {part.keys} ids")
-    return Part(part.table, part.kind, part.names, keys, bounds, part.pooling)
+    return FeatureBlock(part.table, part.kind, part.names, keys, bounds, part.pooling)
 
 
-def _without_ids(part: Features) -> Part:
+def _without_ids(part: Features) -> FeatureBlock:
     if part.keys:
         raise InputError(f"feature {part.names[0] if part.names else part.table!r}: {part.keys} ids were not expected")
-    return Part(part.table, part.kind, part.names, np.empty(0, np.int64), None, part.pooling)
+    return FeatureBlock(part.table, part.kind, part.names, np.empty(0, np.int64), None, part.pooling)
 
 
 class _Frames:
@@ -71,7 +71,7 @@ class _Frames:
     def integers(self, what: str, count: int) -> I64:
         return np.frombuffer(self._take(what, 8 * count), np.int64)
 
-    def demand_end(self) -> None:
+    def check_end(self) -> None:
         if self._next < len(self._frames):
             raise InputError(f"{len(self._frames) - self._next} frames follow that the header does not name")
 

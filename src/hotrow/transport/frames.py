@@ -15,7 +15,7 @@ from hotrow.errors import InputError
 from hotrow.store.arrays import ArrayLike, Floats, Integers, Keys, as_array, as_keys, as_output
 from hotrow.store.kernels import decode_rows, encode_rows
 from hotrow.transport.envelope import Buffer
-from hotrow.transport.messages import Block, Values
+from hotrow.transport.messages import RowBlockHeader, Values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,12 +47,12 @@ class Volume:
         )
 
     @classmethod
-    def of_sent(cls, blocks: Sequence[Block], *, ids: int = 0) -> "Volume":
+    def of_sent(cls, blocks: Sequence[RowBlockHeader], *, ids: int = 0) -> "Volume":
         """`ids` is how often ids occur: plain, each occurrence is 8 bytes."""
         return cls(sent=_bytes(blocks), sent_plain=_plain_bytes(blocks) + 8 * ids)
 
     @classmethod
-    def of_received(cls, blocks: Sequence[Block], *, ids: int = 0) -> "Volume":
+    def of_received(cls, blocks: Sequence[RowBlockHeader], *, ids: int = 0) -> "Volume":
         return cls(received=_bytes(blocks), received_plain=_plain_bytes(blocks) + 8 * ids)
 
 
@@ -69,9 +69,9 @@ class _Column:
         return np.dtype(self.type).itemsize * self.shape[0] * (self.shape[1] if len(self.shape) > 1 else 1)
 
 
-def pack(blocks: Sequence[RowBlock], values: Values) -> tuple[tuple[Block, ...], list[Buffer]]:
+def pack(blocks: Sequence[RowBlock], values: Values) -> tuple[tuple[RowBlockHeader, ...], list[Buffer]]:
     """Blocks for a header and their frames. Frames of float32, keys and versions are the arrays' own memory."""
-    heads: list[Block] = []
+    heads: list[RowBlockHeader] = []
     frames: list[Buffer] = []
     for block in blocks:
         head, arrays = _packed(block, values)
@@ -81,7 +81,7 @@ def pack(blocks: Sequence[RowBlock], values: Values) -> tuple[tuple[Block, ...],
 
 
 def unpack(
-    blocks: Sequence[Block],
+    blocks: Sequence[RowBlockHeader],
     frames: Sequence[Buffer],
     dims: Mapping[str, int],
     *,
@@ -101,12 +101,12 @@ def unpack(
     return [_unpacked(block, ahead, target, threads) for block, target in zip(blocks, targets, strict=True)]
 
 
-def frames_of(blocks: Sequence[Block]) -> int:
+def frames_of(blocks: Sequence[RowBlockHeader]) -> int:
     """How many frames blocks have."""
     return sum(1 for block in blocks for _ in _columns(block))
 
 
-def _columns(block: Block) -> Iterator[_Column]:
+def _columns(block: RowBlockHeader) -> Iterator[_Column]:
     rows, matrix = (block.rows,), (block.rows, block.dim)
     if block.keys:
         yield _Column("keys", "<u8", rows)
@@ -119,17 +119,17 @@ def _columns(block: Block) -> Iterator[_Column]:
         yield _Column("versions", "<u4", rows)
 
 
-def _bytes(blocks: Sequence[Block]) -> int:
+def _bytes(blocks: Sequence[RowBlockHeader]) -> int:
     return sum(column.bytes for block in blocks for column in _columns(block))
 
 
-def _plain_bytes(blocks: Sequence[Block]) -> int:
+def _plain_bytes(blocks: Sequence[RowBlockHeader]) -> int:
     """Without keys: those count by occurrence."""
     values = sum(4 * block.rows * block.dim for block in blocks if block.values is not None)
     return values + sum(4 * block.rows for block in blocks if block.versions)
 
 
-def _packed(block: RowBlock, values: Values) -> tuple[Block, list[NDArray[Any]]]:
+def _packed(block: RowBlock, values: Values) -> tuple[RowBlockHeader, list[NDArray[Any]]]:
     who = f"table {block.table!r}"
     arrays: list[NDArray[Any]] = []
     lengths = set()
@@ -151,12 +151,12 @@ def _packed(block: RowBlock, values: Values) -> tuple[Block, list[NDArray[Any]]]
         remedy = "all columns need one entry per row, and dim where there are no values"
         raise InputError(f"{who}: columns of {sorted(lengths)} rows, dim {dim}: {remedy}")
     has_values = None if block.values is None else values
-    return Block(
+    return RowBlockHeader(
         block.table, lengths.pop(), dim, block.keys is not None, has_values, block.versions is not None
     ), arrays
 
 
-def _check(blocks: Sequence[Block], views: Sequence[memoryview], dims: Mapping[str, int]) -> None:
+def _check(blocks: Sequence[RowBlockHeader], views: Sequence[memoryview], dims: Mapping[str, int]) -> None:
     if frames_of(blocks) != len(views):
         raise InputError(f"{len(views)} frames came for blocks that have {frames_of(blocks)}")
     ahead = iter(views)
@@ -167,11 +167,11 @@ def _check(blocks: Sequence[Block], views: Sequence[memoryview], dims: Mapping[s
             raise InputError(f"table {block.table!r}: rows came {block.dim} wide, they are {dims[block.table]} wide")
         for column, view in zip(_columns(block), ahead, strict=False):
             if view.nbytes != column.bytes:
-                told = f"{column.name} of {block.rows:,} rows are {column.bytes:,} bytes, {view.nbytes:,} came"
-                raise InputError(f"table {block.table!r}: {told}")
+                message = f"{column.name} of {block.rows:,} rows are {column.bytes:,} bytes, {view.nbytes:,} came"
+                raise InputError(f"table {block.table!r}: {message}")
 
 
-def _unpacked(block: Block, ahead: Iterator[memoryview], target: ArrayLike | None, threads: int) -> RowBlock:
+def _unpacked(block: RowBlockHeader, ahead: Iterator[memoryview], target: ArrayLike | None, threads: int) -> RowBlock:
     columns = {column.name: _array(column, next(ahead)) for column in _columns(block)}
     keys: Keys | None = columns.get("keys")
     versions: Integers | None = columns.get("versions")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from hotrow.data.batch import Batch, Part
+from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.errors import InputError
 from hotrow.store.kernels import BAGS_OF_UINT16, compress_ids, expand_ids, unique
 from hotrow.transport.messages import Coded, IdPart
@@ -89,7 +89,7 @@ def plain_bytes(parts: Sequence[IdPart]) -> int:
     return 8 * sum(each.ids for part in parts for each in part.coded)
 
 
-def _by_feature(part: Part, samples: int) -> list[tuple[U64, I64]]:
+def _by_feature(part: FeatureBlock, samples: int) -> list[tuple[U64, I64]]:
     """Each feature's keys, sample by sample, and how many each sample has."""
     wide, keys = len(part.features), part.keys.view(np.uint64)
     if part.bounds is None:
@@ -102,7 +102,7 @@ def _by_feature(part: Part, samples: int) -> list[tuple[U64, I64]]:
     return list(zip(grouped, np.ascontiguousarray(lengths.T), strict=True))
 
 
-def _coded(part: Part, keys: U64, lengths: I64) -> _Feature:
+def _coded(part: FeatureBlock, keys: U64, lengths: I64) -> _Feature:
     nothing: NDArray[Any] = np.empty(0, np.int64)
     told = nothing if part.kind == "one" else lengths
     if part.kind == "sequence":
@@ -168,11 +168,11 @@ def _check_forms(name: str, part: IdPart, samples: int) -> None:
     for each in part.coded:
         fits = each.unique == each.ids if each.form == "plain" else each.unique <= each.ids
         if each.form not in allowed or not fits or (part.kind == "one" and each.ids != samples):
-            told = f"{each.ids} ids as {each.unique} keys, {each.form}"
-            raise InputError(f"feature {name!r}: {told}, are no {part.kind!r} of {samples} samples")
+            message = f"{each.ids} ids as {each.unique} keys, {each.form}"
+            raise InputError(f"feature {name!r}: {message}, are no {part.kind!r} of {samples} samples")
 
 
-def _part(part: IdPart, samples: int, keys: _Column, counts: _Column, places: _Column, told: _Column) -> Part:
+def _part(part: IdPart, samples: int, keys: _Column, counts: _Column, places: _Column, told: _Column) -> FeatureBlock:
     columns: list[tuple[U64, I64]] = []
     for each in part.coded:
         mine, lengths = keys.take(each.unique), np.ones(samples, np.int64)
@@ -188,7 +188,7 @@ def _part(part: IdPart, samples: int, keys: _Column, counts: _Column, places: _C
             raise InputError(f"feature {part.names[0]!r}: {len(mine)} ids do not fill the bags as they are told")
         columns.append((mine, lengths))
     joined, bounds = _interleaved(columns, samples)
-    return Part(part.table, part.kind, part.names, joined, None if part.kind == "one" else bounds, part.pooling)
+    return FeatureBlock(part.table, part.kind, part.names, joined, None if part.kind == "one" else bounds, part.pooling)
 
 
 def _at_places(keys: U64, where: NDArray[Any]) -> U64:

@@ -26,7 +26,7 @@ class Limits(Spec):
     kept_answer_bytes: int = Field(2**16, ge=1, le=2**40)  # of one of them; larger ones are made again
 
 
-class Patience(Spec):
+class RetryPolicy(Spec):
     """When an unanswered ask is looked after, when its peer is lost, and how soon one that is busy is asked again."""
 
     first_s: Seconds = 2.0
@@ -36,7 +36,7 @@ class Patience(Spec):
     busy_most_s: Seconds = 1.0  # a busy peer is asked again as long as it says so
 
     @model_validator(mode="after")
-    def _rising(self) -> "Patience":
+    def _rising(self) -> "RetryPolicy":
         if not self.first_s <= self.most_s <= self.give_up_s:
             raise ValueError(
                 f"first_s={self.first_s}, most_s={self.most_s}, give_up_s={self.give_up_s}: must not fall in this order"

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hotrow.transport import envelope
-from hotrow.transport.answers import Answers
 from hotrow.transport.envelope import Opened, opened, sealed
 from hotrow.transport.limits import Limits
+from hotrow.transport.reply_cache import ReplyCache
 from hotrow.transport.security import SIZE, ClusterKey, ServerHandshake, Session
 
 Reason = Literal["unproven", "mac", "decode", "busy", "repeated"]
@@ -61,7 +61,7 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class ServerPeer:
     """A connection that proved the key."""
 
     session: Session
@@ -74,9 +74,9 @@ class Peers:
     def __init__(self, key: ClusterKey, limits: Limits, *, macs: bool) -> None:
         self._key, self._limits, self._macs = key, limits, macs
         self._greeted: OrderedDict[bytes, ServerHandshake] = OrderedDict()
-        self._proven: OrderedDict[bytes, Peer] = OrderedDict()
+        self._proven: OrderedDict[bytes, ServerPeer] = OrderedDict()
         self._clients: OrderedDict[bytes, Client] = OrderedDict()  # by name
-        self._answers = Answers(limits)
+        self._answers = ReplyCache(limits)
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -135,7 +135,7 @@ class Peers:
         if accepted is None:  # an earlier session of this peer, if any, goes on: a false proof must not end it
             return Refused("unproven", envelope.WHO)
         session, name = accepted
-        self._proven[who] = Peer(session, name)
+        self._proven[who] = ServerPeer(session, name)
         self._clients.setdefault(name, Client(who)).where = who
         for known, key in ((self._proven, who), (self._clients, name)):
             known.move_to_end(key)

@@ -39,5 +39,5 @@ class Request:
 
     def __del__(self) -> None:
         if self._once:
-            told = f"the {type(self.message).__name__} was dropped without an answer"
-            self._answer(Fault("internal", told), (), True)
+            message = f"the {type(self.message).__name__} was dropped without an answer"
+            self._answer(Fault("internal", message), (), True)

@@ -64,8 +64,8 @@ class ClusterKey:
         try:
             return cls(bytes.fromhex(text.decode("ascii").strip()))
         except ValueError:  # no hexadecimal digits, or not as many
-            told = f"must hold {2 * SIZE} hexadecimal digits: make one with `hotrow keygen`"
-            raise ConfigError(f"key file {path}: {told}") from None
+            message = f"must hold {2 * SIZE} hexadecimal digits: make one with `hotrow keygen`"
+            raise ConfigError(f"key file {path}: {message}") from None
 
     @classmethod
     def of_env(cls) -> "ClusterKey":

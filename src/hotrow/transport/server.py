@@ -1,6 +1,6 @@
 """The loop of a role that is asked: a ROUTER socket, read by one thread. Answers may come from any thread, later.
 
-The loop only moves frames: who is who is decided in peers.py, who may connect in door.py.
+The loop only moves frames: who is who is decided in peers.py, who may connect in authenticator.py.
 """
 
 import logging
@@ -13,9 +13,9 @@ from typing import TypeAlias
 import zmq
 
 from hotrow.errors import ConfigError, HotrowError, InputError
-from hotrow.transport import door, sockets
+from hotrow.transport import authenticator, sockets
+from hotrow.transport.authenticator import ZapAuthenticator
 from hotrow.transport.counts import ServerCounts
-from hotrow.transport.door import Door
 from hotrow.transport.envelope import Buffer, check_sizes, decode, encode, lent
 from hotrow.transport.faults import fault_of
 from hotrow.transport.limits import Limits
@@ -28,7 +28,7 @@ LINGER_MS = 1_000  # for last answers, after the loop has ended
 
 _log = logging.getLogger("hotrow.transport")
 
-__all__ = ["Request", "Server"]
+__all__ = ["Request", "RpcServer"]
 
 
 Handle: TypeAlias = Callable[[Request], None]
@@ -45,7 +45,7 @@ class _Answer:
     fault: FaultKind | None
 
 
-class Server:
+class RpcServer:
     """Binds at once; is deaf until `serve` runs. Use it in a `with`, or close it."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Server:
         sockets.check_address("bind", bind, security)
         self.name, self.counts = name, ServerCounts()
         self.limits = Limits() if limits is None else limits
-        self._door = Door(security, proven)
+        self._door = ZapAuthenticator(security, proven)
         self._peers = Peers(proven, self.limits, macs=security == "key")
         self._answers: deque[_Answer] = deque()
         self._wake = sockets.Wake()
@@ -79,7 +79,7 @@ class Server:
 
     def _bind(self, address: str) -> None:
         self._newcomers.setsockopt(zmq.LINGER, 0)
-        self._newcomers.bind(door.ENDPOINT)
+        self._newcomers.bind(authenticator.ENDPOINT)
         sockets.tune(self._socket, self.limits, address, LINGER_MS)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # an answer that cannot be sent is counted, not swallowed
         self._door.lock(self._socket)
@@ -126,7 +126,7 @@ class Server:
         self._context.term()
         self._wake.close()
 
-    def __enter__(self) -> "Server":
+    def __enter__(self) -> "RpcServer":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -32,8 +32,8 @@ def tensors_of(frames: Sequence[memoryview], likes: Sequence[Tensor]) -> list[Te
     sizes = [like.numel() * like.element_size() for like in likes]
     came = sum(frame.nbytes for frame in frames)
     if len(frames) < len(likes) or came != sum(sizes):
-        told = f"{len(frames)} frames of dense tensors came with {came:,} bytes"
-        raise InputError(f"{told}, expected {len(likes)} tensors of {sum(sizes):,}")
+        message = f"{len(frames)} frames of dense tensors came with {came:,} bytes"
+        raise InputError(f"{message}, expected {len(likes)} tensors of {sum(sizes):,}")
     found, left = [], list(reversed(frames))
     for like, size in zip(likes, sizes, strict=True):
         mine = [left.pop()] if left else []

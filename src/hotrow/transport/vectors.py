@@ -12,9 +12,9 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
-from hotrow.client.base import Output
+from hotrow.client.base import FeatureVectors
 from hotrow.client.pooling import places_in_padding
-from hotrow.data.batch import Part
+from hotrow.data.batch import FeatureBlock
 from hotrow.errors import InputError
 from hotrow.store.kernels import decode_rows, encode_rows
 from hotrow.transport.envelope import Buffer
@@ -26,14 +26,14 @@ I64 = NDArray[np.int64]
 
 
 def pack_vectors(
-    outputs: Sequence[Output], values: Mapping[str, Values], threads: int = 1
+    outputs: Sequence[FeatureVectors], values: Mapping[str, Values], threads: int = 1
 ) -> tuple[tuple[Vectors, ...], list[Buffer]]:
     """What a trainer gets; by table, how values travel."""
     return _packed([(output, output.rows.detach()) for output in outputs], values, threads, lengths=True)
 
 
 def pack_gradients(
-    outputs: Sequence[Output], values: Mapping[str, Values], threads: int = 1
+    outputs: Sequence[FeatureVectors], values: Mapping[str, Values], threads: int = 1
 ) -> tuple[tuple[Vectors, ...], list[Buffer]]:
     """What backward left there. Parts that the model did not use have none."""
     return _packed([(output, output.rows.grad) for output in outputs], values, threads, lengths=False)
@@ -43,10 +43,10 @@ def unpack_vectors(
     count: int,
     heads: Sequence[Vectors],
     frames: Sequence[memoryview],
-    parts: Sequence[Part],
+    parts: Sequence[FeatureBlock],
     dims: Mapping[str, int],
     threads: int = 1,
-) -> tuple[Output, ...]:
+) -> tuple[FeatureVectors, ...]:
     """The outputs for the parts of a batch of `count` samples."""
     outputs = []
     for part, head, mine in _each(heads, frames, parts):
@@ -55,19 +55,19 @@ def unpack_vectors(
         if part.kind != "sequence":
             rows = torch.empty(count, len(part.features), dims[part.table])
             _decode(head, mine, rows.view(count, wide).numpy(), threads)
-            outputs.append(Output(part, rows))
+            outputs.append(FeatureVectors(part, rows))
             continue
         bounds = _bounds(part, head, mine, count)
         found = np.empty((head.rows, wide), np.float32)
         _decode(head, mine, found, threads)
         longest = int(np.diff(bounds).max(initial=0))
         mask = np.arange(longest) < np.diff(bounds)[:, None]
-        outputs.append(Output(part, _padded(found, bounds, longest), torch.from_numpy(mask)))
+        outputs.append(FeatureVectors(part, _padded(found, bounds, longest), torch.from_numpy(mask)))
     return tuple(outputs)
 
 
 def unpack_gradients(
-    heads: Sequence[Vectors], frames: Sequence[memoryview], outputs: Sequence[Output], threads: int = 1
+    heads: Sequence[Vectors], frames: Sequence[memoryview], outputs: Sequence[FeatureVectors], threads: int = 1
 ) -> None:
     """Put the gradients where backward would have left them."""
     found: list[Tensor | None] = []
@@ -98,7 +98,7 @@ def plain_bytes(heads: Sequence[Vectors]) -> int:
 
 
 def _packed(
-    given: Sequence[tuple[Output, Tensor | None]], values: Mapping[str, Values], threads: int, *, lengths: bool
+    given: Sequence[tuple[FeatureVectors, Tensor | None]], values: Mapping[str, Values], threads: int, *, lengths: bool
 ) -> tuple[tuple[Vectors, ...], list[Buffer]]:
     heads: list[Vectors] = []
     frames: list[Buffer] = []
@@ -117,7 +117,7 @@ def _packed(
     return tuple(heads), frames
 
 
-def _rows(output: Output, tensor: Tensor | None) -> tuple[F32 | None, I64 | None]:
+def _rows(output: FeatureVectors, tensor: Tensor | None) -> tuple[F32 | None, I64 | None]:
     """As they travel, and the lengths of sequences."""
     told = None if output.mask is None else output.mask.sum(1).numpy()
     if tensor is None:
@@ -128,15 +128,15 @@ def _rows(output: Output, tensor: Tensor | None) -> tuple[F32 | None, I64 | None
     return tensor[output.mask].numpy(), told
 
 
-def _wide(part: Part, dims: Mapping[str, int]) -> int:
+def _wide(part: FeatureBlock, dims: Mapping[str, int]) -> int:
     if part.table not in dims:
         raise InputError(f"table {part.table!r}: there is no such table; there are: {', '.join(sorted(dims))}")
     return dims[part.table] * (1 if part.kind == "sequence" else len(part.features))
 
 
 def _each(
-    heads: Sequence[Vectors], frames: Sequence[memoryview], parts: Sequence[Part]
-) -> Iterator[tuple[Part, Vectors, list[memoryview]]]:
+    heads: Sequence[Vectors], frames: Sequence[memoryview], parts: Sequence[FeatureBlock]
+) -> Iterator[tuple[FeatureBlock, Vectors, list[memoryview]]]:
     """Each part with its header and frames."""
     if len(heads) != len(parts):
         raise InputError(f"vectors of {len(heads)} parts came, the batch has {len(parts)}")
@@ -151,7 +151,7 @@ def _frames(head: Vectors) -> int:
     return {None: 0, "fp32": 1, "fp16-scaled": 2}[head.values] + bool(head.lengths)
 
 
-def _check(part: Part, head: Vectors, frames: Sequence[memoryview], wide: int, rows: int | None) -> None:
+def _check(part: FeatureBlock, head: Vectors, frames: Sequence[memoryview], wide: int, rows: int | None) -> None:
     """Before any room is taken."""
     who = f"vectors of {part.features[0]!r}"
     if head.wide != wide or head.values is None or (rows is not None and head.rows != rows):
@@ -170,7 +170,7 @@ def _decode(head: Vectors, frames: Sequence[memoryview], out: F32, threads: int)
         decode_rows(_array(frames[0], "<u2").reshape(out.shape), _array(frames[1], "<f4"), out, threads)
 
 
-def _bounds(part: Part, head: Vectors, frames: Sequence[memoryview], count: int) -> I64:
+def _bounds(part: FeatureBlock, head: Vectors, frames: Sequence[memoryview], count: int) -> I64:
     """Of a sequence, whose lengths come last."""
     who = f"lengths of {part.features[0]!r}"
     if not head.lengths:

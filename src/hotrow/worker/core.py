@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from hotrow.client import Handle, LocalClient, inputs_of
+from hotrow.client import Handle, LocalTables, inputs_of
 from hotrow.client.aggregate import RowGradients
-from hotrow.client.local import LocalHandle
+from hotrow.client.local import LocalLookup
 from hotrow.data.batch import Batch
 from hotrow.errors import InputError
 
@@ -54,7 +54,7 @@ class Learner:
         own = getattr(self.model, "loss", None)
         return Learner(model, loss=None if self._loss == own else self._loss, autocast=self._autocast)
 
-    def learn(self, batch: Batch, handle: LocalHandle, client: LocalClient) -> Gradients:
+    def learn(self, batch: Batch, handle: LocalLookup, client: LocalTables) -> Gradients:
         """Forward and backward. The model's own gradients are moved out of it."""
         for parameter in self.parameters:
             parameter.grad = None  # of a try that was cut off

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
-from hotrow.client.direct import ShardedHandle
+from hotrow.client.sharded import ShardedLookup
 from hotrow.data.batch import Batch
 from hotrow.errors import ConfigError, InputError
 from hotrow.server.pushes import SeenGrants
@@ -27,7 +27,7 @@ ENDS_KEPT = 1_000  # for who asks about a batch once more
 GRANTS_KEPT = 2**20
 
 
-class Bounds(Spec):
+class BufferLimits(Spec):
     """How much an embedding worker keeps for others, and how long."""
 
     samples: int = Field(2**20, ge=1, le=2**40)
@@ -38,46 +38,46 @@ class Bounds(Spec):
 
 
 @dataclass(slots=True, eq=False)
-class Kept:
+class BufferedBatch:
     """A batch whose gradients have not come."""
 
     sample: int
     batch: Batch
     nbytes: int
     touched_s: float
-    handle: ShardedHandle | None = None  # once its rows are there
+    handle: ShardedLookup | None = None  # once its rows are there
     pushing: bool = False  # its gradients are on their way to the shards
 
 
 class EmbeddingBuffers:
     """All batches of one embedding worker. The time is handed in."""
 
-    def __init__(self, number: int, dims: Mapping[str, int], bounds: Bounds) -> None:
+    def __init__(self, number: int, dims: Mapping[str, int], bounds: BufferLimits) -> None:
         self.number, self.bounds = number, bounds
         self.samples = self.nbytes = 0
         self.counts: Counter[str] = Counter()
         self._dims = dims
-        self._kept: dict[int, Kept] = {}  # by sample id
+        self._kept: dict[int, BufferedBatch] = {}  # by sample id
         self._seen = SeenGrants(GRANTS_KEPT)
         self._ends: OrderedDict[int, Folded | str] = OrderedDict()  # what became of batches, or why they went
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def take(self, told: LookUp, frames: Sequence[memoryview], now: float) -> Kept | None:
+    def take(self, told: LookUp, frames: Sequence[memoryview], now: float) -> BufferedBatch | None:
         """Keep the ids of a batch; None where they came before. Busy: there is no room now; InputError: never.
 
         The oldest batch is taken above the bounds: others may be kept until it is done.
         """
-        self._demand_mine(told.sample)
+        self._check_mine(told.sample)
         if grant_of(told.sample) in self._seen:
             self.counts["again"] += 1
             return None
-        self._demand_room(told.sample, told.count, self._least_bytes(told))
+        self._check_room(told.sample, told.count, self._least_bytes(told))
         batch = unpack_ids(told.count, told.parts, frames)
         nbytes = self._bytes_of(batch)
-        self._demand_room(told.sample, told.count, nbytes)
-        kept = Kept(told.sample, batch, nbytes, now)
+        self._check_room(told.sample, told.count, nbytes)
+        kept = BufferedBatch(told.sample, batch, nbytes, now)
         self._kept[told.sample] = kept
         self._seen.add(grant_of(told.sample))
         self.samples += told.count
@@ -87,20 +87,20 @@ class EmbeddingBuffers:
         self.counts["ids_plain_bytes"] += plain_bytes(told.parts)
         return kept
 
-    def find(self, sample: int, now: float) -> Kept | None:
+    def find(self, sample: int, now: float) -> BufferedBatch | None:
         """A batch that is kept; None where its ids have not come yet. InputError where it is gone."""
-        self._demand_mine(sample)
+        self._check_mine(sample)
         kept = self._kept.get(sample)
         if kept is not None:
             kept.touched_s = now
         elif grant_of(sample) in self._seen:
             self.counts["gone"] += 1
             end = self._ends.get(sample, "that was long ago")
-            told = "its gradients came before" if isinstance(end, Folded) else end
-            raise InputError(f"sample id {sample:#x}: embedding worker {self.number} has let it go: {told}")
+            message = "its gradients came before" if isinstance(end, Folded) else end
+            raise InputError(f"sample id {sample:#x}: embedding worker {self.number} has let it go: {message}")
         return kept
 
-    def is_kept(self, kept: Kept) -> bool:
+    def is_kept(self, kept: BufferedBatch) -> bool:
         """Whether it was not let go meanwhile."""
         return self._kept.get(kept.sample) is kept
 
@@ -109,25 +109,25 @@ class EmbeddingBuffers:
         end = self._ends.get(sample)
         return end if isinstance(end, Folded) else None
 
-    def finish(self, kept: Kept, outcome: Folded) -> None:
+    def finish(self, kept: BufferedBatch, outcome: Folded) -> None:
         """Its gradients are on all shards."""
         self._let_go([kept], "pushed", outcome)
 
-    def fail(self, kept: Kept, why: str) -> None:
+    def fail(self, kept: BufferedBatch, why: str) -> None:
         """Its rows cannot be had, or its gradients were refused."""
         self._let_go([kept], "failed", why)
 
-    def release(self, samples: Iterable[int]) -> list[Kept]:
+    def release(self, samples: Iterable[int]) -> list[BufferedBatch]:
         """Let batches go whose gradients will not come. Those whose gradients are on their way end by themselves."""
         wanted = set(samples)
         for sample in wanted:
-            self._demand_mine(sample)
+            self._check_mine(sample)
             self._seen.add(grant_of(sample))  # ids that come after this word are not wanted either
         idle = [each for each in self._kept.values() if not each.pushing]
         mine = [each for each in idle if each.sample in wanted]
         return self._let_go(mine, "released", "it was released")
 
-    def expire(self, now: float) -> list[Kept]:
+    def expire(self, now: float) -> list[BufferedBatch]:
         """Let go what nobody spoke of for too long."""
         oldest = now - self.bounds.keep_s
         silent = [each for each in self._kept.values() if each.touched_s <= oldest and not each.pushing]
@@ -139,7 +139,7 @@ class EmbeddingBuffers:
         now = {"kept": len(self), "kept_samples": self.samples, "kept_bytes": self.nbytes}
         return {name: float(count) for name, count in (now | dict.fromkeys(names, 0) | self.counts).items()}
 
-    def _let_go(self, batches: list[Kept], count: str, end: Folded | str) -> list[Kept]:
+    def _let_go(self, batches: list[BufferedBatch], count: str, end: Folded | str) -> list[BufferedBatch]:
         for kept in batches:
             if self.is_kept(kept):
                 del self._kept[kept.sample]
@@ -151,13 +151,13 @@ class EmbeddingBuffers:
             self._ends.popitem(last=False)
         return batches
 
-    def _demand_mine(self, sample: int) -> None:
+    def _check_mine(self, sample: int) -> None:
         if worker_of(sample) != self.number:
             raise InputError(
                 f"sample id {sample:#x} names embedding worker {worker_of(sample)}, this is {self.number}: ask that one"
             )
 
-    def _demand_room(self, sample: int, samples: int, nbytes: int) -> None:
+    def _check_room(self, sample: int, samples: int, nbytes: int) -> None:
         for what, there, more, most in (
             ("samples", self.samples, samples, self.bounds.samples),
             ("bytes", self.nbytes, nbytes, self.bounds.bytes),
@@ -170,8 +170,8 @@ class EmbeddingBuffers:
                 )
             if there + more > most and any(other < sample for other in self._kept):
                 self.counts["busy"] += 1
-                told = f"{len(self)} batches of {there:,} {what} are kept, and {more:,} more would pass the {most:,}"
-                raise Busy(f"sample id {sample:#x}: {told} of its bounds: send it later")
+                message = f"{len(self)} batches of {there:,} {what} are kept, and {more:,} more would pass the {most:,}"
+                raise Busy(f"sample id {sample:#x}: {message} of its bounds: send it later")
 
     def _least_bytes(self, told: LookUp) -> int:
         """Of what a header announces, before anything is made of it. How long sequences are is not known yet."""

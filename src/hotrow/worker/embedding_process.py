@@ -15,15 +15,15 @@ from queue import Empty, SimpleQueue
 
 import torch
 
-from hotrow.client.direct import Exchanging, PushFacts, ShardedClient
+from hotrow.client.sharded import PendingExchange, PushFacts, ShardedTables
 from hotrow.config import Table
 from hotrow.errors import HotrowError, InputError
 from hotrow.spec import whole_number
+from hotrow.transport.client import RpcClient
 from hotrow.transport.errors import Busy
 from hotrow.transport.faults import fault_of
 from hotrow.transport.ids import WORKERS_MOST, grant_of
 from hotrow.transport.messages import (
-    Ask,
     Done,
     Fault,
     Folded,
@@ -31,17 +31,17 @@ from hotrow.transport.messages import (
     Pooled,
     PullPooled,
     PushPooled,
+    Query,
+    QueryReply,
     Release,
     Stop,
-    Told,
     Values,
 )
 from hotrow.transport.request import Request
-from hotrow.transport.server import Server
+from hotrow.transport.server import RpcServer
 from hotrow.transport.vectors import pack_vectors, plain_bytes, unpack_gradients
-from hotrow.transport.wire import Wire
-from hotrow.worker.embedding import Bounds, EmbeddingBuffers, Kept
-from hotrow.worker.outgoing import when_all
+from hotrow.worker.embedding import BufferedBatch, BufferLimits, EmbeddingBuffers
+from hotrow.worker.exchange_queue import when_all
 
 SWEEP_S = 1.0  # how long what nobody spoke of may be kept beyond its time
 
@@ -57,17 +57,17 @@ class EmbeddingSetup:
     shards: Sequence[str]  # as its wire knows them
     threads: int = 1
     values: Mapping[str, Values] | None = None  # by table, how rows, vectors and gradients travel
-    bounds: Bounds = field(default_factory=Bounds)
+    bounds: BufferLimits = field(default_factory=BufferLimits)
 
 
 class EmbeddingServer:
     """Serves one embedding worker. Who made server and wire closes them."""
 
-    def __init__(self, setup: EmbeddingSetup, server: Server, wire: Wire) -> None:
+    def __init__(self, setup: EmbeddingSetup, server: RpcServer, wire: RpcClient) -> None:
         self.number = whole_number("number", setup.number, 0, WORKERS_MOST - 1)
         self.role = f"embedding worker {self.number}"
         self._server, self._wire, self._setup = server, wire, setup
-        self._client = ShardedClient(setup.tables, wire, setup.shards, values=setup.values, threads=setup.threads)
+        self._client = ShardedTables(setup.tables, wire, setup.shards, values=setup.values, threads=setup.threads)
         self._values = dict(setup.values or {})
         dims = {name: table.dim for name, table in self._client.tables.items()}
         self._buffers = EmbeddingBuffers(self.number, dims, setup.bounds)
@@ -124,8 +124,8 @@ class EmbeddingServer:
             case Release(samples):
                 self._refuse(self._buffers.release(samples), "it was released")
                 request.reply(Done())
-            case Ask():
-                request.reply(Told(self.role, self.figures()))
+            case Query():
+                request.reply(QueryReply(self.role, self.figures()))
             case Stop():
                 self._stop(request)
             case other:
@@ -136,7 +136,7 @@ class EmbeddingServer:
         if kept is not None:
             self._client.samples = told.trained
             try:
-                lookup = self._client.wanted(kept.batch, learn=True, versions=told.versions, after=told.after)
+                lookup = self._client.prepare_lookup(kept.batch, learn=True, versions=told.versions, after=told.after)
                 asked = self._client.exchange(None, lookup)
             except HotrowError as error:
                 self._buffers.fail(kept, str(error))
@@ -144,7 +144,7 @@ class EmbeddingServer:
             when_all(asked.asked, lambda fault: self._inbox.put(partial(self._looked, kept, asked, fault)))
         request.reply(Done())
 
-    def _looked(self, kept: Kept, asked: Exchanging, fault: BaseException | None) -> None:
+    def _looked(self, kept: BufferedBatch, asked: PendingExchange, fault: BaseException | None) -> None:
         """Its rows are there, or cannot be had."""
         if not self._buffers.is_kept(kept):
             return
@@ -154,9 +154,9 @@ class EmbeddingServer:
                 raise fault
             kept.handle = asked.handle()
         except HotrowError as error:
-            told = f"the rows of sample id {kept.sample:#x}: {error}"
-            self._buffers.fail(kept, told)
-            self._reply_fault(waiting, told)
+            message = f"the rows of sample id {kept.sample:#x}: {error}"
+            self._buffers.fail(kept, message)
+            self._reply_fault(waiting, message)
             return
         for request in waiting:
             self._tell_faults([request], partial(self._give, request, kept))
@@ -171,7 +171,7 @@ class EmbeddingServer:
             raise Busy(f"{waiting} asks wait for vectors: ask again later")
         self._pulls.setdefault(sample, []).append((time.monotonic(), request))
 
-    def _give(self, request: Request, kept: Kept) -> None:
+    def _give(self, request: Request, kept: BufferedBatch) -> None:
         assert kept.handle is not None
         heads, frames = pack_vectors(kept.handle.outputs, self._values, self._setup.threads)
         counts = self._buffers.counts
@@ -206,7 +206,7 @@ class EmbeddingServer:
             raise
         when_all(asked.asked, lambda fault: self._inbox.put(partial(self._pushed, kept, asked, fault)))
 
-    def _pushed(self, kept: Kept, asked: Exchanging, fault: BaseException | None) -> None:
+    def _pushed(self, kept: BufferedBatch, asked: PendingExchange, fault: BaseException | None) -> None:
         """Its gradients are on all shards, or were refused by one."""
         waiting = self._pushes.pop(kept.sample, [])
         try:
@@ -214,9 +214,9 @@ class EmbeddingServer:
                 raise fault
             outcome = Folded(tuple(asked.taken()))
         except HotrowError as error:
-            told = f"the gradients of sample id {kept.sample:#x}: {error}"
-            self._buffers.fail(kept, told)
-            self._reply_fault(waiting, told)
+            message = f"the gradients of sample id {kept.sample:#x}: {error}"
+            self._buffers.fail(kept, message)
+            self._reply_fault(waiting, message)
             return
         self._buffers.finish(kept, outcome)
         for request in waiting:
@@ -234,7 +234,7 @@ class EmbeddingServer:
             if not self._pulls[sample]:
                 del self._pulls[sample]
 
-    def _refuse(self, gone: Sequence[Kept], why: str) -> None:
+    def _refuse(self, gone: Sequence[BufferedBatch], why: str) -> None:
         """Whoever waits for what was let go."""
         for kept in gone:
             waiting = [request for _, request in self._pulls.pop(kept.sample, [])]

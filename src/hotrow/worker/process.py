@@ -19,16 +19,18 @@ import numpy as np
 import torch
 
 from hotrow.checkpoint import dense as dense_state
-from hotrow.client.direct import PushFacts, ShardedClient
-from hotrow.client.through import RemoteClient, ThroughClient, peer_name
+from hotrow.client.pooled import PooledTables, RemoteTables, peer_name
+from hotrow.client.sharded import PushFacts, ShardedTables
 from hotrow.errors import HotrowError, InputError
 from hotrow.modes import Mode, mode_of
 from hotrow.server.pushes import SeenGrants
 from hotrow.transport.batches import unpack_batch
+from hotrow.transport.client import RpcClient
 from hotrow.transport.faults import fault_of
 from hotrow.transport.messages import (
     Arrival,
-    Ask,
+    BatchReply,
+    BatchRequest,
     Begin,
     CloseStep,
     DenseGiven,
@@ -36,23 +38,21 @@ from hotrow.transport.messages import (
     Fault,
     GiveDense,
     Meet,
+    Query,
+    QueryReply,
     Settle,
     Stop,
-    Told,
-    Work,
-    Worked,
 )
-from hotrow.transport.server import Request, Server
+from hotrow.transport.server import Request, RpcServer
 from hotrow.transport.tensors import cut, joined
-from hotrow.transport.wire import Wire
-from hotrow.worker.all_reduced import AllReduced
+from hotrow.worker.all_reduce_dense import AllReduceDense
 from hotrow.worker.core import Learner
-from hotrow.worker.dense_side import DenseSide, Learned, Rates
-from hotrow.worker.from_servers import FromServers
-from hotrow.worker.meeting import Meeting
-from hotrow.worker.outgoing import Outgoing, Task, when_all
-from hotrow.worker.own_copy import OwnCopy
-from hotrow.worker.setup import TrainerSetup, demand_device
+from hotrow.worker.dense_strategy import DenseStrategy, Learned, LearningRates
+from hotrow.worker.exchange_queue import ExchangeQueue, PendingBatch, when_all
+from hotrow.worker.local_dense import LocalDense
+from hotrow.worker.rendezvous import Rendezvous
+from hotrow.worker.server_dense import ServerDense
+from hotrow.worker.setup import TrainerSetup, check_device
 
 _log = logging.getLogger("hotrow.worker")
 
@@ -60,22 +60,22 @@ _log = logging.getLogger("hotrow.worker")
 class TrainerProcess:
     """One worker of a run."""
 
-    def __init__(self, setup: TrainerSetup, server: Server, wire: Wire) -> None:
+    def __init__(self, setup: TrainerSetup, server: RpcServer, wire: RpcClient) -> None:
         self._setup, self._server, self._wire = setup, server, wire
-        self._client: RemoteClient = (
-            ThroughClient(setup.tables, wire, values=setup.values, threads=setup.threads)
+        self._client: RemoteTables = (
+            PooledTables(setup.tables, wire, values=setup.values, threads=setup.threads)
             if setup.through
-            else ShardedClient(setup.tables, wire, setup.shards, values=setup.values, threads=setup.threads)
+            else ShardedTables(setup.tables, wire, setup.shards, values=setup.values, threads=setup.threads)
         )
-        demand_device(setup.device)
+        check_device(setup.device)
         self._learner = Learner(setup.model, loss=setup.loss, autocast=setup.autocast, device=setup.device)
-        self._outgoing = Outgoing(self._client)
-        self._meeting = Meeting(urlsplit(server.address).hostname or "", setup.device)
-        self._inbox: SimpleQueue[Task | Request | BaseException] = SimpleQueue()
-        self._begun: list[Task] = []
+        self._outgoing = ExchangeQueue(self._client)
+        self._meeting = Rendezvous(urlsplit(server.address).hostname or "", setup.device)
+        self._inbox: SimpleQueue[PendingBatch | Request | BaseException] = SimpleQueue()
+        self._begun: list[PendingBatch] = []
         self._seen = SeenGrants()
         self._mode: Mode | None = None
-        self._dense: DenseSide | None = None
+        self._dense: DenseStrategy | None = None
         self._stopping = False
         self._fault: str | None = None  # of a step that all ranks do: after it none goes on
         self.batches = self.samples = 0
@@ -95,7 +95,7 @@ class TrainerProcess:
             self._leave_mode()
             self._server.stop()
             listening.join()
-            self._meeting.leave()
+            self._meeting.close()
 
     # In the server's thread.
 
@@ -107,14 +107,14 @@ class TrainerProcess:
 
     def _handle(self, request: Request) -> None:
         match request.message:
-            case Work() as work:
-                self._demand_new(work.grant)
+            case BatchRequest() as work:
+                self._check_new(work.grant)
                 self._inbox.put(self._begin_work(work, request))
                 self._seen.add(work.grant)
-            case Ask("meeting"):
-                request.reply(Told("trainer", {"port": float(self._meeting.listen())}))
-            case Ask():
-                request.reply(Told("trainer", self.figures()))
+            case Query("meeting"):
+                request.reply(QueryReply("trainer", {"port": float(self._meeting.listen())}))
+            case Query():
+                request.reply(QueryReply("trainer", self.figures()))
             case Meet(number, None):
                 self._wire.forget(peer_name(number))
                 request.reply(Done())
@@ -126,13 +126,13 @@ class TrainerProcess:
             case other:
                 raise InputError(f"a trainer is not asked for {type(other).__name__}")
 
-    def _demand_new(self, grant: int) -> None:
+    def _check_new(self, grant: int) -> None:
         """A batch counts once. The server gives its answer again, unless that was too large to be kept."""
         if grant in self._seen:
-            told = f"grant={grant}: was worked on before a connection broke, and its answer is not kept"
-            raise InputError(f"{told}: go on from the last checkpoint, in smaller batches")
+            message = f"grant={grant}: was worked on before a connection broke, and its answer is not kept"
+            raise InputError(f"{message}: go on from the last checkpoint, in smaller batches")
 
-    def _begin_work(self, work: Work, request: Request) -> Task:
+    def _begin_work(self, work: BatchRequest, request: Request) -> PendingBatch:
         mode, dense = self._mode, self._dense
         if mode is None or dense is None:
             raise InputError("work came before a mode began: send Begin first")
@@ -140,9 +140,9 @@ class TrainerProcess:
         batch = unpack_batch(work.batch, request.frames, ids=work.sample is None)
         self._client.samples = work.trained
         versions = mode.late is not None and mode.late.by == "version"
-        lookup = self._client.wanted(batch, learn=True, versions=versions, after=work.after, sample=work.sample)
+        lookup = self._client.prepare_lookup(batch, learn=True, versions=versions, after=work.after, sample=work.sample)
         busy_s = time.perf_counter() - began
-        task = Task(work.token, work.grant, work, request, batch, lookup, busy_s, work.step)
+        task = PendingBatch(work.token, work.grant, work, request, batch, lookup, busy_s, work.step)
         self._outgoing.look_up(task, may_wait=mode.most_in_flight > 1)
         dense.ask(work)
         return task
@@ -163,10 +163,10 @@ class TrainerProcess:
 
     # In the thread that computes.
 
-    def _take(self, item: Task | Request | BaseException) -> None:
+    def _take(self, item: PendingBatch | Request | BaseException) -> None:
         if isinstance(item, BaseException):
             raise item
-        if isinstance(item, Task):
+        if isinstance(item, PendingBatch):
             self._begun.append(item)
             return
         self._answer_faults(item, lambda: item.reply(*self._obey(item)))
@@ -189,7 +189,7 @@ class TrainerProcess:
         tensors, settings = dense_state.to_bytes(self._setup.model, self._setup.optimizer if optimizer else None)
         return DenseGiven(self._at_work().step, settings), cut([tensors], self._server.limits.frame_bytes)
 
-    def _at_work(self) -> DenseSide:
+    def _at_work(self) -> DenseStrategy:
         if self._dense is None:
             raise InputError("no mode has begun: send Begin first")
         if self._fault is not None:
@@ -201,7 +201,7 @@ class TrainerProcess:
             return False
         return self._fault is not None or self._dense.may_compute(min(self._begun).token)
 
-    def _next(self) -> Task:
+    def _next(self) -> PendingBatch:
         return min(self._begun)
 
     def _compute(self) -> None:
@@ -226,7 +226,7 @@ class TrainerProcess:
         when_all([*pushed.asked, *others], lambda fault: self._pushed(task, learned, ended - began, fault))
         self._finish(dense, task.work)
 
-    def _finish(self, dense: DenseSide, work: Work) -> None:
+    def _finish(self, dense: DenseStrategy, work: BatchRequest) -> None:
         """The coordinator hears of the batch meanwhile: it may have to close the step for trainers that have none."""
         try:
             dense.finish(work)
@@ -234,20 +234,20 @@ class TrainerProcess:
             _log.exception("a step failed")
             self._fault = f"{type(error).__name__}: {error}"
 
-    def _pulled(self, task: Task, learned: Learned) -> int:
+    def _pulled(self, task: PendingBatch, learned: Learned) -> int:
         """The step of the rows where they are looked up ahead of the dense parameters, else that of both."""
         return task.looked_step if self._mode is not None and self._mode.groups != ("both",) else learned.pulled_step
 
-    def _arrival(self, work: Work) -> Arrival | None:
+    def _arrival(self, work: BatchRequest) -> Arrival | None:
         return None if work.factor is None else Arrival(work.trained, work.lr_scale, work.factor)
 
-    def _pushed(self, task: Task, learned: Learned, busy_s: float, fault: BaseException | None) -> None:
+    def _pushed(self, task: PendingBatch, learned: Learned, busy_s: float, fault: BaseException | None) -> None:
         """All gradients of a batch are on their servers. In the wire's thread."""
         if fault is not None:
             task.request.reply(Fault.of("internal", str(fault)))
             return
         output = np.ascontiguousarray(learned.output.numpy(), np.float32)
-        worked = Worked(
+        worked = BatchReply(
             task.work.grant,
             task.looked_step,
             learned.pulled_step,
@@ -264,12 +264,12 @@ class TrainerProcess:
         torch.manual_seed(begin.seed)
         setup, mode = self._setup, mode_of(json.loads(begin.mode))
         dense_state.from_bytes(tensors, begin.optimizer, setup.model, setup.optimizer)
-        rates = None if setup.optimizer is None else Rates(setup.optimizer, setup.base_lrs)
+        rates = None if setup.optimizer is None else LearningRates(setup.optimizer, setup.base_lrs)
         if mode.dense != "server":
-            self._meeting.enter(begin.meeting, begin.rank, begin.ranks)
+            self._meeting.init(begin.meeting, begin.rank, begin.ranks)
         match mode.dense:
             case "all-reduce":
-                self._dense = AllReduced(
+                self._dense = AllReduceDense(
                     self._learner,
                     rates,
                     share=begin.share,
@@ -280,15 +280,15 @@ class TrainerProcess:
                 )
             case "local":
                 assert rates is not None
-                self._dense = OwnCopy(self._learner, rates, step=begin.step, clip=setup.clip)
+                self._dense = LocalDense(self._learner, rates, step=begin.step, clip=setup.clip)
             case "server":
-                self._dense = FromServers(self._learner, self._wire, setup.places, setup.shards[0], step=begin.step)
+                self._dense = ServerDense(self._learner, self._wire, setup.places, setup.shards[0], step=begin.step)
         self._mode = mode
 
     def _leave_mode(self) -> None:
         if self._dense is not None:
             self._dense.close()
-            self._meeting.part()
+            self._meeting.destroy()
         self._dense = self._mode = None
 
     def _answer_faults(self, request: Request, act: Callable[[], None]) -> None:

@@ -32,7 +32,7 @@ class TrainerSetup:
     device: str = "cpu"  # that the network computes on
 
 
-def demand_device(device: str) -> None:
+def check_device(device: str) -> None:
     """ConfigError where a trainer is to compute on what its host has not."""
     if device != "cpu" and not torch.cuda.is_available():
         raise ConfigError(

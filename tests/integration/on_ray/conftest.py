@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def one_ray() -> Iterator[None]:
     """Room for two small clusters, started as a run without an address starts its own."""
-    from hotrow.engines.ray.own import own_ray
+    from hotrow.runtime.ray.own import own_ray
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(HERE.parents[1]), prepend=os.pathsep)  # where actors find the model

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import hotrow as hr
-from hotrow.data.batch import Batch, Part
+from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.nn.inputs import Inputs
 from hotrow.trainer import Trainer
 from hotrow.trainer.reports import Progress, Report
-from hotrow.transport.messages import Ask, Told
-from hotrow.transport.wire import Wire
+from hotrow.transport.client import RpcClient
+from hotrow.transport.messages import Query, QueryReply
 
 IDS, FEATURES, NUMBERS, DIM = 60, 4, 3, 4
 ALLOCATORS = 24 << 20  # bytes by which a process may grow beside what it holds
@@ -53,7 +53,7 @@ def batches(count: int, size: int, seed: int = 0, last: int | None = None) -> li
         ids = keys + np.arange(FEATURES) * IDS
         made.append(
             Batch(
-                (Part("default", "one", tuple("abcd"), ids.reshape(-1).astype(np.int64)),),
+                (FeatureBlock("default", "one", tuple("abcd"), ids.reshape(-1).astype(np.int64)),),
                 chance.normal(size=(each, NUMBERS)).astype(np.float32),
                 clicked[:, None].astype(np.float32),
             )
@@ -68,7 +68,7 @@ def joined(parts: Iterable[Batch], size: int) -> Iterator[Batch]:
     numbers = np.concatenate([each.numbers for each in parts])
     labels = np.concatenate([each.labels for each in parts if each.labels is not None])
     for start in range(0, len(numbers), size):
-        part = Part("default", "one", tuple("abcd"), keys[start : start + size].reshape(-1))
+        part = FeatureBlock("default", "one", tuple("abcd"), keys[start : start + size].reshape(-1))
         yield Batch((part,), numbers[start : start + size], labels[start : start + size])
 
 
@@ -115,10 +115,10 @@ def asked(trainer: Trainer, role: str) -> dict[str, float]:
     """The figures of a role, asked by somebody who has the key."""
     cluster = trainer.cluster
     assert cluster is not None
-    with Wire(security=cluster.security, key=cluster.key) as wire:
+    with RpcClient(security=cluster.security, key=cluster.key) as wire:
         wire.connect(role, cluster.roles[role].address)
-        told = wire.ask(role, Ask("status")).result().message
-    assert isinstance(told, Told)
+        told = wire.ask(role, Query("status")).result().message
+    assert isinstance(told, QueryReply)
     return dict(told.figures)
 
 
@@ -130,7 +130,7 @@ def resident(trainer: Trainer) -> dict[str, int]:
     return {name: count * os.sysconf("SC_PAGE_SIZE") for name, count in pages.items()}
 
 
-def demand_settled(trainer: Trainer) -> None:
+def check_settled(trainer: Trainer) -> None:
     """Whatever was granted was applied or dropped, and no shard holds on to a push."""
     counted, cluster = trainer.statistics, trainer.cluster
     assert counted.granted == counted.applied_rows + sum(counted.dropped.values())

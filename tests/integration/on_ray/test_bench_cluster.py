@@ -11,7 +11,7 @@ import pytest
 
 from hotrow.bench.cluster.measured import measure
 from hotrow.bench.cluster.plan import PARTS, ClusterPlan
-from hotrow.bench.rounds import Figures, NobodyWatches
+from hotrow.bench.rounds import Figures, SilentProgress
 from hotrow.bench.train_peers import torchrec_present
 
 KEYS = {
@@ -45,7 +45,7 @@ def whole(found: Figures, part: str) -> None:
 
 def test_delayed_shards_give_every_figure_of_their_part(one_ray: None, tmp_path: Path) -> None:
     plan = ClusterPlan().quick()
-    found = measure(plan, ("delay",), tmp_path, NobodyWatches())
+    found = measure(plan, ("delay",), tmp_path, SilentProgress())
     whole(found, "delay")
     for kind in ("off", "key", "curve"):
         assert (found[f"wire_{kind}_round_trip_ms"] or 0) > 0

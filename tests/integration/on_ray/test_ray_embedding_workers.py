@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import hotrow as hr
-from hotrow.trainer import Ended, Trainer
+from hotrow.trainer import Trainer, TrainingEnded
 from integration.on_ray.small_cluster import (
     asked,
     batches,
-    demand_settled,
+    check_settled,
     joined,
     largest_difference,
     losses,
@@ -38,9 +38,9 @@ def test_sync_is_one_large_batch_and_other_modes_end(trainer: Trainer) -> None:
         before = trainer.samples
         trainer.switch(mode)
         *_, ended = trainer.fit(batches(31, 8, seed=1, last=3))
-        assert isinstance(ended, Ended)
+        assert isinstance(ended, TrainingEnded)
         assert trainer.samples - before == 30 * 8 + 3
-        demand_settled(trainer)
+        check_settled(trainer)
     figures = [asked(trainer, f"embedding worker {number}") for number in range(2)]
     assert all(each["pushed"] > 40 for each in figures)  # by turns
     assert [each["kept"] for each in figures] == [0, 0]

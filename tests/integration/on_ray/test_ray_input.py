@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import hotrow as hr
-from hotrow.engines.ray import started
-from hotrow.engines.settings import Resources
 from hotrow.modes import Hybrid
+from hotrow.runtime.ray import connection
+from hotrow.runtime.settings import Resources
 from integration.on_ray.small_cluster import trainer_of
 
 pytestmark = pytest.mark.usefixtures("one_ray")
@@ -40,7 +40,7 @@ def test_trainers_that_cannot_share_a_global_batch_are_refused() -> None:
 
 
 def test_roles_that_fit_nowhere_are_refused_with_what_they_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(started, "PLACING_S", 1.0)
+    monkeypatch.setattr(connection, "PLACING_S", 1.0)
     told = r"engine: Ray found no room within 1 s for 1 shards .* 1 trainers of \{'CPU': 4000.*: ask for less, or add"
     with pytest.raises(hr.ConfigError, match=told):
         trainer_of(hr.Ray(trainer=Resources(cpus=4000)))

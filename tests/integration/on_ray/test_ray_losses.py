@@ -11,8 +11,8 @@ import pytest
 
 import hotrow as hr
 from hotrow.data.batch import Batch
-from hotrow.engines.ray.cluster import RoleLost
 from hotrow.modes import GBA, Mode, Sync
+from hotrow.runtime.ray.cluster import RoleLost
 from hotrow.trainer import Progress, Trainer
 from hotrow.transport.errors import RemoteFault
 from integration.on_ray.small_cluster import UNLUCKY, batches, losses, trainer_of

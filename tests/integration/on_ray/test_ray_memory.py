@@ -8,7 +8,7 @@ import hotrow as hr
 from hotrow.data.batch import Batch
 from hotrow.modes import GBA, Hybrid, Mode
 from hotrow.trainer import Progress, Trainer
-from integration.on_ray.small_cluster import ALLOCATORS, batches, demand_settled, resident, trainer_of
+from integration.on_ray.small_cluster import ALLOCATORS, batches, check_settled, resident, trainer_of
 
 pytestmark = pytest.mark.usefixtures("one_ray")
 
@@ -43,4 +43,4 @@ def test_no_role_grows_with_the_batches_that_went_by(trainer: Trainer, mode: Mod
     grown = {name: now - before[name] for name, now in resident(trainer).items()}
     print(mode.name, count, {name: f"{each / 2**20:+.1f} MiB" for name, each in grown.items()})
     assert max(grown.values()) < ALLOCATORS, grown
-    demand_settled(trainer)
+    check_settled(trainer)

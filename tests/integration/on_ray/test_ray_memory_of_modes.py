@@ -8,13 +8,13 @@ import pytest
 import torch
 
 import hotrow as hr
-from hotrow.data.batch import Batch, Part
-from hotrow.engines.ray.actors import OF_TRAINERS
+from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.modes import GBA, Async, BackupWorkers, BoundedStaleness, BulkSync, Hybrid, KStep, Mode, Sync
+from hotrow.runtime.ray.actors import OF_TRAINERS
 from hotrow.trainer import Progress, Trainer
-from hotrow.transport.answers import OVERHEAD
 from hotrow.transport.limits import Limits
-from integration.on_ray.small_cluster import ALLOCATORS, NUMBERS, Net, demand_settled, resident
+from hotrow.transport.reply_cache import OVERHEAD
+from integration.on_ray.small_cluster import ALLOCATORS, NUMBERS, Net, check_settled, resident
 
 pytestmark = [pytest.mark.usefixtures("one_ray"), pytest.mark.slow]
 
@@ -58,7 +58,7 @@ def some_batches() -> list[Batch]:
     chance = np.random.default_rng(0)
     return [
         Batch(
-            (Part("default", "one", tuple("abcdefgh"), chance.integers(0, KEYS, SIZE * FEATURES)),),
+            (FeatureBlock("default", "one", tuple("abcdefgh"), chance.integers(0, KEYS, SIZE * FEATURES)),),
             chance.normal(size=(SIZE, NUMBERS)).astype(np.float32),
             (chance.random((SIZE, 1)) < 0.3).astype(np.float32),
         )
@@ -93,4 +93,4 @@ def test_no_role_takes_more_than_its_buffers(trainer: Trainer, some_batches: lis
     told = ", ".join(f"{name} {each / 2**20:+.1f}" for name, each in grown.items())
     print(f"{mode.name}, {COUNT - SETTLED} batches, {COUNT / (time.monotonic() - began):.0f} a second, MiB: {told}")
     assert {name for name, each in grown.items() if each > buffers_of(name) + ALLOCATORS} == set(), told
-    demand_settled(trainer)
+    check_settled(trainer)

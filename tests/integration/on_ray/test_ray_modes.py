@@ -14,7 +14,7 @@ from hotrow.trainer.reports import Switched
 from integration.on_ray.small_cluster import (
     asked,
     batches,
-    demand_settled,
+    check_settled,
     joined,
     largest_difference,
     losses,
@@ -74,7 +74,7 @@ def test_a_mode_trains_all_data_and_accounts_for_every_gradient(trainer: Trainer
     dropped = sum(trainer.statistics.samples_dropped.values()) - dropped
     assert trainer.samples == BATCHES * SIZE - dropped
     assert trainer.statistics.granted - granted == BATCHES
-    demand_settled(trainer)
+    check_settled(trainer)
     assert all(np.isfinite(found))
     rows = whole_rows(trainer)
     assert len(rows) > 200
@@ -91,7 +91,7 @@ def test_k_step_on_a_cluster_is_k_step_in_one_process(trainer: Trainer, count: i
     found, expected = losses(trainer.fit(data)), losses(local.fit(data))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
     assert largest_difference(trainer, local) < 1e-4
-    demand_settled(trainer)
+    check_settled(trainer)
     local.close()
 
 
@@ -118,7 +118,7 @@ def test_a_live_run_goes_through_all_modes_and_keeps_its_state(trainer: Trainer)
     assert trainer.statistics.granted - granted == 400
     ended = trainer.statistics.applied_rows + sum(trainer.statistics.dropped.values())
     assert ended - applied == 400
-    demand_settled(trainer)
+    check_settled(trainer)
     assert auc_of(trainer) > 0.6
 
 
@@ -129,7 +129,7 @@ def test_hybrid_ends_however_many_batches_there_are_and_whoever_is_ahead(trainer
         before = trainer.samples
         losses(trainer.fit(batches(count, SIZE, seed=count)))
         assert trainer.samples - before == count * SIZE
-    demand_settled(trainer)
+    check_settled(trainer)
 
 
 def test_a_switch_back_and_forth_changes_no_number(trainer: Trainer) -> None:

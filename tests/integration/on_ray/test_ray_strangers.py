@@ -10,16 +10,16 @@ import zmq
 import hotrow as hr
 from hotrow.errors import HotrowError
 from hotrow.trainer import Progress
-from hotrow.transport.messages import Ask, Clear, Exchange, Export, GiveDense, Message, Stop
+from hotrow.transport.client import RpcClient
+from hotrow.transport.messages import Clear, Exchange, Export, GiveDense, Message, Query, Stop
 from hotrow.transport.security import ClusterKey
-from hotrow.transport.wire import Wire
 from integration.on_ray.small_cluster import asked, batches, joined, largest_difference, losses, trainer_of
 
 pytestmark = pytest.mark.usefixtures("one_ray")
 
 WISHES: list[Message] = [
     Stop(),
-    Ask("status"),
+    Query("status"),
     Export("default", 0, 100),
     Clear("default"),
     GiveDense(True),
@@ -44,7 +44,7 @@ def say_without_a_key(address: str) -> int:
 
 
 def ask_with_another_key(address: str) -> None:
-    with Wire(security="key", key=ClusterKey.generate()) as wire:
+    with RpcClient(security="key", key=ClusterKey.generate()) as wire:
         wire.connect("it", address)
         for wish in WISHES:
             with pytest.raises((HotrowError, TooLate)):

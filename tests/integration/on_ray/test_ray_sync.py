@@ -13,7 +13,7 @@ from hotrow.data.batch import Batch
 from hotrow.trainer import Progress, Trainer
 from integration.on_ray.small_cluster import (
     batches,
-    demand_settled,
+    check_settled,
     joined,
     largest_difference,
     losses,
@@ -57,19 +57,19 @@ def both(kind: str, cluster: tuple[Trainer, Path]) -> Iterator[tuple[Trainer, Tr
     local.close()
 
 
-def demand_equal(kind: str, both: tuple[Trainer, Trainer], data: list[Batch]) -> list[float]:
+def check_equal(kind: str, both: tuple[Trainer, Trainer], data: list[Batch]) -> list[float]:
     trainer, local = both
     found, expected = losses(trainer.fit(data)), losses(local.fit(joined(data, 16)))
     np.testing.assert_allclose(found, expected, rtol=0, atol=OPTIMIZERS[kind][2])
     assert (trainer.samples, trainer.step) == (local.samples, local.step)
     assert largest_difference(trainer, local) < OPTIMIZERS[kind][2] * 10
-    demand_settled(trainer)
+    check_settled(trainer)
     return found
 
 
 def test_the_steps_of_a_cluster_are_those_of_one_large_batch(kind: str, both: tuple[Trainer, Trainer]) -> None:
     size = LOCAL_BATCH[kind]
-    found = demand_equal(kind, both, batches(STEPS * 16 // size, size))
+    found = check_equal(kind, both, batches(STEPS * 16 // size, size))
     assert len(found) == STEPS
     assert np.mean(found[-20:]) < np.mean(found[:20])
 
@@ -82,7 +82,7 @@ def test_a_short_step_at_the_end_counts_once_and_as_what_it_holds(
     size = LOCAL_BATCH[kind]
     data = batches(count, size, seed=7, last=min(last, size))
     before = both[0].statistics.short_steps
-    found = demand_equal(kind, both, data)
+    found = check_equal(kind, both, data)
     samples = sum(map(len, data))
     assert len(found) == -(-samples // 16)
     assert both[0].samples == samples

@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 import ray
+from hotrow.runtime.ray.authentication import warn_if_open
 
 import hotrow as hr
-from hotrow.engines.ray.authentication import warn_if_open
 from integration.on_ray.small_cluster import trainer_of
 
 STRANGER = """
@@ -113,7 +113,7 @@ def test_a_ray_that_knows_no_token_is_refused(monkeypatch: pytest.MonkeyPatch) -
 def test_a_refused_token_is_a_sentence(address: str, tmp_path: Path) -> None:
     program = (
         "import hotrow as hr, sys\n"
-        "from hotrow.engines.ray.started import connected\n"
+        "from hotrow.runtime.ray.connection import connected\n"
         "try:\n    with connected(hr.Ray(address=sys.argv[1])): pass\n"
         "except hr.ConfigError as error: print(error)"
     )
@@ -139,7 +139,7 @@ def test_a_ray_that_asks_for_no_token_is_warned_of(
 TWICE = """
 import os
 import ray
-from hotrow.engines.ray.own import own_ray
+from hotrow.runtime.ray.own import own_ray
 tokens = []
 for _ in range(2):
     with own_ray(1, log_to_driver=False):

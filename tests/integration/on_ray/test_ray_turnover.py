@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 import hotrow as hr
-from hotrow.engines.ray import cluster, running
-from hotrow.engines.ray.cluster import RoleLost
-from hotrow.engines.ray.started import Placed
-from hotrow.engines.settings import Resources
 from hotrow.errors import ConfigError, InputError
 from hotrow.modes import GBA, Hybrid
+from hotrow.runtime.ray import actor_pool, cluster
+from hotrow.runtime.ray.cluster import RoleLost
+from hotrow.runtime.ray.connection import PlacedRoles
+from hotrow.runtime.settings import Resources
 from hotrow.trainer import Progress, Remark, Trainer
 from integration.on_ray.small_cluster import (
     asked,
     batches,
-    demand_settled,
+    check_settled,
     losses,
     trainer_of,
     whole_rows,
@@ -79,7 +79,7 @@ def test_roles_join_and_leave_while_gba_runs_and_it_goes_on_in_sync(trainer: Tra
     assert roles(trainer) == ["trainer 1", "trainer 2", "embedding worker 1"]
     assert min(asked(trainer, role)["batches"] for role in ("trainer 2", "embedding worker 1")) > 20
     assert trainer.facts.workers == 2
-    demand_settled(trainer)
+    check_settled(trainer)
 
     trainer.save(tmp_path / "after")
     local = trainer_of("local")
@@ -92,7 +92,7 @@ def test_roles_join_and_leave_while_gba_runs_and_it_goes_on_in_sync(trainer: Tra
     before = trainer.samples
     assert len(losses(trainer.fit(batches(40, 8)))) == 20
     assert trainer.samples - before == 40 * 8
-    demand_settled(trainer)
+    check_settled(trainer)
 
 
 def test_embedding_workers_come_and_go_in_hybrid_and_trainers_where_their_number_divides_a_step(
@@ -115,11 +115,11 @@ def test_embedding_workers_come_and_go_in_hybrid_and_trainers_where_their_number
     fit_and(trainer, 120, change)
     assert trainer.samples - before == 120 * 8
     assert roles(trainer) == ["trainer 2", "embedding worker 2"]
-    demand_settled(trainer)
+    check_settled(trainer)
 
 
 def test_what_cannot_be_is_a_sentence_and_changes_nothing(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "ROOM_S", 0.0)
+    monkeypatch.setattr(actor_pool, "ROOM_S", 0.0)
     there = roles(trainer)
     acts: list[tuple[Callable[[], object], str]] = [
         (lambda: trainer.leave("trainer 2"), "'trainer 2': is the last trainer, a run needs one"),
@@ -137,7 +137,7 @@ def test_what_cannot_be_is_a_sentence_and_changes_nothing(trainer: Trainer, monk
 
 @pytest.mark.parametrize(("own", "cpus"), [(True, 0), (False, 0.5)])
 def test_a_ray_of_the_runs_own_has_room_for_whoever_joins(own: bool, cpus: float) -> None:
-    placed = Placed(hr.Ray(trainer=Resources(cpus=0.5), shard=Resources(cpus=0)), own=own)
+    placed = PlacedRoles(hr.Ray(trainer=Resources(cpus=0.5), shard=Resources(cpus=0)), own=own)
     first, later = placed.options("trainer", 0), placed.options("trainer", 1)
     placed.close()
     assert (first["num_cpus"], later["num_cpus"]) == (0.5, cpus)

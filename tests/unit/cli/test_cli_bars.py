@@ -6,10 +6,10 @@ from datetime import date
 import pytest
 from rich.console import Console
 
-from hotrow.cli import words
+from hotrow.cli import formatting
 from hotrow.cli.bars import QUIET_S, Bar, TrainBar, waiting
 from hotrow.data.source import Malformed, Trouble
-from hotrow.trainer import Best, Ended, EpochEnded, Evaluated, Progress, Remark, Switched
+from hotrow.trainer import Best, EpochEnded, Evaluated, Progress, Remark, Switched, TrainingEnded
 
 
 class Clock:
@@ -80,7 +80,7 @@ def test_a_resumed_run_does_not_take_the_rest_of_an_epoch_for_a_whole_one() -> N
 
 
 def test_more_than_the_total_is_no_negative_time() -> None:
-    assert words.state("rows", 11, 10, 5.0) == "11 rows  5/s"
+    assert formatting.state("rows", 11, 10, 5.0) == "11 rows  5/s"
 
 
 def test_evaluations_and_the_end_are_kept_as_they_come() -> None:
@@ -90,7 +90,7 @@ def test_evaluations_and_the_end_are_kept_as_they_come() -> None:
     )
     best = Best("auc", 0.81234, epoch=0)
     counts = {"malformed_lines": 3, "missing_ids": 0, "refused_gradients": 12_000}
-    text = shown(None, 2, valid, day, Ended(1000, 1, 1.0, 1000.0, "early stopping", best, counts))
+    text = shown(None, 2, valid, day, TrainingEnded(1000, 1, 1.0, 1000.0, "early stopping", best, counts))
     assert text.splitlines() == [
         "valid  epoch 2  AUC 0.8000  logloss unknown  AUC of label 2 0.6000  200 rows",
         "test  day 2024-03-01  grouped AUC 0.7000  5 rows",
@@ -109,11 +109,11 @@ def test_evaluations_and_the_end_are_kept_as_they_come() -> None:
     ],
 )
 def test_metrics_have_words_and_digits(name: str, value: float | None, text: str) -> None:
-    assert f"{words.metric_name(name)} {words.metric_value(name, value)}" == text
+    assert f"{formatting.metric_name(name)} {formatting.metric_value(name, value)}" == text
 
 
 def test_an_end_without_trouble_says_nothing() -> None:
-    assert shown(None, 1, Ended(1000, 1, 1.0, 1000.0, "data ended", None, {"malformed_lines": 0})) == ""
+    assert shown(None, 1, TrainingEnded(1000, 1, 1.0, 1000.0, "data ended", None, {"malformed_lines": 0})) == ""
 
 
 @pytest.mark.parametrize(("width", "count"), [(80, "3 k of 9 k  "), (120, "3,000 of 9,000 samples  ")])
@@ -176,7 +176,7 @@ def test_brackets_in_a_text_are_no_markup() -> None:
     ],
 )
 def test_durations_read_well(seconds: float, text: str) -> None:
-    assert words.duration(seconds) == text
+    assert formatting.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -184,10 +184,12 @@ def test_durations_read_well(seconds: float, text: str) -> None:
     [(0, "0"), (999, "999"), (999.6, "1 k"), (1000, "1 k"), (12_345, "12.3 k"), (2_500_000, "2.5 M"), (7e9, "7 G")],
 )
 def test_magnitudes_have_three_figures(number: float, text: str) -> None:
-    assert words.magnitude(number) == text
+    assert formatting.magnitude(number) == text
 
 
 def test_lines_that_were_left_out_are_told_with_the_first() -> None:
     trouble = Trouble()
     trouble.note("a.csv", 9, [Malformed("a.csv", 3, "is no number", "x,y"), Malformed("a.csv", 7, "is no number", "z")])
-    assert words.left_out(trouble) == "2 malformed lines were left out; the first: a.csv line 3: is no number ('x,y')"
+    assert (
+        formatting.left_out(trouble) == "2 malformed lines were left out; the first: a.csv line 3: is no number ('x,y')"
+    )

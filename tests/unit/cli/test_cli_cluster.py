@@ -11,14 +11,14 @@ pytest.importorskip("zmq")
 pytest.importorskip("msgspec")
 
 from hotrow.cli.cluster import as_table
-from hotrow.engines.cluster.facts import ClusterFacts, RolePlace
 from hotrow.run.cluster_file import ClusterFile
 from hotrow.run.cluster_status import RoleState
+from hotrow.runtime.cluster.facts import ClusterFacts, RoleAddress
 from hotrow.transport.security import ClusterKey
 from unit.cli.conftest import Command
 from unit.run.test_desk import Noted, opened
 
-NOBODY = RolePlace("tcp://127.0.0.1:9", "here", 4711)  # a port where nobody listens
+NOBODY = RoleAddress("tcp://127.0.0.1:9", "here", 4711)  # a port where nobody listens
 
 
 def test_no_run_is_a_sentence_that_says_where_it_looked(hotrow: Command, tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_who_does_not_answer_is_shown_as_such(hotrow: Command, monkeypatch: pyte
 
 
 def test_figures_of_a_large_cluster_fit_a_terminal() -> None:
-    place = RolePlace("tcp://10.128.14.3:39415", "node-3", 123456)
+    place = RoleAddress("tcp://10.128.14.3:39415", "node-3", 123456)
     shard = RoleState("shard 12", place, "", None, 4.56e8, 1234.0, "requests", None, 1.23e12, 9.87e11, 1024.0, 12.0)
     trainer = RoleState("trainer 31", place, "", 1.2e6, None, 123_456.0, "samples", 0.634, 1e9, 2e9)
     console = Console(width=100)
@@ -73,8 +73,8 @@ def test_what_cannot_join_or_leave_is_a_sentence(hotrow: Command) -> None:
 def test_an_operator_lets_roles_join_and_leave(hotrow: Command) -> None:
     Path("runs/demo").mkdir(parents=True)
     members = Noted()
-    with opened(members) as (desk, known):
-        ClusterFile(Path("runs/demo")).write(known.facts, None, desk.address)
+    with opened(members) as (control_server, known):
+        ClusterFile(Path("runs/demo")).write(known.facts, None, control_server.address)
         done = hotrow("cluster", "join", "embedding worker", "demo")
         assert (done.exit_code, done.stdout) == (0, "embedding worker 1 joins runs/demo\n")
         members.at_once = True

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hotrow.cli.described import BLOCKS, block, days_picture, skew_picture
+from hotrow.cli.description import BLOCKS, block, days_picture, skew_picture
 from small_run import CONFIG, write_csv, write_data
 from unit.cli.conftest import Command
 

@@ -27,7 +27,7 @@ def hostile(folder: Path) -> Path:
     return config
 
 
-def demand_plain(done: Result, code: int = 0, shown: str = "\\x1b]0;owned") -> None:
+def check_plain(done: Result, code: int = 0, shown: str = "\\x1b]0;owned") -> None:
     text = done.stdout + done.stderr
     assert done.exit_code == code, text
     assert not [each for each in text if each != "\n" and (ord(each) < 32 or 127 <= ord(each) < 160)], text
@@ -38,13 +38,13 @@ def demand_plain(done: Result, code: int = 0, shown: str = "\\x1b]0;owned") -> N
 @pytest.fixture
 def run(hotrow: Command, tmp_path: Path) -> Path:
     done = hotrow("train", hostile(tmp_path), "--set", "run.epochs=1", "--set", "data.malformed=1")
-    demand_plain(done, shown="test  AUC")
+    check_plain(done, shown="test  AUC")
     return tmp_path / "runs" / "small"
 
 
 def test_data_describe(hotrow: Command, tmp_path: Path) -> None:
     done = hotrow("data", "describe", hostile(tmp_path))
-    demand_plain(done)
+    check_plain(done)
     assert f"user\\x1b]0;owned\\x07\\x1b[31m{MARKUP}\\x9b2J" in done.stdout  # whole, and not taken for markup
     assert "1 malformed line was left out" in done.stderr
 
@@ -56,28 +56,28 @@ def test_train_and_what_it_leaves(run: Path) -> None:
 
 
 def test_evaluate_and_predict(hotrow: Command, run: Path, tmp_path: Path) -> None:
-    demand_plain(hotrow("evaluate", "--on", NAME))
-    demand_plain(hotrow("predict", NAME, f"out{ESCAPE}.csv"))
+    check_plain(hotrow("evaluate", "--on", NAME))
+    check_plain(hotrow("predict", NAME, f"out{ESCAPE}.csv"))
 
 
 def test_faults_of_files_and_columns(hotrow: Command, tmp_path: Path) -> None:
     config = hostile(tmp_path)
-    demand_plain(hotrow("train", config, "--set", "data.malformed=0"), 2)
-    demand_plain(hotrow("train", config, "--set", 'data.label="other"'), 2)
-    demand_plain(hotrow("train", f"no{ESCAPE}\nhotrow: all is well.toml"), 2, "\\nhotrow: all is well")
-    demand_plain(hotrow("train", config, "--set", f"run.name={ESCAPE}"), 2)
-    demand_plain(hotrow("evaluate", "--run", f"no{ESCAPE}"), 2)
-    demand_plain(hotrow("predict", f"no{ESCAPE}.csv", "out.csv"), 2, "hotrow: ")
-    demand_plain(hotrow("evaluate", f"one{ESCAPE}", f"more{ESCAPE}"), 2)
+    check_plain(hotrow("train", config, "--set", "data.malformed=0"), 2)
+    check_plain(hotrow("train", config, "--set", 'data.label="other"'), 2)
+    check_plain(hotrow("train", f"no{ESCAPE}\nhotrow: all is well.toml"), 2, "\\nhotrow: all is well")
+    check_plain(hotrow("train", config, "--set", f"run.name={ESCAPE}"), 2)
+    check_plain(hotrow("evaluate", "--run", f"no{ESCAPE}"), 2)
+    check_plain(hotrow("predict", f"no{ESCAPE}.csv", "out.csv"), 2, "hotrow: ")
+    check_plain(hotrow("evaluate", f"one{ESCAPE}", f"more{ESCAPE}"), 2)
 
 
 def test_segments(hotrow: Command, tmp_path: Path) -> None:
     (tmp_path / f"hotrow-{ESCAPE}-x.rows").write_bytes(b"no segment")
-    demand_plain(hotrow("segments", "--directory", tmp_path))
-    demand_plain(hotrow("segments", "rm", f"no{ESCAPE}"), 2)
-    demand_plain(hotrow("segments", "rm", tmp_path / f"hotrow-{ESCAPE}-x.rows"))
+    check_plain(hotrow("segments", "--directory", tmp_path))
+    check_plain(hotrow("segments", "rm", f"no{ESCAPE}"), 2)
+    check_plain(hotrow("segments", "rm", tmp_path / f"hotrow-{ESCAPE}-x.rows"))
     assert not list(tmp_path.glob("*.rows"))
 
 
 def test_a_name_that_is_no_utf8_is_told_and_ends_no_command(hotrow: Command, tmp_path: Path) -> None:
-    demand_plain(hotrow("train", "caf\udce9.toml"), 2, "caf\\udce9.toml")
+    check_plain(hotrow("train", "caf\udce9.toml"), 2, "caf\\udce9.toml")

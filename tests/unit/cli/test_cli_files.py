@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hotrow.cli.files import demand_writable, write_json
+from hotrow.cli.files import check_writable, write_json
 from hotrow.errors import ConfigError
 
 
@@ -19,9 +19,9 @@ def test_numbers_that_json_does_not_have_are_null_at_any_depth(tmp_path: Path) -
 
 
 def test_a_file_without_a_folder_and_a_folder_are_refused(tmp_path: Path) -> None:
-    demand_writable("--json", None)
-    demand_writable("--json", tmp_path / "a.json")
+    check_writable("--json", None)
+    check_writable("--json", tmp_path / "a.json")
     with pytest.raises(ConfigError, match=r"--json .*no/a\.json: the folder .*no does not exist, make it first"):
-        demand_writable("--json", tmp_path / "no" / "a.json")
+        check_writable("--json", tmp_path / "no" / "a.json")
     with pytest.raises(ConfigError, match=r"--json .*: is a folder, name a file in it"):
-        demand_writable("--json", tmp_path)
+        check_writable("--json", tmp_path)

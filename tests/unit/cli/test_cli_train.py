@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from hotrow.cli.train import command, starting
-from hotrow.engines.settings import Local, Ray
 from hotrow.run import Run, load_config
+from hotrow.runtime.settings import Local, Ray
 from small_run import CONFIG, clicks, write_csv, write_data
 from unit.cli.conftest import Command
 

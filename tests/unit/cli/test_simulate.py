@@ -10,8 +10,8 @@ from rich.console import Console
 
 from hotrow.cli.simulate import SimulationBar
 from hotrow.cli.simulated import tables
-from hotrow.run.simulation import Calibrated, Going, Report, Simulation
-from hotrow.run.simulation_file import preset_names
+from hotrow.sim.study.file import preset_names
+from hotrow.sim.study.study import Calibrated, Going, Report, Simulation
 from simulations import config, outcomes
 from unit.cli.conftest import Command
 

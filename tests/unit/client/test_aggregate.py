@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import hotrow as hr
-from hotrow.client import LocalClient
+from hotrow.client import LocalTables
 from hotrow.client.aggregate import Average, RowGradients, RowPart
 from hotrow.modes import GBA
 from hotrow.staleness import Cutoff, Histogram, Inverse, Power, Staleness
@@ -23,8 +23,8 @@ IDS = 6
 F64 = NDArray[np.float64]
 
 
-def client(optimizer: object = None) -> LocalClient:
-    made = LocalClient({"t": hr.Table(dim=DIM, optimizer=optimizer or hr.SGD(lr=LR))}, threads=1)
+def client(optimizer: object = None) -> LocalTables:
+    made = LocalTables({"t": hr.Table(dim=DIM, optimizer=optimizer or hr.SGD(lr=LR))}, threads=1)
     made.tiers["t"].find_or_init(np.arange(IDS))
     return made
 
@@ -39,7 +39,7 @@ class Rows:
     last_updates: NDArray[np.uint32]
 
 
-def rows_of(made: LocalClient) -> Rows:
+def rows_of(made: LocalTables) -> Rows:
     (chunk,) = made.tiers["t"].export()
     order = np.argsort(chunk.keys)
     fields = chunk.fields
@@ -47,7 +47,7 @@ def rows_of(made: LocalClient) -> Rows:
 
 
 def row_part(
-    made: LocalClient,
+    made: LocalTables,
     gradients: dict[int, F64],
     samples: int = 4,
     token: int = 0,
@@ -60,7 +60,7 @@ def row_part(
     return RowPart({"t": RowGradients(keys, plan, dense, versions=versions)}, samples, token, factor)
 
 
-def moved(made: LocalClient, parts: list[RowPart], step: int, **policy: object) -> F64:
+def moved(made: LocalTables, parts: list[RowPart], step: int, **policy: object) -> F64:
     """The gradient that each row was moved by, by plain SGD."""
     before = rows_of(made).values.astype(np.float64)
     made.apply(parts, step=step, samples=0, **policy)  # type: ignore[arg-type]
@@ -259,7 +259,7 @@ def test_pushes_with_rows_and_weights_of_their_own_join(average: Average) -> Non
 
 def test_tables_are_updated_one_by_one() -> None:
     tables = {name: hr.Table(dim=DIM, optimizer=hr.SGD(lr=LR)) for name in ("s", "t")}
-    made = LocalClient(tables, threads=1)
+    made = LocalTables(tables, threads=1)
     keys = np.arange(2)
     plans = {name: made.tiers[name].find_or_init(keys) for name in tables}
     given = {name: RowGradients(keys, plan, np.ones((2, DIM), np.float32)) for name, plan in plans.items()}

@@ -7,25 +7,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hotrow as hr
-from hotrow.client import LocalClient, inputs_of
+from hotrow.client import LocalTables, inputs_of
 from hotrow.client.base import shape_of
-from hotrow.data.batch import Batch, Part
+from hotrow.data.batch import Batch, FeatureBlock
 
 DIM = 3
 LR = 0.5
 
 
-def client(**tables: hr.Table) -> LocalClient:
-    return LocalClient(tables or {"t": hr.Table(dim=DIM, optimizer=hr.SGD(lr=LR))}, threads=1)
+def client(**tables: hr.Table) -> LocalTables:
+    return LocalTables(tables or {"t": hr.Table(dim=DIM, optimizer=hr.SGD(lr=LR))}, threads=1)
 
 
-def rows_of(made: LocalClient, keys: np.ndarray, table: str = "t") -> torch.Tensor:
+def rows_of(made: LocalTables, keys: np.ndarray, table: str = "t") -> torch.Tensor:
     out = torch.empty(len(keys), made.tiers[table].dim)
     made.tiers[table].find(keys, out)
     return out
 
 
-def batch_of(*parts: Part, samples: int) -> Batch:
+def batch_of(*parts: FeatureBlock, samples: int) -> Batch:
     return Batch(parts, np.zeros((samples, 0), np.float32), np.zeros((samples, 1), np.float32))
 
 
@@ -47,9 +47,9 @@ def test_all_kinds_of_parts_over_one_table_equal_torch(lists: list[list[int]], p
     sequences = lists[:samples]
     sequence_keys, sequence_bounds = jagged(sequences)
     batch = batch_of(
-        Part("t", "one", ("a", "b"), ones),
-        Part("t", "bags", ("c", "d"), bag_keys, bag_bounds, pooling),  # type: ignore[arg-type]
-        Part("t", "sequence", ("s",), sequence_keys, sequence_bounds),
+        FeatureBlock("t", "one", ("a", "b"), ones),
+        FeatureBlock("t", "bags", ("c", "d"), bag_keys, bag_bounds, pooling),  # type: ignore[arg-type]
+        FeatureBlock("t", "sequence", ("s",), sequence_keys, sequence_bounds),
         samples=samples,
     )
     made = client()
@@ -89,8 +89,8 @@ def test_all_kinds_of_parts_over_one_table_equal_torch(lists: list[list[int]], p
 def test_a_part_that_the_model_ignores_keeps_its_rows() -> None:
     made = client(t=hr.Table(dim=DIM, optimizer=hr.Adam(lr=0.1)))
     batch = batch_of(
-        Part("t", "one", ("a",), np.array([1, 2])),
-        Part("t", "sequence", ("s",), np.array([2, 3]), np.array([0, 1, 2])),
+        FeatureBlock("t", "one", ("a",), np.array([1, 2])),
+        FeatureBlock("t", "sequence", ("s",), np.array([2, 3]), np.array([0, 1, 2])),
         samples=2,
     )
     for step in range(2):  # the second time Adam has a moment that would move rows without a gradient
@@ -106,13 +106,13 @@ def test_a_part_that_the_model_ignores_keeps_its_rows() -> None:
 
 def test_a_table_that_the_model_ignores_is_left_alone() -> None:
     made = client()
-    handle = made.lookup(batch_of(Part("t", "one", ("a",), np.array([1])), samples=1), learn=True)
+    handle = made.lookup(batch_of(FeatureBlock("t", "one", ("a",), np.array([1])), samples=1), learn=True)
     assert made.push(handle, step=0, samples=1) == {}
 
 
 def test_evaluation_makes_no_row_and_shows_first_values() -> None:
     made = client()
-    batch = batch_of(Part("t", "one", ("a",), np.array([5, 6])), samples=2)
+    batch = batch_of(FeatureBlock("t", "one", ("a",), np.array([5, 6])), samples=2)
     seen = made.lookup(batch, learn=False).outputs[0].rows
     assert len(made.tiers["t"]) == 0
     assert made.absent_ids == 2
@@ -123,7 +123,9 @@ def test_evaluation_makes_no_row_and_shows_first_values() -> None:
 def test_tables_are_told_apart() -> None:
     made = client(u=hr.Table(dim=2), v=hr.Table(dim=4))
     batch = batch_of(
-        Part("u", "one", ("a",), np.array([5, 6])), Part("v", "one", ("b", "c"), np.array([5, 6, 7, 8])), samples=2
+        FeatureBlock("u", "one", ("a",), np.array([5, 6])),
+        FeatureBlock("v", "one", ("b", "c"), np.array([5, 6, 7, 8])),
+        samples=2,
     )
     x = inputs_of(batch, made.lookup(batch, learn=True))
     assert (x["a"].shape, x["c"].shape, x.flat.shape) == ((2, 2), (2, 4), (2, 10))
@@ -131,7 +133,7 @@ def test_tables_are_told_apart() -> None:
 
 
 def test_a_part_without_its_table_is_told() -> None:
-    batch = batch_of(Part("other", "one", ("a",), np.array([5])), samples=1)
+    batch = batch_of(FeatureBlock("other", "one", ("a",), np.array([5])), samples=1)
     with pytest.raises(hr.ConfigError, match="table 'other' of feature 'a' is missing: there are 't'"):
         client().lookup(batch, learn=True)
     with pytest.raises(hr.ConfigError, match="table 'other' of feature 'a' is missing"):

@@ -8,33 +8,35 @@ import numpy as np
 import pytest
 import torch
 
-from hotrow.client import LocalClient
-from hotrow.client.direct import PushFacts, ShardedClient
-from hotrow.data.batch import Batch, Part
+from hotrow.client import LocalTables
+from hotrow.client.sharded import PushFacts, ShardedTables
+from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.errors import ConfigError
 from hotrow.server.process import ShardServer
 from hotrow.server.shard import Shard
-from hotrow.transport.messages import Apply, Arrival, PartOf, Perform, Values
-from hotrow.transport.server import Server
-from hotrow.transport.wire import Wire
+from hotrow.transport.client import RpcClient
+from hotrow.transport.messages import ApplyOrder, Arrival, OrderPart, Perform, Values
+from hotrow.transport.server import RpcServer
 from unit.worker.embedding_threads import TABLES, give_gradients, rows_of
 
 
 @contextmanager
-def cluster(shards: int, values: dict[str, Values] | None = None) -> Iterator[tuple[ShardedClient, Wire, list[Shard]]]:
+def cluster(
+    shards: int, values: dict[str, Values] | None = None
+) -> Iterator[tuple[ShardedTables, RpcClient, list[Shard]]]:
     """Shards behind real sockets, each in a thread, and a client of theirs."""
     with ExitStack() as stack:
         cores = [Shard(TABLES, number=number, shards=shards, values=values) for number in range(shards)]
-        wire = stack.enter_context(Wire(security="off"))
+        wire = stack.enter_context(RpcClient(security="off"))
         for number, core in enumerate(cores):
-            server = stack.enter_context(Server(security="off"))
+            server = stack.enter_context(RpcServer(security="off"))
             thread = threading.Thread(target=ShardServer(core, server).serve)
             thread.start()
             stack.callback(thread.join)
             stack.callback(server.stop)
             wire.connect(f"shard {number}", server.address)
         names = [f"shard {number}" for number in range(shards)]
-        yield ShardedClient(TABLES, wire, names, values=values, threads=1), wire, cores
+        yield ShardedTables(TABLES, wire, names, values=values, threads=1), wire, cores
 
 
 def batch_of(samples: int, seed: int) -> Batch:
@@ -43,10 +45,10 @@ def batch_of(samples: int, seed: int) -> Batch:
     bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     several = int(bounds[-1])
     parts = (
-        Part("a", "one", ("x", "y"), chance.integers(0, 20, 2 * samples)),
-        Part("b", "bags", ("z",), chance.integers(0, 20, several), bounds, "mean"),
-        Part("a", "sequence", ("w",), chance.integers(0, 20, several), bounds),
-        Part("b", "bags", ("v",), chance.integers(0, 20, several), bounds, "sum"),
+        FeatureBlock("a", "one", ("x", "y"), chance.integers(0, 20, 2 * samples)),
+        FeatureBlock("b", "bags", ("z",), chance.integers(0, 20, several), bounds, "mean"),
+        FeatureBlock("a", "sequence", ("w",), chance.integers(0, 20, several), bounds),
+        FeatureBlock("b", "bags", ("v",), chance.integers(0, 20, several), bounds, "sum"),
     )
     return Batch(parts, np.zeros((samples, 0), np.float32), np.zeros((samples, 1), np.float32))
 
@@ -54,7 +56,7 @@ def batch_of(samples: int, seed: int) -> Batch:
 @pytest.mark.parametrize("shards", [1, 2, 3])
 @pytest.mark.parametrize("on_arrival", [False, True])
 def test_lookups_and_pushes_are_those_of_one_process(shards: int, on_arrival: bool) -> None:
-    here = LocalClient(TABLES, threads=1)
+    here = LocalTables(TABLES, threads=1)
     with cluster(shards) as (there, wire, cores):
         for step in range(6):
             batch, unused = batch_of(9, step), [(), (1,), (0, 3)][step % 3]
@@ -69,8 +71,8 @@ def test_lookups_and_pushes_are_those_of_one_process(shards: int, on_arrival: bo
             facts = PushFacts(step + 1, worker=0, token=step, pulled_step=step, arrival=arrival)
             taken = there.exchange(there.gradients(remote, facts), None).taken()
             assert [each.again for each in taken] == [False] * shards
-            part = PartOf(step + 1, step, step, 9, 1.0)
-            apply = Apply("both", step, 9 * (step + 1), 1.0, (part,))
+            part = OrderPart(step + 1, step, step, 9, 1.0)
+            apply = ApplyOrder("both", step, 9 * (step + 1), 1.0, (part,))
             for number in range(shards):
                 order = Perform(cores[number].incarnation, step + 1, () if on_arrival else (apply,))
                 wire.ask(f"shard {number}", order).result()
@@ -87,7 +89,7 @@ def test_one_request_carries_a_push_and_the_next_lookup() -> None:
         give_gradients(handle, 1)
         asked = wire.counts.asks
         facts = PushFacts(1, 0, 0, 0, Arrival(9, 1.0, 1.0))
-        both = there.exchange(there.gradients(handle, facts), there.wanted(second, learn=True))
+        both = there.exchange(there.gradients(handle, facts), there.prepare_lookup(second, learn=True))
         assert len(both.taken()) == 2
         assert wire.counts.asks == asked + 2
         alone = there.lookup(second, learn=True)  # the push came first: the lookup beside it saw its rows
@@ -127,6 +129,6 @@ def test_versions_come_with_the_rows_where_they_are_asked_for() -> None:
 
 def test_a_table_that_is_not_there_is_named() -> None:
     with cluster(1) as (there, _, _):
-        strange = Batch((Part("c", "one", ("x",), np.arange(2)),), np.zeros((2, 0), np.float32))
+        strange = Batch((FeatureBlock("c", "one", ("x",), np.arange(2)),), np.zeros((2, 0), np.float32))
         with pytest.raises(ConfigError, match="table 'c' of feature 'x' is missing: there are 'a', 'b'"):
             there.lookup(strange, learn=True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotrow.data.batch import Batch, Part, concatenated
+from hotrow.data.batch import Batch, FeatureBlock, concatenated
 from hotrow.errors import InputError
 
 KINDS = (("one", ("a", "b")), ("bags", ("c", "d")), ("sequence", ("e",)))
@@ -43,7 +43,7 @@ def batch_of(rows: list[Sample], counts: dict[str, int] | None = None) -> Batch:
         bags = [ids for row in rows for ids in row.ids[place]]
         keys = np.array([key for ids in bags for key in ids], np.int64)
         bounds = None if kind == "one" else np.cumsum([0, *map(len, bags)]).astype(np.int64)
-        parts.append(Part("t", kind, features, keys, bounds, "sum"))  # type: ignore[arg-type]
+        parts.append(FeatureBlock("t", kind, features, keys, bounds, "sum"))  # type: ignore[arg-type]
     return Batch(
         tuple(parts),
         np.array([row.numbers for row in rows], np.float32).reshape(-1, 2),

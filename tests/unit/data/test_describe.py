@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hotrow.data import describe as module
 from hotrow.data.describe import Description, describe
 from hotrow.data.schema import Schema
-from hotrow.data.sketch import CURVE_POINTS, HyperLogLog, IdCounts, Moments, Sample
+from hotrow.data.sketch import CURVE_POINTS, HyperLogLog, IdFrequencies, Moments, Sample
 from hotrow.data.source import ArrowSource
 from hotrow.data.synthetic import SyntheticConfig, SyntheticSource
 
@@ -143,7 +143,7 @@ def test_distinct_ids_are_estimated_within_four_deviations(size: int) -> None:
 
 @given(st.lists(st.lists(st.integers(0, 30), max_size=40), max_size=8), st.integers(1, 40))
 def test_counts_are_exact_up_to_the_bound_and_lower_bounds_above(blocks: list[list[int]], most: int) -> None:
-    counts = IdCounts(most)
+    counts = IdFrequencies(most)
     for block in blocks:
         counts.add(np.array(block, np.uint64))
     true = Counter(each for block in blocks for each in block)
@@ -160,7 +160,7 @@ def test_counts_are_exact_up_to_the_bound_and_lower_bounds_above(blocks: list[li
 
 
 def test_a_curve_is_short_falls_and_reaches_from_the_first_rank_to_the_last() -> None:
-    counts = IdCounts(100_000)
+    counts = IdFrequencies(100_000)
     counts.add(np.repeat(np.arange(5000, dtype=np.uint64), np.arange(5000, 0, -1) // 100 + 1))
     curve = counts.curve()
     assert len(curve) <= CURVE_POINTS

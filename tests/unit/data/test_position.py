@@ -99,10 +99,10 @@ def test_a_mark_that_is_just_full_is_allowed() -> None:
 @pytest.mark.parametrize(("name", "value"), [("batch", 9), ("shuffle", 0), ("seed", 4), ("drop_last", True)])
 def test_a_resume_with_other_settings_is_refused(name: str, value: int) -> None:
     same = {"batch": 8, "shuffle": 100, "seed": 3, "drop_last": False}
-    started().demand_same(**same)
+    started().check_same(**same)
     with pytest.raises(ConfigError, match=f"{name}={value}: the position .* was made with {name}={same[name]}"):
-        started().demand_same(**{**same, name: value})
+        started().check_same(**{**same, name: value})
 
 
 def test_without_a_window_the_seed_does_not_matter() -> None:
-    started(shuffle=0).demand_same(batch=8, shuffle=0, seed=99, drop_last=False)
+    started(shuffle=0).check_same(batch=8, shuffle=0, seed=99, drop_last=False)

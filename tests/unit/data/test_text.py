@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hotrow.data import blocks as blocks_module
-from hotrow.data.blocks import MARK, Block, blocks
+from hotrow.data.blocks import MARK, TextBlock, blocks
 from hotrow.data.files import File
 from hotrow.data.parser import Dialect
 from hotrow.data.schema import Schema
@@ -138,7 +138,7 @@ def test_other_encodings_and_longer_delimiters(write: Write) -> None:
 @pytest.mark.parametrize("encoding", ["utf-16", "no-such"])
 def test_encodings_that_do_not_write_ascii_as_ascii_are_refused(encoding: str) -> None:
     with pytest.raises(ConfigError, match=f"encoding='{encoding}'"):
-        blocks_module.demand_encoding(encoding)
+        blocks_module.check_encoding(encoding)
 
 
 MALFORMED = (
@@ -352,8 +352,8 @@ def test_blocks_hold_every_line_once_with_its_number(lines: list[bytes], size: i
 
 
 def test_a_block_without_its_first_line() -> None:
-    assert Block.of(1, b"a\nb\nc").without_first() == Block(2, b"b\nc", 2)
-    assert Block.of(1, b"a").without_first() == Block(2, b"", 0)
+    assert TextBlock.of(1, b"a\nb\nc").without_first() == TextBlock(2, b"b\nc", 2)
+    assert TextBlock.of(1, b"a").without_first() == TextBlock(2, b"", 0)
 
 
 def peak(batches: Iterator[pa.RecordBatch]) -> int:

@@ -145,7 +145,7 @@ def test_a_drain_applies_what_is_outstanding_and_grants_nothing(mode: Mode) -> N
     cluster.drain()
     while any(cluster.push(worker) for worker in range(3)):
         pass
-    cluster.demand_rest()
+    cluster.check_rest()
     granted = [effect for effect in cluster.effects if isinstance(effect, Grant)]
     cluster.ask(0)
     cluster.ask(1)

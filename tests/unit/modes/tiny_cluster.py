@@ -163,7 +163,7 @@ class TinyCluster:
         """Go on, once nothing is outstanding."""
         while any(self.push(worker) for worker in sorted(self.workers)):
             pass
-        self.demand_rest()
+        self.check_rest()
         self.resting = False
         self._take(Resume())
 
@@ -173,7 +173,7 @@ class TinyCluster:
     def outstanding(self) -> int:
         return sum(len(worker.batches) for worker in self.workers.values())
 
-    def demand_rest(self) -> None:
+    def check_rest(self) -> None:
         """After a drain nothing is out, and every batch that was pushed is applied or dropped."""
         assert self.resting
         assert self.outstanding == 0, "somebody cannot push what it holds"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hotrow.errors import InputError
-from hotrow.obs.registry import Histogram, Registry
+from hotrow.obs.registry import Registry, ValueSummary
 
 
 def test_counters_add_up_gauges_keep_the_latest_and_labels_keep_apart() -> None:
@@ -85,7 +85,7 @@ def test_threads_lose_no_count() -> None:
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1))
 def test_a_histogram_counts_every_value_in_the_bucket_that_ends_at_or_above_it(values: list[float]) -> None:
-    histogram = Histogram()
+    histogram = ValueSummary()
     for value in values:
         histogram.add(value)
     told = histogram.summary()
@@ -99,14 +99,14 @@ def test_a_histogram_counts_every_value_in_the_bucket_that_ends_at_or_above_it(v
 
 @pytest.mark.parametrize(("value", "end"), [(1.0, 1.0), (1.0001, 2.0), (2.0, 2.0), (0.5, 0.5), (0.0, 0.0), (-3.0, 0.0)])
 def test_powers_of_two_end_their_bucket(value: float, end: float) -> None:
-    histogram = Histogram()
+    histogram = ValueSummary()
     histogram.add(value)
     assert histogram.summary()["buckets"] == [[end, 1]]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_values_that_are_not_finite_are_counted_apart(value: float) -> None:
-    histogram = Histogram()
+    histogram = ValueSummary()
     histogram.add(value)
     told = histogram.summary()
     assert (told["nonfinite"], told["count"], told["least"], told["buckets"]) == (1, 0, None, [])

@@ -16,7 +16,7 @@ from hotrow.errors import InputError
 from hotrow.obs.events import EventLog, Events
 from hotrow.obs.report import write_report
 from hotrow.obs.report.curves import curves
-from hotrow.obs.report.folder import RunFolder
+from hotrow.obs.report.folder import ReportInputs
 from hotrow.obs.report.headline import header
 from hotrow.obs.report.markup import Html
 from hotrow.obs.report.modes import modes
@@ -221,6 +221,6 @@ def test_whatever_json_lies_in_the_folder_a_page_comes_out(
     events: list[tuple[str, dict[str, Any]]], evaluation: dict[str, Any], found: dict[str, Any]
 ) -> None:
     run = tell(Events([{**fields, "time": 1, "kind": kind} for kind, fields in events], unreadable=0))
-    folder = RunFolder("run", run, "", {}, evaluation, found, {})
+    folder = ReportInputs("run", run, "", {}, evaluation, found, {})
     for html in (header(folder), curves(run), quality(folder), modes(run), tables(folder), trouble(folder)):
         assert isinstance(html, Html)

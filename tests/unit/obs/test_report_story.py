@@ -5,16 +5,16 @@ from typing import Any
 import pytest
 
 from hotrow.obs.events import Events
-from hotrow.obs.report import words
+from hotrow.obs.report import formatting
 from hotrow.obs.report.headline import quality_of, speed_of
-from hotrow.obs.report.run import Run, columns, number, tell, text
+from hotrow.obs.report.run import RunRecord, columns, number, tell, text
 
 
 def event(kind: str, **fields: Any) -> dict[str, Any]:
     return {"time": 1.0, "kind": kind, **fields}
 
 
-def told(*events: dict[str, Any]) -> Run:
+def told(*events: dict[str, Any]) -> RunRecord:
     return tell(Events(list(events), unreadable=0))
 
 
@@ -130,30 +130,30 @@ def test_speed_is_the_run_s_own_at_its_end_and_a_mean_before() -> None:
 @pytest.mark.parametrize(
     ("spoken", "expected"),
     [
-        (words.count(1234567), "1,234,567"),
-        (words.count(None), words.NOTHING),
-        (words.short(9_999), "9,999"),
-        (words.short(10_000), "10.0 k"),
-        (words.short(1_000_000), "1.00 M"),
-        (words.short(2.5e9), "2.50 G"),
-        (words.figure(0.98765), "0.9877"),
-        (words.size(1023), "1,023 B"),
-        (words.size(1024), "1.0 KiB"),
-        (words.size(8 * 2**30), "8.0 GiB"),
-        (words.size(2**70), "1,048,576.0 PiB"),
-        (words.duration(9.94), "9.9 s"),
-        (words.duration(10), "10 s"),
-        (words.duration(60), "1 min"),
-        (words.duration(723), "12 min 3 s"),
-        (words.duration(3661), "1 h 1 min"),
-        (words.duration(90_000), "1 d 1 h"),
-        (words.date(1_763_208_000), "15 November 2025, 12:00 UTC"),
-        (words.date(1e18), "date unknown"),
-        (words.date(None), "date unknown"),
-        (words.plural(1, "day"), "1 day"),
-        (words.plural(2, "day"), "2 days"),
-        (words.short_tick(1023), "1023"),
-        (words.short_tick(1024), "1k"),
+        (formatting.count(1234567), "1,234,567"),
+        (formatting.count(None), formatting.NOTHING),
+        (formatting.short(9_999), "9,999"),
+        (formatting.short(10_000), "10.0 k"),
+        (formatting.short(1_000_000), "1.00 M"),
+        (formatting.short(2.5e9), "2.50 G"),
+        (formatting.figure(0.98765), "0.9877"),
+        (formatting.size(1023), "1,023 B"),
+        (formatting.size(1024), "1.0 KiB"),
+        (formatting.size(8 * 2**30), "8.0 GiB"),
+        (formatting.size(2**70), "1,048,576.0 PiB"),
+        (formatting.duration(9.94), "9.9 s"),
+        (formatting.duration(10), "10 s"),
+        (formatting.duration(60), "1 min"),
+        (formatting.duration(723), "12 min 3 s"),
+        (formatting.duration(3661), "1 h 1 min"),
+        (formatting.duration(90_000), "1 d 1 h"),
+        (formatting.date(1_763_208_000), "15 November 2025, 12:00 UTC"),
+        (formatting.date(1e18), "date unknown"),
+        (formatting.date(None), "date unknown"),
+        (formatting.plural(1, "day"), "1 day"),
+        (formatting.plural(2, "day"), "2 days"),
+        (formatting.short_tick(1023), "1023"),
+        (formatting.short_tick(1024), "1k"),
     ],
 )
 def test_numbers_are_said_as_a_person_reads_them(spoken: str, expected: str) -> None:

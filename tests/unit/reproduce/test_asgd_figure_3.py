@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from hotrow.modes import Async, Sync
-from hotrow.modes.base import Apply, Part, Pushed, RunFacts
+from hotrow.modes.base import Apply, GradientPart, Pushed, RunFacts
 from hotrow.reproduce import asgd_figure_3
 from hotrow.reproduce.asgd_figure_3 import PAPER, POISSON, StalenessLog, explanations, figures_of, logged
-from hotrow.sim import ClusterConfig, Constant, Faults, LogNormal, SimCluster, Speeds
+from hotrow.sim import ClusterConfig, ConstantSpeed, Faults, LogNormal, SimCluster, Speeds
 
 SIZE, UPDATES = 20, 4_000
 
@@ -20,7 +20,12 @@ def found(speeds: Speeds, faults: Faults | None = None) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "speeds",
-    [POISSON, Speeds(machines=LogNormal(sigma=0.5)), Speeds(batches=LogNormal(sigma=0.5)), Speeds(batches=Constant())],
+    [
+        POISSON,
+        Speeds(machines=LogNormal(sigma=0.5)),
+        Speeds(batches=LogNormal(sigma=0.5)),
+        Speeds(batches=ConstantSpeed()),
+    ],
 )
 def test_mean_staleness_is_the_number_of_workers_whatever_their_speeds(speeds: Speeds) -> None:
     log = logged(speeds, Faults(), SIZE, UPDATES, 3)
@@ -46,7 +51,7 @@ def test_staleness_is_counted_from_one_as_the_paper_does() -> None:
     sync = StalenessLog()
     sync.started(0.0, Sync(), RunFacts(1, 1, 1))
     push = Pushed("both", 7, grant=1, token=4, pulled_step=4, samples=1)
-    sync.took(0.0, push, [Apply("both", 4, (Part(1, 4, 4, 1, 1.0),))])
+    sync.took(0.0, push, [Apply("both", 4, (GradientPart(1, 4, 4, 1, 1.0),))])
     assert (sync.staleness, sync.workers) == ([1], [7])
 
 

@@ -9,17 +9,17 @@ from hotrow.nn.data_norm import DataNorm
 from hotrow.reproduce import asgd_figure_5 as figure_5
 from hotrow.reproduce import asgd_figure_6 as figure_6
 from hotrow.reproduce.asgd_figure_3 import StalenessLog
-from hotrow.reproduce.asgd_figure_5 import Curve, Size, Trained
+from hotrow.reproduce.asgd_figure_5 import Curve, Figure5Size, TrainedModel
 from hotrow.reproduce.results import silent
 from hotrow.reproduce.task import Model
 from hotrow.sim.cluster import SimCluster
 from hotrow.sim.config import ClusterConfig
 from hotrow.staleness import Inverse, Power
 
-TINY = Size(few=4, many=12, updates=60, local_batch=8, points=2, test_rows=1024, ids=60)
+TINY = Figure5Size(few=4, many=12, updates=60, local_batch=8, points=2, test_rows=1024, ids=60)
 
 
-def counted(size: Size, workers: int, seed: int) -> list[int]:
+def counted(size: Figure5Size, workers: int, seed: int) -> list[int]:
     """How late every push is, from a run of the same cluster that computes nothing."""
     log = StalenessLog()
     config = ClusterConfig(workers=workers, local_batch=size.local_batch, speeds=figure_5.SPEEDS)
@@ -81,10 +81,10 @@ def test_data_norm_stands_in_the_curves_that_say_so() -> None:
         assert curve.decay == TINY.ours, name
 
 
-def invented(**last: list[float]) -> dict[str, dict[int, Trained]]:
+def invented(**last: list[float]) -> dict[str, dict[int, TrainedModel]]:
     names = {"few": "few", "many": "many", "ours": "many, ours", "inverse": "many, divided by tau"}
     return {
-        names[name]: {seed: Trained([0.5, auc], 10.0, 1.0) for seed, auc in enumerate(aucs)}
+        names[name]: {seed: TrainedModel([0.5, auc], 10.0, 1.0) for seed, auc in enumerate(aucs)}
         for name, aucs in last.items()
     }
 

@@ -9,19 +9,19 @@ import torch
 from hotrow.optim.dense import SwapOptimizer
 from hotrow.optim.sparse import Adagrad, DecayedAdagrad, Swap
 from hotrow.reproduce import asgd_figure_7 as figure_7
-from hotrow.reproduce.asgd_figure_7 import Size
+from hotrow.reproduce.asgd_figure_7 import Figure7Size
 
-TINY = Size(days=2, day_samples=1024, batch=64, test_rows=1024, ids=60)
+TINY = Figure7Size(days=2, day_samples=1024, batch=64, test_rows=1024, ids=60)
 
 
 def test_a_period_is_the_papers_part_of_a_day() -> None:
-    rows = figure_7.hypers(Size(day_samples=6000))["swap"].rows
+    rows = figure_7.hypers(Figure7Size(day_samples=6000))["swap"].rows
     assert isinstance(rows, Adagrad)
     assert rows.swap == Swap(period=7000, decay=0.8)
 
 
 def test_the_rival_remembers_a_twelfth_of_a_day() -> None:
-    rows = figure_7.hypers(Size(day_samples=12_000, batch=10))["decayed"].rows
+    rows = figure_7.hypers(Figure7Size(day_samples=12_000, batch=10))["decayed"].rows
     assert isinstance(rows, DecayedAdagrad)
     assert 1 / (1 - rows.rate) == pytest.approx(100)  # steps, of 1200 a day
 

@@ -12,7 +12,7 @@ from hotrow.reproduce.auto_schedule import Stretch
 from hotrow.reproduce.auto_throughput import DAYS, LOCAL_BATCH, WORKERS, cluster, stretches, throughput
 from hotrow.reproduce.results import silent
 from hotrow.reproduce.settings import GLOBAL_BATCH, TASK
-from hotrow.sim.auto import Told
+from hotrow.sim.auto import AutoDecision
 from hotrow.switching import Auto
 
 
@@ -27,7 +27,7 @@ def test_a_day_of_longer_steps_keeps_its_proportions() -> None:
 
 
 def test_what_the_controller_told_becomes_stretches_of_the_day() -> None:
-    told = [Told(10.0, 1, "gba", True, "to GBA"), Told(30.0, 2, "sync", True, "to Sync")]
+    told = [AutoDecision(10.0, 1, "gba", True, "to GBA"), AutoDecision(30.0, 2, "sync", True, "to Sync")]
     assert stretches(told, 50.0) == [
         Stretch("sync", 0.0, 10.0),
         Stretch("gba", 10.0, 30.0),

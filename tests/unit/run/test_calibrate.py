@@ -5,9 +5,9 @@ from dataclasses import astuple
 
 import pytest
 
-from hotrow.run.calibrate import Compute, line_through, measured_compute, measured_wire
-from hotrow.run.simulation import Calibrated, Simulation, calibrated
-from hotrow.run.simulation_work import Rows
+from hotrow.sim.study.calibrate import Compute, line_through, measured_compute, measured_wire
+from hotrow.sim.study.study import Calibrated, Simulation, calibrated
+from hotrow.sim.study.work import StudyRows
 from simulations import TRAINED, config
 
 
@@ -46,7 +46,7 @@ def test_measured_settings_fill_what_the_file_leaves_out_and_nothing_else() -> N
         cluster={"speeds": {"calibrate": True, "batches": {"name": "log_normal", "sigma": 0.1}},
                  "network": {"calibrate": True, "latency_s": 0.5}},
     )  # fmt: skip
-    found, settings = calibrated(made, Rows(made))
+    found, settings = calibrated(made, StudyRows(made))
     speeds, network = found.cluster.speeds, found.cluster.network
     assert math.isfinite(speeds.batch_s)
     assert speeds.batch_s + 16 * speeds.sample_s > 0

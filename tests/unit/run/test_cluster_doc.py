@@ -11,10 +11,10 @@ from typer.main import get_command
 
 from hotrow.cli import app
 from hotrow.cli.cluster import COLUMNS
-from hotrow.engines.settings import Ray, Resources
 from hotrow.errors import ConfigError
 from hotrow.modes import MODES
 from hotrow.run import load_config
+from hotrow.runtime.settings import Ray, Resources
 from hotrow.spec import Spec
 
 ROOT = Path(__file__).parents[3]

@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from hotrow.engines.cluster.facts import ClusterFacts, RolePlace
 from hotrow.errors import ConfigError, InputError
 from hotrow.run.cluster_file import ClusterFile, find_cluster, read_cluster, sweep
+from hotrow.runtime.cluster.facts import ClusterFacts, RoleAddress
 from hotrow.transport.security import ClusterKey
 
 KEY = ClusterKey(bytes(range(32)))
-ROLES = {"shard 0": RolePlace("tcp://127.0.0.1:4000", "here", 12), "trainer 0": RolePlace("tcp://10.0.0.2:1", "b", 13)}
+ROLES = {
+    "shard 0": RoleAddress("tcp://127.0.0.1:4000", "here", 12),
+    "trainer 0": RoleAddress("tcp://10.0.0.2:1", "b", 13),
+}
 FACTS = ClusterFacts("key", KEY, ROLES)
 
 
@@ -23,7 +26,7 @@ def test_what_was_written_is_read_again_with_the_key_of_the_run(tmp_path: Path) 
     file.write(FACTS, None, "tcp://127.0.0.1:5")
     known = read_cluster(tmp_path)
     assert known.facts == FACTS
-    assert known.desk == "tcp://127.0.0.1:5"
+    assert known.control_server == "tcp://127.0.0.1:5"
     assert known.pid == os.getpid()
     assert not known.is_gone
     assert stat.S_IMODE((tmp_path / "cluster.key").stat().st_mode) == 0o600
@@ -56,7 +59,7 @@ def test_it_is_written_anew_when_roles_come_and_only_then(tmp_path: Path) -> Non
     (tmp_path / "cluster.json").unlink()
     file.write(FACTS, None)
     assert not (tmp_path / "cluster.json").exists()
-    more = replace(FACTS, roles={**ROLES, "trainer 1": RolePlace("tcp://127.0.0.1:7", "here", 14)})
+    more = replace(FACTS, roles={**ROLES, "trainer 1": RoleAddress("tcp://127.0.0.1:7", "here", 14)})
     file.write(more, None)
     assert read_cluster(tmp_path).facts.roles == more.roles
 

@@ -9,15 +9,15 @@ import pytest
 pytest.importorskip("zmq")
 pytest.importorskip("msgspec")
 
-from hotrow.engines.cluster.facts import ClusterFacts, RolePlace
 from hotrow.errors import InputError
 from hotrow.run.cluster_status import Heard, RoleState, look, states
-from hotrow.transport.messages import Done, Told
+from hotrow.runtime.cluster.facts import ClusterFacts, RoleAddress
+from hotrow.transport.messages import Done, QueryReply
 from hotrow.transport.request import Request
 from hotrow.transport.security import ClusterKey
-from hotrow.transport.server import Server
+from hotrow.transport.server import RpcServer
 
-HERE = RolePlace("tcp://127.0.0.1:1", "here", 1)
+HERE = RoleAddress("tcp://127.0.0.1:1", "here", 1)
 SHARD = {"rows.users": 30.0, "rows.items": 12.0, "samples": 9.0, "parked": 2.0, "waiting": 1.0}
 
 
@@ -74,7 +74,7 @@ def role(name: str, key: ClusterKey, answer: object) -> Iterator[str]:
         if answer is not None:
             request.reply(answer)  # type: ignore[arg-type]
 
-    with Server("tcp://127.0.0.1:*", security="key", key=key, name=name) as server:
+    with RpcServer("tcp://127.0.0.1:*", security="key", key=key, name=name) as server:
         serving = threading.Thread(target=server.serve, args=(handle,))
         serving.start()
         try:
@@ -90,15 +90,15 @@ def role(name: str, key: ClusterKey, answer: object) -> Iterator[str]:
 def test_all_are_asked_and_the_silent_the_dead_and_the_strange_are_told_apart() -> None:
     key = ClusterKey.generate()
     answers = {
-        "shard 0": Told("shard 0", SHARD),
+        "shard 0": QueryReply("shard 0", SHARD),
         "shard 1": None,
         "trainer 0": Done(),
         "trainer 1": InputError("not now"),
     }
     with ExitStack() as stack:
         addresses = {name: stack.enter_context(role(name, key, answer)) for name, answer in answers.items()}
-        places = {name: RolePlace(address, "here", 1) for name, address in addresses.items()}
-        places["trainer 2"] = RolePlace("tcp://127.0.0.1:9", "here", 1)  # nobody is there
+        places = {name: RoleAddress(address, "here", 1) for name, address in addresses.items()}
+        places["trainer 2"] = RoleAddress("tcp://127.0.0.1:9", "here", 1)  # nobody is there
         found = {each.role: each for each in look(ClusterFacts("key", key, places), over_s=0.01, wait_s=0.6)}
     assert found["shard 0"].rows == 42.0
     assert found["shard 1"].trouble == "no answer within 0.6 s"
@@ -108,7 +108,7 @@ def test_all_are_asked_and_the_silent_the_dead_and_the_strange_are_told_apart() 
 
 
 def test_with_another_key_nobody_answers() -> None:
-    with role("shard 0", ClusterKey.generate(), Told("shard 0", SHARD)) as address:
-        facts = ClusterFacts("key", ClusterKey.generate(), {"shard 0": RolePlace(address, "here", 1)})
+    with role("shard 0", ClusterKey.generate(), QueryReply("shard 0", SHARD)) as address:
+        facts = ClusterFacts("key", ClusterKey.generate(), {"shard 0": RoleAddress(address, "here", 1)})
         (state,) = look(facts, over_s=0, wait_s=0.4)
     assert state.trouble == "no answer within 0.4 s"

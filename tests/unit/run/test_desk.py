@@ -1,4 +1,4 @@
-"""The front desk of a run: an operator with the key lets roles join and leave, and hears what the run says."""
+"""The control server of a run: an operator with the key lets roles join and leave, and hears what the run says."""
 
 import threading
 from collections.abc import Iterator
@@ -11,22 +11,22 @@ import pytest
 pytest.importorskip("zmq")
 pytest.importorskip("msgspec")
 
-from hotrow.engines.cluster.facts import ClusterFacts
 from hotrow.errors import ConfigError, InputError
-from hotrow.run import desk
+from hotrow.run import control_server
 from hotrow.run.cluster_file import Known
-from hotrow.run.desk import FrontDesk, let_join, let_leave
-from hotrow.trainer.members import Kind, Members
+from hotrow.run.control_server import ControlServer, let_join, let_leave
+from hotrow.runtime.cluster.facts import ClusterFacts
+from hotrow.trainer.scaling import Kind, RoleScaling
+from hotrow.transport.client import RpcClient
 from hotrow.transport.errors import PeerLost, RemoteFault
-from hotrow.transport.messages import Ask, Clear, Told
+from hotrow.transport.messages import Clear, Query, QueryReply
 from hotrow.transport.security import ClusterKey
-from hotrow.transport.server import Server
-from hotrow.transport.wire import Wire
+from hotrow.transport.server import RpcServer
 
 KEY = ClusterKey(bytes(range(32)))
 
 
-class Noted(Members):
+class Noted(RoleScaling):
     """Members that a test answers for."""
 
     def __init__(self) -> None:
@@ -53,8 +53,8 @@ class Noted(Members):
 
 
 @contextmanager
-def opened(members: Noted) -> Iterator[tuple[FrontDesk, Known]]:
-    made = FrontDesk(members, Server(security="key", key=KEY, name="run"))
+def opened(members: Noted) -> Iterator[tuple[ControlServer, Known]]:
+    made = ControlServer(members, RpcServer(security="key", key=KEY, name="run"))
     try:
         yield made, Known(Path("runs/demo"), 1, "here", ClusterFacts("key", KEY, {}), made.address)
     finally:
@@ -100,7 +100,7 @@ def test_who_lets_a_role_leave_hears_when_it_has(fault: InputError | None) -> No
 def test_a_role_that_starts_for_long_keeps_nobody_from_hearing_that_the_run_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(desk, "SILENT_S", 1.5)
+    monkeypatch.setattr(control_server, "SILENT_S", 1.5)
     members = Noted()
     members.starting.clear()
     threading.Timer(3.0, members.starting.set).start()
@@ -127,7 +127,7 @@ def test_when_the_run_ends_whoever_waits_is_told() -> None:
 
 
 def test_without_the_key_nobody_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk, "SILENT_S", 0.6)
+    monkeypatch.setattr(control_server, "SILENT_S", 0.6)
     members = Noted()
     with opened(members) as (made, known):
         stranger = Known(known.folder, 1, "here", ClusterFacts("key", ClusterKey.generate(), {}), made.address)
@@ -142,8 +142,8 @@ def test_a_run_that_says_nowhere_where_it_listens_is_told() -> None:
 
 
 def test_it_is_asked_for_nothing_else() -> None:
-    with opened(Noted()) as (made, _), Wire(security="key", key=KEY) as wire:
+    with opened(Noted()) as (made, _), RpcClient(security="key", key=KEY) as wire:
         wire.connect("run", made.address)
-        assert wire.ask("run", Ask("status")).result(20).message == Told("run", {})
+        assert wire.ask("run", Query("status")).result(20).message == QueryReply("run", {})
         with pytest.raises(RemoteFault, match="a run is not asked for Clear"):
             wire.ask("run", Clear("default")).result(20)

@@ -21,7 +21,7 @@ from hotrow.obs.events import EventLog, read_events
 from hotrow.obs.tensorboard import TensorBoard
 from hotrow.run import Run, load_config
 from hotrow.run.predictions import Predicted, PredictionFile
-from hotrow.trainer import Ended, Remark
+from hotrow.trainer import Remark, TrainingEnded
 from small_run import CONFIG, trained, write_data
 
 LIMITED = Path(__file__).with_name("full_disk.py")
@@ -110,7 +110,7 @@ def trained_on(config: Path, folder: Path) -> int:
     """Samples of a run that goes on from what the full disk left."""
     with Run(load_config(config, [f"run.folder={folder}"]), resume=True) as run:
         for report in run:
-            if isinstance(report, Ended):
+            if isinstance(report, TrainingEnded):
                 return report.samples
     raise AssertionError("it did not end")
 

@@ -18,7 +18,7 @@ from hotrow.run.build import dense_optimizer
 from hotrow.run.config import Named, RunConfig, as_toml
 from hotrow.trainer import Progress, Remark, Report, Switched
 from small_run import CONFIG, write_data
-from unit.engines.local_server import server_of
+from unit.runtime.local_server import server_of
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from hotrow.cli.train import stopped
-from hotrow.engines.cluster.facts import ClusterFacts
 from hotrow.errors import ConfigError, HotrowError, InputError
 from hotrow.run import Run, load_config
+from hotrow.runtime.cluster.facts import ClusterFacts
 from hotrow.trainer import Progress, Trainer
 from hotrow.transport.errors import PeerLost
 from small_run import CONFIG, write_data
@@ -67,7 +67,7 @@ def test_a_cluster_that_has_failed_is_not_saved_and_its_fault_is_what_is_told(
     def failed(_: Trainer) -> None:
         raise InputError("the cluster has failed")
 
-    monkeypatch.setattr(Trainer, "demand_whole", failed)
+    monkeypatch.setattr(Trainer, "check_whole", failed)
     (told,) = broken(run, InputError("a label is 3: must be from 0 to 1"))
     assert told == "stopped: the cluster has failed, and there is no checkpoint yet: run.checkpoint_every makes some"
     assert not run.saved

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from hotrow.run.simulation_config import SimulationConfig, demand_whole
-from hotrow.run.simulation_file import preset_names
-from hotrow.run.simulation_sections import Contender, Pictured, SimulationRun
+from hotrow.sim.study.config import SimulationConfig, check_whole
+from hotrow.sim.study.file import preset_names
+from hotrow.sim.study.sections import Contender, Pictured, SimulationRun
 from simulations import outcomes
 
 TEXT = (Path(__file__).parents[3] / "docs" / "simulate.md").read_text()
@@ -37,7 +37,7 @@ def test_every_setting_stands_there_with_its_default(title: str) -> None:
 
 @pytest.mark.parametrize("number", range(len(FILES)))
 def test_its_files_are_simulations_that_run(number: int) -> None:
-    made = demand_whole(SimulationConfig(**FILES[number]))
+    made = check_whole(SimulationConfig(**FILES[number]))
     smaller = made.model_copy(update={"run": made.run.model_copy(update={"samples": 4000})})
     found = outcomes(smaller)
     assert list(found) == list(made.modes)

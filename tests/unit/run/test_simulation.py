@@ -10,9 +10,9 @@ from hotrow.errors import ConfigError
 from hotrow.modes import GBA, Async, Sync
 from hotrow.run.build import trainer_of
 from hotrow.run.config import RunConfig
-from hotrow.run.outcome import STEPS_IN_A_STRETCH, setting_of, title_of
-from hotrow.run.simulation import PIECES, Going, Simulation
 from hotrow.sim import CountingWork, SimCluster
+from hotrow.sim.study.outcome import STEPS_IN_A_STRETCH, setting_of, title_of
+from hotrow.sim.study.study import PIECES, Going, Simulation
 from hotrow.switching import Auto
 from simulations import TRAINED, UNEVEN, config, outcomes
 

@@ -7,8 +7,8 @@ import pytest
 
 from hotrow.errors import ConfigError
 from hotrow.modes import GBA, BulkSync, Sync
-from hotrow.run.simulation_config import SimulationConfig, demand_whole
-from hotrow.run.simulation_file import load_simulation, preset_names, preset_text, preset_title
+from hotrow.sim.study.config import SimulationConfig, check_whole
+from hotrow.sim.study.file import load_simulation, preset_names, preset_text, preset_title
 from hotrow.switching import Auto
 from simulations import TRAINED, UNEVEN, changed, config
 
@@ -131,13 +131,13 @@ def test_other_sections_that_cannot_be_are_told_too(document: dict[str, Any], se
 )
 def test_what_a_simulation_lacks_is_told_before_it_starts(made: SimulationConfig, sentence: str) -> None:
     with pytest.raises(ConfigError) as told:
-        demand_whole(made)
+        check_whole(made)
     assert sentence in str(told.value)
 
 
 def test_hours_without_an_end_of_data_are_enough() -> None:
     made = config(run={"samples": None, "seconds": 10})
-    assert demand_whole(made) is made
+    assert check_whole(made) is made
 
 
 @pytest.mark.parametrize("name", preset_names())

@@ -6,14 +6,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from hotrow.run.outcome import Outcome
-from hotrow.run.simulation_config import SimulationConfig
-from hotrow.run.simulation_figures import figures
-from hotrow.run.simulation_picture import write_picture
-from hotrow.run.simulation_picture.drawing import Scale, TimeUnit, apart, round_up, short
-from hotrow.run.simulation_picture.lanes import window_s
-from hotrow.run.simulation_picture.lateness import binned
-from hotrow.run.simulation_picture.page import page, svg
+from hotrow.sim.study.config import SimulationConfig
+from hotrow.sim.study.figures import figures
+from hotrow.sim.study.outcome import Outcome
+from hotrow.sim.study.picture import write_picture
+from hotrow.sim.study.picture.drawing import AxisScale, TimeUnit, apart, round_up, short
+from hotrow.sim.study.picture.lanes import window_s
+from hotrow.sim.study.picture.lateness import binned
+from hotrow.sim.study.picture.page import page, svg
 from hotrow.staleness import Histogram
 from simulations import TRAINED, config, outcomes
 
@@ -118,8 +118,8 @@ def test_steps_of_an_axis_are_round(value: float, rounded: float) -> None:
 
 
 def test_ticks_are_round_numbers_inside() -> None:
-    assert Scale(0, 137, 0, 1).ticks(8) == [0, 20, 40, 60, 80, 100, 120]
-    assert Scale(0, 1, 10, 20)(0.5) == 15
+    assert AxisScale(0, 137, 0, 1).ticks(8) == [0, 20, 40, 60, 80, 100, 120]
+    assert AxisScale(0, 1, 10, 20)(0.5) == 15
 
 
 def test_names_are_pushed_apart_and_stay_inside() -> None:

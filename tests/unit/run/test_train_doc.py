@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hotrow.run.config import Dense, RunConfig, RunSection
+from hotrow.run.config import DenseSection, RunConfig, RunSection
 from hotrow.trainer import Schedule
 from small_run import clicks
 
@@ -31,7 +31,7 @@ def test_every_setting_stands_there_with_its_default(section: type[RunSection | 
 
 
 def test_the_dense_settings_stand_there_too() -> None:
-    dense = Dense()
+    dense = DenseSection()
     assert tomllib.loads(f"optimizer = {ROWS['optimizer'].strip('`')}")["optimizer"] == {
         "name": dense.optimizer.name, **dense.optimizer.settings}  # fmt: skip
     assert (ROWS["clip"], dense.clip) == ("none", None)

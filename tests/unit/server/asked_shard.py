@@ -11,25 +11,25 @@ import pytest
 from numpy.typing import NDArray
 
 import hotrow as hr
-from hotrow.server.dense_desk import DenseDesk
+from hotrow.server.dense_service import DenseService
 from hotrow.server.process import ShardServer
 from hotrow.server.shard import Shard
+from hotrow.transport.client import Answer, RpcClient
 from hotrow.transport.errors import RemoteFault
 from hotrow.transport.frames import RowBlock, pack, unpack
 from hotrow.transport.messages import (
-    Apply,
+    ApplyOrder,
     Arrival,
     Exchange,
     Exchanged,
     Message,
-    PartOf,
-    Pull,
-    Push,
+    OrderPart,
+    PullRows,
+    PushRows,
     Values,
 )
 from hotrow.transport.security import ClusterKey, Security
-from hotrow.transport.server import Server
-from hotrow.transport.wire import Answer, Wire
+from hotrow.transport.server import RpcServer
 
 F32 = NDArray[np.float32]
 TABLES = {
@@ -43,7 +43,7 @@ PATIENCE_S = 60  # a test that fails, fails by an answer; this only ends one tha
 class Asked:
     """One shard and a wire to it."""
 
-    def __init__(self, shard: Shard, server: Server, wire: Wire, thread: threading.Thread) -> None:
+    def __init__(self, shard: Shard, server: RpcServer, wire: RpcClient, thread: threading.Thread) -> None:
         self.shard, self.server, self.wire, self.thread = shard, server, wire, thread
 
     def ask(self, message: Message, frames: Any = ()) -> "Future[Answer]":
@@ -65,10 +65,10 @@ def serving(
     security: Security = "off",
     key: ClusterKey | None = None,
     waiting_most: int = 1_024,
-    dense: DenseDesk | None = None,
+    dense: DenseService | None = None,
 ) -> Iterator[Asked]:
     made = Shard(TABLES, number=0, shards=1) if shard is None else shard
-    with Server(security=security, key=key) as server, Wire(security=security, key=key) as wire:
+    with RpcServer(security=security, key=key) as server, RpcClient(security=security, key=key) as wire:
         thread = threading.Thread(target=ShardServer(made, server, dense, waiting_most=waiting_most).serve)
         thread.start()
         try:
@@ -81,7 +81,7 @@ def serving(
 
 def pull_of(keys: list[int], table: str = "first", *, after: int = 0, values: Values = "fp32", **more: Any) -> Any:
     blocks, frames = pack([RowBlock(table, np.array(keys, np.uint64), dim=DIMS[table])], "fp32")
-    return Pull(after, 0, more.get("learn", True), more.get("versions", False), values, blocks), frames
+    return PullRows(after, 0, more.get("learn", True), more.get("versions", False), values, blocks), frames
 
 
 def push_of(
@@ -89,7 +89,7 @@ def push_of(
 ) -> Any:
     gradients = np.ones((len(keys), DIMS[table]), np.float32)
     blocks, frames = pack([RowBlock(table, np.array(keys, np.uint64), gradients)], values)
-    return Push(grant, 0, 0, 0, 4, blocks, arrival), frames
+    return PushRows(grant, 0, 0, 0, 4, blocks, arrival), frames
 
 
 def exchange(asked: Asked, push: Any = None, pull: Any = None, incarnation: int = 1) -> "Future[Answer]":
@@ -103,5 +103,5 @@ def rows_in(future: "Future[Answer]") -> list[F32]:
     return [np.array(block.values) for block in unpack(answer.message.blocks, answer.frames, DIMS)]
 
 
-def step_of(*grants: int, step: int = 0) -> Apply:
-    return Apply("both", step, 4, 1.0, tuple(PartOf(grant, step, step, 4, 1.0) for grant in grants))
+def step_of(*grants: int, step: int = 0) -> ApplyOrder:
+    return ApplyOrder("both", step, 4, 1.0, tuple(OrderPart(grant, step, step, 4, 1.0) for grant in grants))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 import hotrow as hr
-from hotrow.client import LocalClient
+from hotrow.client import LocalTables
 from hotrow.client.aggregate import Average, RowGradients
 from hotrow.modes import base
 from hotrow.optim.sparse import Swap
@@ -20,7 +20,7 @@ from hotrow.staleness import Staleness
 from hotrow.store import RamTier
 from hotrow.store.shards import shard_of
 from hotrow.transport.frames import RowBlock
-from hotrow.transport.messages import Apply, Arrival, PartOf, Performed, Pull, Push, Taken
+from hotrow.transport.messages import ApplyOrder, Arrival, OrderPart, OrderResult, PullRows, PushRows, Taken
 from hotrow.worker import Gradients
 
 F32 = NDArray[np.float32]
@@ -36,7 +36,7 @@ TABLES = {
 class Made:
     """A push as it goes to every shard."""
 
-    push: Push
+    push: PushRows
     blocks: list[list[RowBlock]]  # by shard
     whole: Gradients
 
@@ -61,7 +61,7 @@ class Pair:
     @classmethod
     def of(cls, shards: int) -> "Pair":
         parts = [Shard(TABLES, number=number, shards=shards) for number in range(shards)]
-        return cls(parts, ParameterServer(nn.Module(), LocalClient(TABLES, threads=1), None))
+        return cls(parts, ParameterServer(nn.Module(), LocalTables(TABLES, threads=1), None))
 
     def make(self, chosen: dict[str, list[int]], seed: int, samples: int, *, behind: int = 0) -> Made:
         """Pull rows everywhere, and make up their gradients. `chosen`: by table, numbers of KEYS."""
@@ -86,7 +86,7 @@ class Pair:
                 np.testing.assert_array_equal(changes, versions[mine])
                 blocks[number].append(RowBlock(table, keys[mine], gradients[mine], changes))
         pulled_step = max(0, self.step - behind)
-        push = Push(self.grants, 0, pulled_step + seed % 3, pulled_step, samples, ())
+        push = PushRows(self.grants, 0, pulled_step + seed % 3, pulled_step, samples, ())
         made = Made(push, blocks, Gradients(samples, [], rows, torch.zeros(()), torch.zeros(samples)))
         self.made[self.grants] = made
         return made
@@ -108,27 +108,27 @@ class Pair:
         assert not any(each.again for each in taken)
         push = made.push
         self.server.park(push.grant, made.whole)
-        part = base.Part(push.grant, push.token, push.pulled_step, push.samples, factor)
+        part = base.GradientPart(push.grant, push.token, push.pulled_step, push.samples, factor)
         self._take(base.Apply("embedding", self.step, (part,)), lr_scale)
 
     def apply(self, grants: list[int], group: base.Group, weight: float, lr_scale: float = 1.0) -> None:
         """A step of parked pushes."""
         pushes = [self.made[grant].push for grant in grants]
-        parts = [base.Part(each.grant, each.token, each.pulled_step, each.samples, weight) for each in pushes]
+        parts = [base.GradientPart(each.grant, each.token, each.pulled_step, each.samples, weight) for each in pushes]
         effect = base.Apply(group, self.step, tuple(parts))
         self.samples += effect.samples
         self._take(effect, lr_scale)
-        theirs = tuple(PartOf(each.grant, each.token, each.pulled_step, each.samples, weight) for each in parts)
-        self.perform([Apply(group, self.step, self.samples, lr_scale, theirs)])
+        theirs = tuple(OrderPart(each.grant, each.token, each.pulled_step, each.samples, weight) for each in parts)
+        self.perform([ApplyOrder(group, self.step, self.samples, lr_scale, theirs)])
         self.parked = [grant for grant in self.parked if grant not in grants]
         self.step += group != "embedding"
 
     def dense(self) -> None:
         """A dense step; its rows were applied on arrival, or it has none."""
-        self.perform([Apply("dense", self.step, self.samples, 1.0, ())])
+        self.perform([ApplyOrder("dense", self.step, self.samples, 1.0, ())])
         self.step += 1
 
-    def perform(self, applies: list[Apply], discards: tuple[int, ...] = ()) -> None:
+    def perform(self, applies: list[ApplyOrder], discards: tuple[int, ...] = ()) -> None:
         """As the next order, which comes twice."""
         self.order += 1
         for shard in self.shards:
@@ -172,14 +172,14 @@ class Pair:
         for part in effect.parts:
             self.server.discard(part.grant)  # its dense half, which nobody has
 
-    def _hear(self, answer: Performed) -> None:
+    def _hear(self, answer: OrderResult) -> None:
         self.told.update(refused=answer.refused, weightless=answer.weightless, missing=answer.missing)
         self.lateness.update(dict(answer.lateness))
 
 
 def pull(shard: Shard, table: str, keys: NDArray[np.uint64], *, learn: bool = True) -> tuple[F32, U32]:
     """Values and versions."""
-    _, found = shard.exchange(None, (), Pull(0, 0, learn, True, "fp32", ()), [RowBlock(table, keys)])
+    _, found = shard.exchange(None, (), PullRows(0, 0, learn, True, "fp32", ()), [RowBlock(table, keys)])
     assert found is not None
     return np.array(found.blocks[0].values, np.float32), np.array(found.blocks[0].versions, np.uint32)
 

@@ -6,25 +6,25 @@ import torch
 from torch import nn
 
 from hotrow.errors import ConfigError, InputError
-from hotrow.server.dense_desk import DenseDesk
-from hotrow.server.dense_piece import DensePiece
-from hotrow.server.pushes import OVERHEAD, Parked
+from hotrow.server.dense_service import DenseService
+from hotrow.server.dense_shard import DenseShard
+from hotrow.server.pushes import OVERHEAD, PushBuffer
 from hotrow.server.shard import Shard
 from hotrow.transport.errors import Busy
-from hotrow.transport.messages import Done, Exchange, Exchanged, Perform, Performed, Policy, PushDense, Taken
+from hotrow.transport.messages import Done, Exchange, Exchanged, OrderResult, Perform, Policy, PushDense, Taken
 from unit.server.asked_shard import PATIENCE_S, TABLES, Asked, exchange, pull_of, push_of, rows_in, serving, step_of
 from unit.transport.parts import until
 
 ONE = OVERHEAD + 8 + 24  # a push of one id of the first table
 
 
-def parked(most: int, needed: int = 1) -> Parked[bytes]:
-    made: Parked[bytes] = Parked(most, len)
+def parked(most: int, needed: int = 1) -> PushBuffer[bytes]:
+    made: PushBuffer[bytes] = PushBuffer(most, len)
     made.needed = needed
     return made
 
 
-def fill(room: Parked[bytes], *pushes: tuple[int, int]) -> None:
+def fill(room: PushBuffer[bytes], *pushes: tuple[int, int]) -> None:
     for grant, size in pushes:
         room.park(grant, bytes(size))
 
@@ -103,7 +103,9 @@ def test_a_push_without_room_waits_until_an_order_makes_some() -> None:
         until(lambda: asked.wire.counts.busy >= 2)
         assert not waiting.done()
         assert (len(asked.shard.parked), asked.shard.figures()["parked_above"]) == (2, 0)
-        assert asked.answer(Perform(1, 1, (step_of(1),))) == Performed(1, lateness=((0, 1),))  # orders find room always
+        assert asked.answer(Perform(1, 1, (step_of(1),))) == OrderResult(
+            1, lateness=((0, 1),)
+        )  # orders find room always
         assert waiting.result(PATIENCE_S).message == Exchanged(1, Taken())
         asked.answer(Perform(1, 2, (step_of(2, step=1), step_of(3, step=2))))
         [after] = rows_in(exchange(asked, None, pull_of([1])))
@@ -144,20 +146,20 @@ def test_no_more_wait_than_may_and_who_has_to_come_again_leaves_his_push() -> No
         asked.answer(Perform(1, 1, (step_of(1),)))
         for waited in (first, second):
             np.testing.assert_allclose(before - rows_in(waited)[0], 0.5, atol=1e-6)
-        assert ahead.result(PATIENCE_S).message == Performed(2)
+        assert ahead.result(PATIENCE_S).message == OrderResult(2)
         assert asked.shard.counts["pushes"] == 1
 
 
-def dense_piece(most: int) -> DensePiece:
+def dense_piece(most: int) -> DenseShard:
     model = nn.Linear(4, 1, bias=False)
-    return DensePiece(model, torch.optim.SGD(model.parameters(), lr=1.0), [0], buffers=False, parked_bytes=most)
+    return DenseShard(model, torch.optim.SGD(model.parameters(), lr=1.0), [0], buffers=False, parked_bytes=most)
 
 
 def test_dense_pushes_have_a_bound_of_their_own() -> None:
     size = OVERHEAD + 16
     piece = dense_piece(2 * size)
     before = piece.parameters[0].detach().clone()
-    with serving(dense=DenseDesk(piece)) as asked:
+    with serving(dense=DenseService(piece)) as asked:
         asked.answer(Policy(1, 1, "batch", dense=True))
         frames = [np.ones(4, np.float32)]
 
@@ -174,7 +176,7 @@ def test_dense_pushes_have_a_bound_of_their_own() -> None:
         asked.answer(Perform(1, 3, (step_of(2, step=1),), discards=(3,)))
         assert (piece.parked.nbytes, len(piece.parked)) == (0, 0)
         torch.testing.assert_close(before - piece.parameters[0].detach(), torch.full((1, 4), 2.0))
-    with serving(dense=DenseDesk(dense_piece(size - 1))) as asked:
+    with serving(dense=DenseService(dense_piece(size - 1))) as asked:
         assert f"parked_bytes={size - 1:,} has to hold a step" in asked.fault(push(1), frames).sentence
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import hotrow as hr
-from hotrow.client import LocalClient
+from hotrow.client import LocalTables
 from hotrow.client.aggregate import RowGradients
-from hotrow.modes.base import Apply, Group, Part
+from hotrow.modes.base import Apply, GradientPart, Group
 from hotrow.optim.sparse import Swap
 from hotrow.server import ParameterServer
 from hotrow.staleness import Cutoff, Histogram, IdCounts, Inverse, Power, Staleness
@@ -39,7 +39,7 @@ def server_of(optimizer: str = "sgd", clip: float | None = None, late: Staleness
     model = Two()
     kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer]
     made = kind(model.parameters(), lr=LR)
-    client = LocalClient({"t": hr.Table(dim=2, optimizer=hr.SGD(lr=LR))}, threads=1)
+    client = LocalTables({"t": hr.Table(dim=2, optimizer=hr.SGD(lr=LR))}, threads=1)
     server = ParameterServer(model, client, made, clip=clip)
     server.late = late
     return server
@@ -54,7 +54,7 @@ def step_of(server: ParameterServer, pushes: list[tuple[Gradients, float]], step
     parts = []
     for number, (given_push, weight) in enumerate(pushes, start=1):
         server.park(number, given_push)
-        parts.append(Part(number, token, token, given_push.samples, weight))
+        parts.append(GradientPart(number, token, token, given_push.samples, weight))
     return Apply("both", step, tuple(parts))
 
 
@@ -91,7 +91,10 @@ def test_a_bad_gradient_of_no_weight_harms_nobody(bad: float, late: Staleness | 
     server = server_of(late=late)
     server.park(1, push([bad] * 3, [bad] * 3))
     server.park(2, push([1.0] * 3, second))
-    parts = (Part(1, 0, 0, 4, 0.0), Part(2, 9, 9, 4, 1.0))  # the first is 9 late: too much also for half of it
+    parts = (
+        GradientPart(1, 0, 0, 4, 0.0),
+        GradientPart(2, 9, 9, 4, 1.0),
+    )  # the first is 9 late: too much also for half of it
     found = moved(server, Apply("both", 9, parts))
     np.testing.assert_allclose(found[0], 0.5, atol=1e-6)
     assert (found[1] == 0).all()
@@ -136,7 +139,7 @@ def test_an_optimizer_that_counts_samples_is_told_them() -> None:
     model = Two()
     inside = torch.optim.Adagrad(model.parameters(), lr=0.1)
     optimizer = hr.optim.SwapOptimizer(inside, Swap(period=10, decay=0.5))
-    server = ParameterServer(model, LocalClient({"t": hr.Table(dim=2)}, threads=1), optimizer)
+    server = ParameterServer(model, LocalTables({"t": hr.Table(dim=2)}, threads=1), optimizer)
     server.apply(step_of(server, [(push([2.0] * 3), 1.0)]), samples=4)
     server.apply(step_of(server, [(push([2.0] * 3), 1.0)], step=1), samples=25)  # two borders further
     torch.testing.assert_close(inside.state[server.parameters[0]]["sum"], torch.full((3,), 4 * 0.25 + 4))
@@ -154,7 +157,7 @@ def test_a_tensor_that_hardly_moves_makes_gradients_less_late(change: float, tau
     server = server_of(late=Staleness(decay=Inverse(), movement=3.0))
     server.apply(step_of(server, [(push([change / LR, 0.0, 0.0]), 1.0)]), samples=4)
     server.park(7, push([1.0, 1.0, 1.0], [1.0, 1.0, 1.0]))
-    found = moved(server, Apply("both", 10 + tau, (Part(7, 10, 10, 4, 0.125),)))
+    found = moved(server, Apply("both", 10 + tau, (GradientPart(7, 10, 10, 4, 0.125),)))
     np.testing.assert_allclose(found[0], weight, rtol=1e-5)
     np.testing.assert_allclose(found[1], 1 / max(1, tau / 2), rtol=1e-5)  # the second has not moved at all
 
@@ -162,18 +165,18 @@ def test_a_tensor_that_hardly_moves_makes_gradients_less_late(change: float, tau
 def test_movement_can_save_what_the_plain_cut_off_would_drop() -> None:
     server = server_of(late=Staleness(decay=Cutoff(tolerance=4), movement=1.0))
     server.park(1, push([1.0] * 3))
-    found = moved(server, Apply("both", 8, (Part(1, 0, 0, 4, 0.0),)))  # 8 late, but the tensors are at rest
+    found = moved(server, Apply("both", 8, (GradientPart(1, 0, 0, 4, 0.0),)))  # 8 late, but the tensors are at rest
     np.testing.assert_allclose(found[0], 1.0, atol=1e-6)
     server.park(2, push([1.0] * 3, [1.0] * 3))
     kept = copy.deepcopy(server.model.state_dict())
-    server.apply(Apply("both", 20, (Part(2, 0, 0, 4, 0.0),)), samples=8)
+    server.apply(Apply("both", 20, (GradientPart(2, 0, 0, 4, 0.0),)), samples=8)
     assert str(kept) == str(server.model.state_dict())
 
 
 def test_a_policy_for_rows_alone_leaves_dense_gradients() -> None:
     server = server_of(late=Staleness(decay=Power(reference=1.0), groups="embedding"))
     server.park(1, push([1.0] * 3))
-    np.testing.assert_allclose(moved(server, Apply("both", 9, (Part(1, 0, 0, 4, 1.0),)))[0], 1.0, atol=1e-6)
+    np.testing.assert_allclose(moved(server, Apply("both", 9, (GradientPart(1, 0, 0, 4, 1.0),)))[0], 1.0, atol=1e-6)
 
 
 def rows_push(server: ParameterServer, samples: int = 4) -> Gradients:
@@ -195,7 +198,7 @@ def test_rows_weigh_by_their_own_lateness_or_by_their_share(group: Group, weight
     server = server_of()
     server.park(1, rows_push(server))
     before = values(server)
-    server.apply(Apply(group, 0, (Part(1, 0, 0, 4, 0.25),)), samples=4)
+    server.apply(Apply(group, 0, (GradientPart(1, 0, 0, 4, 0.25),)), samples=4)
     np.testing.assert_allclose(before - values(server), LR * weight, atol=1e-6)
 
 
@@ -203,10 +206,10 @@ def test_the_dense_part_first_and_rows_that_come_late() -> None:
     server = server_of()
     server.park(1, rows_push(server))
     rows_before = values(server)
-    server.apply(Apply("dense", 0, (Part(1, 0, 0, 4, 1.0),)), samples=0)
+    server.apply(Apply("dense", 0, (GradientPart(1, 0, 0, 4, 1.0),)), samples=0)
     assert (values(server) == rows_before).all()
     assert server.parked == 1
-    server.apply(Apply("embedding", 1, (Part(1, 0, 0, 4, 1.0),)), samples=4)
+    server.apply(Apply("embedding", 1, (GradientPart(1, 0, 0, 4, 1.0),)), samples=4)
     assert (values(server) != rows_before).all()
     assert server.parked == 0
 
@@ -215,12 +218,12 @@ def test_rows_first_and_the_dense_part_when_its_step_comes() -> None:
     server = server_of()
     server.park(1, rows_push(server))
     rows_before, dense_before = values(server), server.parameters[0].detach().clone()
-    server.apply(Apply("embedding", 0, (Part(1, 0, 0, 4, 1.0),)), samples=4)
+    server.apply(Apply("embedding", 0, (GradientPart(1, 0, 0, 4, 1.0),)), samples=4)
     rows_after = values(server)
     assert (rows_after != rows_before).all()
     assert (server.parameters[0] == dense_before).all()
     assert server.parked == 1
-    applied = server.apply(Apply("dense", 0, (Part(1, 0, 0, 4, 1.0),)), samples=4)
+    applied = server.apply(Apply("dense", 0, (GradientPart(1, 0, 0, 4, 1.0),)), samples=4)
     assert applied.tables == {}
     assert (values(server) == rows_after).all()
     torch.testing.assert_close(dense_before - server.parameters[0], torch.full((3,), LR))
@@ -236,13 +239,13 @@ def test_a_discarded_push_is_forgotten() -> None:
 
 
 def test_a_model_without_parameters_has_rows_all_the_same() -> None:
-    client = LocalClient({"t": hr.Table(dim=2, optimizer=hr.SGD(lr=LR))}, threads=1)
+    client = LocalTables({"t": hr.Table(dim=2, optimizer=hr.SGD(lr=LR))}, threads=1)
     server = ParameterServer(nn.Module(), client, None)
     given_push = rows_push(server)
     given_push.dense = []
     server.park(1, given_push)
     before = values(server)
-    server.apply(Apply("both", 0, (Part(1, 0, 0, 4, 1.0),)), samples=4)
+    server.apply(Apply("both", 0, (GradientPart(1, 0, 0, 4, 1.0),)), samples=4)
     np.testing.assert_allclose(before - values(server), LR, atol=1e-6)
 
 
@@ -293,8 +296,8 @@ def test_ids_that_weigh_less_are_counted_one_by_one(late: Staleness | None, deca
         versions = server.client.tiers["t"].versions(made.rows["t"].plan)
         made.rows = {"t": replace(made.rows["t"], versions=versions)}
         server.park(grant, made)
-    first = server.apply(Apply("both", 0, (Part(1, 0, 0, 4, 1.0),)), samples=4)
-    second = server.apply(Apply("both", 1, (Part(2, 0, 0, 4, 1.0),)), samples=8)
+    first = server.apply(Apply("both", 0, (GradientPart(1, 0, 0, 4, 1.0),)), samples=4)
+    second = server.apply(Apply("both", 1, (GradientPart(2, 0, 0, 4, 1.0),)), samples=8)
     assert first.ids == IdCounts(Histogram({0: 2}))
     assert second.ids == IdCounts(Histogram({1: 2}), decayed, zero_weight)
     assert second.tables["t"].weightless == zero_weight

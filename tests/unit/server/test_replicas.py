@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 import hotrow as hr
-from hotrow.client import LocalClient
+from hotrow.client import LocalTables
 from hotrow.errors import ConfigError
-from hotrow.modes.base import Apply, Part
+from hotrow.modes.base import Apply, GradientPart
 from hotrow.optim import KStepAdam
 from hotrow.server import ParameterServer
-from hotrow.server.replicas import Replicas
+from hotrow.server.replicas import ReplicatedParameters
 from hotrow.worker import Gradients
 from oracles.modes import KStepAdam as Reference
 
@@ -34,29 +34,29 @@ class One(nn.Module):
 def server_of(beta1: float = 0.0) -> ParameterServer:
     model = One()
     optimizer = KStepAdam([model.weight], lr=LR, beta1=beta1)
-    return ParameterServer(model, LocalClient({"t": hr.Table(dim=2)}, threads=1), optimizer)
+    return ParameterServer(model, LocalTables({"t": hr.Table(dim=2)}, threads=1), optimizer)
 
 
 def push(gradient: np.ndarray) -> Gradients:
     return Gradients(4, [torch.tensor(gradient, dtype=torch.float32)], {}, torch.zeros(()), torch.zeros(4))
 
 
-def moved(replicas: Replicas, pushes: Mapping[int, Sequence[Gradients]], lr_scale: float = 1.0) -> None:
+def moved(replicas: ReplicatedParameters, pushes: Mapping[int, Sequence[Gradients]], lr_scale: float = 1.0) -> None:
     """A step: by worker, its batches. Nobody is merged yet."""
     grants = count(1)
     parts = []
     for worker, own in pushes.items():
         for gradients in own:
-            parts.append(Part(next(grants), 0, 0, gradients.samples, 1.0))
+            parts.append(GradientPart(next(grants), 0, 0, gradients.samples, 1.0))
             replicas.park(parts[-1].grant, gradients, worker)
     replicas.apply(Apply("embedding", 0, tuple(parts)), samples=4, lr_scale=lr_scale)
 
 
-def merged(replicas: Replicas) -> None:
+def merged(replicas: ReplicatedParameters) -> None:
     replicas.apply(Apply("dense", 0, ()), samples=4)
 
 
-def weights(replicas: Replicas) -> list[np.ndarray]:
+def weights(replicas: ReplicatedParameters) -> list[np.ndarray]:
     return [model.get_parameter("weight").detach().numpy().astype(np.float64) for model in replicas.copies]
 
 
@@ -64,7 +64,7 @@ def weights(replicas: Replicas) -> list[np.ndarray]:
 def test_moves_and_merges_are_those_of_the_reference(beta1: float) -> None:
     rng = np.random.default_rng(3)
     server = server_of(beta1=beta1)
-    replicas = Replicas(server, 3)
+    replicas = ReplicatedParameters(server, 3)
     reference = Reference(START, 3, lr=LR, beta1=beta1)
     for step in range(13):
         merges = step % 4 == 0
@@ -82,7 +82,7 @@ def test_moves_and_merges_are_those_of_the_reference(beta1: float) -> None:
 
 
 def test_settling_twice_moves_once() -> None:
-    replicas = Replicas(server_of(), 2)
+    replicas = ReplicatedParameters(server_of(), 2)
     moved(replicas, {0: [push(np.ones(3))], 1: [push(np.ones(3))]})
     replicas.settle()
     before = weights(replicas)
@@ -92,7 +92,7 @@ def test_settling_twice_moves_once() -> None:
 
 def test_a_merge_before_a_rest_moves_nobody_by_a_gradient() -> None:
     server = server_of()
-    replicas = Replicas(server, 2)
+    replicas = ReplicatedParameters(server, 2)
     for number in range(3):
         moved(replicas, {0: [push(np.ones(3))], 1: [push(-np.ones(3))]})
         if number == 0:
@@ -107,8 +107,8 @@ def test_a_merge_before_a_rest_moves_nobody_by_a_gradient() -> None:
 
 
 def test_a_worker_with_several_batches_moves_by_each() -> None:
-    replicas = Replicas(server_of(), 2)
-    one_by_one = Replicas(server_of(), 2)
+    replicas = ReplicatedParameters(server_of(), 2)
+    one_by_one = ReplicatedParameters(server_of(), 2)
     first, second = np.array([1.0, 2.0, 3.0]), np.array([-1.0, 0.5, 1.0])
     for each in (replicas, one_by_one):
         moved(each, {0: [push(first)], 1: [push(second)]})
@@ -129,7 +129,7 @@ def test_a_worker_with_several_batches_moves_by_each() -> None:
 
 def test_a_worker_without_a_batch_so_far_starts_from_the_others() -> None:
     server = server_of()
-    replicas = Replicas(server, 3)
+    replicas = ReplicatedParameters(server, 3)
     moved(replicas, {1: [push(np.ones(3))]})
     merged(replicas)
     ours = weights(replicas)
@@ -141,7 +141,7 @@ def test_a_worker_without_a_batch_so_far_starts_from_the_others() -> None:
 
 
 def test_rates_are_scaled() -> None:
-    full, half = Replicas(server_of(), 1), Replicas(server_of(), 1)
+    full, half = ReplicatedParameters(server_of(), 1), ReplicatedParameters(server_of(), 1)
     for replicas, scale in ((full, 1.0), (half, 0.5)):
         moved(replicas, {0: [push(np.ones(3))]}, scale)
         merged(replicas)
@@ -150,7 +150,7 @@ def test_rates_are_scaled() -> None:
 
 def test_the_servers_optimizer_goes_on_from_the_merge() -> None:
     server = server_of()
-    replicas = Replicas(server, 2)
+    replicas = ReplicatedParameters(server, 2)
     for _ in range(3):
         moved(replicas, {0: [push(np.ones(3))], 1: [push(2 * np.ones(3))]})
         merged(replicas)
@@ -158,7 +158,7 @@ def test_the_servers_optimizer_goes_on_from_the_merge() -> None:
     state = server.optimizer.state[server.parameters[0]]
     assert state["step"] == 3
     assert (state["merged"] > state["square"] / 3).all()
-    again = Replicas(server, 2)
+    again = ReplicatedParameters(server, 2)
     moved(again, {0: [push(np.ones(3))], 1: [push(np.ones(3))]})
     merged(again)
     assert server.optimizer.state[server.parameters[0]]["step"] == 4
@@ -171,9 +171,9 @@ def test_groups_of_parameters_keep_their_settings() -> None:
         {"params": [model[0].weight]},
     ]  # in another order, too
     optimizer = KStepAdam(groups, lr=0.001)
-    server = ParameterServer(model, LocalClient({"t": hr.Table(dim=2)}, threads=1), optimizer)
+    server = ParameterServer(model, LocalTables({"t": hr.Table(dim=2)}, threads=1), optimizer)
     before = [each.detach().clone() for each in server.parameters]
-    replicas = Replicas(server, 2)
+    replicas = ReplicatedParameters(server, 2)
     ones = [
         Gradients(4, [torch.ones_like(each) for each in server.parameters], {}, torch.zeros(()), torch.zeros(4))
         for _ in range(2)
@@ -186,7 +186,7 @@ def test_groups_of_parameters_keep_their_settings() -> None:
 
 def test_running_statistics_are_the_mean_of_the_workers() -> None:
     server = server_of()
-    replicas = Replicas(server, 2)
+    replicas = ReplicatedParameters(server, 2)
     for number, model in enumerate(replicas.copies):
         model.get_buffer("seen").fill_(number + 5)
     moved(replicas, {0: [push(np.ones(3))], 1: [push(np.ones(3))]})
@@ -198,6 +198,6 @@ def test_running_statistics_are_the_mean_of_the_workers() -> None:
 def test_another_optimizer_is_refused_with_the_right_one(adam: bool) -> None:
     model = One()
     optimizer = torch.optim.Adam([model.weight]) if adam else None
-    server = ParameterServer(model, LocalClient({"t": hr.Table(dim=2)}, threads=1), optimizer)
+    server = ParameterServer(model, LocalTables({"t": hr.Table(dim=2)}, threads=1), optimizer)
     with pytest.raises(ConfigError, match="KStepAdam, not with " + ("Adam" if adam else "no optimizer")):
-        Replicas(server, 2)
+        ReplicatedParameters(server, 2)

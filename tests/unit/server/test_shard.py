@@ -14,7 +14,7 @@ from hotrow.client.aggregate import Average
 from hotrow.config import Segment
 from hotrow.errors import ConfigError, InputError
 from hotrow.modes.base import Group
-from hotrow.server.ledger import ANSWERS_KEPT
+from hotrow.server.order_log import ANSWERS_KEPT
 from hotrow.server.pushes import OVERHEAD, SeenGrants
 from hotrow.server.shard import Shard
 from hotrow.staleness import Cutoff, Inverse, Power, Staleness
@@ -22,7 +22,7 @@ from hotrow.store import Rows
 from hotrow.store.shards import shard_of
 from hotrow.transport.errors import Busy
 from hotrow.transport.frames import RowBlock
-from hotrow.transport.messages import Apply, Arrival, PartOf, Pull, Push, Taken
+from hotrow.transport.messages import ApplyOrder, Arrival, OrderPart, PullRows, PushRows, Taken
 from unit.server.shard_pair import F32, KEYS, TABLES, Pair, pull
 
 LATE: list[Staleness | None] = [
@@ -75,9 +75,9 @@ def carry_out(pair: Pair, operation: Any) -> None:
             arrival = Arrival(pair.samples, 1.0, 1.0) if arrives else None
             assert all(taken == Taken(again=True) for taken in pair.send(made, arrival))
         case ("order again", number, grant) if pair.order:
-            parts = (PartOf(grant, 0, 0, 1, 1.0),)
+            parts = (OrderPart(grant, 0, 0, 1, 1.0),)
             for shard in pair.shards:
-                shard.perform(number % pair.order + 1, [Apply("both", 0, 0, 1.0, parts)], discards=(grant,))
+                shard.perform(number % pair.order + 1, [ApplyOrder("both", 0, 0, 1.0, parts)], discards=(grant,))
         case ("policy", average, number):
             pair.policy(average, LATE[number])
 
@@ -123,12 +123,12 @@ def gradient(*keys: int, table: str = "second", value: float = 1.0, versions: bo
     return RowBlock(table, np.array(keys, np.uint64), np.full((len(keys), dim), value, np.float32), counted)
 
 
-def a_push_of(grant: int, **more: object) -> Push:
-    return replace(Push(grant, 0, 0, 0, 4, ()), **more)
+def a_push_of(grant: int, **more: object) -> PushRows:
+    return replace(PushRows(grant, 0, 0, 0, 4, ()), **more)
 
 
-def a_step(*grants: int, step: int = 0, group: Group = "both", samples: int = 4) -> Apply:
-    return Apply(group, step, samples, 1.0, tuple(PartOf(grant, step, step, 4, 1.0) for grant in grants))
+def a_step(*grants: int, step: int = 0, group: Group = "both", samples: int = 4) -> ApplyOrder:
+    return ApplyOrder(group, step, samples, 1.0, tuple(OrderPart(grant, step, step, 4, 1.0) for grant in grants))
 
 
 def values(shard: Shard, *keys: int) -> F32:
@@ -171,8 +171,8 @@ def test_rows_alone_are_as_late_as_their_lookup_and_not_as_their_token(group: Gr
     shard.perform(2, [a_step(1, step=4)])
     before = values(shard, 5)
     shard.exchange(a_push_of(2), [gradient(5)], None, ())
-    part = PartOf(2, token=5, pulled_step=0, samples=4, weight=1.0)
-    answer = shard.perform(3, [Apply(group, 6, 8, 1.0, (part,))])
+    part = OrderPart(2, token=5, pulled_step=0, samples=4, weight=1.0)
+    answer = shard.perform(3, [ApplyOrder(group, 6, 8, 1.0, (part,))])
     assert (answer.weightless, answer.lateness) == ((0, ((0, 1),)) if moves else (1, ((5, 1),)))
     assert bool((values(shard, 5) != before).all()) == moves
 
@@ -212,7 +212,7 @@ def test_a_part_that_never_came_is_counted_and_stays_in_the_divisor() -> None:
 def test_a_pull_that_comes_before_its_order_waits_and_its_push_does_not() -> None:
     shard = one_shard()
     wanted = [RowBlock("second", np.array([5], np.uint64))]
-    want = Pull(1, 0, True, False, "fp32", ())
+    want = PullRows(1, 0, True, False, "fp32", ())
     assert shard.exchange(a_push_of(1), [gradient(5)], want, wanted) == (Taken(), None)
     assert len(shard.parked) == 1
     shard.perform(1, [])
@@ -226,7 +226,7 @@ def test_a_pull_without_learning_makes_no_row_and_counts_the_absent() -> None:
     shard = one_shard()
     made = with_rows(shard, 5)
     wanted = [RowBlock("second", np.array([5, 6, 7], np.uint64))]
-    _, found = shard.exchange(None, (), Pull(0, 0, False, True, "fp32", ()), wanted)
+    _, found = shard.exchange(None, (), PullRows(0, 0, False, True, "fp32", ()), wanted)
     assert found is not None
     assert found.absent == 2
     assert (values(shard, 5) == made).all()
@@ -290,7 +290,7 @@ BAD_PUSHES = {
 
 @pytest.mark.parametrize(("shards", "push", "blocks", "sentence"), BAD_PUSHES.values(), ids=BAD_PUSHES)
 def test_a_push_that_cannot_be_is_refused_and_changes_nothing(
-    shards: int, push: Push, blocks: list[RowBlock], sentence: str
+    shards: int, push: PushRows, blocks: list[RowBlock], sentence: str
 ) -> None:
     shard = Shard(TABLES, number=0, shards=shards)
     if not sentence:
@@ -306,7 +306,7 @@ def test_a_push_that_cannot_be_is_refused_and_changes_nothing(
 def test_a_pull_that_cannot_be_keeps_its_push_out_too() -> None:
     shard = Shard(TABLES, number=0, shards=2, pull_bytes=2 * 4 * 4)
     mine = KEYS[shard_of(KEYS, 2) == 0]
-    want = Pull(0, 0, True, False, "fp32", ())
+    want = PullRows(0, 0, True, False, "fp32", ())
     with pytest.raises(InputError, match="a table stands there twice"):
         shard.exchange(a_push_of(1), [gradient(0)], want, [RowBlock("second", mine[:1]), RowBlock("second", mine[1:2])])
     for keys, sentence in ((mine[:3], "48 bytes of rows, at most 32"), (KEYS[4:5], "not of shard 0 of 2")):
@@ -327,8 +327,8 @@ def test_an_order_with_a_part_that_cannot_be_changes_nothing() -> None:
     for bad in (
         replace(a_step(9), lr_scale=float("nan")),
         replace(good, lr_scale=-0.5),
-        replace(good, parts=(PartOf(9, 0, 0, 4, float("inf")),)),
-        replace(good, parts=(PartOf(9, 0, 0, 0, 1.0),)),
+        replace(good, parts=(OrderPart(9, 0, 0, 4, float("inf")),)),
+        replace(good, parts=(OrderPart(9, 0, 0, 0, 1.0),)),
     ):
         with pytest.raises(InputError):
             shard.perform(1, [good, bad])

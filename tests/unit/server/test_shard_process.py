@@ -12,34 +12,34 @@ from hotrow.config import Segment
 from hotrow.server.process import ShardServer
 from hotrow.server.shard import Shard
 from hotrow.staleness import Cutoff, Staleness
+from hotrow.transport.client import RpcClient
 from hotrow.transport.errors import RemoteFault
 from hotrow.transport.frames import unpack
 from hotrow.transport.messages import (
-    Apply,
+    ApplyOrder,
     Arrival,
-    Ask,
-    Block,
     Done,
     Exchange,
     Exchanged,
     Export,
     Exported,
     Import,
+    OrderResult,
     Perform,
-    Performed,
     Policy,
-    Pull,
     PullDense,
-    Push,
+    PullRows,
+    PushRows,
+    Query,
+    QueryReply,
+    RowBlockHeader,
     Stop,
     Taken,
-    Told,
     Values,
 )
 from hotrow.transport.security import ClusterKey, Security
-from hotrow.transport.server import Server
+from hotrow.transport.server import RpcServer
 from hotrow.transport.whole_rows import pack_rows, unpack_rows
-from hotrow.transport.wire import Wire
 from unit.server.asked_shard import (
     DIMS,
     F32,
@@ -65,7 +65,7 @@ def test_a_push_and_a_pull_go_in_one_request(security: Security) -> None:
         [block] = unpack(answer.message.blocks, answer.frames, DIMS)
         assert np.array_equal(block.values, before[[1, 0, 1]])  # type: ignore[arg-type]  # it is parked
         assert np.array_equal(block.versions, [1, 1, 1])  # type: ignore[arg-type]
-        assert asked.answer(Perform(1, 1, (step_of(1),))) == Performed(1, lateness=((0, 1),))
+        assert asked.answer(Perform(1, 1, (step_of(1),))) == OrderResult(1, lateness=((0, 1),))
         [after] = rows_in(exchange(asked, None, pull_of([1, 2])))
         np.testing.assert_allclose(before - after, [[0.5, 0.5], [0.0, 0.0]], atol=1e-6)
 
@@ -96,12 +96,12 @@ def test_a_request_for_another_incarnation_is_stale_and_changes_nothing() -> Non
 )
 def test_rows_travel_as_their_table_says_if_the_pull_can_take_it(wanted: Values, first: Values, second: Values) -> None:
     with serving(Shard(TABLES, number=0, shards=1, values={"first": "fp16-scaled"})) as asked:
-        blocks: tuple[Block, ...] = ()
+        blocks: tuple[RowBlockHeader, ...] = ()
         frames: list[Any] = []
         for table in TABLES:
             pull, more = pull_of([5, 6], table)
             blocks, frames = (*blocks, *pull.blocks), [*frames, *more]
-        answer = asked.ask(Exchange(1, None, Pull(0, 0, True, False, wanted, blocks)), frames).result(PATIENCE_S)
+        answer = asked.ask(Exchange(1, None, PullRows(0, 0, True, False, wanted, blocks)), frames).result(PATIENCE_S)
         assert isinstance(answer.message, Exchanged)
         assert [block.values for block in answer.message.blocks] == [first, second]
         for block in unpack(answer.message.blocks, answer.frames, DIMS):
@@ -143,26 +143,26 @@ def test_orders_that_come_in_the_wrong_order_are_performed_in_the_right_one() ->
         asked.answer(Exchange(0))
         assert not third.done()
         assert not second.done()
-        assert asked.answer(Perform(1, 1, ())) == Performed(1)
-        assert second.result(PATIENCE_S).message == Performed(2)
-        assert third.result(PATIENCE_S).message == Performed(3, lateness=((0, 1),))
+        assert asked.answer(Perform(1, 1, ())) == OrderResult(1)
+        assert second.result(PATIENCE_S).message == OrderResult(2)
+        assert third.result(PATIENCE_S).message == OrderResult(3, lateness=((0, 1),))
         waited = waiting.result(PATIENCE_S)
         assert isinstance(waited.message, Exchanged)
         assert np.array_equal(unpack(waited.message.blocks, waited.frames, DIMS)[0].versions, [2])  # type: ignore[arg-type]
         assert asked.shard.average == "present"
-        assert asked.answer(Perform(1, 2, ())) == Performed(2)  # again
+        assert asked.answer(Perform(1, 2, ())) == OrderResult(2)  # again
         assert asked.shard.performed == 3
 
 
 def test_the_fault_of_one_that_waited_is_its_own() -> None:
     with serving() as asked:
         bad_order = asked.ask(Policy(1, 2, "batch", "{"))
-        bad_step = asked.ask(Perform(1, 3, (Apply("both", 0, 0, -1.0, ()),)))
-        assert asked.answer(Perform(1, 1, ())) == Performed(1)
+        bad_step = asked.ask(Perform(1, 3, (ApplyOrder("both", 0, 0, -1.0, ()),)))
+        assert asked.answer(Perform(1, 1, ())) == OrderResult(1)
         with pytest.raises(RemoteFault, match="is not JSON") as caught:
             bad_order.result(PATIENCE_S)
         assert caught.value.kind == "config"
-        assert asked.answer(Policy(1, 2, "batch")) == Performed(2)
+        assert asked.answer(Policy(1, 2, "batch")) == OrderResult(2)
         with pytest.raises(RemoteFault, match=r"lr_scale=-1\.0") as caught:
             bad_step.result(PATIENCE_S)
         assert caught.value.kind == "input"
@@ -247,9 +247,9 @@ def test_frames_that_do_not_fit_their_blocks_change_nothing() -> None:
             (Exchange(1, push, pull), frames),
             (Exchange(1, push, pull), [*keys, *frames]),
             (Exchange(1, push, pull), [*frames, *keys, *keys]),
-            (Exchange(1, Push(1, 0, 0, 0, 4, (Block("second", 2**31, 3, True, "fp32"),))), frames),
-            (Exchange(1, Push(1, 0, 0, 0, 4, (Block("second", 2, 2, True, "fp32"),))), frames),
-            (Exchange(1, Push(1, 0, 0, 0, 4, (Block("third", 2, 3, True, "fp32"),))), frames),
+            (Exchange(1, PushRows(1, 0, 0, 0, 4, (RowBlockHeader("second", 2**31, 3, True, "fp32"),))), frames),
+            (Exchange(1, PushRows(1, 0, 0, 0, 4, (RowBlockHeader("second", 2, 2, True, "fp32"),))), frames),
+            (Exchange(1, PushRows(1, 0, 0, 0, 4, (RowBlockHeader("third", 2, 3, True, "fp32"),))), frames),
         ):
             assert asked.fault(message, sent).kind == "input"
         assert asked.shard.figures()["pushes"] == 0
@@ -260,12 +260,12 @@ def test_frames_that_do_not_fit_their_blocks_change_nothing() -> None:
 def test_what_a_shard_does_not_know_is_refused_and_it_goes_on() -> None:
     with serving() as asked:
         assert "serves no dense parameters" in asked.fault(PullDense(0)).sentence
-        told = asked.answer(Ask("status"))
-        assert isinstance(told, Told)
+        told = asked.answer(Query("status"))
+        assert isinstance(told, QueryReply)
         assert told.role == "shard 0"
         assert told.figures["wire.faults"] == 1
         assert told.figures["performed"] == 0
-        assert asked.answer(Ask("ready")) == Told("shard 0", {"ready": 1.0, "incarnation": 1.0})
+        assert asked.answer(Query("ready")) == QueryReply("shard 0", {"ready": 1.0, "incarnation": 1.0})
 
 
 def test_stop_ends_it_and_tells_those_who_wait() -> None:
@@ -285,7 +285,7 @@ def run_shard(directory: Path, incarnation: int, told: Connection) -> None:
     segment = Segment(run="killed", directory=directory)
     tables = {name: table.model_copy(update={"segment": segment}) for name, table in TABLES.items()}
     shard = Shard(tables, number=0, shards=1, incarnation=incarnation)
-    with Server(security="off") as server:
+    with RpcServer(security="off") as server:
         told.send(server.address)
         ShardServer(shard, server).serve()
 
@@ -298,7 +298,7 @@ def test_a_killed_shard_comes_back_with_its_rows_and_repeats_no_push(tmp_path: P
         here, there = context.Pipe()
         process = context.Process(target=run_shard, args=(tmp_path, incarnation, there))
         process.start()
-        with Wire(security="off") as wire:
+        with RpcClient(security="off") as wire:
             wire.connect("shard", here.recv())
             push, frames = push_of(3, [1], arrival=Arrival(4, 1.0, 1.0))
             pull, keys = pull_of([1])

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 from hotrow.sim import ClusterConfig, CountingWork, Faults, LogNormal, Network, Speeds, Stragglers
-from hotrow.sim.auto import AutoPilot, Told
+from hotrow.sim.auto import AutoDecision, AutoPilot
 from hotrow.sim.cluster import SimCluster
 from hotrow.sim.faults import Crash
 from hotrow.switching import Auto
@@ -26,7 +26,7 @@ def driven(
     return pilot, cluster
 
 
-def modes(told: list[Told]) -> list[str]:
+def modes(told: list[AutoDecision]) -> list[str]:
     return [each.mode for each in told]
 
 

@@ -8,22 +8,22 @@ from hotrow.errors import ConfigError, InputError
 from hotrow.modes import GBA, Async, BackupWorkers, Hybrid, KStep, Mode, Sync
 from hotrow.modes.base import Apply, Effect, Event, Grant, Joined, Lost, Pushed, Ready, RunFacts
 from hotrow.sim import (
+    BatchBytes,
     Checkers,
     ClusterConfig,
     CountingWork,
     Crash,
     Faults,
     Join,
-    Lease,
     LogNormal,
     Messages,
     Network,
     Pause,
     SimCluster,
+    SimLease,
     Speeds,
     Stragglers,
     Trace,
-    Wire,
     drawn_faults,
 )
 from hotrow.switching import Observation
@@ -200,7 +200,7 @@ def test_the_servers_do_not_answer_for_a_grant_that_was_given_up() -> None:
     pulled = list[int]()
 
     class Noting(CountingWork):
-        def pull(self, grant: Grant, lease: Lease) -> Wire:
+        def pull(self, grant: Grant, lease: SimLease) -> BatchBytes:
             pulled.append(grant.grant)
             return super().pull(grant, lease)
 

@@ -5,17 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotrow.data.batch import Batch, Part
+from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.errors import InputError
-from hotrow.sim.leases import Batches, Counted, Lease, Pool
+from hotrow.sim.leases import Batches, Counted, SimLease, SimLeasePool
 
 
 def test_counted_samples_come_in_local_batches_and_what_is_left() -> None:
     source = Counted(20)
     assert [source.take(8), source.take(8), source.take(8), source.take(8)] == [
-        Lease(1, 8),
-        Lease(2, 8),
-        Lease(3, 4),
+        SimLease(1, 8),
+        SimLease(2, 8),
+        SimLease(3, 4),
         None,
     ]
     with pytest.raises(InputError, match="samples=0: a run needs 1 or more"):
@@ -23,37 +23,42 @@ def test_counted_samples_come_in_local_batches_and_what_is_left() -> None:
 
 
 def test_the_first_lease_that_is_reserved_goes_with_the_next_grant() -> None:
-    pool = Pool(Counted(24), 8)
+    pool = SimLeasePool(Counted(24), 8)
     assert [pool.reserve(), pool.reserve(), pool.reserve(), pool.reserve()] == [True, True, True, False]
-    assert [pool.attach(), pool.attach()] == [Lease(1, 8), Lease(2, 8)]
-    pool.give_back(Lease(1, 8))
+    assert [pool.attach(), pool.attach()] == [SimLease(1, 8), SimLease(2, 8)]
+    pool.give_back(SimLease(1, 8))
     assert not pool.exhausted
     assert pool.reserve()
-    assert [pool.attach(), pool.attach(), pool.attach()] == [Lease(1, 8), Lease(3, 8), None]
+    assert [pool.attach(), pool.attach(), pool.attach()] == [SimLease(1, 8), SimLease(3, 8), None]
     assert pool.exhausted
 
 
 def test_who_gives_up_gives_the_last_reservations_back() -> None:
-    pool = Pool(Counted(32), 8)
+    pool = SimLeasePool(Counted(32), 8)
     for _ in range(3):
         pool.reserve()
     pool.release(2)
-    assert pool.attach() == Lease(1, 8)
+    assert pool.attach() == SimLease(1, 8)
     assert pool.has_returned
-    assert [pool.take(), pool.take(), pool.take(), pool.take()] == [Lease(2, 8), Lease(3, 8), Lease(4, 8), None]
+    assert [pool.take(), pool.take(), pool.take(), pool.take()] == [
+        SimLease(2, 8),
+        SimLease(3, 8),
+        SimLease(4, 8),
+        None,
+    ]
 
 
 def test_after_a_resize_all_samples_come_in_leases_of_the_new_size() -> None:
-    pool = Pool(Counted(32), 8)
+    pool = SimLeasePool(Counted(32), 8)
     first, _ = pool.take(), pool.take()
     assert first is not None
     pool.give_back(first)
     pool.resize(12)
-    assert [pool.take(), pool.take(), pool.take()] == [Lease(3, 12), Lease(4, 12), None]
+    assert [pool.take(), pool.take(), pool.take()] == [SimLease(3, 12), SimLease(4, 12), None]
 
 
 def test_a_pool_that_was_empty_is_not_after_something_came_back_and_was_cut_anew() -> None:
-    pool = Pool(Counted(8), 8)
+    pool = SimLeasePool(Counted(8), 8)
     lease = pool.take()
     assert pool.take() is None
     assert lease is not None
@@ -65,7 +70,7 @@ def test_a_pool_that_was_empty_is_not_after_something_came_back_and_was_cut_anew
 
 @given(st.lists(st.sampled_from(["reserve", "attach", "return", "release", "resize"]), max_size=60), st.integers(1, 90))
 def test_whatever_happens_every_sample_is_handed_out_and_none_twice(actions: list[str], samples: int) -> None:
-    pool, out, size = Pool(Counted(samples), 8), list[Lease](), 8
+    pool, out, size = SimLeasePool(Counted(samples), 8), list[SimLease](), 8
     for action in actions:
         if action == "reserve":
             pool.reserve()
@@ -91,7 +96,7 @@ def test_whatever_happens_every_sample_is_handed_out_and_none_twice(actions: lis
 def made(first: int, count: int) -> Batch:
     rows = np.arange(first, first + count)
     bounds = np.arange(count + 1) * 2
-    parts = (Part("t", "one", ("a",), rows), Part("t", "bags", ("b",), np.repeat(rows, 2), bounds))
+    parts = (FeatureBlock("t", "one", ("a",), rows), FeatureBlock("t", "bags", ("b",), np.repeat(rows, 2), bounds))
     return Batch(parts, rows[:, None].astype(np.float32), rows[:, None].astype(np.float32))
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hotrow.modes import Async
 from hotrow.sim import ClusterConfig, SimCluster, Speeds, Stragglers
-from hotrow.sim.meter import MOST_BINS, Meter, Rate
+from hotrow.sim.meter import MOST_BINS, Rate, SimMeter
 
 
 @given(st.lists(st.tuples(st.floats(0, 30), st.integers(1, 100)), min_size=1, max_size=60))
@@ -39,13 +39,13 @@ def test_a_window_without_samples_is_a_window() -> None:
 
 
 def test_lanes_stop_at_their_number_and_say_how_many_are_missing() -> None:
-    meter = Meter(lanes=2)
+    meter = SimMeter(lanes=2)
     for start in range(4):
         meter.lane(0, float(start), start + 0.5, "compute")
     meter.lane(0, 9.0, 9.0, "wait")  # of no length
     assert [lane.start_s for lane in meter.lanes] == [0.0, 1.0]
     assert meter.lanes_left_out == 2
-    nothing = Meter(lanes=0)
+    nothing = SimMeter(lanes=0)
     nothing.lane(0, 0.0, 1.0, "compute")
     assert (nothing.lanes, nothing.lanes_left_out) == ([], 0)
 

@@ -9,7 +9,7 @@ from hotrow.sim.speeds import (
     BUSY_DAY,
     HOUR_S,
     AnySpread,
-    Constant,
+    ConstantSpeed,
     Exponential,
     Load,
     LogNormal,
@@ -38,7 +38,7 @@ def test_spreads_have_the_moments_they_are_named_for() -> None:
     assert (rates.mean(), rates.std()) == (pytest.approx(1.0, abs=0.01), pytest.approx(0.2, abs=0.01))
     exponential = batch_factors(Exponential())
     assert (exponential.mean(), exponential.std()) == (pytest.approx(1.0, abs=0.03), pytest.approx(1.0, abs=0.05))
-    assert set(batch_factors(Constant(), 100)) == {1.0}
+    assert set(batch_factors(ConstantSpeed(), 100)) == {1.0}
 
 
 def test_normal_rates_stop_at_the_slowest() -> None:

@@ -1,7 +1,7 @@
 """A trace: one line for each event, with its effects."""
 
 from hotrow.modes import GBA, Sync
-from hotrow.modes.base import Apply, Drain, Drop, Grant, Lost, Park, Part, Pushed, Ready, RunFacts
+from hotrow.modes.base import Apply, Drain, Drop, GradientPart, Grant, Lost, Park, Pushed, Ready, RunFacts
 from hotrow.sim.trace import Trace
 
 
@@ -10,7 +10,7 @@ def test_a_line_for_each_kind_of_event_and_effect() -> None:
     trace.started(0.0, GBA(tolerance=2), RunFacts(5, 8, 40, step=3, grants=17))
     trace.took(1.5, Ready(2), [Grant(2, 18, 3)])
     trace.took(1.5, Ready(0), [Park(0)])
-    parts = (Part(18, 3, 3, 8, 1.0), Part(19, 0, 1, 8, 0.0))
+    parts = (GradientPart(18, 3, 3, 8, 1.0), GradientPart(19, 0, 1, 8, 0.0))
     trace.took(12.25, Pushed("both", 2, 18, 3, 3, 8), [Apply("both", 3, parts), Drop(7, "late")])
     trace.took(1000.0, Lost(4), [Drop(20, "lost")])
     trace.took(1000.0, Drain(), [])

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 from numpy.typing import NDArray
 
 from hotrow import AtLeast
-from hotrow.store import Batch
+from hotrow.store import LookupPlan
 from oracles.life import partitions_for
 from oracles.life_pair import DIM, Pair, life_table
 
@@ -63,7 +63,7 @@ class Lives(RuleBasedStateMachine):
         )
         partitions = min(partitions, 1 << ((capacity or 4).bit_length() - 1))  # a partition holds one row or more
         self.pair = Pair(table, partitions=partitions, threads=threads)
-        self.kept: list[tuple[Batch, list[int], set[int]]] = []
+        self.kept: list[tuple[LookupPlan, list[int], set[int]]] = []
         self.samples = 0
 
     # Lookups

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 from numpy.typing import NDArray
 
 from hotrow import FTRL, SGD, Adagrad, Adam, DecayedAdagrad, RowwiseAdagrad, Swap, Table, Uniform
-from hotrow.store import Batch, RamTier
+from hotrow.store import LookupPlan, RamTier
 from oracles.optimizers import Spec
 from oracles.store import TwinApplied, TwinTier
 
@@ -74,7 +74,7 @@ class Histories(RuleBasedStateMachine):
         table = Table(dim=dim, optimizer=spec, init=Uniform(bound=0.5), seed=seed, clock=True, last_seen=True)
         self.tier = RamTier(table, threads=threads, partitions=partitions)
         self.twin = TwinTier(table, self.tier.first_values)
-        self.kept: list[tuple[Batch, list[int]]] = []
+        self.kept: list[tuple[LookupPlan, list[int]]] = []
         self.samples = 0
         self.step = 0
 
@@ -229,10 +229,10 @@ class Histories(RuleBasedStateMachine):
     def _moments(self, seed: int, count: int) -> F32:
         return np.abs(self._eighths(seed + 1, count, self.tier.state_dim))
 
-    def _buffer(self, batch: Batch, per: str) -> F32:
+    def _buffer(self, batch: LookupPlan, per: str) -> F32:
         return np.zeros((len(batch) if per == "key" else batch.unique, self.tier.dim), np.float32)
 
-    def _by_key(self, batch: Batch, out: F32, per: str) -> F32:
+    def _by_key(self, batch: LookupPlan, out: F32, per: str) -> F32:
         return out if per == "key" else out[batch.inverse]
 
     def _same_values(self, ours: F32, theirs: F32) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hotrow as hr
-from hotrow.trainer.schedule import EarlyStopping, Schedule, Watch
+from hotrow.trainer.schedule import EarlyStopping, EarlyStoppingState, Schedule
 
 
 def test_left_alone_it_changes_nothing() -> None:
@@ -45,7 +45,7 @@ def test_a_decay_without_a_length_is_refused() -> None:
 
 
 def test_patience_counts_validations_in_a_row() -> None:
-    watch = Watch(EarlyStopping(patience=2))
+    watch = EarlyStoppingState(EarlyStopping(patience=2))
     assert [watch.better(value, epoch) for epoch, value in enumerate([0.7, 0.69, 0.71, 0.71, 0.70])] == [
         True, False, True, False, False,
     ]  # fmt: skip
@@ -54,17 +54,17 @@ def test_patience_counts_validations_in_a_row() -> None:
 
 
 def test_one_short_of_patience_goes_on() -> None:
-    watch = Watch(EarlyStopping(patience=2))
+    watch = EarlyStoppingState(EarlyStopping(patience=2))
     for value in (0.7, 0.6):
         watch.better(value, 0)
     assert not watch.over
 
 
 def test_a_loss_is_better_when_it_falls() -> None:
-    watch = Watch(EarlyStopping(metric="logloss", least=0.01))
+    watch = EarlyStoppingState(EarlyStopping(metric="logloss", least=0.01))
     assert [watch.better(value, 0) for value in (0.5, 0.495, 0.48)] == [True, False, True]
 
 
 def test_a_gain_must_exceed_the_least() -> None:
-    watch = Watch(EarlyStopping(least=0.125))
+    watch = EarlyStoppingState(EarlyStopping(least=0.125))
     assert [watch.better(value, 0) for value in (0.5, 0.625, 0.75)] == [True, False, True]

@@ -12,9 +12,9 @@ import hotrow as hr
 from hotrow.modes import Mode
 from hotrow.nn.inputs import Inputs
 from hotrow.switching import Controller, Decision, ModeName, Observation
-from hotrow.trainer import Ended, Progress, Remark, Report, Switched, Trainer
-from hotrow.trainer import steering as steering_module
-from hotrow.trainer.steering import DECIDE_EVERY_S, Steering, chosen, first_of
+from hotrow.trainer import Progress, Remark, Report, Switched, Trainer, TrainingEnded
+from hotrow.trainer import mode_selector as steering_module
+from hotrow.trainer.mode_selector import DECIDE_EVERY_S, ModeSelector, initial_mode, parse_mode
 from unit.trainer.conftest import Made, Net, make_trainer
 
 EAGER = hr.Auto(minimum_stay=0, gain=0.05, window=5)
@@ -48,8 +48,8 @@ CHOICES = {
 
 @pytest.mark.parametrize(("given", "found"), CHOICES.values(), ids=CHOICES)
 def test_a_mode_goes_by_itself_its_name_or_a_dict(given: object, found: Mode | hr.Auto) -> None:
-    assert chosen(given) == found  # type: ignore[arg-type]
-    assert first_of(found) == (hr.Sync() if isinstance(found, hr.Auto) else found)
+    assert parse_mode(given) == found  # type: ignore[arg-type]
+    assert initial_mode(found) == (hr.Sync() if isinstance(found, hr.Auto) else found)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_mode_goes_by_itself_its_name_or_a_dict(given: object, found: Mode | h
 )
 def test_a_choice_that_cannot_be_is_told(given: object, told: str) -> None:
     with pytest.raises(hr.ConfigError, match=told):
-        chosen(given)  # type: ignore[arg-type]
+        parse_mode(given)  # type: ignore[arg-type]
 
 
 def test_a_mode_says_once_what_it_does_to_the_global_batch() -> None:
@@ -146,12 +146,12 @@ def test_the_end_counts_what_one_large_batch_would_not_have_done_once_for_each_f
     trainer = make_trainer(workers=2)
     for rows, short in ((640, None), (650, 1), (640, None), (70, 1)):
         *_, end = trainer.fit(Made(rows))
-        assert isinstance(end, Ended)
+        assert isinstance(end, TrainingEnded)
         assert end.counts.get("short_steps") == short
     assert trainer.statistics.short_steps == 2
     late = make_trainer(workers=4, local_batch=16, mode=hr.BackupWorkers(backups=1))
     *_, end = late.fit(Made(1280))
-    assert isinstance(end, Ended)
+    assert isinstance(end, TrainingEnded)
     dropped = late.statistics.dropped.get("late", 0)
     assert end.counts.get("late_batches_dropped", 0) == dropped
     assert end.counts.get("late_samples_dropped", 0) == 16 * dropped
@@ -168,9 +168,9 @@ def engine_of_four() -> Iterator[Trainer]:
     trainer.close()
 
 
-def shown(steering: Steering, clock: Clock, slow_s: float, steps: int, cost_s: float = 0.1) -> list[Report]:
+def shown(mode_selector: ModeSelector, clock: Clock, slow_s: float, steps: int, cost_s: float = 0.1) -> list[Report]:
     """Steps of four workers that work 1 s each, but for the last, and then lose some time."""
-    pilot = steering._pilot
+    pilot = mode_selector._pilot
     assert pilot is not None
     for _ in range(steps):
         clock.now += slow_s
@@ -178,16 +178,16 @@ def shown(steering: Steering, clock: Clock, slow_s: float, steps: int, cost_s: f
             pilot.finished(Observation(worker, clock.now, busy_s, samples=16))
         clock.now += cost_s
         pilot.stepped(clock.now)
-        steering.stepped()
-    return list(steering.take_news())
+        mode_selector.stepped()
+    return list(mode_selector.take_news())
 
 
 def test_auto_goes_to_gba_when_a_worker_is_slow_and_says_why(engine_of_four: Trainer) -> None:
     clock, engine = Clock(), engine_of_four._engine
-    steering = Steering(engine, EAGER, lambda: (7, 3), clock)
-    assert shown(steering, clock, slow_s=1.0, steps=20) == []
+    mode_selector = ModeSelector(engine, EAGER, lambda: (7, 3), clock)
+    assert shown(mode_selector, clock, slow_s=1.0, steps=20) == []
     assert engine.mode.name == "sync"
-    (told,) = shown(steering, clock, slow_s=3.0, steps=20)
+    (told,) = shown(mode_selector, clock, slow_s=3.0, steps=20)
     assert isinstance(told, Switched)
     assert (told.samples, told.step, told.before, told.mode) == (7, 3, "sync", "gba")
     assert told.sentence is not None
@@ -198,10 +198,10 @@ def test_auto_goes_to_gba_when_a_worker_is_slow_and_says_why(engine_of_four: Tra
 
 def test_auto_goes_back_when_gba_turns_out_to_be_the_slower_one(engine_of_four: Trainer) -> None:
     clock, engine = Clock(), engine_of_four._engine
-    steering = Steering(engine, EAGER, lambda: (7, 3), clock)
-    assert switches(shown(steering, clock, slow_s=3.0, steps=20)) == [("sync", "gba")]
+    mode_selector = ModeSelector(engine, EAGER, lambda: (7, 3), clock)
+    assert switches(shown(mode_selector, clock, slow_s=3.0, steps=20)) == [("sync", "gba")]
     while engine.mode.name == "gba":
-        back = shown(steering, clock, slow_s=1.0, steps=1, cost_s=2.0)
+        back = shown(mode_selector, clock, slow_s=1.0, steps=1, cost_s=2.0)
         assert clock.now < 1000, "twenty steps of 3 s are more than it remembers"
     assert switches(back) == [("gba", "sync")]
 
@@ -211,32 +211,36 @@ def test_auto_stays_where_sync_cannot_be_says_so_and_goes_on_to_watch(
 ) -> None:
     """On a cluster trainers that joined may be too many for equal shares; a run does not end of that."""
     clock, engine = Clock(), engine_of_four._engine
-    steering = Steering(engine, EAGER, lambda: (7, 3), clock)
-    shown(steering, clock, slow_s=3.0, steps=20)
+    mode_selector = ModeSelector(engine, EAGER, lambda: (7, 3), clock)
+    shown(mode_selector, clock, slow_s=3.0, steps=20)
 
     def refuse(mode: Mode, facts: object) -> None:
         raise hr.ConfigError(f"trainers=5: not in {mode.name}")
 
     with monkeypatch.context() as patched:
-        patched.setattr(engine.site, "demand_fit", refuse)
-        told = sentences(shown(steering, clock, slow_s=1.0, steps=60, cost_s=2.0))
+        patched.setattr(engine.site, "check_fit", refuse)
+        told = sentences(shown(mode_selector, clock, slow_s=1.0, steps=60, cost_s=2.0))
     assert len(told) > 1
     assert set(told) == {"auto stays in gba: trainers=5: not in sync"}
     assert engine.mode.name == "gba"
-    assert switches(shown(steering, clock, slow_s=1.0, steps=60, cost_s=2.0))[0] == ("gba", "sync")
+    assert switches(shown(mode_selector, clock, slow_s=1.0, steps=60, cost_s=2.0))[0] == ("gba", "sync")
 
 
 def test_the_gba_of_auto_has_the_tolerance_that_was_asked_for(engine_of_four: Trainer) -> None:
     clock = Clock()
-    steering = Steering(engine_of_four._engine, EAGER.model_copy(update={"tolerance": 9}), lambda: (0, 0), clock)
-    shown(steering, clock, slow_s=3.0, steps=20)
+    mode_selector = ModeSelector(
+        engine_of_four._engine, EAGER.model_copy(update={"tolerance": 9}), lambda: (0, 0), clock
+    )
+    shown(mode_selector, clock, slow_s=3.0, steps=20)
     assert engine_of_four.mode == hr.GBA(tolerance=9)
 
 
 def test_advice_changes_nothing_but_is_told(engine_of_four: Trainer) -> None:
     clock = Clock()
-    steering = Steering(engine_of_four._engine, EAGER.model_copy(update={"advise": True}), lambda: (7, 3), clock)
-    told = shown(steering, clock, slow_s=3.0, steps=20)
+    mode_selector = ModeSelector(
+        engine_of_four._engine, EAGER.model_copy(update={"advise": True}), lambda: (7, 3), clock
+    )
+    told = shown(mode_selector, clock, slow_s=3.0, steps=20)
     assert told
     assert all(isinstance(report, Remark) and report.sentence.startswith("advice: to GBA") for report in told)
     assert engine_of_four.mode == hr.Sync()
@@ -252,20 +256,20 @@ def test_it_is_asked_once_a_second_and_not_more_often(engine_of_four: Trainer, m
 
     monkeypatch.setattr(Controller, "decide", counted)
     clock = Clock()
-    steering = Steering(engine_of_four._engine, EAGER, lambda: (0, 0), clock)
+    mode_selector = ModeSelector(engine_of_four._engine, EAGER, lambda: (0, 0), clock)
     start = clock.now
     for _ in range(40):
         clock.now += 0.25
-        steering.stepped()
+        mode_selector.stepped()
     assert asked == [start + DECIDE_EVERY_S * second for second in range(1, 11)]
 
 
 def test_until_gba_works_it_is_taken_to_cost_what_sync_does(engine_of_four: Trainer) -> None:
     clock = Clock()
-    steering = Steering(engine_of_four._engine, EAGER, lambda: (0, 0), clock)
-    shown(steering, clock, slow_s=1.0, steps=20)
-    assert steering._pilot is not None
-    costs = steering._pilot.controller.present_costs
+    mode_selector = ModeSelector(engine_of_four._engine, EAGER, lambda: (0, 0), clock)
+    shown(mode_selector, clock, slow_s=1.0, steps=20)
+    assert mode_selector._pilot is not None
+    costs = mode_selector._pilot.controller.present_costs
     assert costs.gba_batch_s == costs.sync_step_s == pytest.approx(0.1)
 
 

@@ -13,7 +13,7 @@ from hotrow.data.loader import Loader
 from hotrow.data.schema import Schema
 from hotrow.data.splits import RowRange
 from hotrow.nn.inputs import Inputs
-from hotrow.trainer import EarlyStopping, Ended, EpochEnded, Evaluated, Progress, Report, Schedule, Trainer
+from hotrow.trainer import EarlyStopping, EpochEnded, Evaluated, Progress, Report, Schedule, Trainer, TrainingEnded
 from hotrow.trainer.trainer import Trainer as _Trainer
 from unit.trainer.conftest import SCHEMA, Made, Net, make_trainer
 
@@ -35,7 +35,7 @@ def of_kind(reports: list[Report], kind: type) -> list[Report]:
 
 def test_it_learns_and_tells_so(trainer: Trainer) -> None:
     *_, end = reports = list(trainer.fit(Made(4000), valid=Made(1000, seed=1), epochs=3))
-    assert isinstance(end, Ended)
+    assert isinstance(end, TrainingEnded)
     assert (end.samples, end.step, end.stopped) == (12_000, 189, "epochs done")  # 63 batches an epoch, the last short
     losses = [report.loss for report in reports if isinstance(report, Progress)]
     assert losses[-1] < losses[0]
@@ -113,7 +113,7 @@ def test_early_stopping_goes_back_to_the_best(tmp_path: Path) -> None:
     stop = EarlyStopping(patience=2)
     fit = trainer.fit(Made(600), valid=Made(500, seed=1), epochs=50, early_stopping=stop, best=tmp_path / "best")
     *_, end = reports = list(fit)
-    assert isinstance(end, Ended)
+    assert isinstance(end, TrainingEnded)
     values = [report.metrics["auc"] for report in reports if isinstance(report, Evaluated)]
     assert end.stopped == "early stopping"
     assert end.best is not None
@@ -128,7 +128,7 @@ def test_a_resumed_run_goes_on_counting_its_patience(tmp_path: Path) -> None:
     how = {"valid": Made(500, seed=1), "epochs": 50, "early_stopping": stop, "best": tmp_path / "best"}
     whole = make_trainer(optimizer=lambda p: torch.optim.Adam(p, lr=0.3))
     *_, end = list(whole.fit(Made(600), **how))  # type: ignore[arg-type]
-    assert isinstance(end, Ended)
+    assert isinstance(end, TrainingEnded)
     assert end.best is not None
     cut = make_trainer(optimizer=lambda p: torch.optim.Adam(p, lr=0.3))
     for report in cut.fit(Made(600), **how):  # type: ignore[arg-type]
@@ -137,12 +137,12 @@ def test_a_resumed_run_goes_on_counting_its_patience(tmp_path: Path) -> None:
     cut.save(tmp_path / "c")
     again = make_trainer(optimizer=lambda p: torch.optim.Adam(p, lr=0.3))
     *_, last = list(again.fit(Made(600), position=again.load(tmp_path / "c"), **how))  # type: ignore[arg-type]
-    assert isinstance(last, Ended)
+    assert isinstance(last, TrainingEnded)
     assert (last.samples, last.stopped, last.best) == (end.samples, "early stopping", end.best)
     again.save(tmp_path / "c")
     once_more = make_trainer(optimizer=lambda p: torch.optim.Adam(p, lr=0.3))
     *_, nothing = list(once_more.fit(Made(600), position=once_more.load(tmp_path / "c"), **how))  # type: ignore[arg-type]
-    assert isinstance(nothing, Ended)
+    assert isinstance(nothing, TrainingEnded)
     assert (nothing.samples, nothing.stopped) == (end.samples, "early stopping")
 
 
@@ -209,13 +209,13 @@ def test_a_resumed_run_is_the_uninterrupted_one(stop_at: int, tmp_path: Path) ->
 
 def test_most_samples_stops_in_time(trainer: Trainer) -> None:
     *_, end = trainer.fit(Made(4000), most_samples=130)
-    assert isinstance(end, Ended)
+    assert isinstance(end, TrainingEnded)
     assert (end.samples, end.stopped) == (192, "enough samples")
 
 
 def test_enough_samples_right_after_a_report_ends_too() -> None:
     *reports, end = make_trainer(report_every_s=0).fit(Made(4000), most_samples=128)
-    assert isinstance(end, Ended)
+    assert isinstance(end, TrainingEnded)
     assert (end.samples, end.stopped) == (128, "enough samples")
     assert not of_kind(reports, EpochEnded)
 
@@ -320,7 +320,7 @@ def test_a_loss_that_is_not_finite_is_counted(trainer: Trainer) -> None:
 
     bad = make_trainer(loss=broken)
     *_, end = bad.fit(Made(128))
-    assert isinstance(end, Ended)
+    assert isinstance(end, TrainingEnded)
     assert end.counts["losses_not_finite"] == 2
     assert end.counts["refused_gradients"] > 0
 
@@ -354,7 +354,7 @@ def test_early_stopping_may_begin_at_a_resume(tmp_path: Path) -> None:
     stop = EarlyStopping(patience=1, least=0.9)
     how = {"valid": Made(100), "early_stopping": stop, "best": tmp_path / "b"}
     *reports, end = second.fit(Made(640), epochs=9, position=position, **how)  # type: ignore[arg-type]
-    assert isinstance(end, Ended)
+    assert isinstance(end, TrainingEnded)
     assert end.stopped == "early stopping"
     assert [report.epoch for report in reports if isinstance(report, Evaluated)] == [2, 3]
     assert end.best is not None

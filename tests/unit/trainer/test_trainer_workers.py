@@ -52,7 +52,7 @@ def test_a_loader_holds_as_much_as_before_when_the_fit_is_over() -> None:
 def test_after_a_fault_on_the_way_to_rest_the_next_fit_trains() -> None:
     trainer = make_trainer(mode="async", workers=2, report_every_s=0)
     fit = cast(Generator[Report, None, None], trainer.fit(Made(640)))
-    while (healthy := trainer._engine._crew) is None:
+    while (healthy := trainer._engine._executor) is None:
         next(fit)
     taken = healthy.finished
 
@@ -87,7 +87,7 @@ def test_a_state_is_not_loaded_into_a_running_fit(tmp_path: Path) -> None:
 def test_what_a_stop_finds_under_way_is_in_the_speed_too() -> None:
     trainer = make_trainer(mode="async", workers=4)
     *_, ended = trainer.fit(Made(640), most_samples=64)
-    assert isinstance(ended, hr.trainer.Ended)
+    assert isinstance(ended, hr.trainer.TrainingEnded)
     assert ended.samples == trainer.samples
     assert ended.samples_per_s * ended.seconds == pytest.approx(trainer.samples)
     trainer.close()

@@ -10,17 +10,17 @@ from typing import Any
 import zmq
 
 from hotrow.transport import envelope
-from hotrow.transport.door import Door
-from hotrow.transport.limits import Limits, Patience
-from hotrow.transport.messages import Ask, Done, Message
+from hotrow.transport.authenticator import ZapAuthenticator
+from hotrow.transport.client import Answer, RpcClient
+from hotrow.transport.limits import Limits, RetryPolicy
+from hotrow.transport.messages import Done, Message, Query
 from hotrow.transport.security import NO_KEY, Challenge, ClientHandshake, ClusterKey, Security, Session
-from hotrow.transport.server import Request, Server
-from hotrow.transport.wire import Answer, Wire
+from hotrow.transport.server import Request, RpcServer
 
 KEY, OTHER_KEY = ClusterKey(b"k" * 32), ClusterKey(b"o" * 32)
-READY = Ask("ready")
+READY = Query("ready")
 LONG_S = 60.0  # more than any wait takes on a busy machine; a test that fails may take it
-HASTY = Patience(first_s=0.05, most_s=0.2, give_up_s=LONG_S)
+HASTY = RetryPolicy(first_s=0.05, most_s=0.2, give_up_s=LONG_S)
 
 
 def echo(request: Request) -> None:
@@ -42,10 +42,10 @@ def running(
     *,
     bind: str = "tcp://127.0.0.1:*",
     **settings: Any,
-) -> Iterator[Server]:
+) -> Iterator[RpcServer]:
     """A server whose loop runs in a thread."""
     key = None if security == "off" else KEY
-    with Server(bind, security=security, key=key, **settings) as server:
+    with RpcServer(bind, security=security, key=key, **settings) as server:
         thread = threading.Thread(target=server.serve, args=(handle,))
         thread.start()
         try:
@@ -75,7 +75,7 @@ class Raw:
         self.socket.sndtimeo = 20_000
         if name:
             self.socket.setsockopt(zmq.ROUTING_ID, name)
-        Door(security, self.key).unlock(self.socket)
+        ZapAuthenticator(security, self.key).unlock(self.socket)
         if connect:
             self.socket.connect(address)
 
@@ -125,8 +125,10 @@ def small(**limits: int) -> Limits:
     return Limits(**limits)
 
 
-def wire_to(server: Server, security: Security = "key", patience: Patience = HASTY, **settings: object) -> Wire:
-    wire = Wire(security=security, key=KEY, patience=patience, **settings)  # type: ignore[arg-type]
+def wire_to(
+    server: RpcServer, security: Security = "key", patience: RetryPolicy = HASTY, **settings: object
+) -> RpcClient:
+    wire = RpcClient(security=security, key=KEY, patience=patience, **settings)  # type: ignore[arg-type]
     wire.connect("shard", server.address)
     return wire
 

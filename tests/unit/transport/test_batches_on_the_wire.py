@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hotrow.data.batch import Batch, Part
+from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.errors import InputError
 from hotrow.transport.batches import pack_batch, unpack_batch
 
@@ -24,9 +24,9 @@ def batch_of(samples: int, seed: int, *, labels: int = 1, numbers: int = 3) -> B
     lengths = chance.integers(0, 4, samples)
     bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     parts = (
-        Part("a", "one", ("x", "y"), ids(chance, 2 * samples)),
-        Part("a", "bags", ("z",), ids(chance, int(bounds[-1])), bounds, "sum"),
-        Part("b", "sequence", ("w",), ids(chance, int(bounds[-1])), bounds),
+        FeatureBlock("a", "one", ("x", "y"), ids(chance, 2 * samples)),
+        FeatureBlock("a", "bags", ("z",), ids(chance, int(bounds[-1])), bounds, "sum"),
+        FeatureBlock("b", "sequence", ("w",), ids(chance, int(bounds[-1])), bounds),
     )
     given_labels = chance.random((samples, labels)).astype(np.float32) if labels else None
     return Batch(parts, chance.random((samples, numbers)).astype(np.float32), given_labels)
@@ -69,7 +69,7 @@ def test_frames_that_do_not_fit_the_header_are_refused() -> None:
 @pytest.mark.parametrize("bounds", [[1, 2, 3, 4, 5, 5], [0, 3, 2, 4, 5, 5], [0, 1, 2, 3, 4, 4], [0, -1, 2, 3, 4, 5]])
 def test_bounds_that_lead_out_of_the_ids_are_refused(bounds: list[int]) -> None:
     samples, true_bounds = 5, np.array([0, 1, 2, 3, 4, 5])
-    batch = Batch((Part("a", "bags", ("z",), np.arange(5), true_bounds),), np.zeros((samples, 0), np.float32))
+    batch = Batch((FeatureBlock("a", "bags", ("z",), np.arange(5), true_bounds),), np.zeros((samples, 0), np.float32))
     header, frames = pack_batch(batch)
     good = views(frames)
     assert len(unpack_batch(header, good)) == samples

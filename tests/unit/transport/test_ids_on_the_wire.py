@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hotrow.data.batch import Batch, Part
+from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.errors import InputError
 from hotrow.transport.ids import grant_of, pack_ids, plain_bytes, sample_id, unpack_ids, worker_of
 from hotrow.transport.messages import Coded, IdPart
@@ -19,22 +19,22 @@ def views(frames: list[NDArray[Any]]) -> list[memoryview]:
     return [memoryview(frame.tobytes()) for frame in frames]
 
 
-def part_of(kind: Any, samples: int, features: int, distinct: int, seed: int, most: int = 4) -> Part:
+def part_of(kind: Any, samples: int, features: int, distinct: int, seed: int, most: int = 4) -> FeatureBlock:
     chance = np.random.default_rng(seed)
     known = chance.integers(-(2**63), 2**63 - 1, max(1, distinct))
     names = tuple(f"f{at}" for at in range(features))
     if kind == "one":
-        return Part("a", kind, names, known[chance.integers(0, len(known), samples * features)])
+        return FeatureBlock("a", kind, names, known[chance.integers(0, len(known), samples * features)])
     lengths = chance.integers(0, most, samples * features)
     bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    return Part("a", kind, names, known[chance.integers(0, len(known), int(bounds[-1]))], bounds, "sum")
+    return FeatureBlock("a", kind, names, known[chance.integers(0, len(known), int(bounds[-1]))], bounds, "sum")
 
 
-def batch_of(part: Part, samples: int) -> Batch:
+def batch_of(part: FeatureBlock, samples: int) -> Batch:
     return Batch((part,), np.empty((samples, 0), np.float32))
 
 
-def come_out(part: Part, samples: int) -> Part:
+def come_out(part: FeatureBlock, samples: int) -> FeatureBlock:
     heads, frames = pack_ids(batch_of(part, samples))
     return unpack_ids(samples, heads, views(frames)).parts[0]
 
@@ -63,7 +63,7 @@ def test_ids_come_out_as_they_went_in(kind: str, samples: int, features: int, di
 
 @pytest.mark.parametrize(("samples", "width"), [(65_535, 2), (65_536, 4)])
 def test_samples_are_two_bytes_up_to_65_535_of_them(samples: int, width: int) -> None:
-    part = Part("a", "one", ("x",), np.arange(samples) % 3)
+    part = FeatureBlock("a", "one", ("x",), np.arange(samples) % 3)
     heads, frames = pack_ids(batch_of(part, samples))
     assert [each.form for each in heads[0].coded] == ["counted"]
     assert frames[2].nbytes == width * samples
@@ -72,7 +72,7 @@ def test_samples_are_two_bytes_up_to_65_535_of_them(samples: int, width: int) ->
 
 @pytest.mark.parametrize(("longest", "width"), [(255, 1), (256, 2), (65_535, 2), (65_536, 4)])
 def test_lengths_are_as_wide_as_the_longest_needs(longest: int, width: int) -> None:
-    part = Part("a", "sequence", ("w",), np.zeros(longest, np.int64), np.array([0, 0, longest]))
+    part = FeatureBlock("a", "sequence", ("w",), np.zeros(longest, np.int64), np.array([0, 0, longest]))
     heads, frames = pack_ids(batch_of(part, 2))
     assert heads[0].lengths == width
     assert frames[3].nbytes == 2 * width
@@ -82,7 +82,7 @@ def test_lengths_are_as_wide_as_the_longest_needs(longest: int, width: int) -> N
 @pytest.mark.parametrize(("distinct", "width"), [(65_536, 2), (65_537, 4)])
 def test_places_of_a_sequence_are_two_bytes_up_to_65_536_keys(distinct: int, width: int) -> None:
     keys = np.concatenate([np.arange(distinct)] * 4)
-    part = Part("a", "sequence", ("w",), keys, np.array([0, len(keys)]))
+    part = FeatureBlock("a", "sequence", ("w",), keys, np.array([0, len(keys)]))
     heads, frames = pack_ids(batch_of(part, 1))
     assert heads[0].coded[0] == Coded("placed", len(keys), distinct)
     assert frames[2].nbytes == width * len(keys)
@@ -92,7 +92,7 @@ def test_places_of_a_sequence_are_two_bytes_up_to_65_536_keys(distinct: int, wid
 def test_each_feature_takes_the_smaller_form() -> None:
     samples = 1_000
     few, all_different = np.arange(samples) % 7, np.arange(samples)
-    part = Part("a", "one", ("few", "many"), np.stack([few, all_different], axis=1).reshape(-1))
+    part = FeatureBlock("a", "one", ("few", "many"), np.stack([few, all_different], axis=1).reshape(-1))
     heads, frames = pack_ids(batch_of(part, samples))
     assert [each.form for each in heads[0].coded] == ["counted", "plain"]
     assert sum(frame.nbytes for frame in frames) == 7 * (8 + 2) + 2 * samples + 8 * samples
@@ -100,11 +100,11 @@ def test_each_feature_takes_the_smaller_form() -> None:
 
 
 def test_a_key_that_is_more_often_there_than_two_bytes_tell() -> None:
-    part = Part("a", "bags", ("x",), np.full(65_536, 5), np.array([0, 65_536]), "sum")
+    part = FeatureBlock("a", "bags", ("x",), np.full(65_536, 5), np.array([0, 65_536]), "sum")
     heads, frames = pack_ids(batch_of(part, 1))
     assert heads[0].counts == 4
     np.testing.assert_array_equal(unpack_ids(1, heads, views(frames)).parts[0].keys, part.keys)
-    less = Part("a", "bags", ("x",), np.full(65_535, 5), np.array([0, 65_535]), "sum")
+    less = FeatureBlock("a", "bags", ("x",), np.full(65_535, 5), np.array([0, 65_535]), "sum")
     assert pack_ids(batch_of(less, 1))[0][0].counts == 2
 
 
@@ -137,7 +137,7 @@ def test_what_does_not_fit_its_header_is_refused() -> None:
 
 
 def test_bags_of_one_that_hold_two_or_none_are_refused() -> None:
-    heads, frames = pack_ids(batch_of(Part("a", "one", ("x",), np.arange(20) % 2), 20))
+    heads, frames = pack_ids(batch_of(FeatureBlock("a", "one", ("x",), np.arange(20) % 2), 20))
     samples = np.frombuffer(views(frames)[2], np.uint16).copy()
     samples[0] = samples[1]
     with pytest.raises(InputError, match="20 ids do not fill the bags"):

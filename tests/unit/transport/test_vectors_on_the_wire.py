@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotrow.client import LocalClient
-from hotrow.client.base import Output
+from hotrow.client import LocalTables
+from hotrow.client.base import FeatureVectors
 from hotrow.data.batch import Batch
 from hotrow.errors import InputError
 from hotrow.transport.ids import pack_ids, unpack_ids
@@ -26,12 +26,16 @@ def views(frames: list[Any]) -> list[memoryview]:
     return [memoryview(np.asarray(frame).tobytes()) for frame in frames]
 
 
-def given_to_trainer(batch: Batch, outputs: tuple[Output, ...], values: dict[str, Values]) -> tuple[Output, ...]:
+def given_to_trainer(
+    batch: Batch, outputs: tuple[FeatureVectors, ...], values: dict[str, Values]
+) -> tuple[FeatureVectors, ...]:
     heads, frames = pack_vectors(outputs, values)
     return unpack_vectors(len(batch), heads, views(frames), without_ids(batch).parts, DIMS)
 
 
-def taken_back(theirs: tuple[Output, ...], outputs: tuple[Output, ...], values: dict[str, Values]) -> None:
+def taken_back(
+    theirs: tuple[FeatureVectors, ...], outputs: tuple[FeatureVectors, ...], values: dict[str, Values]
+) -> None:
     heads, frames = pack_gradients(theirs, values)
     unpack_gradients(heads, views(frames), outputs)
 
@@ -39,7 +43,7 @@ def taken_back(theirs: tuple[Output, ...], outputs: tuple[Output, ...], values: 
 class Held:
     """Outputs as somebody who gives gradients wants them."""
 
-    def __init__(self, outputs: tuple[Output, ...], samples: int) -> None:
+    def __init__(self, outputs: tuple[FeatureVectors, ...], samples: int) -> None:
         self.outputs, self.samples = outputs, samples
 
 
@@ -48,7 +52,7 @@ def test_rows_move_as_they_do_without_an_embedding_worker(
     samples: int, seed: int, unused: set[int], distinct: int
 ) -> None:
     """The core's whole way: compressed ids, lookup, vectors there, gradients back, the update."""
-    here, there = LocalClient(TABLES, threads=1), LocalClient(TABLES, threads=1)
+    here, there = LocalTables(TABLES, threads=1), LocalTables(TABLES, threads=1)
     for step in range(2):
         batch = batch_of(samples, seed + step, ids=distinct)
         direct = here.lookup(batch, learn=True)
@@ -75,7 +79,7 @@ def test_rows_move_as_they_do_without_an_embedding_worker(
 
 
 def test_halves_are_close_and_one_scale_serves_a_sample() -> None:
-    client, batch = LocalClient(TABLES, threads=1), batch_of(30, 1)
+    client, batch = LocalTables(TABLES, threads=1), batch_of(30, 1)
     outputs = client.lookup(batch, learn=True).outputs
     heads, frames = pack_vectors(outputs, NARROW)
     wide = [head for head in heads if not head.lengths]
@@ -86,7 +90,7 @@ def test_halves_are_close_and_one_scale_serves_a_sample() -> None:
         torch.testing.assert_close(ours.rows, wanted.rows.detach(), rtol=1e-3, atol=1e-6)
     give_gradients(Held(outputs, 30), 1)
     before = [output.rows.grad for output in outputs]
-    theirs = tuple(Output(o.part, o.rows.detach().requires_grad_(), o.mask) for o in outputs)
+    theirs = tuple(FeatureVectors(o.part, o.rows.detach().requires_grad_(), o.mask) for o in outputs)
     for output, gradient in zip(theirs, before, strict=True):
         output.rows.grad = gradient
     taken_back(theirs, outputs, NARROW)
@@ -96,13 +100,13 @@ def test_halves_are_close_and_one_scale_serves_a_sample() -> None:
 
 
 def test_what_is_not_finite_stays_what_it_is() -> None:
-    client, batch = LocalClient(TABLES, threads=1), batch_of(4, 1)
+    client, batch = LocalTables(TABLES, threads=1), batch_of(4, 1)
     outputs = client.lookup(batch, learn=True).outputs
     give_gradients(Held(outputs, 4), 1)
     wild = outputs[0].rows.grad
     assert wild is not None
     wild[1, 0, 0], wild[2, 1, 3] = float("nan"), float("inf")
-    theirs = tuple(Output(o.part, o.rows.detach().requires_grad_(), o.mask) for o in outputs)
+    theirs = tuple(FeatureVectors(o.part, o.rows.detach().requires_grad_(), o.mask) for o in outputs)
     theirs[0].rows.grad = wild.clone()
     taken_back(theirs, outputs, NARROW)
     came = outputs[0].rows.grad
@@ -112,7 +116,7 @@ def test_what_is_not_finite_stays_what_it_is() -> None:
 
 
 def test_vectors_that_do_not_fit_are_refused_before_room_is_taken() -> None:
-    client, batch = LocalClient(TABLES, threads=1), batch_of(5, 1)
+    client, batch = LocalTables(TABLES, threads=1), batch_of(5, 1)
     outputs = client.lookup(batch, learn=True).outputs
     parts = without_ids(batch).parts
     heads, frames = pack_vectors(outputs, {})
@@ -145,7 +149,7 @@ def test_vectors_that_do_not_fit_are_refused_before_room_is_taken() -> None:
 
 
 def test_gradients_that_do_not_fit_change_nothing() -> None:
-    client, batch = LocalClient(TABLES, threads=1), batch_of(5, 1)
+    client, batch = LocalTables(TABLES, threads=1), batch_of(5, 1)
     outputs = client.lookup(batch, learn=True).outputs
     give_gradients(Held(outputs, 5), 1)
     heads, frames = pack_gradients(outputs, {})

@@ -5,22 +5,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hotrow.errors import ConfigError
-from hotrow.transport.asks import NEVER, Ask, OpenAsks
-from hotrow.transport.limits import Limits, Patience
+from hotrow.transport.limits import Limits, RetryPolicy
+from hotrow.transport.pending import NEVER, PendingRequest, PendingRequests
 
-PATIENCE = Patience(first_s=2.0, most_s=10.0, give_up_s=60.0)
+PATIENCE = RetryPolicy(first_s=2.0, most_s=10.0, give_up_s=60.0)
 
 
 def middle() -> float:
     return 0.5
 
 
-def ask(number: int, now: float = 0.0, *, deadline: bool = True) -> Ask:
-    return Ask(number, b"", (), deadline, now)
+def ask(number: int, now: float = 0.0, *, deadline: bool = True) -> PendingRequest:
+    return PendingRequest(number, b"", (), deadline, now)
 
 
-def open_asks(*asks: Ask) -> OpenAsks:
-    opened = OpenAsks(PATIENCE, middle)
+def open_asks(*asks: PendingRequest) -> PendingRequests:
+    opened = PendingRequests(PATIENCE, middle)
     for each in asks:
         opened.add(each)
         opened.sent(each, each.asked_s)
@@ -67,8 +67,8 @@ def test_an_ask_that_was_put_off_is_due_after_its_pause_and_keeps_its_place() ->
 )
 def test_patience_that_cannot_be_is_refused(settings: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
-        Patience(**settings)
-    assert Patience(first_s=1, most_s=1, give_up_s=1).pause_s(5, 0.5) == 1
+        RetryPolicy(**settings)
+    assert RetryPolicy(first_s=1, most_s=1, give_up_s=1).pause_s(5, 0.5) == 1
 
 
 @pytest.mark.parametrize("field", list(Limits.model_fields))
@@ -119,7 +119,7 @@ def test_without_a_deadline_nothing_is_given_up() -> None:
 
 
 def test_an_ask_that_could_not_be_sent_yet_is_never_due_but_may_be_lost() -> None:
-    asks = OpenAsks(PATIENCE, middle)
+    asks = PendingRequests(PATIENCE, middle)
     asks.add(ask(1))
     assert asks.next_s == 60.0
     assert asks.due(59.0, 0.0) == ([], [])

@@ -12,27 +12,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hotrow.transport import envelope
-from hotrow.transport.answers import Answers
-from hotrow.transport.asks import Ask
+from hotrow.transport.connection import OTHER_KEY as TROUBLE
+from hotrow.transport.connection import Connection
 from hotrow.transport.counts import WireCounts
 from hotrow.transport.envelope import Opened, encode
-from hotrow.transport.limits import Limits, Patience
-from hotrow.transport.line import OTHER_KEY as TROUBLE
-from hotrow.transport.line import Line
+from hotrow.transport.limits import Limits, RetryPolicy
 from hotrow.transport.messages import Done, Fault
 from hotrow.transport.peers import Again, Asked, Peers, Refused, Say
+from hotrow.transport.pending import PendingRequest
+from hotrow.transport.reply_cache import ReplyCache
 from hotrow.transport.security import Challenge, ClientHandshake, ClusterKey
 from unit.transport.parts import KEY, OTHER_KEY, READY
 
-PATIENCE = Patience(first_s=1, most_s=4, give_up_s=30)
+PATIENCE = RetryPolicy(first_s=1, most_s=4, give_up_s=30)
 
 
 class Talk:
     """A line and the peers of a server, with nothing but two lists between them."""
 
-    def __init__(self, *, key: ClusterKey = KEY, limits: Limits | None = None, patience: Patience = PATIENCE) -> None:
+    def __init__(
+        self, *, key: ClusterKey = KEY, limits: Limits | None = None, patience: RetryPolicy = PATIENCE
+    ) -> None:
         self.counts, self.now = WireCounts(), 0.0
-        self.line = Line(KEY, macs=True, patience=patience, chance=lambda: 0.5, counts=self.counts)
+        self.line = Connection(KEY, macs=True, patience=patience, chance=lambda: 0.5, counts=self.counts)
         self.key, self.limits = key, limits or Limits()
         self.heard: list[int] = []  # asks that reached the server's handler
         self.refused: list[str] = []
@@ -48,7 +50,7 @@ class Talk:
         self.peers = Peers(self.key, self.limits, macs=True)
 
     def ask(self, number: int, frames: tuple[bytes, ...] = ()) -> None:
-        self.line.put(Ask(number, encode(READY), envelope.lent(frames), True, self.now), self.now)
+        self.line.put(PendingRequest(number, encode(READY), envelope.lent(frames), True, self.now), self.now)
 
     def step(self, seconds: float = 0.0) -> None:
         """Let time pass, and everything that was said arrive."""
@@ -243,7 +245,7 @@ def test_large_answers_are_made_again(size: int, repeated: int, heard: list[int]
 
 
 def test_answers_are_kept_up_to_a_bound_the_last_ones() -> None:
-    answers = Answers(Limits(kept_bytes=3 * 1_124))
+    answers = ReplyCache(Limits(kept_bytes=3 * 1_124))
     for number in range(1, 6):
         answers.keep(b"me", number, bytes(60), envelope.lent([bytes(40)]))
     assert [answers.find(b"me", number) is not None for number in range(1, 6)] == [False, False, True, True, True]
@@ -252,7 +254,7 @@ def test_answers_are_kept_up_to_a_bound_the_last_ones() -> None:
 
 
 def test_a_kept_answer_holds_its_own_bytes_and_not_the_memory_they_came_from() -> None:
-    answers = Answers(Limits())
+    answers = ReplyCache(Limits())
     large = np.arange(1 << 20, dtype=np.float32)
     gone = weakref.ref(large)
     answers.keep(b"me", 1, b"header", envelope.lent([large[:2_048].reshape(32, 64)]))
@@ -286,7 +288,7 @@ def test_an_answer_is_kept_until_an_ask_shows_that_it_came() -> None:
 
 
 def test_answers_of_other_peers_stay() -> None:
-    answers = Answers(Limits())
+    answers = ReplyCache(Limits())
     for name, number in ((b"me", 1), (b"me", 2), (b"you", 1)):
         answers.keep(name, number, b"", ())
     answers.release(b"me", 2)
@@ -325,7 +327,7 @@ def test_what_nobody_waits_for_any_more_is_not_kept() -> None:
 
 
 def test_a_busy_peer_is_asked_again_with_pauses_that_double_and_is_not_lost() -> None:
-    talk = Talk(patience=Patience(first_s=1, most_s=4, give_up_s=30, busy_first_s=0.5, busy_most_s=8))
+    talk = Talk(patience=RetryPolicy(first_s=1, most_s=4, give_up_s=30, busy_first_s=0.5, busy_most_s=8))
     talk.busy = True
     talk.ask(1, (b"much",))
     sent = []
@@ -476,7 +478,7 @@ def test_more_open_asks_than_allowed_are_left_and_come_again() -> None:
 @given(st.integers(0, 10_000))
 def test_whatever_is_lost_everything_is_answered_exactly_once_in_the_end(seed: int) -> None:
     chance = random.Random(seed)
-    talk = Talk(patience=Patience(first_s=1, most_s=4, give_up_s=10_000))
+    talk = Talk(patience=RetryPolicy(first_s=1, most_s=4, give_up_s=10_000))
     talk.drops = lambda: chance.random() < 0.3
     for number in range(1, 21):
         talk.ask(number)

@@ -4,11 +4,11 @@ import pytest
 import zmq
 
 from hotrow.errors import ConfigError
-from hotrow.transport.door import Door
+from hotrow.transport.authenticator import ZapAuthenticator
+from hotrow.transport.client import RpcClient
 from hotrow.transport.security import ClusterKey, Security
-from hotrow.transport.server import Server
+from hotrow.transport.server import RpcServer
 from hotrow.transport.sockets import is_loopback
-from hotrow.transport.wire import Wire
 from unit.transport.parts import KEY, OTHER_KEY, Raw
 
 
@@ -19,12 +19,12 @@ def question(mechanism: bytes, *credentials: bytes, version: bytes = b"1.0") -> 
 def credentials_of(key: ClusterKey) -> list[bytes]:
     """What a client with this key would show."""
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
-        Door("key", key).unlock(socket)
+        ZapAuthenticator("key", key).unlock(socket)
         return [socket.getsockopt(option).rstrip(b"\0") for option in (zmq.PLAIN_USERNAME, zmq.PLAIN_PASSWORD)]  # type: ignore[union-attr]
 
 
 def test_the_door_opens_for_the_key_s_password_only() -> None:
-    door, (user, password) = Door("key", KEY), credentials_of(KEY)
+    door, (user, password) = ZapAuthenticator("key", KEY), credentials_of(KEY)
     assert door.answer(question(b"PLAIN", user, password)) == (True, [b"1.0", b"7", b"200", b"OK", b"", b""])
     refusal = (False, [b"1.0", b"7", b"400", b"No access", b"", b""])
     for wrong in (
@@ -45,7 +45,7 @@ def test_the_door_opens_for_the_key_s_password_only() -> None:
 @pytest.mark.parametrize("security", ["key", "curve"])
 def test_a_locked_socket_lets_nobody_in_while_nobody_is_at_the_door(security: Security) -> None:
     with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
-        Door(security, KEY).lock(socket)
+        ZapAuthenticator(security, KEY).lock(socket)
         port = socket.bind_to_random_port("tcp://127.0.0.1")
         with Raw(f"tcp://127.0.0.1:{port}", security=security) as friend:
             friend.send(b"hello")
@@ -80,21 +80,21 @@ def test_what_is_loopback(address: str, loopback: bool) -> None:
 def test_without_security_nothing_leaves_the_machine() -> None:
     for bind in ("tcp://0.0.0.0:*", "tcp://*:*"):
         with pytest.raises(ConfigError, match="loopback only"):
-            Server(bind, security="off")
-    with Wire(security="off") as wire, pytest.raises(ConfigError, match="loopback only"):
+            RpcServer(bind, security="off")
+    with RpcClient(security="off") as wire, pytest.raises(ConfigError, match="loopback only"):
         wire.connect("shard", "tcp://10.0.0.1:5555")
-    with Server("tcp://0.0.0.0:*", security="key", key=KEY) as server:
+    with RpcServer("tcp://0.0.0.0:*", security="key", key=KEY) as server:
         assert server.address.startswith("tcp://0.0.0.0:")
 
 
 @pytest.mark.parametrize("address", ["ipc:///tmp/x", "127.0.0.1:80", "tcp://127.0.0.1", "tcp://:5", "tcp://127.0.0.1:"])
 def test_what_is_no_address_is_told(address: str) -> None:
     with pytest.raises(ConfigError, match="tcp://host:port"):
-        Server(address, security="key", key=KEY)
-    with Wire(security="key", key=KEY) as wire, pytest.raises(ConfigError, match="tcp://host:port"):
+        RpcServer(address, security="key", key=KEY)
+    with RpcClient(security="key", key=KEY) as wire, pytest.raises(ConfigError, match="tcp://host:port"):
         wire.connect("shard", address)
 
 
 def test_an_address_in_use_is_told() -> None:
-    with Server(security="off") as server, pytest.raises(ConfigError, match="Address already in use"):
-        Server(server.address, security="off")
+    with RpcServer(security="off") as server, pytest.raises(ConfigError, match="Address already in use"):
+        RpcServer(server.address, security="off")

@@ -8,16 +8,16 @@ from concurrent.futures import Future
 import pytest
 
 from hotrow.errors import InputError
+from hotrow.transport.client import Answer, RpcClient
 from hotrow.transport.errors import PeerLost, RemoteFault
-from hotrow.transport.limits import Patience
-from hotrow.transport.messages import Done, Told
+from hotrow.transport.limits import RetryPolicy
+from hotrow.transport.messages import Done, QueryReply
 from hotrow.transport.security import ClusterKey, Security
-from hotrow.transport.server import Request, Server
-from hotrow.transport.wire import Answer, Wire
+from hotrow.transport.server import Request, RpcServer
 from unit.transport.parts import KEY, OTHER_KEY, READY, answer_of, echo, running, until, wire_to
 
 ALL: tuple[Security, ...] = ("off", "key", "curve")
-BRIEF = Patience(first_s=0.05, most_s=0.1, give_up_s=0.5)
+BRIEF = RetryPolicy(first_s=0.05, most_s=0.1, give_up_s=0.5)
 
 
 @pytest.mark.parametrize("security", ALL)
@@ -49,7 +49,7 @@ def test_a_peer_that_moved_gets_what_is_open() -> None:
 
 def test_a_dead_peer_is_lost_by_name_and_others_are_not() -> None:
     with running() as server, wire_to(server, patience=BRIEF) as wire:
-        with Server(security="key", key=KEY) as deaf:
+        with RpcServer(security="key", key=KEY) as deaf:
             wire.connect("shard 7", deaf.address)
             lost = wire.ask("shard 7", READY)
             assert answer_of(wire.ask("shard", READY)).message == Done()
@@ -77,7 +77,7 @@ def test_closing_does_not_wait_for_a_callback_that_connects() -> None:
         except InputError as error:
             refused.append(error)
 
-    with Server(security="key", key=KEY) as server:
+    with RpcServer(security="key", key=KEY) as server:
         wire = wire_to(server)
         wire.ask("shard", READY).add_done_callback(connect)
         wire.close()
@@ -85,7 +85,7 @@ def test_closing_does_not_wait_for_a_callback_that_connects() -> None:
 
 
 def test_without_a_deadline_an_ask_outlives_silence() -> None:
-    with Server(security="key", key=KEY) as server, wire_to(server, patience=BRIEF) as wire:
+    with RpcServer(security="key", key=KEY) as server, wire_to(server, patience=BRIEF) as wire:
         patient = wire.ask("shard", READY, deadline=False)
         with pytest.raises(PeerLost):
             answer_of(wire.ask("shard", READY))
@@ -111,7 +111,7 @@ def test_a_slow_peer_is_not_lost_and_gets_the_frames_once() -> None:
 @pytest.mark.parametrize(("security", "key"), [("key", OTHER_KEY), ("curve", OTHER_KEY), ("curve", KEY), ("off", None)])
 def test_a_wire_with_another_key_or_security_is_not_heard(security: Security, key: ClusterKey | None) -> None:
     heard: list[Request] = []
-    with running(handle=heard.append) as server, Wire(security=security, key=key, patience=BRIEF) as wire:
+    with running(handle=heard.append) as server, RpcClient(security=security, key=key, patience=BRIEF) as wire:
         wire.connect("shard", server.address)
         with pytest.raises(PeerLost, match="same key and security"):
             answer_of(wire.ask("shard", READY))
@@ -134,12 +134,12 @@ def test_forgetting_a_peer_fails_what_is_open() -> None:
         wire.connect("shard", server.address)
         again = wire.ask("shard", READY)
         until(lambda: len(held) == 1)
-        held.pop().reply(Told("shard", {}))
-        assert answer_of(again).message == Told("shard", {})
+        held.pop().reply(QueryReply("shard", {}))
+        assert answer_of(again).message == QueryReply("shard", {})
 
 
 def test_closing_fails_what_is_open_and_a_closed_wire_says_so() -> None:
-    with Server(security="key", key=KEY) as server:
+    with RpcServer(security="key", key=KEY) as server:
         wire = wire_to(server)
         future = wire.ask("shard", READY, deadline=False)
         wire.close()
@@ -168,7 +168,7 @@ def test_too_many_open_asks_make_the_next_one_wait() -> None:
 
 
 def test_waiting_for_room_ends_with_a_dead_peer() -> None:
-    with Server(security="key", key=KEY) as server, wire_to(server, patience=BRIEF, most_open=1) as wire:
+    with RpcServer(security="key", key=KEY) as server, wire_to(server, patience=BRIEF, most_open=1) as wire:
         wire.ask("shard", READY, deadline=False)
         with pytest.raises(PeerLost, match="1 asks are open and nothing was heard"):
             wire.ask("shard", READY)
@@ -192,7 +192,7 @@ def test_a_delay_is_kept_each_way_and_messages_overlap() -> None:
             for each in held:
                 echo(each)
 
-    with running(handle=handle) as server, wire_to(server, patience=Patience(), delay_s=0.05) as wire:
+    with running(handle=handle) as server, wire_to(server, patience=RetryPolicy(), delay_s=0.05) as wire:
         began = time.monotonic()
         futures = [wire.ask("shard", READY, [bytes([number])]) for number in range(30)]
         answers = [bytes(answer_of(future).frames[0])[0] for future in futures]
@@ -201,7 +201,7 @@ def test_a_delay_is_kept_each_way_and_messages_overlap() -> None:
 
 
 def test_what_is_still_delayed_when_a_peer_is_forgotten_does_no_harm() -> None:
-    with running() as server, wire_to(server, patience=Patience(), delay_s=0.1) as wire:
+    with running() as server, wire_to(server, patience=RetryPolicy(), delay_s=0.1) as wire:
         future = wire.ask("shard", READY)
         until(lambda: server.counts.bytes_out > 0)  # the answer is on its way, or held back
         wire.forget("shard")
@@ -212,7 +212,7 @@ def test_what_is_still_delayed_when_a_peer_is_forgotten_does_no_harm() -> None:
 
 
 def test_a_near_peer_is_talked_to_without_the_delay() -> None:
-    with running() as far, running() as near, wire_to(far, patience=Patience(), delay_s=30.0) as wire:
+    with running() as far, running() as near, wire_to(far, patience=RetryPolicy(), delay_s=30.0) as wire:
         wire.connect("trainer", near.address, near=True)
         waiting = wire.ask("shard", READY)
         assert answer_of(wire.ask("trainer", READY)).message == Done()

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from hotrow.errors import InputError
 from hotrow.store.kernels import decode_rows, encode_rows
 from hotrow.transport.frames import RowBlock, Volume, frames_of, pack, unpack
-from hotrow.transport.messages import Block, Values
+from hotrow.transport.messages import RowBlockHeader, Values
 
 DIMS = {"item": 3, "user": 2}
 
@@ -155,7 +155,7 @@ def test_what_cannot_be_packed_is_told(block: RowBlock, sentence: str) -> None:
 
 
 def test_volume_counts_both_ways_and_plain_ids_by_occurrence() -> None:
-    block = Block("item", 10, 16, True, "fp16-scaled", True)
+    block = RowBlockHeader("item", 10, 16, True, "fp16-scaled", True)
     sent = Volume.of_sent([block], ids=35)
     assert sent == Volume(10 * 8 + 10 * 32 + 10 * 4 + 10 * 4, 10 * 64 + 10 * 4 + 35 * 8)
     assert sent + Volume.of_received([block]) == Volume(480, 960, 480, 680)

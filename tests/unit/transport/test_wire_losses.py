@@ -7,9 +7,9 @@ from types import TracebackType
 
 import zmq
 
+from hotrow.transport.client import RpcClient
 from hotrow.transport.messages import Done
 from hotrow.transport.server import Request
-from hotrow.transport.wire import Wire
 from unit.transport.parts import HASTY, LONG_S, READY, running, until
 
 
@@ -69,7 +69,7 @@ def test_lost_asks_and_lost_answers_are_looked_after() -> None:
     with (
         running("off", handle) as server,
         Proxy(server.address, there=mostly, back=mostly) as proxy,
-        Wire(security="off", patience=HASTY) as wire,
+        RpcClient(security="off", patience=HASTY) as wire,
     ):
         wire.connect("shard", proxy.address)
         futures = [wire.ask("shard", READY, [bytes([number])]) for number in range(40)]
@@ -83,7 +83,7 @@ def test_answers_that_come_twice_are_used_once() -> None:
     with (
         running("off") as server,
         Proxy(server.address, there=lambda: 1, back=lambda: 2) as proxy,
-        Wire(security="off", patience=HASTY) as wire,
+        RpcClient(security="off", patience=HASTY) as wire,
     ):
         wire.connect("shard", proxy.address)
         for number in range(20):

@@ -5,20 +5,20 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from hotrow.transport.asks import Ask
-from hotrow.transport.loop import Loop, Peer
+from hotrow.transport.client import RpcClient
+from hotrow.transport.client_loop import ClientLoop, PeerConnection
 from hotrow.transport.messages import Done, Fault
+from hotrow.transport.pending import PendingRequest
 from hotrow.transport.security import Security
 from hotrow.transport.server import Request
-from hotrow.transport.wire import Wire
 from unit.transport.cable import Cable
 from unit.transport.parts import HASTY, KEY, LONG_S, READY, running, until
 
 ALL: tuple[Security, ...] = ("off", "key", "curve")
 
 
-def wire_through(cable: Cable, security: Security) -> Wire:
-    wire = Wire(security=security, key=KEY, patience=HASTY)
+def wire_through(cable: Cable, security: Security) -> RpcClient:
+    wire = RpcClient(security=security, key=KEY, patience=HASTY)
     wire.connect("trainer", cable.address)
     return wire
 
@@ -89,7 +89,7 @@ def test_a_fault_is_given_again_but_not_that_there_was_no_room() -> None:
 
 
 def test_two_connections_of_one_wire_are_two() -> None:
-    with running("off") as server, Wire(security="off", patience=HASTY) as wire:
+    with running("off") as server, RpcClient(security="off", patience=HASTY) as wire:
         for name in ("one", "other"):
             wire.connect(name, server.address)
         asked = [wire.ask(name, READY, [name.encode()]) for name in ("one", "other") * 5]
@@ -100,16 +100,16 @@ def test_two_connections_of_one_wire_are_two() -> None:
 def test_asks_of_several_threads_go_out_in_the_order_of_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lower number after a higher one would be taken for an old copy of something answered long ago."""
     numbers: list[int] = []
-    put = Loop.put
+    put = ClientLoop.put
 
-    def put_slowly(loop: Loop, peer: Peer, ask: Ask) -> None:
+    def put_slowly(loop: ClientLoop, peer: PeerConnection, ask: PendingRequest) -> None:
         if ask.number < 5:
             time.sleep(0.02)  # whoever is next could overtake it here
         numbers.append(ask.number)
         put(loop, peer, ask)
 
-    monkeypatch.setattr(Loop, "put", put_slowly)
-    with running("off") as server, Wire(security="off") as wire, ThreadPoolExecutor(4) as threads:
+    monkeypatch.setattr(ClientLoop, "put", put_slowly)
+    with running("off") as server, RpcClient(security="off") as wire, ThreadPoolExecutor(4) as threads:
         wire.connect("shard", server.address)
         for asked in threads.map(lambda _: wire.ask("shard", READY), range(20)):
             asked.result(LONG_S)

@@ -13,18 +13,18 @@ import pytest
 import zmq
 
 from hotrow.transport import envelope
+from hotrow.transport.client import RpcClient
 from hotrow.transport.counts import ServerCounts
 from hotrow.transport.messages import Done, Stop
 from hotrow.transport.security import Challenge, ClientHandshake, Security, Session
-from hotrow.transport.server import Request, Server
-from hotrow.transport.wire import Wire
+from hotrow.transport.server import Request, RpcServer
 from unit.transport.parts import HASTY, KEY, LONG_S, OTHER_KEY, READY, Raw, running, sealed_ask, small, until
 
 Alter = Callable[[list[bytes]], list[bytes]]
 
 
-def still_answers(server: Server, security: Security = "key") -> bool:
-    with Wire(security=security, key=KEY, patience=HASTY) as wire:
+def still_answers(server: RpcServer, security: Security = "key") -> bool:
+    with RpcClient(security=security, key=KEY, patience=HASTY) as wire:
         wire.connect("shard", server.address)
         return wire.ask("shard", READY).result(LONG_S).message == Done()
 

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from hotrow.errors import ConfigError, InputError, SegmentError
+from hotrow.transport.client import RpcClient
 from hotrow.transport.errors import RemoteFault
 from hotrow.transport.limits import Limits
-from hotrow.transport.messages import Ask, Done, Fault, Stop, Told
+from hotrow.transport.messages import Done, Fault, Query, QueryReply, Stop
 from hotrow.transport.security import Security
-from hotrow.transport.server import Request, Server
-from hotrow.transport.wire import Wire
+from hotrow.transport.server import Request, RpcServer
 from unit.transport.parts import KEY, READY, answer_of, echo, running, until, wire_to
 
 ALL: tuple[Security, ...] = ("off", "key", "curve")
@@ -41,11 +41,11 @@ def test_frames_go_there_and_back_as_they_are(security: Security) -> None:
 @pytest.mark.parametrize("security", ALL)
 def test_many_asks_of_many_threads_find_their_answers(security: Security) -> None:
     def told(request: Request) -> None:
-        request.reply(Told("shard", {"first": float(request.frames[0][0])}))
+        request.reply(QueryReply("shard", {"first": float(request.frames[0][0])}))
 
-    def ask_all(wire: Wire, number: int, seen: list[float]) -> None:
+    def ask_all(wire: RpcClient, number: int, seen: list[float]) -> None:
         answers = [answer_of(wire.ask("shard", READY, [bytes([number])])).message for _ in range(30)]
-        seen += [each.figures["first"] for each in answers if isinstance(each, Told)]
+        seen += [each.figures["first"] for each in answers if isinstance(each, QueryReply)]
 
     with running(security, told) as server, wire_to(server, security) as wire:
         seen: list[list[float]] = [[] for _ in range(4)]
@@ -63,8 +63,8 @@ def test_answers_may_come_from_other_threads_later_and_out_of_order() -> None:
         futures = [wire.ask("shard", READY) for _ in range(3)]
         until(lambda: len(held) == 3)
         for number in (2, 0, 1):
-            held[number].reply(Told("shard", {"number": number}))
-            assert answer_of(futures[number]).message == Told("shard", {"number": number})
+            held[number].reply(QueryReply("shard", {"number": number}))
+            assert answer_of(futures[number]).message == QueryReply("shard", {"number": number})
         with pytest.raises(InputError, match="a second answer to one Ask"):
             held[0].reply(Done())
 
@@ -143,12 +143,12 @@ def test_what_is_too_large_is_refused_before_it_is_sent() -> None:
 
 @pytest.mark.parametrize("frame", [np.zeros((4, 4))[:, ::2], 5, torch.zeros(3, dtype=torch.bfloat16)])
 def test_what_lends_no_plain_memory_is_refused(frame: object) -> None:
-    with Wire(security="off") as wire, pytest.raises(InputError, match="frame"):
+    with RpcClient(security="off") as wire, pytest.raises(InputError, match="frame"):
         wire.ask("shard", READY, [frame])
 
 
 def test_stop_lets_the_last_answer_out() -> None:
-    with Server(security="key", key=KEY) as server:
+    with RpcServer(security="key", key=KEY) as server:
 
         def handle(request: Request) -> None:
             request.reply(Done())
@@ -193,7 +193,7 @@ def test_a_process_that_closes_nothing_ends_all_the_same(tmp_path: Path) -> None
         "from hotrow.transport.messages import Ask, Done\n"
         "from hotrow.transport.security import ClusterKey\n"
         "from hotrow.transport.server import Server\n"
-        "from hotrow.transport.wire import Wire\n"
+        "from hotrow.transport.client import Wire\n"
         "key = ClusterKey.generate()\n"
         "server = Server(security='key', key=key)\n"
         "threading.Thread(target=server.serve, args=(lambda request: request.reply(Done()),), daemon=True).start()\n"
@@ -208,7 +208,7 @@ def test_a_process_that_closes_nothing_ends_all_the_same(tmp_path: Path) -> None
 def test_nothing_is_left_behind() -> None:
     before = threading.active_count()
     with running() as server, wire_to(server) as wire:
-        answer_of(wire.ask("shard", Ask("status")))
+        answer_of(wire.ask("shard", Query("status")))
     assert server._context.closed
     assert wire._context.closed
     collector = 1 if any("Garbage" in type(each).__name__ for each in threading.enumerate()) else 0  # pyzmq's own

@@ -10,20 +10,20 @@ import numpy as np
 import torch
 
 import hotrow as hr
-from hotrow.client import LocalClient
+from hotrow.client import LocalTables
 from hotrow.client.base import Handle
-from hotrow.client.direct import ShardedClient
-from hotrow.client.through import ThroughClient, peer_name
+from hotrow.client.pooled import PooledTables, peer_name
+from hotrow.client.sharded import ShardedTables
 from hotrow.config import Table
-from hotrow.data.batch import Batch, Part
+from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.server.process import ShardServer
 from hotrow.server.shard import Shard
+from hotrow.transport.client import RpcClient
 from hotrow.transport.ids import pack_ids, sample_id
 from hotrow.transport.limits import Limits
-from hotrow.transport.messages import Ask, LookUp, Message, Stop, Told, Values
-from hotrow.transport.server import Server
-from hotrow.transport.wire import Wire
-from hotrow.worker.embedding import Bounds
+from hotrow.transport.messages import LookUp, Message, Query, QueryReply, Stop, Values
+from hotrow.transport.server import RpcServer
+from hotrow.worker.embedding import BufferLimits
 from hotrow.worker.embedding_process import EmbeddingServer, EmbeddingSetup
 
 TABLES = {
@@ -36,10 +36,10 @@ TABLES = {
 class Cluster:
     """What a test has in hand."""
 
-    wire: Wire
+    wire: RpcClient
     cores: list[Shard]
-    direct: ShardedClient
-    through: ThroughClient
+    direct: ShardedTables
+    through: PooledTables
     addresses: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -47,8 +47,8 @@ class Cluster:
         return [f"shard {number}" for number in range(len(self.cores))]
 
     def figures(self, number: int = 0) -> dict[str, float]:
-        told = self.wire.ask(peer_name(number), Ask("status")).result(20).message
-        assert isinstance(told, Told)
+        told = self.wire.ask(peer_name(number), Query("status")).result(20).message
+        assert isinstance(told, QueryReply)
         return told.figures
 
     def send_ids(
@@ -65,26 +65,26 @@ class Cluster:
 @contextmanager
 def cluster(
     shards: int = 2,
-    embedders: int = 1,
+    embedding_workers: int = 1,
     *,
     tables: Mapping[str, Table] = TABLES,
     values: Mapping[str, Values] | None = None,
-    bounds: Bounds | None = None,
+    bounds: BufferLimits | None = None,
 ) -> Iterator[Cluster]:
     with ExitStack() as stack:
         cores = [Shard(tables, number=number, shards=shards, values=values) for number in range(shards)]
-        wire = stack.enter_context(Wire(security="off"))
+        wire = stack.enter_context(RpcClient(security="off"))
         names = [f"shard {number}" for number in range(shards)]
         addresses = {}
         for name, core in zip(names, cores, strict=True):
-            server = stack.enter_context(Server(security="off"))
+            server = stack.enter_context(RpcServer(security="off"))
             in_thread(stack, ShardServer(core, server).serve, server.stop)
             addresses[name] = server.address
             wire.connect(name, server.address)
-        direct = ShardedClient(tables, wire, names, values=values, threads=1)
-        made = Cluster(wire, cores, direct, ThroughClient(tables, wire, values=values, threads=1), addresses)
-        for number in range(embedders):
-            setup = EmbeddingSetup(tables, number, names, 1, values, bounds or Bounds())
+        direct = ShardedTables(tables, wire, names, values=values, threads=1)
+        made = Cluster(wire, cores, direct, PooledTables(tables, wire, values=values, threads=1), addresses)
+        for number in range(embedding_workers):
+            setup = EmbeddingSetup(tables, number, names, 1, values, bounds or BufferLimits())
             address = embedding_worker(stack, setup, {name: addresses[name] for name in names})
             made.addresses[peer_name(number)] = address
             wire.connect(peer_name(number), address)
@@ -98,19 +98,19 @@ def embedding_worker(stack: ExitStack, setup: EmbeddingSetup, shards: Mapping[st
 
 def served(
     stack: ExitStack,
-    made: Callable[[Server, Wire], Callable[[], None]],
+    made: Callable[[RpcServer, RpcClient], Callable[[], None]],
     shards: Mapping[str, str],
     limits: Limits | None = None,
     **lines: Any,
 ) -> str:
     """A role that knows the shards, in a thread of its own; gives its address."""
-    server = stack.enter_context(Server(security="off", limits=limits))
-    wire = stack.enter_context(Wire(security="off", limits=limits, **lines))
+    server = stack.enter_context(RpcServer(security="off", limits=limits))
+    wire = stack.enter_context(RpcClient(security="off", limits=limits, **lines))
     for name, address in shards.items():
         wire.connect(name, address)
 
     def stop() -> None:
-        with Wire(security="off") as asking:
+        with RpcClient(security="off") as asking:
             asking.connect("it", server.address)
             asking.ask("it", Stop()).result(20)
 
@@ -130,7 +130,7 @@ def in_thread(stack: ExitStack, serve: Callable[[], None], stop: Callable[[], No
     stack.callback(end)
 
 
-def ask_all(wire: Wire, names: Sequence[str], made: Callable[[int], Message]) -> None:
+def ask_all(wire: RpcClient, names: Sequence[str], made: Callable[[int], Message]) -> None:
     for asked in [wire.ask(name, made(number)) for number, name in enumerate(names)]:
         asked.result(20)
 
@@ -143,10 +143,10 @@ def batch_of(samples: int, seed: int, *, ids: int = 20) -> Batch:
     two = np.concatenate([[0], np.cumsum(chance.integers(0, 3, 2 * samples))]).astype(np.int64)
     several = int(bounds[-1])
     parts = (
-        Part("a", "one", ("x", "y"), chance.integers(0, ids, 2 * samples)),
-        Part("b", "bags", ("z", "u"), chance.integers(0, ids, int(two[-1])), two, "mean"),
-        Part("a", "sequence", ("w",), chance.integers(0, ids, several), bounds),
-        Part("b", "bags", ("v",), chance.integers(0, ids, several), bounds, "sum"),
+        FeatureBlock("a", "one", ("x", "y"), chance.integers(0, ids, 2 * samples)),
+        FeatureBlock("b", "bags", ("z", "u"), chance.integers(0, ids, int(two[-1])), two, "mean"),
+        FeatureBlock("a", "sequence", ("w",), chance.integers(0, ids, several), bounds),
+        FeatureBlock("b", "bags", ("v",), chance.integers(0, ids, several), bounds, "sum"),
     )
     return Batch(parts, np.zeros((samples, 0), np.float32), np.zeros((samples, 1), np.float32))
 
@@ -154,7 +154,7 @@ def batch_of(samples: int, seed: int, *, ids: int = 20) -> Batch:
 def without_ids(batch: Batch) -> Batch:
     """As a trainer gets it."""
     empty = np.empty(0, np.int64)
-    parts = tuple(Part(part.table, part.kind, part.features, empty, None, part.pooling) for part in batch.parts)
+    parts = tuple(FeatureBlock(part.table, part.kind, part.features, empty, None, part.pooling) for part in batch.parts)
     return Batch(parts, batch.numbers, batch.labels)
 
 
@@ -167,7 +167,7 @@ def give_gradients(handle: Handle, seed: int, unused: Sequence[int] = ()) -> Non
         output.rows.grad = None if place in unused else gradient
 
 
-def rows_of(clients: Sequence[LocalClient], table: str, count: int = 20) -> torch.Tensor:
+def rows_of(clients: Sequence[LocalTables], table: str, count: int = 20) -> torch.Tensor:
     """Of all ids, whoever has them; absent ones are NaN."""
     found = torch.full((count, TABLES[table].dim), float("nan"))
     for client in clients:

@@ -4,15 +4,15 @@ import pytest
 import torch
 
 import hotrow as hr
-from hotrow.transport.server import Handle, Server
-from hotrow.transport.wire import Wire
+from hotrow.transport.client import RpcClient
+from hotrow.transport.server import Handle, RpcServer
 from hotrow.worker.embedding_process import EmbeddingServer, EmbeddingSetup
 from hotrow.worker.process import TrainerProcess
 from hotrow.worker.setup import TrainerSetup
 from unit.worker.embedding_threads import TABLES, cluster
 
 
-class Broken(Server):
+class Broken(RpcServer):
     """Fails in its loop, not in a handler."""
 
     def serve(self, handle: Handle) -> None:
@@ -24,7 +24,7 @@ def test_a_trainer() -> None:
     setup = TrainerSetup({"t": hr.Table(dim=2)}, [], model, None, [], {}, through=True)
     with (
         Broken(security="off") as server,
-        Wire(security="off") as wire,
+        RpcClient(security="off") as wire,
         pytest.raises(OSError, match="too many open files"),
     ):
         TrainerProcess(setup, server, wire).serve()

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 
 import hotrow as hr
-from hotrow.client import LocalClient
-from hotrow.data.batch import Batch, Part
+from hotrow.client import LocalTables
+from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.nn.inputs import Inputs, SequenceRows
 from hotrow.worker import Gradients, Learner
-from hotrow.worker.setup import demand_device
+from hotrow.worker.setup import check_device
 
 
 class Net(nn.Module):
@@ -30,15 +30,15 @@ def batch() -> Batch:
     chance = np.random.default_rng(0)
     bounds = np.array([0, 2, 2, 5, 6], np.int64)
     parts = (
-        Part("t", "one", ("a",), chance.integers(0, 5, 4)),
-        Part("t", "sequence", ("h",), chance.integers(0, 5, 6), bounds),
+        FeatureBlock("t", "one", ("a",), chance.integers(0, 5, 4)),
+        FeatureBlock("t", "sequence", ("h",), chance.integers(0, 5, 6), bounds),
     )
     numbers = chance.normal(size=(4, 1)).astype(np.float32)
     return Batch(parts, numbers, chance.integers(0, 2, (4, 1)).astype(np.float32))
 
 
 def learnt(device: str) -> tuple[Gradients, Tensor]:
-    client = LocalClient({"t": hr.Table(dim=2, init=hr.Normal(std=0.5))}, threads=1)
+    client = LocalTables({"t": hr.Table(dim=2, init=hr.Normal(std=0.5))}, threads=1)
     learner, given = Learner(Net(), device=device), batch()
     found = learner.learn(given, client.lookup(given, learn=True), client)
     predicted = learner.predict(given, client.lookup(given, learn=False))
@@ -56,14 +56,14 @@ def test_everything_that_a_model_gets_goes_to_the_device() -> None:
 
 
 def test_a_device_that_is_not_there_is_named() -> None:
-    demand_device("cpu")
+    check_device("cpu")
     if torch.cuda.is_available():
-        demand_device("cuda")
+        check_device("cuda")
         return
     with pytest.raises(
         hr.ConfigError, match=r"engine.trainer.gpus: .* no device for 'cuda' on this host: .*leave gpus"
     ):
-        demand_device("cuda")
+        check_device("cuda")
 
 
 @pytest.mark.gpu

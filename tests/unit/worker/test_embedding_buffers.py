@@ -7,29 +7,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotrow.data.batch import Batch, Part
+from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.errors import ConfigError, InputError
 from hotrow.transport.errors import Busy
 from hotrow.transport.ids import pack_ids, sample_id
 from hotrow.transport.messages import Folded, LookUp, Taken
-from hotrow.worker.embedding import FLOAT_BYTES, ID_BYTES, OVERHEAD, Bounds, EmbeddingBuffers, Kept
+from hotrow.worker.embedding import FLOAT_BYTES, ID_BYTES, OVERHEAD, BufferedBatch, BufferLimits, EmbeddingBuffers
 
 DIMS = {"a": 4}
 SMALL = OVERHEAD + 5 * (ID_BYTES + 4 * FLOAT_BYTES)  # a batch of five samples
 
 
 def buffers(**bounds: Any) -> EmbeddingBuffers:
-    return EmbeddingBuffers(3, DIMS, Bounds(**bounds))
+    return EmbeddingBuffers(3, DIMS, BufferLimits(**bounds))
 
 
-def told(grant: int, samples: int = 5, worker: int = 0, part: Part | None = None) -> tuple[LookUp, list[memoryview]]:
-    part = part or Part("a", "one", ("x",), np.arange(samples))
+def told(
+    grant: int, samples: int = 5, worker: int = 0, part: FeatureBlock | None = None
+) -> tuple[LookUp, list[memoryview]]:
+    part = part or FeatureBlock("a", "one", ("x",), np.arange(samples))
     parts, frames = pack_ids(Batch((part,), np.empty((samples, 0), np.float32)))
     views = [memoryview(frame.tobytes()) for frame in frames]
     return LookUp(sample_id(3, grant), worker, 0, 0, False, samples, parts), views
 
 
-def take(core: EmbeddingBuffers, grant: int, now: float = 0.0, **how: Any) -> Kept:
+def take(core: EmbeddingBuffers, grant: int, now: float = 0.0, **how: Any) -> BufferedBatch:
     kept = core.take(*told(grant, **how), now)
     assert kept is not None
     return kept
@@ -79,7 +81,7 @@ def test_a_header_that_announces_too_much_is_refused_before_it_is_read() -> None
 
 
 def test_padding_of_a_long_sequence_counts() -> None:
-    part = Part("a", "sequence", ("w",), np.arange(100), np.array([0, 100, 100, 100, 100, 100]))
+    part = FeatureBlock("a", "sequence", ("w",), np.arange(100), np.array([0, 100, 100, 100, 100, 100]))
     size = OVERHEAD + 100 * ID_BYTES + 5 * 100 * 4 * FLOAT_BYTES
     assert take(buffers(bytes=size), 1, part=part).nbytes == size
     with pytest.raises(InputError, match="bytes is more than"):
@@ -163,14 +165,14 @@ def test_what_nobody_speaks_of_goes_after_its_time_and_not_before() -> None:
 
 
 def test_a_table_that_is_not_there_is_named() -> None:
-    part = Part("c", "one", ("x",), np.arange(5))
+    part = FeatureBlock("c", "one", ("x",), np.arange(5))
     with pytest.raises(ConfigError, match="table 'c' of a batch is missing: there are 'a'"):
         buffers().take(*told(1, part=part), 0.0)
 
 
 def test_bytes_before_and_after_are_counted() -> None:
     core = buffers()
-    take(core, 1, samples=100, part=Part("a", "one", ("x",), np.zeros(100, np.int64)))
+    take(core, 1, samples=100, part=FeatureBlock("a", "one", ("x",), np.zeros(100, np.int64)))
     assert core.figures()["ids_plain_bytes"] == 800
     assert core.figures()["ids_bytes"] == 8 + 2 + 200
 
@@ -180,7 +182,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["take", "finish", "fail", "release",
 
 @given(STEPS)
 def test_whatever_happens_what_is_kept_adds_up(steps: list[tuple[str, int]]) -> None:
-    core, twin, now = buffers(samples=20, keep_s=3), dict[int, Kept](), 0.0
+    core, twin, now = buffers(samples=20, keep_s=3), dict[int, BufferedBatch](), 0.0
     seen: set[int] = set()
     for act, grant in steps:
         now += 1

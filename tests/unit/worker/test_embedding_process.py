@@ -8,14 +8,24 @@ from contextlib import ExitStack
 import pytest
 import torch
 
-from hotrow.client.direct import PushFacts
-from hotrow.client.through import ThroughHandle, peer_name
+from hotrow.client.pooled import PooledLookup, peer_name
+from hotrow.client.sharded import PushFacts
 from hotrow.data.batch import Batch
+from hotrow.transport.client import Answer
 from hotrow.transport.errors import RemoteFault
 from hotrow.transport.ids import pack_ids, sample_id
-from hotrow.transport.messages import Apply, Arrival, Exchange, LookUp, PartOf, Perform, PullPooled, PushPooled, Release
-from hotrow.transport.wire import Answer
-from hotrow.worker.embedding import Bounds
+from hotrow.transport.messages import (
+    ApplyOrder,
+    Arrival,
+    Exchange,
+    LookUp,
+    OrderPart,
+    Perform,
+    PullPooled,
+    PushPooled,
+    Release,
+)
+from hotrow.worker.embedding import BufferLimits
 from hotrow.worker.embedding_process import EmbeddingSetup
 from unit.worker.embedding_threads import (
     TABLES,
@@ -33,8 +43,10 @@ def pull(there: Cluster, sample: int) -> "Future[Answer]":
     return there.wire.ask(peer_name(0), PullPooled(sample))
 
 
-def look_up(there: Cluster, batch: Batch, sample: int) -> ThroughHandle:
-    return there.through.exchange(None, there.through.wanted(without_ids(batch), learn=True, sample=sample)).handle()
+def look_up(there: Cluster, batch: Batch, sample: int) -> PooledLookup:
+    return there.through.exchange(
+        None, there.through.prepare_lookup(without_ids(batch), learn=True, sample=sample)
+    ).handle()
 
 
 def facts(grant: int) -> PushFacts:
@@ -68,7 +80,7 @@ def test_a_lookup_waits_for_the_order_it_names() -> None:
         waiting = pull(there, sample)
         assert len(there.through.exchange(push, None).taken()) == 2
         assert not waiting.done()
-        apply = Apply("both", 0, 9, 1.0, (PartOf(1, 0, 0, 9, 1.0),))
+        apply = ApplyOrder("both", 0, 9, 1.0, (OrderPart(1, 0, 0, 9, 1.0),))
         ask_all(there.wire, there.shards, lambda at: Perform(there.cores[at].incarnation, 1, (apply,)))
         after = look_up(there, batch_of(9, 1), sample)
         waiting.result(20)
@@ -76,7 +88,7 @@ def test_a_lookup_waits_for_the_order_it_names() -> None:
 
 
 def test_asks_that_wait_are_bounded() -> None:
-    with cluster(1, bounds=Bounds(waiting=2)) as there:
+    with cluster(1, bounds=BufferLimits(waiting=2)) as there:
         waiting = [pull(there, sample_id(0, grant)) for grant in (1, 2)]
         assert soon(lambda: there.figures()["waiting"] == 2)
         third = pull(there, sample_id(0, 3))
@@ -90,7 +102,7 @@ def test_asks_that_wait_are_bounded() -> None:
 
 
 def test_a_batch_without_room_waits_for_it_and_one_that_never_fits_is_refused() -> None:
-    with cluster(1, bounds=Bounds(samples=9)) as there:
+    with cluster(1, bounds=BufferLimits(samples=9)) as there:
         first = look_up(there, batch_of(9, 1), there.send_ids(batch_of(9, 1), 1))
         parts, frames = pack_ids(batch_of(1, 1))
         second = there.wire.ask(peer_name(0), LookUp(sample_id(0, 2), 0, 0, 0, False, 1, parts), frames)
@@ -153,7 +165,7 @@ def test_released_batches_are_freed_and_who_waits_for_them_hears_it() -> None:
 
 
 def test_what_a_killed_peer_leaves_is_freed_after_a_deadline() -> None:
-    with cluster(1, bounds=Bounds(keep_s=0.3)) as there:
+    with cluster(1, bounds=BufferLimits(keep_s=0.3)) as there:
         there.send_ids(batch_of(9, 1), 1)  # whoever was to ask for it is gone
         never = pull(there, sample_id(0, 9))  # whoever was to send its ids is gone
         with pytest.raises(RemoteFault, match="the ids of sample id 0x9 did not come"):
@@ -198,7 +210,7 @@ def test_what_is_nothing_for_an_embedding_worker_is_refused_and_it_goes_on() -> 
 
 
 def test_stop_tells_whoever_waits() -> None:
-    with cluster(1, embedders=0) as there:
+    with cluster(1, embedding_workers=0) as there:
         with ExitStack() as its_life:
             setup = EmbeddingSetup(TABLES, 0, ["shard 0"])
             there.wire.connect(peer_name(0), embedding_worker(its_life, setup, there.addresses))

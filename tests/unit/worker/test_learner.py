@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 import hotrow as hr
-from hotrow.client import LocalClient
-from hotrow.data.batch import Batch, Part
+from hotrow.client import LocalTables
+from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.errors import InputError
 from hotrow.nn.inputs import Inputs
 from hotrow.worker import Gradients, Learner, binary_cross_entropy
@@ -28,19 +28,19 @@ class Net(nn.Module):
         return odds * self.frozen
 
 
-def client() -> LocalClient:
-    return LocalClient({"t": hr.Table(dim=DIM, init=hr.Normal(std=0.5))}, threads=1)
+def client() -> LocalTables:
+    return LocalTables({"t": hr.Table(dim=DIM, init=hr.Normal(std=0.5))}, threads=1)
 
 
 def batch_of(samples: int, labels: bool = True) -> Batch:
     rng = np.random.default_rng(samples)
-    part = Part("t", "one", ("a",), rng.integers(0, 5, samples))
+    part = FeatureBlock("t", "one", ("a",), rng.integers(0, 5, samples))
     numbers = rng.normal(size=(samples, 1)).astype(np.float32)
     clicked = rng.integers(0, 2, (samples, 1)).astype(np.float32)
     return Batch((part,), numbers, clicked if labels else None)
 
 
-def learnt(model: nn.Module, made: LocalClient, batch: Batch, **settings: object) -> Gradients:
+def learnt(model: nn.Module, made: LocalTables, batch: Batch, **settings: object) -> Gradients:
     handle = made.lookup(batch, learn=True)
     return Learner(model, **settings).learn(batch, handle, made)  # type: ignore[arg-type]
 

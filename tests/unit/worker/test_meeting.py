@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from hotrow.errors import InputError
-from hotrow.worker.meeting import Meeting
+from hotrow.worker.rendezvous import Rendezvous
 
 HERE = "127.0.0.2"  # a loopback address that nothing takes by default
 
@@ -40,11 +40,11 @@ def _tcp6() -> list[str]:
 
 def test_store_and_collectives_listen_on_the_own_host_and_nowhere_else() -> None:
     before = listening()
-    meeting = Meeting(HERE)
+    meeting = Rendezvous(HERE)
     port = meeting.listen()
     with pytest.raises(OSError, match="in use"):
         socket.create_server((HERE, port))  # it is taken from the moment on it was told
-    meeting.enter(f"tcp://{HERE}:{port}", 0, 1)
+    meeting.init(f"tcp://{HERE}:{port}", 0, 1)
     try:
         ones = torch.ones(3)
         dist.all_reduce(ones)
@@ -55,31 +55,31 @@ def test_store_and_collectives_listen_on_the_own_host_and_nowhere_else() -> None
         with pytest.raises(OSError, match="refused"):
             socket.create_connection(("127.0.0.1", port))
     finally:
-        meeting.leave()
+        meeting.close()
     assert not dist.is_initialized()
 
 
 def test_a_meeting_that_nobody_listens_for_is_refused() -> None:
-    meeting = Meeting(HERE)
+    meeting = Rendezvous(HERE)
     with pytest.raises(InputError, match="the first rank does not listen at port 9, ask it"):
-        meeting.enter(f"tcp://{HERE}:9", 0, 2)
+        meeting.init(f"tcp://{HERE}:9", 0, 2)
     port = meeting.listen()
     with pytest.raises(InputError, match=f"the first rank does not listen at port {port + 1}"):
-        meeting.enter(f"tcp://{HERE}:{port + 1}", 0, 2)
+        meeting.init(f"tcp://{HERE}:{port + 1}", 0, 2)
     with pytest.raises(InputError, match="must be tcp://host:port"):
-        meeting.enter("somewhere", 1, 2)
-    meeting.leave()
+        meeting.init("somewhere", 1, 2)
+    meeting.close()
 
 
 def _two(rank: int, ports: Any, folder: str) -> None:
     torch.set_num_threads(1)
-    meeting = Meeting("127.0.0.1")
+    meeting = Rendezvous("127.0.0.1")
     if rank == 0:
         port = meeting.listen()
         ports.put(port)
     else:
         port = ports.get()
-    meeting.enter(f"tcp://127.0.0.1:{port}", rank, 2)
+    meeting.init(f"tcp://127.0.0.1:{port}", rank, 2)
     told = torch.tensor([float(rank + 1)])
     dist.all_reduce(told)
     Path(folder, f"sum {rank}").write_text(str(told.item()))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from hotrow.transport.messages import Done, Samples, Work
-from hotrow.transport.wire import Answer
-from hotrow.worker.outgoing import Outgoing, Task, when_all
+from hotrow.transport.client import Answer
+from hotrow.transport.messages import BatchRequest, Done, Samples
+from hotrow.worker.exchange_queue import ExchangeQueue, PendingBatch, when_all
 
 
 class Thing:
@@ -40,16 +40,16 @@ def hear(*_: object) -> None:
     """Somebody who holds a batch and its exchange until the word comes."""
 
 
-def task(number: int, batch: Any) -> Task:
-    work = Work(number, 0, number, 0, 0, 0, 1.0, 1.0, Samples(0, 0, 0, ()))
-    return Task(number, number, work, None, batch, object(), 0.0, 0)  # type: ignore[arg-type]
+def task(number: int, batch: Any) -> PendingBatch:
+    work = BatchRequest(number, 0, number, 0, 0, 0, 1.0, 1.0, Samples(0, 0, 0, ()))
+    return PendingBatch(number, number, work, None, batch, object(), 0.0, 0)  # type: ignore[arg-type]
 
 
 def test_a_batch_is_let_go_when_its_gradients_have_arrived() -> None:
     client = Client()
-    outgoing = Outgoing(client)  # type: ignore[arg-type]
+    outgoing = ExchangeQueue(client)  # type: ignore[arg-type]
     alive = []
-    begun: list[Task] = []
+    begun: list[PendingBatch] = []
     for number in range(50):
         batch = Thing()
         alive.append(weakref.ref(batch))
@@ -73,7 +73,7 @@ def test_a_batch_is_let_go_when_its_gradients_have_arrived() -> None:
 
 def test_a_lookup_that_nobody_needs_yet_travels_with_the_next_push() -> None:
     client = Client()
-    outgoing = Outgoing(client)  # type: ignore[arg-type]
+    outgoing = ExchangeQueue(client)  # type: ignore[arg-type]
     tasks = [task(number, None) for number in range(4)]
     for each in tasks[:3]:
         outgoing.look_up(each, may_wait=True)

@@ -10,16 +10,16 @@ import numpy as np
 
 from hotrow.bench.cluster.plan import ClusterPlan, Hidden
 from hotrow.bench.cluster.processor import cores
-from hotrow.bench.cluster.stretches import WARM_UP, Pace, contestant, figures, race, trainer_of
+from hotrow.bench.cluster.stretches import WARM_UP, StretchRate, contestant, figures, race, trainer_of
 from hotrow.bench.cluster.talk import Talk
-from hotrow.bench.rounds import Figures, Watch, median_ratio
+from hotrow.bench.rounds import BenchProgress, Figures, median_ratio
 from hotrow.data.source import Source
-from hotrow.engines.settings import Ray
 from hotrow.modes import Async, Hybrid, Sync
+from hotrow.runtime.settings import Ray
 from hotrow.trainer import Trainer
 
 
-def measure(plan: ClusterPlan, source: Source, talk: Talk, watch: Watch) -> Figures:
+def measure(plan: ClusterPlan, source: Source, talk: Talk, watch: BenchProgress) -> Figures:
     """For each network: Sync, Async and Hybrid on one delayed cluster, Hybrid on one without delay, and the bound."""
     found: Figures = {}
     for name, hidden in plan.networks.items():
@@ -31,9 +31,9 @@ def measure(plan: ClusterPlan, source: Source, talk: Talk, watch: Watch) -> Figu
     }
 
 
-def _network(plan: ClusterPlan, source: Source, name: str, hidden: Hidden, talk: Talk, watch: Watch) -> Figures:
+def _network(plan: ClusterPlan, source: Source, name: str, hidden: Hidden, talk: Talk, watch: BenchProgress) -> Figures:
     hybrid = Hybrid(max_in_flight=plan.in_flight)
-    paces: list[Pace] = []  # of the cluster without delay
+    paces: list[StretchRate] = []  # of the cluster without delay
     far_away = Ray(trainers=2, shards=2, delay_s=plan.delay_s)
     with (
         closing(trainer_of(plan, hidden, far_away)) as far,

@@ -8,15 +8,15 @@ import ray
 
 from hotrow.bench.cluster import delay, overhead, peers, same, straggler, talk, wire_bytes
 from hotrow.bench.cluster.plan import ClusterPlan
-from hotrow.bench.rounds import Figures, Watch
+from hotrow.bench.rounds import BenchProgress, Figures
 from hotrow.bench.train import write_file
 from hotrow.bench.workload import torch_threads
-from hotrow.engines.ray.own import own_ray
+from hotrow.runtime.ray.own import own_ray
 
 ROLES = 64  # places for actors: more than are ever there at once
 
 
-def measure(plan: ClusterPlan, parts: tuple[str, ...], folder: Path, watch: Watch) -> Figures:
+def measure(plan: ClusterPlan, parts: tuple[str, ...], folder: Path, watch: BenchProgress) -> Figures:
     """The figures of some parts, flat. A file is made in `folder`."""
     with _ray(), torch_threads(1):
         return _parts(plan, parts, folder, watch)
@@ -32,7 +32,7 @@ def _ray() -> Iterator[None]:
         yield
 
 
-def _parts(plan: ClusterPlan, parts: tuple[str, ...], folder: Path, watch: Watch) -> Figures:
+def _parts(plan: ClusterPlan, parts: tuple[str, ...], folder: Path, watch: BenchProgress) -> Figures:
     found, spoken = talk.measure(plan, watch)
     watch.stage("writing the file", plan.rounds)
     file = folder / "bench.parquet"

@@ -5,18 +5,18 @@ from contextlib import closing
 import numpy as np
 
 from hotrow.bench.cluster.plan import ClusterPlan, Hidden
-from hotrow.bench.cluster.stretches import WARM_UP, Pace, contestant, figures, part_of, race, stretch, trainer_of
-from hotrow.bench.rounds import Figures, Watch, median_ratio
+from hotrow.bench.cluster.stretches import WARM_UP, StretchRate, contestant, figures, part_of, race, stretch, trainer_of
+from hotrow.bench.rounds import BenchProgress, Figures, median_ratio
 from hotrow.bench.workload import torch_threads
 from hotrow.data.source import Source
-from hotrow.engines.settings import Local, Ray
 from hotrow.modes import Hybrid, Sync
+from hotrow.runtime.settings import Local, Ray
 from hotrow.trainer import Trainer
 
 THREADS = (1, 2)
 
 
-def measure(plan: ClusterPlan, source: Source, watch: Watch) -> Figures:
+def measure(plan: ClusterPlan, source: Source, watch: BenchProgress) -> Figures:
     """For each network, with one thread for every role and with two; the key without a name is of the worst."""
     found: Figures = {}
     for name, hidden in plan.networks.items():
@@ -27,10 +27,12 @@ def measure(plan: ClusterPlan, source: Source, watch: Watch) -> Figures:
     return found | {"overhead_vs_local": worst}
 
 
-def _network(plan: ClusterPlan, source: Source, name: str, hidden: Hidden, threads: int, watch: Watch) -> Figures:
+def _network(
+    plan: ClusterPlan, source: Source, name: str, hidden: Hidden, threads: int, watch: BenchProgress
+) -> Figures:
     hybrid = Hybrid()
-    here: list[Pace] = []
-    there: list[Pace] = []
+    here: list[StretchRate] = []
+    there: list[StretchRate] = []
     alone = Ray(trainers=1, shards=1, threads=threads)
     with (
         torch_threads(threads),
@@ -56,7 +58,7 @@ def _network(plan: ClusterPlan, source: Source, name: str, hidden: Hidden, threa
     }
 
 
-def _processor_ms(plan: ClusterPlan, paces: list[Pace], role: str) -> float:
+def _processor_ms(plan: ClusterPlan, paces: list[StretchRate], role: str) -> float:
     """Of a global batch, in the median round."""
     return 1e3 * plan.samples * float(np.median([pace.processor[role] for pace in paces[WARM_UP:]]))
 

@@ -9,17 +9,17 @@ import numpy as np
 from hotrow.bench.cluster.plan import ClusterPlan, Hidden
 from hotrow.bench.cluster.stretches import contestant, race, trainer_of
 from hotrow.bench.paddle_peer import PaddlePeer
-from hotrow.bench.rounds import Contestant, Figures, Seconds, Watch, median_ratio
+from hotrow.bench.rounds import BenchProgress, Contestant, Figures, Seconds, median_ratio
 from hotrow.bench.torchrec_ranks import TorchRecRanks
 from hotrow.bench.train_peers import torchrec_present
 from hotrow.data.source import Source
-from hotrow.engines.settings import Ray
 from hotrow.modes import Hybrid, Sync
+from hotrow.runtime.settings import Ray
 
 PEERS = ("torchrec", "paddle")
 
 
-def measure(plan: ClusterPlan, source: Source, file: Path, watch: Watch) -> Figures:
+def measure(plan: ClusterPlan, source: Source, file: Path, watch: BenchProgress) -> Figures:
     """For each dim and network; `vs_torchrec_d16` is of the network where it is worse."""
     found: Figures = {}
     for dim in plan.dims:
@@ -33,7 +33,7 @@ def measure(plan: ClusterPlan, source: Source, file: Path, watch: Watch) -> Figu
 
 
 def _race(
-    plan: ClusterPlan, source: Source, file: Path, dim: int, name: str, hidden: Hidden, watch: Watch
+    plan: ClusterPlan, source: Source, file: Path, dim: int, name: str, hidden: Hidden, watch: BenchProgress
 ) -> Mapping[str, Seconds]:
     with ExitStack() as stack:
         ours = stack.enter_context(closing(trainer_of(plan, hidden, Ray(trainers=2, shards=2), dim=dim)))

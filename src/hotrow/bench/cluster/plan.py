@@ -48,7 +48,7 @@ class ClusterPlan:
             samples=self.samples,
         )
 
-    def demand_steps(self) -> None:
+    def check_steps(self) -> None:
         """Refuse stretches of which nothing would be timed."""
         if self.steps <= self.skipped + self.tail:
             raise ConfigError(

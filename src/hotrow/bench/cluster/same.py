@@ -13,11 +13,11 @@ from torch import nn
 
 from hotrow.bench.cluster.plan import ClusterPlan
 from hotrow.bench.cluster.stretches import trainer_of
-from hotrow.bench.rounds import Figures, Watch
+from hotrow.bench.rounds import BenchProgress, Figures
 from hotrow.data.synthetic import SyntheticConfig, SyntheticSource
-from hotrow.engines.settings import Local, Ray
 from hotrow.modes import Hybrid, Mode, Sync
 from hotrow.optim.sparse import SGD, Adagrad, Adam, AnyOptimizer
+from hotrow.runtime.settings import Local, Ray
 from hotrow.trainer import Trainer
 from hotrow.trainer.dense import OptimizerMaker
 from hotrow.trainer.reports import Progress
@@ -48,7 +48,7 @@ RULES = {
 }
 
 
-def measure_sync(plan: ClusterPlan, watch: Watch) -> Figures:
+def measure_sync(plan: ClusterPlan, watch: BenchProgress) -> Figures:
     """Losses of every step on two trainers and two shards, and of one process with whole global batches."""
     watch.stage("Sync on a cluster and in one process", len(RULES))
     stream = SyntheticSource(_stream(plan, plan.same_steps * plan.learned_batch, 0))
@@ -67,7 +67,7 @@ def measure_sync(plan: ClusterPlan, watch: Watch) -> Figures:
     return found
 
 
-def measure_auc(plan: ClusterPlan, folder: Path, watch: Watch) -> Figures:
+def measure_auc(plan: ClusterPlan, folder: Path, watch: BenchProgress) -> Figures:
     """Hybrid beside Sync, and rows in halves beside rows in floats, each pair from the same start on the same rows."""
     watch.stage("AUC by paired seeds", 4 * plan.seeds)
     far = Ray(trainers=2, shards=2, delay_s=plan.delay_s)
@@ -92,7 +92,7 @@ def measure_auc(plan: ClusterPlan, folder: Path, watch: Watch) -> Figures:
     return found
 
 
-def _areas(plan: ClusterPlan, trainer: Trainer, folder: Path, watch: Watch) -> Iterator[float]:
+def _areas(plan: ClusterPlan, trainer: Trainer, folder: Path, watch: BenchProgress) -> Iterator[float]:
     for seed in range(1, plan.seeds + 1):
         trainer.load(_start(plan, seed, folder))
         stream = _stream(plan, plan.learned_rows, seed)

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from hotrow.bench.cluster.plan import ClusterPlan
 from hotrow.bench.cluster.stretches import contestant, part_of, race, stretch, trainer_of
-from hotrow.bench.rounds import Figures, Watch
+from hotrow.bench.rounds import BenchProgress, Figures
 from hotrow.data.source import Source
-from hotrow.engines.settings import Ray
 from hotrow.modes import GBA, Sync
 from hotrow.nn.inputs import Inputs
+from hotrow.runtime.settings import Ray
 from hotrow.trainer import Trainer
 
 
@@ -41,7 +41,7 @@ class Paced(nn.Module):
             return 0.0
 
 
-def measure(plan: ClusterPlan, source: Source, folder: Path, watch: Watch) -> Figures:
+def measure(plan: ClusterPlan, source: Source, folder: Path, watch: BenchProgress) -> Figures:
     """Both together in GBA and Sync, and each of them alone."""
     hidden = plan.networks.get("wide", plan.networks["narrow"])
     mode = GBA()

@@ -13,19 +13,19 @@ from torch import nn
 
 from hotrow.bench.cluster.plan import ClusterPlan, Hidden
 from hotrow.bench.cluster.processor import processes, spent_s
-from hotrow.bench.rounds import Contestant, Seconds, Watch, interleave
+from hotrow.bench.rounds import BenchProgress, Contestant, Seconds, interleave
 from hotrow.bench.train_peers import EPS, network
-from hotrow.client import LocalClient
-from hotrow.client.direct import ShardedClient
+from hotrow.client import LocalTables
+from hotrow.client.sharded import ShardedTables
 from hotrow.config import Table, Uniform
-from hotrow.data.batch import Batch, Part
+from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.data.source import Source
 from hotrow.data.splits import RowRange
-from hotrow.engines.settings import Local, Ray
 from hotrow.models.layers import Activation
 from hotrow.modes import Mode
 from hotrow.optim.sparse import Adagrad, AnyOptimizer
 from hotrow.run.cluster_status import figures_of
+from hotrow.runtime.settings import Local, Ray
 from hotrow.trainer import Trainer
 from hotrow.trainer.reports import Progress
 
@@ -74,22 +74,22 @@ def trainer_of(
 def fill(trainer: Trainer, rows: int) -> None:
     """Make all rows, as peers have them from the start."""
     client = trainer.client
-    assert isinstance(client, LocalClient | ShardedClient)
+    assert isinstance(client, LocalTables | ShardedTables)
     for start in range(0, rows, FILL):
         keys = np.arange(start, min(start + FILL, rows))
-        part = Part("default", "one", ("c0",), keys)
+        part = FeatureBlock("default", "one", ("c0",), keys)
         client.lookup(Batch((part,), np.empty((len(keys), 0), np.float32), None), learn=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class StretchRate:
     """What a sample takes while data flow: not in the first steps of a stretch, nor in the last."""
 
     seconds: float
     processor: dict[str, float]  # seconds of each process
 
 
-def stretch(plan: ClusterPlan, trainer: Trainer, source: Source) -> Pace:
+def stretch(plan: ClusterPlan, trainer: Trainer, source: Source) -> StretchRate:
     """Train on some rows."""
     start, pids = trainer.samples, processes(trainer)
     moments: list[tuple[int, float, dict[str, float]]] = []
@@ -101,17 +101,19 @@ def stretch(plan: ClusterPlan, trainer: Trainer, source: Source) -> Pace:
     inner = [moment for moment in moments if first <= moment[0] <= last]
     (begun, began_s, before), (ended, ended_s, after) = inner[0], inner[-1]
     samples = ended - begun
-    return Pace((ended_s - began_s) / samples, {name: (after[name] - before[name]) / samples for name in pids})
+    return StretchRate((ended_s - began_s) / samples, {name: (after[name] - before[name]) / samples for name in pids})
 
 
-def race(plan: ClusterPlan, contestants: Mapping[str, Contestant], label: str, watch: Watch) -> dict[str, Seconds]:
+def race(
+    plan: ClusterPlan, contestants: Mapping[str, Contestant], label: str, watch: BenchProgress
+) -> dict[str, Seconds]:
     """Seconds of a global batch, by contestant and round."""
     watch.stage(label, plan.rounds + WARM_UP)
     return interleave(contestants, plan.rounds, watch, burst=1, warm_up=WARM_UP)
 
 
 def contestant(
-    plan: ClusterPlan, source: Source, trainer: Trainer, mode: Mode, paces: list[Pace] | None = None
+    plan: ClusterPlan, source: Source, trainer: Trainer, mode: Mode, paces: list[StretchRate] | None = None
 ) -> Contestant:
     """Seconds of a global batch in a mode, in the stretch that belongs to a round; `paces` takes all of them."""
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from hotrow.bench.cluster.plan import ClusterPlan
-from hotrow.bench.rounds import Figures, Watch
+from hotrow.bench.rounds import BenchProgress, Figures
 from hotrow.errors import HotrowError
-from hotrow.transport.messages import Ask, Done, Stop
+from hotrow.transport.client import RpcClient
+from hotrow.transport.messages import Done, Query, Stop
 from hotrow.transport.request import Request
 from hotrow.transport.security import ClusterKey, Security
-from hotrow.transport.server import Server
-from hotrow.transport.wire import Wire
+from hotrow.transport.server import RpcServer
 
 KINDS: tuple[Security, ...] = ("off", "key", "curve")
 LARGE = 24  # frames there and back
@@ -28,7 +28,7 @@ class Talk:
     bytes_per_s: float
 
 
-def measure(plan: ClusterPlan, watch: Watch) -> tuple[Figures, Talk]:
+def measure(plan: ClusterPlan, watch: BenchProgress) -> tuple[Figures, Talk]:
     """Rates under each kind, and those of `key`, which is what clusters use unless told otherwise."""
     watch.stage("the wire by itself", len(KINDS))
     found: Figures = {}
@@ -57,7 +57,7 @@ def _talked(plan: ClusterPlan, kind: Security) -> Talk:
         address = echo.stdout.readline().strip()
         if not address:
             raise HotrowError("the other side of the wire did not start")
-        with Wire(security=kind, key=key) as wire:
+        with RpcClient(security=kind, key=key) as wire:
             wire.connect("echo", address)
             small = [_seconds(wire, []) for _ in range(plan.messages)]
             frame = np.zeros(plan.large_bytes, np.uint8)
@@ -71,16 +71,16 @@ def _talked(plan: ClusterPlan, kind: Security) -> Talk:
     return Talk(float(np.median(small)), 2 * plan.large_bytes / float(np.median(large)))
 
 
-def _seconds(wire: Wire, frames: list[np.ndarray]) -> float:
+def _seconds(wire: RpcClient, frames: list[np.ndarray]) -> float:
     began = time.perf_counter()
-    wire.ask("echo", Ask("ready"), frames).result()
+    wire.ask("echo", Query("ready"), frames).result()
     return time.perf_counter() - began
 
 
 def _echo(kind: Security) -> None:
     """The other side: gives frames back as they came, until it is told to stop."""
     given = sys.stdin.readline().strip()
-    server = Server(
+    server = RpcServer(
         "tcp://127.0.0.1:*", security=kind, key=None if given == "-" else ClusterKey(bytes.fromhex(given)), name="echo"
     )
     print(server.address, flush=True)

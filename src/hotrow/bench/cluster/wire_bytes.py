@@ -10,18 +10,18 @@ from pathlib import Path
 
 from hotrow.bench.cluster.plan import ClusterPlan
 from hotrow.bench.cluster.stretches import figures, trainer_of
-from hotrow.bench.rounds import Figures, Watch
+from hotrow.bench.rounds import BenchProgress, Figures
 from hotrow.data.config import DataConfig, open_source
 from hotrow.data.loader import Loader
 from hotrow.data.source import Source
-from hotrow.engines.settings import Ray
+from hotrow.runtime.settings import Ray
 from hotrow.trainer import Trainer
 
 LOCAL_BATCH = 4096
 ID_BYTES, FLOAT_BYTES = 8, 4
 
 
-def measure(plan: ClusterPlan, watch: Watch) -> Figures:
+def measure(plan: ClusterPlan, watch: BenchProgress) -> Figures:
     """On the Criteo sample, with rows sent to the trainers and with pooling in embedding workers."""
     keys = ("wire_rows_ratio", "wire_pooled_ratio", "wire_pooled_shards_ratio", "wire_rows_fp32_ratio")
     if plan.criteo is None:

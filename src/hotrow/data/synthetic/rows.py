@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hotrow.data.chance import MASK, STEP, U64, bits, mixed, stream, uniform
 from hotrow.data.synthetic.config import Part, SyntheticConfig
 from hotrow.data.synthetic.draws import F32, I64, Zipf, normal
-from hotrow.data.synthetic.teacher import Scale, Sums, Teacher, chances
+from hotrow.data.synthetic.teacher import Sums, Teacher, TeacherScale, chances
 
 BLOCK = 16_384  # rows made at once: a column of 8-byte values then stays in the processor's second cache
 SAMPLE = 32_768  # rows that scale the teacher
@@ -22,7 +22,7 @@ SECONDS_PER_DAY = 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class SyntheticRows:
     """A block of rows, column by column."""
 
     labels: NDArray[np.bool_]
@@ -31,14 +31,14 @@ class Rows:
     times: NDArray[np.int64]  # unix seconds
     log_odds: F32  # the teacher's: what no model may see
 
-    def from_row(self, start: int) -> "Rows":
+    def from_row(self, start: int) -> "SyntheticRows":
         """The rows of the block from `start` on."""
         numbers, ids = [column[start:] for column in self.numbers], [column[start:] for column in self.ids]
-        return Rows(self.labels[start:], numbers, ids, self.times[start:], self.log_odds[start:])
+        return SyntheticRows(self.labels[start:], numbers, ids, self.times[start:], self.log_odds[start:])
 
 
 @dataclass(frozen=True, slots=True)
-class Day:
+class SyntheticDay:
     """Where a day of a part begins and ends, in rows."""
 
     number: int
@@ -55,9 +55,9 @@ class Maker:
         sizes = config.feature_sizes()
         self._zipfs = [Zipf(size, config.zipf) for size in sizes]
         self._starts = [0, *accumulate(sizes[:-1])]  # of a feature's ids among all
-        self._scales: dict[int, Scale] = {}
+        self._scales: dict[int, TeacherScale] = {}
 
-    def read(self, part: Part, skip: int = 0) -> Iterator[Rows]:
+    def read(self, part: Part, skip: int = 0) -> Iterator[SyntheticRows]:
         """The rows of a part from row `skip` on. The block that holds it is made whole: no value depends on `skip`."""
         row = skip
         while row < self.config.size(part):
@@ -72,29 +72,29 @@ class Maker:
         rows, days = self.config.size(part), self.config.days
         return number * rows // days, (number + 1) * rows // days
 
-    def day_of(self, part: Part, row: int) -> Day:
+    def day_of(self, part: Part, row: int) -> SyntheticDay:
         """The day of a row. Training rows are spread over all days, the others belong to the last."""
         rows, days = self.config.size(part), self.config.days
         if part != "train":
-            return Day(days - 1, 0, rows)
+            return SyntheticDay(days - 1, 0, rows)
         number = ((row + 1) * days - 1) // rows
-        return Day(number, *self.day_range(part, number))
+        return SyntheticDay(number, *self.day_range(part, number))
 
-    def _block(self, part: Part, start: int, stop: int, day: Day) -> Rows:
+    def _block(self, part: Part, start: int, stop: int, day: SyntheticDay) -> SyntheticRows:
         ids, numbers, sums = self._columns(PARTS[part], start, stop, day.number)
         odds = self._scale(day.number).log_odds(sums)
         counters = np.arange(start, stop, dtype=np.uint64)
         labels: NDArray[np.bool_] = uniform(bits(stream(self.config.seed, PARTS[part], 0), counters)) < chances(odds)
         midnight = datetime.datetime.combine(self.config.first_day, datetime.time(), datetime.UTC).timestamp()
         within = np.arange(start - day.start, stop - day.start) * SECONDS_PER_DAY // (day.stop - day.start)
-        return Rows(labels, numbers, ids, within + (int(midnight) + day.number * SECONDS_PER_DAY), odds)
+        return SyntheticRows(labels, numbers, ids, within + (int(midnight) + day.number * SECONDS_PER_DAY), odds)
 
-    def _scale(self, day: int) -> Scale:
+    def _scale(self, day: int) -> TeacherScale:
         """Fitted to a sample of its own: the weights' scale on the first day, the bias on every day that differs."""
         day = day if self.config.drift or self.config.new_ids else 0
         if day not in self._scales:
             _, _, sample = self._columns(SAMPLE_PART, 0, SAMPLE, day)
-            first = Scale.fitted(sample, self.config.signal) if day == 0 else self._scale(0)
+            first = TeacherScale.fitted(sample, self.config.signal) if day == 0 else self._scale(0)
             self._scales[day] = first.with_click_rate(sample, self.config.click_rate)
         return self._scales[day]
 

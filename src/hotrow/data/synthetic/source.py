@@ -18,7 +18,7 @@ from hotrow.data.source import Trouble
 from hotrow.data.splits import Day, RowRange
 from hotrow.data.synthetic.config import Part, SyntheticConfig
 from hotrow.data.synthetic.draws import F32
-from hotrow.data.synthetic.rows import Maker, Rows
+from hotrow.data.synthetic.rows import Maker, SyntheticRows
 from hotrow.data.synthetic.teacher import chances
 from hotrow.spec import whole_number
 
@@ -82,7 +82,7 @@ class SyntheticSource:
                 break
         return np.concatenate(found)
 
-    def _batch(self, rows: Rows, labels: bool) -> Batch:
+    def _batch(self, rows: SyntheticRows, labels: bool) -> Batch:
         keys = np.empty((len(rows.labels), len(rows.ids)), np.uint64)
         for place, (ids, salt) in enumerate(zip(rows.ids, self._salts, strict=True)):
             np.bitwise_xor(ids, salt, out=keys[:, place])
@@ -90,25 +90,25 @@ class SyntheticSource:
         for place, values in enumerate(rows.numbers):
             numbers[:, place] = values
         truth = rows.labels[:, None].astype(np.float32) if labels else None
-        part = batches.Part("default", "one", self._features, keys.reshape(-1).view(np.int64))
+        part = batches.FeatureBlock("default", "one", self._features, keys.reshape(-1).view(np.int64))
         return Batch((part,), numbers, truth, None, rows.times)
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
+class TeacherQuality:
     """What a model that knew the teacher would reach on average."""
 
     auc: float | None  # None with fewer than two rows
     logloss: float
 
 
-def best(log_odds: F32) -> Best:
+def best(log_odds: F32) -> TeacherQuality:
     """From the teacher's log-odds alone: a row counts as a click by its chance, so drawn labels add no noise."""
     odds = np.sort(log_odds.astype(np.float64))
     clicks, misses = chances(odds), chances(-odds)
     won = float(clicks @ (np.cumsum(misses) - misses))
     pairs = float(clicks.sum() * misses.sum() - clicks @ misses)  # no row competes with itself
-    return Best(
+    return TeacherQuality(
         won / pairs if pairs else None, float((clicks * np.logaddexp(0, -odds) + misses * np.logaddexp(0, odds)).mean())
     )
 

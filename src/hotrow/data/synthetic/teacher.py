@@ -69,21 +69,21 @@ class Sums:
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class TeacherScale:
     """What brings the sums to the deviation and the click rate that were asked for."""
 
     factors: tuple[float, ...]
     bias: float = 0.0
 
     @classmethod
-    def fitted(cls, sample: Sums, signal: float) -> "Scale":
+    def fitted(cls, sample: Sums, signal: float) -> "TeacherScale":
         """From the sums of a sample. Parts without variance (no pairs, no numbers) leave their share to the others."""
         deviations = [float(part.std(dtype=np.float64)) for part in sample.parts]
         shares = [share if deviation > 0 else 0.0 for share, deviation in zip(SHARES, deviations, strict=True)]
         lengths = [signal * math.sqrt(share / (sum(shares) or 1.0)) for share in shares]
         return cls(tuple(length / (deviation or 1.0) for length, deviation in zip(lengths, deviations, strict=True)))
 
-    def with_click_rate(self, sample: Sums, click_rate: float) -> "Scale":
+    def with_click_rate(self, sample: Sums, click_rate: float) -> "TeacherScale":
         """The same, with the bias that makes the sample's mean chance of a click `click_rate`."""
         odds = replace(self, bias=0.0).log_odds(sample).astype(np.float64)
         middle, reach = math.log(click_rate / (1 - click_rate)), float(np.abs(odds).max()) + 1

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from hotrow.obs.report import words
+from hotrow.obs.report import formatting
 from hotrow.obs.report.charts import axis, chart, line, missing, points, samples_axis
 from hotrow.obs.report.headline import SPLITS
 from hotrow.obs.report.markup import Html, row, section, table, tag
-from hotrow.obs.report.run import Record, Run, columns, epoch, number
+from hotrow.obs.report.run import Record, RunRecord, columns, epoch, number
 
 COLORS = {"valid": "--orange", "test": "--green", "progressive": "--purple"}
 ROWS_MOST = 200  # of the table of evaluations
@@ -14,7 +14,7 @@ NO_PROGRESS = "The run has written no progress yet."
 HOVER = "%{y:.4f} at %{x:,d} samples"
 
 
-def curves(run: Run) -> Html:
+def curves(run: RunRecord) -> Html:
     """The section."""
     return section(
         "Curves",
@@ -24,7 +24,7 @@ def curves(run: Run) -> Html:
     )
 
 
-def _loss(run: Run) -> Html:
+def _loss(run: RunRecord) -> Html:
     title = "Loss"
     traces = [*_trained(run, "loss"), *_measured(run, "logloss")]
     if not traces:
@@ -33,7 +33,7 @@ def _loss(run: Run) -> Html:
     return chart(title, note, traces, xaxis=samples_axis(), yaxis=axis("logloss"))
 
 
-def _auc(run: Run) -> Html:
+def _auc(run: RunRecord) -> Html:
     title = "AUC"
     traces = [*_trained(run, "auc"), *_measured(run, "auc")]
     if not traces:
@@ -44,7 +44,7 @@ def _auc(run: Run) -> Html:
     return chart(title, note, traces, xaxis=samples_axis(), yaxis=axis("AUC"))
 
 
-def _speed(run: Run) -> Html:
+def _speed(run: RunRecord) -> Html:
     title = "Samples per second"
     x, y = columns(run.progress, "samples", "samples_per_s")
     if not x:
@@ -54,7 +54,7 @@ def _speed(run: Run) -> Html:
     return chart(title, "Between one report and the next.", [trace], xaxis=samples_axis(), yaxis=up)
 
 
-def _waiting(run: Run) -> Html:
+def _waiting(run: RunRecord) -> Html:
     title = "Waiting for data"
     x, y = columns(run.progress, "samples", "reading_share")
     if not x:
@@ -65,14 +65,14 @@ def _waiting(run: Run) -> Html:
     return chart(title, note, [trace], xaxis=samples_axis(), yaxis=up)
 
 
-def _days(run: Run) -> Html | None:
+def _days(run: RunRecord) -> Html | None:
     """Day by day, where evaluations belong to days."""
     traces = []
     for split, word in SPLITS.items():
         mine = [event for event in run.evaluations if event.get("split") == split and event.get("day") is not None]
         known = [(event, value) for event in mine if (value := number(event, "metrics", "auc")) is not None]
         if known:
-            rows = [words.count(number(event, "rows")) for event, _ in known]
+            rows = [formatting.count(number(event, "rows")) for event, _ in known]
             days = [_day(event) for event, _ in known]
             hover = "%{y:.4f} on %{customdata} samples<extra>day %{x}</extra>"
             aucs = [value for _, value in known]
@@ -85,15 +85,15 @@ def _days(run: Run) -> Html | None:
 
 def _day(event: Record) -> float | str:
     found = number(event, "day")
-    return words.plain_text(event["day"]) if found is None else found
+    return formatting.plain_text(event["day"]) if found is None else found
 
 
-def _trained(run: Run, name: str) -> list[dict[str, Any]]:
+def _trained(run: RunRecord, name: str) -> list[dict[str, Any]]:
     x, y = columns(run.progress, "samples", name)
     return [line("training", x, y, "--blue", hovertemplate=HOVER)] if x else []
 
 
-def _measured(run: Run, name: str) -> list[dict[str, Any]]:
+def _measured(run: RunRecord, name: str) -> list[dict[str, Any]]:
     """A line of points for each split; days have a picture of their own."""
     traces = []
     for split, word in reversed(SPLITS.items()):
@@ -123,11 +123,11 @@ def _table(evaluations: list[Record]) -> Html | None:
 def _row(event: Record, titles: list[str]) -> Html:
     metrics = ("auc", "logloss", "normalised_entropy", "calibration", "grouped_auc")
     cells = [
-        words.plain_text(event.get("split")),
-        words.count(epoch(event) if event.get("split") == "valid" else None),  # the others are made after training
-        words.plain_text(event.get("day")),
-        words.count(number(event, "samples")),
-        words.count(number(event, "rows")),
-        *(words.figure(number(event, "metrics", name)) for name in metrics),
+        formatting.plain_text(event.get("split")),
+        formatting.count(epoch(event) if event.get("split") == "valid" else None),  # the others are made after training
+        formatting.plain_text(event.get("day")),
+        formatting.count(number(event, "samples")),
+        formatting.count(number(event, "rows")),
+        *(formatting.figure(number(event, "metrics", name)) for name in metrics),
     ]
     return row(titles, cells)

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from hotrow.obs.events import FILE as EVENTS
 from hotrow.obs.events import Events, read_events
-from hotrow.obs.report.run import Run, tell
+from hotrow.obs.report.run import RunRecord, tell
 
 Record: TypeAlias = dict[str, Any]
 
@@ -15,11 +15,11 @@ CONFIG, MACHINE, EVALUATION, TABLES = "config.toml", "machine.json", "evaluation
 
 
 @dataclass(frozen=True, slots=True)
-class RunFolder:
+class ReportInputs:
     """The parts of a run folder that the page shows; a missing one is empty and has a sentence in `missing`."""
 
     name: str
-    run: Run
+    run: RunRecord
     config: str
     machine: Record
     evaluation: Record
@@ -27,11 +27,11 @@ class RunFolder:
     missing: dict[str, str]
 
 
-def read_folder(folder: Path) -> RunFolder:
+def read_folder(folder: Path) -> ReportInputs:
     """Read everything; never fails because of what lies in the folder."""
     missing: dict[str, str] = {}
     run = tell(_events(folder / EVENTS, missing))
-    return RunFolder(
+    return ReportInputs(
         name=run.name or folder.resolve().name,
         run=run,
         config=_text(folder / CONFIG, missing) or "",

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from hotrow.obs.report import words
-from hotrow.obs.report.folder import RunFolder
+from hotrow.obs.report import formatting
+from hotrow.obs.report.folder import ReportInputs
 from hotrow.obs.report.markup import Html, tag
-from hotrow.obs.report.run import Record, Run, epoch, number, text
+from hotrow.obs.report.run import Record, RunRecord, epoch, number, text
 
 SPLITS = {"test": "Test", "valid": "Validation", "progressive": "Progressive"}  # the first that was measured is shown
 
@@ -20,7 +20,7 @@ class Quality:
     days: int  # 0: one evaluation of the whole split
 
 
-def header(folder: RunFolder) -> Html:
+def header(folder: ReportInputs) -> Html:
     """Name, date, the large figures, and one sentence."""
     run = folder.run
     quality = quality_of(run)
@@ -29,14 +29,14 @@ def header(folder: RunFolder) -> Html:
         "header",
         tag("p", "Hotrow · training report", class_="over"),
         tag("h1", folder.name),
-        tag("p", " · ".join(part for part in (model, words.date(run.started), _state(run)) if part), class_="under"),
+        tag("p", " · ".join(filter(None, (model, formatting.date(run.started), _state(run)))), class_="under"),
         _figures(run, quality),
         *(tag("p", sentence) for sentence in (_story(run), _about_quality(quality), folder.missing.get("events.jsonl"))
           if sentence),
     )  # fmt: skip
 
 
-def quality_of(run: Run) -> Quality | None:
+def quality_of(run: RunRecord) -> Quality | None:
     """What the headline shows; None before the first evaluation."""
     for split in SPLITS:
         mine = [event for event in run.evaluations if event.get("split") == split]
@@ -48,7 +48,7 @@ def quality_of(run: Run) -> Quality | None:
     return None
 
 
-def speed_of(run: Run) -> float | None:
+def speed_of(run: RunRecord) -> float | None:
     """Samples per second: the run's own figure at its end, before that the mean of its reports."""
     told = number(run.end, "samples_per_s")
     reported = [rate for event in run.progress if (rate := number(event, "samples_per_s")) is not None]
@@ -63,43 +63,47 @@ def _mean(evaluations: list[Record], name: str) -> float | None:
     return sum(value * rows for value, rows in known) / total if total else None
 
 
-def _figures(run: Run, quality: Quality | None) -> Html:
+def _figures(run: RunRecord, quality: Quality | None) -> Html:
     split = SPLITS[quality.split] if quality else "Test"
     shown = (
-        (f"{split} AUC", words.figure(quality.auc if quality else None)),
-        (f"{split} logloss", words.figure(quality.logloss if quality else None)),
-        ("Samples per second", words.short(speed_of(run))),
-        ("Samples trained", words.short(run.samples)),
-        ("Time", words.duration(_seconds(run))),
+        (f"{split} AUC", formatting.figure(quality.auc if quality else None)),
+        (f"{split} logloss", formatting.figure(quality.logloss if quality else None)),
+        ("Samples per second", formatting.short(speed_of(run))),
+        ("Samples trained", formatting.short(run.samples)),
+        ("Time", formatting.duration(_seconds(run))),
     )
     return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in shown), class_="figures")
 
 
-def _seconds(run: Run) -> float | None:
+def _seconds(run: RunRecord) -> float | None:
     told = number(run.end, "seconds")
     if told is not None or run.started is None or run.last_time is None:
         return told
     return max(0.0, run.last_time - run.started)
 
 
-def _state(run: Run) -> str | None:
+def _state(run: RunRecord) -> str | None:
     if run.end is not None:
         return text(run.end, "stopped") or "finished"
     return "not finished" if run.start is not None else None
 
 
-def _story(run: Run) -> str | None:
+def _story(run: RunRecord) -> str | None:
     parts = []
     best, value = (run.end or {}).get("best"), number(run.end, "best", "value")
     if value is not None:
         split, metric = text(best, "split") or "valid", text(best, "metric") or "figure"
         found = epoch(best)
         where = "" if found is None else f", in epoch {found:,.0f}"
-        parts.append(f"Best {SPLITS.get(split, split).lower()} {_metric_word(metric)}: {words.figure(value)}{where}.")
+        parts.append(
+            f"Best {SPLITS.get(split, split).lower()} {_metric_word(metric)}: {formatting.figure(value)}{where}."
+        )
     if run.resumed:
-        parts.append(f"The run was resumed {words.plural(run.resumed, 'time')}; time and speed are those since then.")
+        parts.append(
+            f"The run was resumed {formatting.plural(run.resumed, 'time')}; time and speed are those since then."
+        )
     if run.start is not None and run.end is None:
-        last = words.date(run.last_time)
+        last = formatting.date(run.last_time)
         parts.append(f"The run has not written its end: it still trains, or was stopped hard. Last sign: {last}.")
     return " ".join(parts) or None
 
@@ -108,7 +112,7 @@ def _about_quality(quality: Quality | None) -> str | None:
     if quality is None:
         return "No evaluation was written yet, so there is no AUC and no logloss."
     if quality.days:
-        return f"AUC and logloss are means over {words.plural(quality.days, 'day')}, weighted by samples."
+        return f"AUC and logloss are means over {formatting.plural(quality.days, 'day')}, weighted by samples."
     if quality.split != "test":
         return f"No test was written: the figures are those of the {SPLITS[quality.split].lower()} samples."
     return None

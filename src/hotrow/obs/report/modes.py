@@ -3,10 +3,10 @@
 from collections import Counter
 from typing import Any, TypeAlias
 
-from hotrow.obs.report import words
+from hotrow.obs.report import formatting
 from hotrow.obs.report.charts import SERIES, Trace, axis, chart, plain, samples_axis
 from hotrow.obs.report.markup import Html, join, section, tag
-from hotrow.obs.report.run import Record, Run, columns, number, text
+from hotrow.obs.report.run import Record, RunRecord, columns, number, text
 
 Bars: TypeAlias = list[tuple[float, float]]  # value, how often
 
@@ -29,7 +29,7 @@ PICTURES = {
 }
 
 
-def modes(run: Run) -> Html:
+def modes(run: RunRecord) -> Html:
     """The section."""
     title, anchor = "Mode and staleness", "mode"
     if not run.modes:
@@ -38,7 +38,7 @@ def modes(run: Run) -> Html:
     return section(title, anchor, tag("p", _facts(run)), *_what_became(last), _pictures(run, last), _said(run))
 
 
-def _facts(run: Run) -> str:
+def _facts(run: RunRecord) -> str:
     """Modes, workers and batches; the last two as they were when the run began or was resumed."""
     names = " and ".join(dict.fromkeys(text(event, "mode") or "unknown" for event in run.modes))
     begun = [event for event in run.modes if number(event, "workers") is not None]
@@ -46,19 +46,19 @@ def _facts(run: Run) -> str:
         return f"Trained in {names}."
     workers, local, whole = (number(begun[-1], name) for name in ("workers", "local_batch", "global_batch"))
     chosen = ", chosen as it went," if text(begun[-1], "chosen") == "auto" else ""
-    batches = f"batches of {words.count(local)} samples each, {words.count(whole)} in a global batch"
-    told = f"Trained in {names}{chosen} by {words.plural(workers or 0, 'worker')}{_where(run)}: {batches}."
-    return f"{told} Counts are those since the run was resumed." if run.resumed else told
+    batches = f"batches of {formatting.count(local)} samples each, {formatting.count(whole)} in a global batch"
+    message = f"Trained in {names}{chosen} by {formatting.plural(workers or 0, 'worker')}{_where(run)}: {batches}."
+    return f"{message} Counts are those since the run was resumed." if run.resumed else message
 
 
-def _where(run: Run) -> str:
+def _where(run: RunRecord) -> str:
     """The engine and how many there were of each role, where it was a cluster."""
     began = run.last_start or {}
     engine, roles = text(began, "engine"), began.get("roles")
     if engine is None or not isinstance(roles, dict) or not roles:
         return ""
     kinds = Counter(name.rpartition(" ")[0] or name for name in map(str, roles))
-    *first, last = (words.plural(count, kind) for kind, count in kinds.items())
+    *first, last = (formatting.plural(count, kind) for kind, count in kinds.items())
     return f" on {engine} ({', '.join(first)} and {last})" if first else f" on {engine} ({last})"
 
 
@@ -69,11 +69,11 @@ def _what_became(statistics: Record | None) -> list[Html]:
     rest = {word: number(statistics, key) for key, word in COUNTS.items()}
     rest |= {word: number(statistics, "dropped", key) for key, word in DROPPED.items()}
     shown |= {word: value for word, value in rest.items() if value}
-    cells = [tag("div", tag("dt", word), tag("dd", words.count(value))) for word, value in shown.items()]
+    cells = [tag("div", tag("dt", word), tag("dd", formatting.count(value))) for word, value in shown.items()]
     return [tag("dl", *cells, class_="facts")]
 
 
-def _pictures(run: Run, statistics: Record | None) -> Html:
+def _pictures(run: RunRecord, statistics: Record | None) -> Html:
     """What was never late has a sentence instead of a picture."""
     kept = {kind: _bars((statistics or {}).get(kind)) for kinds in PICTURES.values() for kind in kinds}
     drawn, never = [], []
@@ -84,12 +84,12 @@ def _pictures(run: Run, statistics: Record | None) -> Html:
         elif known:
             never.append(title.removeprefix("Staleness of "))
     course = _course(run)
-    told = f"Never late: {' and '.join(never)}." if never else None
+    message = f"Never late: {' and '.join(never)}." if never else None
     charts = tag("div", course, *drawn, class_="charts") if course or drawn else None
-    return join([tag("p", told) if told else None, charts])
+    return join([tag("p", message) if message else None, charts])
 
 
-def _course(run: Run) -> Html | None:
+def _course(run: RunRecord) -> Html | None:
     """Which mode was at work when; only where there were several."""
     known = [(number(event, "samples"), text(event, "mode")) for event in run.modes]
     starts = [(start, name) for start, name in known if start is not None and name is not None]
@@ -104,7 +104,7 @@ def _course(run: Run) -> Html | None:
     ]
     ticks = {"tickvals": list(range(len(names))), "ticktext": [plain(name) for name in names]}
     up = axis("", showgrid=False, range=[len(names) - 0.5, -0.5], **ticks)
-    note = f"The mode was changed {words.plural(len(starts) - 1, 'time')}."
+    note = f"The mode was changed {formatting.plural(len(starts) - 1, 'time')}."
     return chart("Modes as the run went", note, traces, wide=True, barmode="overlay", xaxis=samples_axis(), yaxis=up)
 
 
@@ -112,7 +112,7 @@ def _stretches(name: str, place: int, mine: list[tuple[float, float]], color: st
     return {
         "type": "bar", "orientation": "h", "name": plain(name), "width": 0.5, "marker": {"color": color},
         "y": [place] * len(mine), "base": [start for start, _ in mine], "x": [end - start for start, end in mine],
-        "customdata": [[words.count(start), words.count(end)] for start, end in mine],
+        "customdata": [[formatting.count(start), formatting.count(end)] for start, end in mine],
         "hovertemplate": "from %{customdata[0]} to %{customdata[1]} samples<extra>%{fullData.name}</extra>",
     }  # fmt: skip
 
@@ -136,7 +136,10 @@ def _shares(name: str, bars: Bars, span: float, color: str) -> Trace:
         low = value // span * span
         heights[low] = heights.get(low, 0) + count / total
     lows = sorted(heights)
-    told = [words.count(low) if span == 1 else f"{words.count(low)} to {words.count(low + span - 1)}" for low in lows]
+    told = [
+        formatting.count(low) if span == 1 else f"{formatting.count(low)} to {formatting.count(low + span - 1)}"
+        for low in lows
+    ]
     return {
         "type": "bar", "name": plain(name), "x": lows, "y": [heights[low] for low in lows], "customdata": told,
         "marker": {"color": color}, "hovertemplate": "%{y:.1%} are %{customdata} late<extra>%{fullData.name}</extra>",
@@ -145,7 +148,7 @@ def _shares(name: str, bars: Bars, span: float, color: str) -> Trace:
 
 def _mean(statistics: Any, kind: str) -> str:
     mean, largest = number(statistics, kind, "mean"), number(statistics, kind, "largest")
-    return f"{words.NOTHING if mean is None else f'{mean:.2f}'} and {words.count(largest)}"
+    return f"{formatting.NOTHING if mean is None else f'{mean:.2f}'} and {formatting.count(largest)}"
 
 
 def _bars(histogram: Any) -> Bars:
@@ -160,14 +163,16 @@ def _switch(event: Record) -> str:
     return f"from {text(event, 'before')} {to}"
 
 
-def _said(run: Run) -> Html | None:
+def _said(run: RunRecord) -> Html | None:
     """Why the mode was changed, and what is to be known of it."""
     said = [(number(event, "samples") or 0, _switch(event)) for event in run.modes if text(event, "before")]
     said += [(number(event, "samples") or 0, text(event, "sentence") or "") for event in run.remarks]
     told = sorted(said, key=lambda each: each[0])
     if not told:
         return None
-    shown = [tag("li", tag("b", f"{words.count(samples)} samples"), f": {what}") for samples, what in told[:LINES_MOST]]
+    shown = [
+        tag("li", tag("b", f"{formatting.count(samples)} samples"), f": {what}") for samples, what in told[:LINES_MOST]
+    ]
     hidden = len(told) - len(shown)
     more = tag("p", f"{hidden:,} more are in events.jsonl.") if hidden > 0 else None
     return tag("div", tag("h3", "Said about the mode"), tag("ul", *shown, class_="lines"), more)

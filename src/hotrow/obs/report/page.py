@@ -6,9 +6,9 @@ from importlib.resources import files
 
 from plotly.offline import get_plotlyjs
 
-from hotrow.obs.report import words
+from hotrow.obs.report import formatting
 from hotrow.obs.report.curves import curves
-from hotrow.obs.report.folder import CONFIG, MACHINE, RunFolder
+from hotrow.obs.report.folder import CONFIG, MACHINE, ReportInputs
 from hotrow.obs.report.headline import header
 from hotrow.obs.report.markup import Html, join, raw, section, tag
 from hotrow.obs.report.modes import modes
@@ -28,7 +28,7 @@ MACHINE_WORDS = {
 }
 
 
-def page(folder: RunFolder) -> str:
+def page(folder: ReportInputs) -> str:
     """The HTML of a run."""
     scripts = (get_plotlyjs(), _own("page.js"))
     body = tag(
@@ -67,7 +67,7 @@ def _head(name: str, scripts: tuple[str, ...]) -> Html:
     )
 
 
-def _configuration(folder: RunFolder) -> Html:
+def _configuration(folder: ReportInputs) -> Html:
     if not folder.config.strip():
         why = folder.missing.get(CONFIG) or "config.toml is empty."
         return section("Configuration", "configuration", tag("p", why, class_="missing"))
@@ -92,7 +92,7 @@ def _toml_line(line: str) -> Html:
     return join([tag("span", line, class_=look), "\n"])
 
 
-def _machine(folder: RunFolder) -> Html:
+def _machine(folder: ReportInputs) -> Html:
     if not folder.machine:
         why = folder.missing.get(MACHINE) or "machine.json is empty."
         return section("Machine", "machine", tag("p", why, class_="missing"))
@@ -106,7 +106,7 @@ def _machine(folder: RunFolder) -> Html:
 
 
 def _machine_value(key: str, value: object) -> str:
-    return words.size(value) if key == "memory_bytes" and isinstance(value, int) else words.plain_text(value)
+    return formatting.size(value) if key == "memory_bytes" and isinstance(value, int) else formatting.plain_text(value)
 
 
 def _own(name: str) -> str:

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from hotrow.obs.report import words
+from hotrow.obs.report import formatting
 from hotrow.obs.report.charts import axis, chart, line, missing, points
-from hotrow.obs.report.folder import EVALUATION, RunFolder
+from hotrow.obs.report.folder import EVALUATION, ReportInputs
 from hotrow.obs.report.headline import SPLITS
 from hotrow.obs.report.markup import Html, section, tag
 from hotrow.obs.report.run import Record, columns, number
@@ -20,7 +20,7 @@ FIGURES = {
 }
 
 
-def quality(folder: RunFolder) -> Html:
+def quality(folder: ReportInputs) -> Html:
     """The section."""
     title, anchor = "Predictions", "predictions"
     split = next((name for name in SPLITS if isinstance(folder.evaluation.get(name), dict)), None)
@@ -41,7 +41,7 @@ def _figures(metrics: Any) -> Html | None:
     if not isinstance(metrics, dict):
         return None
     shown = [(word, number(metrics, name)) for name, word in FIGURES.items() if name in metrics]
-    form = {True: words.count, False: words.figure}
+    form = {True: formatting.count, False: formatting.figure}
     cells = [tag("div", tag("dt", word), tag("dd", form[word.startswith("Groups")](value))) for word, value in shown]
     return tag("dl", *cells, class_="facts") if cells else None
 

@@ -15,7 +15,7 @@ LARGEST = 1e300  # what a file says beyond it is no figure, and no picture could
 
 
 @dataclass(slots=True)
-class Run:
+class RunRecord:
     """The events by kind. `end` is None while a run goes on, or after a hard stop."""
 
     start: Record | None = None
@@ -50,9 +50,9 @@ class Run:
         return number(last, "samples")
 
 
-def tell(log: Events) -> Run:
+def tell(log: Events) -> RunRecord:
     """Sort the events of a log into a run."""
-    run = Run()
+    run = RunRecord()
     for event in log.events:
         if event["kind"] == "start":
             run = _started(run, event)
@@ -61,16 +61,16 @@ def tell(log: Events) -> Run:
     return run
 
 
-def _started(run: Run, event: Record) -> Run:
+def _started(run: RunRecord, event: Record) -> RunRecord:
     if not event.get("resumed"):
-        return Run(start=event, last_start=event)
+        return RunRecord(start=event, last_start=event)
     run.resumed += 1
     run.start, run.last_start = run.start or event, event
     run.end = None
     return run
 
 
-def _take(run: Run, event: Record) -> None:
+def _take(run: RunRecord, event: Record) -> None:
     run.last_time = number(event, "time")
     run.nonfinite += bool(event.get("nonfinite"))
     kept = {

@@ -2,7 +2,7 @@
 
 from typing import Any, TypeAlias
 
-from hotrow.obs.report import words
+from hotrow.obs.report import formatting
 from hotrow.obs.report.charts import (
     SERIES,
     Trace,
@@ -16,9 +16,9 @@ from hotrow.obs.report.charts import (
     points,
     samples_axis,
 )
-from hotrow.obs.report.folder import TABLES, RunFolder
+from hotrow.obs.report.folder import TABLES, ReportInputs
 from hotrow.obs.report.markup import Html, row, section, table, tag
-from hotrow.obs.report.run import Record, Run, columns, number
+from hotrow.obs.report.run import Record, RunRecord, columns, number
 
 Bin: TypeAlias = tuple[float, float, float]
 
@@ -31,7 +31,7 @@ PARTS = {"value_bytes": ("values", "--blue"), "state_bytes": ("optimizer state",
 REST = ("index and the rest", "--grey")
 
 
-def tables(folder: RunFolder) -> Html:
+def tables(folder: ReportInputs) -> Html:
     """The section: from tables.json, or from the last event about tables where the run has not come so far."""
     title, anchor = "Tables", "tables"
     found, source = _latest(folder)
@@ -52,7 +52,7 @@ def tables(folder: RunFolder) -> Html:
     )
 
 
-def _latest(folder: RunFolder) -> tuple[dict[str, Record], str]:
+def _latest(folder: ReportInputs) -> tuple[dict[str, Record], str]:
     """Records of the tables, and a sentence where they are not those of the end or there are none."""
     found = _records(folder.tables)
     if found:
@@ -61,7 +61,7 @@ def _latest(folder: RunFolder) -> tuple[dict[str, Record], str]:
     for event in reversed(folder.run.tables):
         found = _records(event.get("tables"))
         if found:
-            return found, f"{why} The figures are those after {words.count(number(event, 'samples'))} samples."
+            return found, f"{why} The figures are those after {formatting.count(number(event, 'samples'))} samples."
     return {}, why
 
 
@@ -84,15 +84,15 @@ def _list(found: dict[str, Record], names: list[str]) -> Html:
 def _row(name: str, record: Record, titles: list[str], class_: str | None = None) -> Html:
     cells = [
         name,
-        words.count(number(record, "rows")),
-        words.count(number(record, "dim")),
-        *(words.size(number(record, key)) for key in ("bytes", "value_bytes", "state_bytes")),
-        *(words.count(number(record, key)) for key in COUNTS),
+        formatting.count(number(record, "rows")),
+        formatting.count(number(record, "dim")),
+        *(formatting.size(number(record, key)) for key in ("bytes", "value_bytes", "state_bytes")),
+        *(formatting.count(number(record, key)) for key in COUNTS),
     ]
     return row(titles, cells, class_)
 
 
-def _growth(run: Run, names: list[str]) -> Html:
+def _growth(run: RunRecord, names: list[str]) -> Html:
     title = "Rows as the run went"
     traces = []
     for name, color in zip(names, SERIES, strict=False):
@@ -114,14 +114,14 @@ def _memory(found: dict[str, Record], names: list[str]) -> Html:
     known.reverse()  # Plotly draws the first bar at the bottom
     parts = {word: ([number(found[name], key) or 0 for name in known], color) for key, (word, color) in PARTS.items()}
     whole = [number(found[name], "bytes") or 0 for name in known]
-    scale, unit = words.byte_unit(max(whole))
+    scale, unit = formatting.byte_unit(max(whole))
     named = [sum(values[place] for values, _ in parts.values()) for place in range(len(known))]
     parts[REST[0]] = ([max(0, total - part) for total, part in zip(whole, named, strict=True)], REST[1])
     traces = [
         {
             "type": "bar", "orientation": "h", "name": word, "y": list(range(len(known))), "width": 0.5,
             "x": [value / scale for value in values], "marker": {"color": color},
-            "customdata": [[words.size(value), plain(name)] for value, name in zip(values, known, strict=True)],
+            "customdata": [[formatting.size(value), plain(name)] for value, name in zip(values, known, strict=True)],
             "hovertemplate": f"%{{customdata[0]}} of {word}<extra>%{{customdata[1]}}</extra>",
         }
         for word, (values, color) in parts.items()
@@ -166,7 +166,7 @@ def _updates(found: dict[str, Record], names: list[str]) -> Html:
     each = -(-len(spans) // TICKS_MOST)  # every so many bars a tick
     ticks = {
         "tickvals": list(range(0, len(spans), each)),
-        "ticktext": [words.short_tick(low) for low, _ in spans[::each]],
+        "ticktext": [formatting.short_tick(low) for low, _ in spans[::each]],
     }
     across = axis("updates of the row, from", showgrid=False, tickangle=0, **ticks)
     few = f" The {len(drawn)} largest of {len(known)} tables." if len(drawn) < len(known) else ""
@@ -178,7 +178,7 @@ def _bars(name: str, bins: list[Bin], spans: list[tuple[float, float]], color: s
     """The part of a table's rows in each span of updates."""
     rows = {piece[:2]: piece[2] for piece in bins}
     total = sum(rows.values()) or 1
-    told = [[words.count(rows.get(span, 0)), _span(*span)] for span in spans]
+    told = [[formatting.count(rows.get(span, 0)), _span(*span)] for span in spans]
     hover = "%{customdata[0]} rows, %{y:.1%}<br>with %{customdata[1]}<extra>%{fullData.name}</extra>"
     return {
         "type": "bar", "name": plain(name), "x": list(range(len(spans))), "marker": {"color": color},
@@ -192,4 +192,4 @@ def _bins(given: Any) -> list[Bin]:
 
 
 def _span(low: float, high: float) -> str:
-    return words.plural(low, "update") if low == high else f"{low:,.0f} to {high:,.0f} updates"
+    return formatting.plural(low, "update") if low == high else f"{low:,.0f} to {high:,.0f} updates"

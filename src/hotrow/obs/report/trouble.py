@@ -1,16 +1,16 @@
 """What went wrong, counted: shown also where it is nothing, because nothing is what a person wants to read there."""
 
-from hotrow.obs.report import words
-from hotrow.obs.report.folder import RunFolder
+from hotrow.obs.report import formatting
+from hotrow.obs.report.folder import ReportInputs
 from hotrow.obs.report.markup import Html, section, tag
-from hotrow.obs.report.run import Record, Run, number, text
+from hotrow.obs.report.run import Record, RunRecord, number, text
 
 WARNINGS_MOST = 50
 USUAL = "Short steps"  # the last of an epoch is one
 COUNTS = {"malformed": "Malformed lines", "refused_gradients": "Refused gradients"}
 
 
-def trouble(folder: RunFolder) -> Html:
+def trouble(folder: ReportInputs) -> Html:
     """The section."""
     run = folder.run
     cells = [_count(name, value) for name, value in counted(run).items()]
@@ -26,7 +26,7 @@ def trouble(folder: RunFolder) -> Html:
     )
 
 
-def counted(run: Run) -> dict[str, float | None]:
+def counted(run: RunRecord) -> dict[str, float | None]:
     """Every count by what it counts; None where it is not known yet."""
     told = (run.end or {}).get("counts")
     others = {_words(key): number(told, key) for key in told if key not in COUNTS} if isinstance(told, dict) else {}
@@ -46,7 +46,7 @@ def _words(key: str) -> str:
 
 def _count(name: str, value: float | None) -> Html:
     bad = "bad" if value and name != USUAL else None
-    return tag("div", tag("dt", name), tag("dd", words.count(value), class_=bad))
+    return tag("div", tag("dt", name), tag("dd", formatting.count(value), class_=bad))
 
 
 def _malformed(lines: list[Record]) -> Html | None:
@@ -55,9 +55,9 @@ def _malformed(lines: list[Record]) -> Html | None:
     shown = [
         tag(
             "li",
-            tag("b", f"{text(line, 'file') or 'unknown file'}, line {words.count(number(line, 'line'))}"),
+            tag("b", f"{text(line, 'file') or 'unknown file'}, line {formatting.count(number(line, 'line'))}"),
             f": {text(line, 'reason') or 'no reason was written'}",
-            tag("code", words.plain_text(line.get("text"))),
+            tag("code", formatting.plain_text(line.get("text"))),
         )
         for line in lines
     ]

@@ -9,7 +9,17 @@ life       every role, and the process of the run
 A header is decoded into exactly one `Message` or refused; nothing in it names a function to call.
 """
 
-from hotrow.transport.messages.basis import Header, Values
+from hotrow.transport.messages.control import (
+    SENTENCE_MOST,
+    Done,
+    Fault,
+    FaultKind,
+    JoinRole,
+    LeaveRole,
+    Query,
+    QueryReply,
+    Stop,
+)
 from hotrow.transport.messages.dense import DenseGiven, DensePulled, GiveDense, PullDense, PushDense, TakeDense
 from hotrow.transport.messages.embedding import (
     Coded,
@@ -23,44 +33,34 @@ from hotrow.transport.messages.embedding import (
     Release,
     Vectors,
 )
-from hotrow.transport.messages.life import (
-    SENTENCE_MOST,
-    Ask,
-    Done,
-    Fault,
-    FaultKind,
-    JoinRole,
-    LeaveRole,
-    Stop,
-    Told,
-)
-from hotrow.transport.messages.orders import Apply, PartOf, Perform, Performed, Policy
+from hotrow.transport.messages.header import Header, Values
+from hotrow.transport.messages.orders import ApplyOrder, OrderPart, OrderResult, Perform, Policy
 from hotrow.transport.messages.rows import (
     Arrival,
-    Block,
     Clear,
     Exchange,
     Exchanged,
     Export,
     Exported,
     Import,
-    Pull,
-    Push,
+    PullRows,
+    PushRows,
+    RowBlockHeader,
     Taken,
 )
-from hotrow.transport.messages.work import Begin, CloseStep, Features, Samples, Settle, Work, Worked
+from hotrow.transport.messages.work import BatchReply, BatchRequest, Begin, CloseStep, Features, Samples, Settle
 
 Message = (
     Exchange
     | Exchanged
     | Perform
-    | Performed
+    | OrderResult
     | Policy
     | PullDense
     | DensePulled
     | PushDense
-    | Work
-    | Worked
+    | BatchRequest
+    | BatchReply
     | TakeDense
     | Begin
     | CloseStep
@@ -71,8 +71,8 @@ Message = (
     | Exported
     | Import
     | Clear
-    | Ask
-    | Told
+    | Query
+    | QueryReply
     | JoinRole
     | LeaveRole
     | Stop
@@ -89,11 +89,11 @@ Message = (
 
 __all__ = [
     "SENTENCE_MOST",
-    "Apply",
+    "ApplyOrder",
     "Arrival",
-    "Ask",
+    "BatchReply",
+    "BatchRequest",
     "Begin",
-    "Block",
     "Clear",
     "CloseStep",
     "Coded",
@@ -117,26 +117,26 @@ __all__ = [
     "LookUp",
     "Meet",
     "Message",
-    "PartOf",
+    "OrderPart",
+    "OrderResult",
     "Perform",
-    "Performed",
     "Policy",
     "Pooled",
-    "Pull",
     "PullDense",
     "PullPooled",
-    "Push",
+    "PullRows",
     "PushDense",
     "PushPooled",
+    "PushRows",
+    "Query",
+    "QueryReply",
     "Release",
+    "RowBlockHeader",
     "Samples",
     "Settle",
     "Stop",
     "TakeDense",
     "Taken",
-    "Told",
     "Values",
     "Vectors",
-    "Work",
-    "Worked",
 ]

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from hotrow.transport.messages.basis import Count, Header, Number
+from hotrow.transport.messages.header import Count, Header, Number
 
 
 class PullDense(Header, frozen=True, tag="pull_dense"):

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from hotrow.transport.messages.basis import Count, Header, Name, Number, SampleId, Values
+from hotrow.transport.messages.header import Count, Header, Name, Number, SampleId, Values
 from hotrow.transport.messages.rows import Arrival, Taken
 
 

@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from hotrow.transport.messages.basis import Count, Header, Number
+from hotrow.transport.messages.header import Count, Header, Number
 
 
-class PartOf(Header, frozen=True):
+class OrderPart(Header, frozen=True):
     """A parked push as a step takes it."""
 
     grant: Number
@@ -17,14 +17,14 @@ class PartOf(Header, frozen=True):
     weight: float
 
 
-class Apply(Header, frozen=True):
+class ApplyOrder(Header, frozen=True):
     """A step of the coordinator's, for rows, dense parameters or both."""
 
     group: Literal["both", "dense", "embedding"]
     step: Number
     samples: Number  # trained up to and including it
     lr_scale: float
-    parts: tuple[PartOf, ...]
+    parts: tuple[OrderPart, ...]
 
 
 class Perform(Header, frozen=True, tag="perform"):
@@ -32,11 +32,11 @@ class Perform(Header, frozen=True, tag="perform"):
 
     incarnation: Number
     order: Number
-    applies: tuple[Apply, ...]
+    applies: tuple[ApplyOrder, ...]
     discards: tuple[Number, ...] = ()
 
 
-class Performed(Header, frozen=True, tag="performed"):
+class OrderResult(Header, frozen=True, tag="performed"):
     """Since the last answer: what became of rows, and how late their gradients were as pairs of age and count."""
 
     order: Number

@@ -4,10 +4,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from hotrow.transport.messages.basis import Count, Header, Name, Number, Values
+from hotrow.transport.messages.header import Count, Header, Name, Number, Values
 
 
-class Block(Header, frozen=True):
+class RowBlockHeader(Header, frozen=True):
     """Rows of one table. Frames follow for what it has: keys uint64, values (fp16-scaled: halves, scales), versions."""
 
     table: Name
@@ -26,7 +26,7 @@ class Arrival(Header, frozen=True):
     factor: float
 
 
-class Push(Header, frozen=True):
+class PushRows(Header, frozen=True):
     """Gradients of one batch for a shard's rows, each id once. Without `arrival` they are parked under their grant."""
 
     grant: Number
@@ -34,11 +34,11 @@ class Push(Header, frozen=True):
     token: Number
     pulled_step: Number
     samples: Count
-    blocks: tuple[Block, ...]
+    blocks: tuple[RowBlockHeader, ...]
     arrival: Arrival | None = None
 
 
-class Pull(Header, frozen=True):
+class PullRows(Header, frozen=True):
     """Rows wanted, not before the coordinator's order `after` was performed. With `learn` absent ones are made."""
 
     after: Number
@@ -46,7 +46,7 @@ class Pull(Header, frozen=True):
     learn: bool
     versions: bool
     values: Values  # how they travel
-    blocks: tuple[Block, ...]
+    blocks: tuple[RowBlockHeader, ...]
 
 
 class Exchange(Header, frozen=True, tag="exchange"):
@@ -56,8 +56,8 @@ class Exchange(Header, frozen=True, tag="exchange"):
     """
 
     incarnation: Number
-    push: Push | None = None
-    pull: Pull | None = None
+    push: PushRows | None = None
+    pull: PullRows | None = None
 
 
 class Taken(Header, frozen=True):
@@ -75,7 +75,7 @@ class Exchanged(Header, frozen=True, tag="exchanged"):
     incarnation: Number
     taken: Taken | None = None
     absent: Count = 0  # ids without a row in a pull that makes none
-    blocks: tuple[Block, ...] = ()
+    blocks: tuple[RowBlockHeader, ...] = ()
     newest: Number = 0  # to one that asks for nothing: the newest grant that the shard or its segments know
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from hotrow.transport.messages.basis import Count, Header, Name, Number, SampleId
+from hotrow.transport.messages.header import Count, Header, Name, Number, SampleId
 
 
 class Features(Header, frozen=True):
@@ -26,7 +26,7 @@ class Samples(Header, frozen=True):
     parts: tuple[Features, ...]
 
 
-class Work(Header, frozen=True, tag="work"):
+class BatchRequest(Header, frozen=True, tag="work"):
     """A grant and its batch, for a trainer. It is answered when all gradients are on their servers."""
 
     grant: Number
@@ -41,7 +41,7 @@ class Work(Header, frozen=True, tag="work"):
     sample: SampleId | None = None  # under which an embedding worker has the ids; the batch comes without them then
 
 
-class Worked(Header, frozen=True, tag="worked"):
+class BatchReply(Header, frozen=True, tag="worked"):
     """The gradients of a grant are where they belong. Frames: the model's output before the update, float32."""
 
     grant: Number

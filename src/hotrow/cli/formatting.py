@@ -1,0 +1,109 @@
+"""Numbers and reports as people read them."""
+
+from collections.abc import Iterator
+
+from hotrow.data.source import Trouble
+from hotrow.trainer import Evaluated, Remark, Switched, TrainingEnded
+
+METRICS = {"auc": "AUC", "grouped_auc": "grouped AUC"}  # others are words as they are
+GROUPS = "groups_"  # counts among the metrics
+
+
+def state(unit: str, done: int, total: int | None, per_s: float, *more: str, short: bool = False) -> str:
+    """How far something is: "40,960 of 81,920 samples  20,480/s  loss 0.4321  2 s left"; short: "41 k of 82 k"."""
+    number = magnitude if short else "{:,.0f}".format
+    unit = "" if short else f" {unit}"
+    known = total is not None and total >= done
+    parts = [f"{number(done)} of {number(total or 0)}{unit}" if known else f"{number(done)}{unit}"]
+    parts += [f"{number(per_s)}/s", *more]
+    if known and total is not None and per_s > 0:
+        parts.append(f"{duration((total - done) / per_s)} left")
+    return "  ".join(parts)
+
+
+def magnitude(number: float) -> str:
+    """Three figures: "81.9 k"."""
+    for unit, factor in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= 0.9995 * factor:
+            return f"{number / factor:.3g} {unit}"
+    return f"{number:.3g}"
+
+
+def quality(loss: float, auc: float | None) -> list[str]:
+    """Of a stretch of training."""
+    return [f"loss {loss:.4f}", *([] if auc is None else [f"AUC {auc:.4f}"])]
+
+
+def lateness(staleness: float | None) -> list[str]:
+    """Of gradients, where several workers make them."""
+    return [] if staleness is None else [f"{staleness:.2f} steps late"]
+
+
+def of_the_mode(report: Switched | Remark) -> str:
+    """A change of the mode, or what is to be known of it."""
+    if isinstance(report, Remark):
+        return f"note: {report.sentence}"
+    to = report.sentence or f"to {report.mode}"  # a controller's sentence begins in the same way
+    return f"after {report.samples:,} samples switched from {report.before} {to}"
+
+
+def evaluation(report: Evaluated, epochs: int = 1) -> str:
+    """One evaluation in a line."""
+    when = [f"epoch {report.epoch + 1}"] if report.split == "valid" and epochs > 1 else []
+    when += [f"day {report.day}"] if report.day is not None else []
+    return "  ".join([report.split, *when, *metrics(report.metrics), f"{report.rows:,} rows"])
+
+
+def metrics(found: dict[str, float | None]) -> list[str]:
+    """Each with its name; how many groups there were is left to a table."""
+    shown = {name: value for name, value in found.items() if not name.startswith(GROUPS)}
+    return [f"{metric_name(name)} {metric_value(name, value)}" for name, value in shown.items()]
+
+
+def metric_name(name: str) -> str:
+    """auc -> AUC, auc_2 -> AUC of label 2."""
+    base, _, label = name.rpartition("_")
+    if label.isdigit():
+        return f"{metric_name(base)} of label {label}"
+    return METRICS.get(name, name.replace("_", " "))
+
+
+def metric_value(name: str, value: float | None) -> str:
+    """Four digits, or a count; "unknown" where there is none, as of the AUC of one class."""
+    if value is None:
+        return "unknown"
+    return f"{value:,.0f}" if name.startswith(GROUPS) else f"{value:.4f}"
+
+
+def ending(report: TrainingEnded) -> Iterator[str]:
+    """Why a run stopped, where that needs saying, and the trouble it met."""
+    if report.best is not None:
+        best = f"the best valid {metric_name(report.best.metric)} {report.best.value:.4f} of epoch"
+        yield f"{report.stopped}: back to {best} {report.best.epoch + 1}"
+    trouble = [f"{count:,} {name.replace('_', ' ')}" for name, count in report.counts.items() if count]
+    if trouble:
+        anew = " (missing values anew in every epoch)" if any("missing" in each for each in trouble) else ""
+        yield f"counted: {', '.join(trouble)}{anew}"
+
+
+def several(count: int, thing: str) -> str:
+    """ "1 shard", "2 shards"."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Two figures are enough: "3 h 20 min"."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min"
+
+
+def left_out(trouble: Trouble) -> str:
+    """Lines that could not be read, with the first of them."""
+    lines = "line was" if trouble.malformed == 1 else "lines were"
+    return f"{trouble.malformed:,} malformed {lines} left out; the first: {trouble.first[0]}"

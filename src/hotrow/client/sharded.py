@@ -1,0 +1,242 @@
+"""The client whose rows are on shards: one request to each shard and batch, for all its tables.
+
+Ids are made distinct once and grouped by shard, so rows come back into one block per table, each shard's in its own
+slice. Gradients are folded to the same distinct ids and go back in the same slices. A lookup and a push are prepared
+first and exchanged then, so that several can be under way and one request carries a push and another batch's lookup.
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hotrow.client.base import FeatureVectors
+from hotrow.client.pooling import folded, shares_of, spread
+from hotrow.client.shard_table import ShardTable
+from hotrow.config import Table
+from hotrow.data.batch import Batch, FeatureBlock
+from hotrow.errors import ConfigError, InputError
+from hotrow.store.shards import Sharded, sharded
+from hotrow.store.tiers import listed, named_tables
+from hotrow.transport.client import Answer, RpcClient
+from hotrow.transport.envelope import Buffer
+from hotrow.transport.frames import RowBlock, pack, unpack
+from hotrow.transport.messages import Arrival, Exchange, Exchanged, PullRows, PushRows, RowBlockHeader, Taken, Values
+
+U32 = NDArray[np.uint32]
+F32 = NDArray[np.float32]
+I64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PushFacts:
+    """By which name a push goes, and what a shard needs to know of it."""
+
+    grant: int
+    worker: int
+    token: int
+    pulled_step: int
+    arrival: Arrival | None = None  # None: it is parked until the coordinator decides
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardedLookup:
+    """One lookup, from its vectors to the push of their gradients."""
+
+    samples: int
+    outputs: tuple[FeatureVectors, ...]
+    ids: dict[str, Sharded]  # by table
+    versions: dict[str, U32] = field(default_factory=dict)  # by table, of each distinct id, where they were asked for
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardedRequest:
+    """Rows that are wanted for a batch; shard by shard, what to ask."""
+
+    batch: Batch
+    learn: bool
+    ids: dict[str, Sharded]
+    pulls: list[tuple[PullRows, list[Buffer]]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowPush:
+    """Gradients of a batch; shard by shard, what to send. Shards without a row of it hear of it too."""
+
+    pushes: list[tuple[PushRows, list[Buffer]]]
+
+
+@dataclass(slots=True)
+class TrafficCounts:
+    """Bytes of rows and ids, and what they would have been as plain ids and float32."""
+
+    sent: int = 0
+    received: int = 0
+    plain: int = 0
+
+
+class PendingExchange:
+    """One request to each shard, under way."""
+
+    def __init__(self, client: "ShardedTables", lookup: ShardedRequest | None, asked: Sequence[Future[Answer]]) -> None:
+        self._client, self._lookup, self.asked = client, lookup, asked
+
+    def taken(self) -> list[Taken]:
+        """What became of the push, by shard."""
+        answers = [exchanged(each.result()) for each in self.asked]
+        return [answer.taken for answer in answers if answer.taken is not None]
+
+    def handle(self) -> ShardedLookup:
+        """What was looked up."""
+        if self._lookup is None:
+            raise AssertionError("nothing was looked up in this exchange")
+        return self._client.received(self._lookup, [each.result() for each in self.asked])
+
+
+class ShardedTables:
+    """Tables on shards, which the wire knows by name. `samples` counts those whose gradients were applied."""
+
+    def __init__(
+        self,
+        tables: Mapping[str, Table],
+        wire: RpcClient,
+        shards: Sequence[str],
+        *,
+        values: Mapping[str, Values] | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self.tables = named_tables(tables)
+        self.threads = torch.get_num_threads() if threads is None else threads
+        self.samples = 0
+        self.absent_ids = 0  # distinct ids without a row in each lookup that made none, added up
+        self.traffic = TrafficCounts()
+        self._wire, self._shards = wire, tuple(shards)
+        self._values: dict[str, Values] = {name: (values or {}).get(name, "fp32") for name in self.tables}
+        self._dims = {name: table.dim for name, table in self.tables.items()}
+        self.tiers = {name: ShardTable(table, wire, shards) for name, table in self.tables.items()}
+        self._incarnations = [exchanged(self._wire.ask(name, Exchange(0)).result()).incarnation for name in shards]
+
+    def close(self) -> None:
+        """Rows belong to the shards: who started these ends them."""
+
+    def lookup(self, batch: Batch, *, learn: bool, versions: bool = False, after: int = 0) -> ShardedLookup:
+        """Vectors for all ids of a batch, not before the coordinator's order `after` was performed."""
+        return self.exchange(None, self.prepare_lookup(batch, learn=learn, versions=versions, after=after)).handle()
+
+    def prepare_lookup(
+        self, batch: Batch, *, learn: bool, versions: bool = False, after: int = 0, sample: int | None = None
+    ) -> ShardedRequest:
+        """What a lookup will ask for: its ids, made distinct and grouped by shard."""
+        if sample is not None:
+            raise InputError(f"sample id {sample:#x}: this client asks shards, the ids are at an embedding worker")
+        ids = {
+            table: sharded(np.concatenate([part.keys for part in parts]), len(self._shards), self.threads)
+            for table, parts in self._parts(batch).items()
+        }
+        pulls = []
+        for shard in range(len(self._shards)):
+            mine = [
+                RowBlock(table, keys=found.keys[of_shard(found, shard)], dim=self._dims[table])
+                for table, found in ids.items()
+            ]
+            blocks, frames = self._packed(mine)
+            pulls.append((PullRows(after, self.samples, learn, versions, "fp16-scaled", blocks), frames))
+        return ShardedRequest(batch, learn, ids, pulls)
+
+    def gradients(self, handle: ShardedLookup, facts: PushFacts) -> RowPush:
+        """What backward left in the outputs, folded to distinct ids; tables that the model did not use are left out."""
+        folds = {}
+        for table, found in handle.ids.items():
+            outputs = [output for output in handle.outputs if output.part.table == table]
+            if any(output.rows.grad is not None for output in outputs):
+                folds[table] = folded(outputs, found.inverse, len(found.keys), self.threads)
+        pushes = []
+        for shard in range(len(self._shards)):
+            mine = [
+                _rows_of_shard(table, handle.ids[table], shard, gradients, used, handle.versions.get(table))
+                for table, (gradients, used) in folds.items()
+            ]
+            blocks, frames = self._packed(mine)
+            push = PushRows(
+                facts.grant, facts.worker, facts.token, facts.pulled_step, handle.samples, blocks, facts.arrival
+            )
+            pushes.append((push, frames))
+        return RowPush(pushes)
+
+    def exchange(self, push: RowPush | None, lookup: ShardedRequest | None) -> PendingExchange:
+        """Send both, or one of them. Arrays that a push names must stay as they are until it is answered."""
+        asked = []
+        for shard, name in enumerate(self._shards):
+            pushed, push_frames = (None, []) if push is None else push.pushes[shard]
+            pulled, pull_frames = (None, []) if lookup is None else lookup.pulls[shard]
+            frames = [*push_frames, *pull_frames]
+            self.traffic.sent += sum(memoryview(frame).nbytes for frame in frames)
+            asked.append(self._wire.ask(name, Exchange(self._incarnations[shard], pushed, pulled), frames))
+        return PendingExchange(self, lookup, asked)
+
+    def received(self, lookup: ShardedRequest, answers: Sequence[Answer]) -> ShardedLookup:
+        """The vectors, from the rows of all shards."""
+        rows = {
+            table: np.empty((len(found.keys), self._dims[table]), np.float32) for table, found in lookup.ids.items()
+        }
+        versions: dict[str, U32] = {}
+        for shard, answer in enumerate(answers):
+            message = exchanged(answer)
+            self.absent_ids += message.absent
+            self.traffic.received += sum(frame.nbytes for frame in answer.frames)
+            into = [rows[table][of_shard(found, shard)] for table, found in lookup.ids.items()]
+            for block in unpack(message.blocks, answer.frames, self._dims, out=into, threads=self.threads):
+                if block.versions is not None:
+                    whole = versions.setdefault(block.table, np.empty(len(rows[block.table]), np.uint32))
+                    whole[of_shard(lookup.ids[block.table], shard)] = block.versions
+        batch, outputs = lookup.batch, {}
+        for table, parts in self._parts(batch).items():
+            shares = shares_of(lookup.ids[table].inverse, parts)
+            for part, which in zip(parts, shares, strict=True):
+                outputs[id(part)] = spread(part, rows[table], which, len(batch), self.threads)
+                outputs[id(part)].rows.requires_grad_(lookup.learn)
+                self.traffic.plain += len(part.keys) * (8 + 4 * self._dims[table] * (2 if lookup.learn else 1))
+        return ShardedLookup(len(batch), tuple(outputs[id(part)] for part in batch.parts), lookup.ids, versions)
+
+    def _packed(self, rows: Sequence[RowBlock]) -> tuple[tuple[RowBlockHeader, ...], list[Buffer]]:
+        """Each table's values as its setting says."""
+        packed = [pack([each], self._values[each.table]) for each in rows]
+        return (
+            tuple(block for blocks, _ in packed for block in blocks),
+            [frame for _, frames in packed for frame in frames],
+        )
+
+    def _parts(self, batch: Batch) -> dict[str, list[FeatureBlock]]:
+        """Which parts of the batch each table serves."""
+        parts: dict[str, list[FeatureBlock]] = {}
+        for part in batch.parts:
+            if part.table not in self.tables:
+                raise ConfigError(
+                    f"table {part.table!r} of feature {part.features[0]!r} is missing: there are {listed(self.tables)}"
+                )
+            parts.setdefault(part.table, []).append(part)
+        return parts
+
+
+def exchanged(answer: Answer) -> Exchanged:
+    """The answer to an exchange; a shard says nothing else to one."""
+    return answer.of(Exchanged, "a shard")
+
+
+def of_shard(ids: Sharded, shard: int) -> slice:
+    """Where a shard's ids stand."""
+    return slice(int(ids.bounds[shard]), int(ids.bounds[shard + 1]))
+
+
+def _rows_of_shard(
+    table: str, ids: Sharded, shard: int, gradients: F32, used: I64 | None, versions: U32 | None
+) -> RowBlock:
+    mine: slice | I64 = of_shard(ids, shard)
+    if used is not None:
+        mine = used[np.searchsorted(used, ids.bounds[shard]) : np.searchsorted(used, ids.bounds[shard + 1])]
+    return RowBlock(
+        table, keys=ids.keys[mine], values=gradients[mine], versions=None if versions is None else versions[mine]
+    )

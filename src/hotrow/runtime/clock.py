@@ -1,0 +1,57 @@
+"""The clock of a run. It stands still while nobody asks for steps.
+
+Evaluations, reports and the user's own code take time that no mode is to blame for.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The same moment by two clocks."""
+
+    real_s: float
+    run_s: float
+
+    def since(self, before: "Moment") -> "Span":
+        """What passed."""
+        return Span(self.real_s - before.real_s, self.run_s - before.run_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The same span by two clocks."""
+
+    real_s: float = 0.0
+    run_s: float = 0.0
+
+    def __add__(self, other: "Span") -> "Span":
+        return Span(self.real_s + other.real_s, self.run_s + other.run_s)
+
+
+class RunClock:
+    """Stands still until `go`. Threads that compute may read it meanwhile."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._state: tuple[float, float | None] = (0.0, None)  # run time at the last change, since when it goes
+
+    def __call__(self) -> float:
+        """Run time, in seconds."""
+        return self.moment().run_s
+
+    def moment(self) -> Moment:
+        """Now."""
+        real_s, (run_s, since_s) = self._clock(), self._state
+        return Moment(real_s, run_s if since_s is None else run_s + max(0.0, real_s - since_s))
+
+    def resume(self) -> None:
+        """Somebody asks for steps."""
+        now = self.moment()
+        self._state = (now.run_s, now.real_s)
+
+    def pause(self) -> None:
+        """Nobody does."""
+        self._state = (self.moment().run_s, None)

@@ -1,0 +1,169 @@
+"""The trainers of a cluster, as the engine's executor: batches go out, word of their gradients comes back."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
+from queue import Empty, SimpleQueue
+
+import numpy as np
+import torch
+
+from hotrow.data.batch import Batch
+from hotrow.errors import HotrowError
+from hotrow.modes import Mode
+from hotrow.modes.base import Grant, RunFacts
+from hotrow.runtime.clock import Span
+from hotrow.runtime.cluster.remote_parameters import RemoteParameters
+from hotrow.runtime.cluster.roles import Roles
+from hotrow.runtime.executors import BatchResult
+from hotrow.runtime.interrupts import deliver_pending_sigint
+from hotrow.transport.batches import pack_batch
+from hotrow.transport.client import Answer
+from hotrow.transport.ids import pack_ids
+from hotrow.transport.messages import BatchReply, BatchRequest, LookUp
+from hotrow.worker.core import Gradients
+
+WAKE_S = 0.1  # how long an interrupt, or the loss of a role, may go unnoticed
+LOSS_S = 2.0  # from a fault to word of the lost role that it came of
+
+Now = Callable[[], tuple[int, float]]  # samples trained so far, and what learning rates are multiplied by
+
+
+class RemoteExecutor:
+    """One trainer for each worker. `ended` is called when the mode ends."""
+
+    def __init__(
+        self,
+        roles: Roles,
+        orders: RemoteParameters,
+        mode: Mode,
+        facts: RunFacts,
+        now: Now,
+        ended: Callable[[], None],
+    ) -> None:
+        self.lock: AbstractContextManager[object] = nullcontext()
+        self.trainers = dict(enumerate(roles.trainers))  # by worker
+        self._roles, self._orders, self._mode, self._facts = roles, orders, mode, facts
+        self._now, self._ended = now, ended
+        self._step = facts.step
+        self._next_look = 0.0
+        self._given: dict[int, list[int]] = {}  # by step, the batches that each rank got
+        self._results: SimpleQueue[tuple[Grant, Future[Answer]]] = SimpleQueue()
+
+    def start(self, grant: Grant, batch: Batch) -> None:
+        """Send the batch of a grant to its worker; its ids too, or to an embedding worker that looks them up for it."""
+        sample = self._send_ids(grant, batch)
+        header, frames = pack_batch(batch, ids=sample is None)
+        trained, lr_scale = self._now()
+        factor = self._mode.on_arrival(self._facts, len(batch))
+        work = BatchRequest(
+            grant.grant,
+            grant.worker,
+            grant.token,
+            self._step,
+            self._orders.number,
+            trained,
+            lr_scale,
+            factor,
+            header,
+            sample,
+        )
+        asked = self._roles.wire.ask(self.trainers[self._rank(grant)], work, frames, deadline=False)
+        asked.add_done_callback(lambda done: self._worked(grant, done))
+
+    def stepped(self, step: int) -> None:
+        """So many dense steps are applied."""
+        self._step = step
+        for applied in [token for token in self._given if token < step]:
+            del self._given[applied]
+
+    def finished(self) -> BatchResult:
+        """Wait for the next word."""
+        while True:
+            self._check_alive()
+            try:
+                grant, done = self._results.get(timeout=WAKE_S)
+            except Empty:
+                deliver_pending_sigint()
+                continue
+            return self._finished(grant, self._answer(done))
+
+    def close(self, *, failed: bool = False) -> None:
+        """The mode ends. Ids of batches that were cut off may go."""
+        self._orders.failed = self._orders.failed or failed
+        if self._roles.embedding_workers is not None:
+            self._roles.embedding_workers.release()
+        self._ended()
+
+    def _rank(self, grant: Grant) -> int:
+        """Who computes it: its worker, unless that has its share of a step that all ranks end together.
+
+        When a worker finds no more data, disciplines give its places of a step to those who wait with some. A rank that
+        has had its share waits for the others, so these compute what is over.
+        """
+        if self._mode.dense != "all-reduce":
+            return grant.worker
+        given = self._given.setdefault(grant.token, [0] * self._facts.workers)
+        share = self._facts.parts // self._facts.workers
+        rank = grant.worker if given[grant.worker] < share else given.index(min(given))
+        given[rank] += 1
+        return rank
+
+    def _send_ids(self, grant: Grant, batch: Batch) -> int | None:
+        """The sample id by which an embedding worker has them; None: the trainer looks them up itself."""
+        if self._roles.embedding_workers is None:
+            return None
+        name, sample = self._roles.embedding_workers.turn(grant.grant)
+        trained, _ = self._now()
+        versions = self._mode.late is not None and self._mode.late.by == "version"
+        parts, frames = pack_ids(batch)
+        told = LookUp(sample, grant.worker, self._orders.number, trained, versions, len(batch), parts)
+        asked = self._roles.wire.ask(name, told, frames)
+        asked.add_done_callback(lambda done: self._results.put((grant, done)) if done.exception() else None)
+        return sample
+
+    def _worked(self, grant: Grant, done: Future[Answer]) -> None:
+        """In the wire's thread."""
+        try:
+            if self._roles.embedding_workers is not None:
+                if done.exception() is None:
+                    self._roles.embedding_workers.done(grant.grant)
+                else:
+                    self._roles.embedding_workers.release([grant.grant])
+        finally:  # the engine waits for it, whatever becomes of embedding workers
+            self._results.put((grant, done))
+
+    def _check_alive(self) -> None:
+        """Now and then, also while words come: where nobody waits for others, who is gone would not be missed."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + WAKE_S
+        with self._orders.failing():
+            self._roles.alive()
+            try:
+                self._orders.look()
+            except HotrowError:
+                self._look_for_loss()
+                raise
+
+    def _answer(self, done: Future[Answer]) -> Answer:
+        with self._orders.failing():
+            if done.exception() is not None:
+                self._look_for_loss()
+            return done.result()
+
+    def _look_for_loss(self) -> None:
+        """A fault may come of a role that is gone: then that is what went wrong, once it is known."""
+        until = time.monotonic() + LOSS_S
+        while time.monotonic() < until:
+            self._roles.alive()
+            time.sleep(WAKE_S)
+
+    def _finished(self, grant: Grant, answer: Answer) -> BatchResult:
+        told = answer.of(BatchReply, self.trainers[grant.worker])
+        output = torch.from_numpy(np.frombuffer(answer.frames[0], np.float32).reshape(told.shape).copy())
+        gradients = Gradients(told.samples, [], {}, torch.tensor(told.loss), output)
+        busy = Span(told.busy_s, told.busy_s)
+        return BatchResult(grant, told.looked_step, told.pulled_step, gradients, busy)

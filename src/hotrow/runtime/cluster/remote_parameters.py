@@ -1,0 +1,157 @@
+"""The effects of a discipline on a cluster: numbered orders to the shards, words to the trainers about dense steps.
+
+Gradients are on the shards before the coordinator hears of them. What it decides about one event goes out as one order.
+Orders are not waited for: whoever must see what one does names its number, and shards make him wait.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+
+from hotrow.client.aggregate import Average
+from hotrow.modes import Mode
+from hotrow.modes.base import Apply, RunFacts
+from hotrow.runtime.cluster.roles import Roles
+from hotrow.server.core import ApplyResult
+from hotrow.staleness import Histogram, IdCounts
+from hotrow.store import Applied
+from hotrow.transport import messages
+from hotrow.transport.client import Answer
+from hotrow.transport.messages import CloseStep, OrderResult, Perform, Policy, Settle
+from hotrow.worker.core import Gradients
+
+UNDER_WAY = 64  # orders that may be unanswered before the next one waits
+
+
+class RemoteParameters:
+    """The `Parameters` of a mode on a cluster."""
+
+    copies = None
+
+    def __init__(
+        self,
+        mode: Mode,
+        facts: RunFacts,
+        roles: Roles,
+        number: int,
+        average: Average,
+        trained: int = 0,
+        rested: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`number`: of the last order that shards were given; `trained`: samples so far.
+
+        `rested` is called when all is done everywhere.
+        """
+        self.number = number
+        self.failed = False
+        self._mode, self._facts, self._roles, self._rested = mode, facts, roles, rested
+        self._incarnations = roles.incarnations()
+        self._arrives = mode.on_arrival(facts, 1) is not None
+        self._applies: list[messages.ApplyOrder] = []
+        self._discards: list[int] = []
+        self._settle: Settle | None = None  # what KStep's trainers are to do, unless a merge comes beside it
+        self._close: CloseStep | None = None
+        self._under_way: deque[Future[Answer]] = deque()
+        self._words: deque[Future[Answer]] = deque()  # to trainers
+        self._untold: Counter[str] = Counter()
+        self._in_vain: Counter[str] = Counter()
+        self._lateness = Histogram()
+        late = None if mode.late is None else mode.late.model_dump_json()
+        serves = mode.dense == "server"
+        pushes = max(1, mode.samples_per_step(facts) // facts.local_batch)
+        told = average, late, serves, facts.step, trained, pushes
+        self._order(lambda incarnation: Policy(incarnation, self.number, *told))
+
+    def park(self, grant: int, gradients: Gradients, worker: int = 0) -> None:
+        """They wait on the shards."""
+
+    def discard(self, grant: int) -> None:
+        """Forget a push that will not be applied."""
+        self._discards.append(grant)
+
+    def apply(self, effect: Apply, *, samples: int, lr_scale: float = 1.0) -> ApplyResult:
+        """Take a step into the next order; gives what earlier ones came to, as far as it is known."""
+        merge_alone = self._mode.dense == "local" and not effect.parts  # it ends no step, and no row changes by it
+        if not merge_alone and (effect.group != "embedding" or not self._arrives):
+            self._applies.append(self._message(effect, samples, lr_scale))
+        match self._mode.dense:
+            case "all-reduce" if effect.group != "embedding" and len(effect.parts) < self._facts.parts:
+                self._close = CloseStep(effect.step, lr_scale)  # ranks wait for batches that will not come
+            case "local" if effect.group == "embedding":
+                self._settle = Settle(effect.step, False, samples, lr_scale)
+            case "local" if self._settle is not None:  # a merge takes the place of the move beside it
+                self._settle = Settle(self._settle.step, True, self._settle.trained, self._settle.lr_scale)
+            case "local":
+                self._settle = Settle(effect.step - 1, True, samples, lr_scale)
+        return self._told()
+
+    def settle(self) -> None:
+        """Send what an event came to."""
+        if self._applies or self._discards:
+            applies, discards = tuple(self._applies), tuple(self._discards)
+            self._applies, self._discards = [], []
+            self._order(lambda incarnation: Perform(incarnation, self.number, applies, discards))
+            if self._roles.embedding_workers is not None:
+                self._roles.embedding_workers.release(discards)
+        for word in (self._close, self._settle):
+            if word is not None:
+                self._words += self._roles.ask_all(self._roles.trainers, word, deadline=False)
+        self._close = self._settle = None
+        self._take_answers(self._words, UNDER_WAY)
+
+    def look(self) -> None:
+        """Raise what an order or a word came to, if it failed: whoever waits for what follows would wait in vain."""
+        self._take_answers(self._under_way, len(self._under_way))
+        self._take_answers(self._words, len(self._words))
+
+    def rest(self) -> ApplyResult:
+        """Wait until all that was decided is done everywhere."""
+        self._take_answers(self._under_way, 0)
+        self._take_answers(self._words, 0)
+        with self.failing():
+            self._rested()
+        return self._told()
+
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """Whatever goes wrong in it ends the mode: what trainers have is of no use, and not asked for."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            self.failed = True
+            raise
+
+    def _order(self, made: Callable[[int], messages.Message]) -> None:
+        self.number += 1
+        for name, incarnation in zip(self._roles.shards, self._incarnations, strict=True):
+            self._under_way.append(self._roles.wire.ask(name, made(incarnation)))
+        self._take_answers(self._under_way, UNDER_WAY * len(self._roles.shards))
+
+    def _take_answers(self, asked: deque[Future[Answer]], most: int) -> None:
+        """Read those that are there, and wait until no more than `most` are not."""
+        while asked and (len(asked) > most or asked[0].done()):
+            with self.failing():
+                told = self._roles.answer(asked[0]).message
+            asked.popleft()
+            if isinstance(told, OrderResult):
+                self._untold.update(refused=told.refused, weightless=told.weightless, missing=told.missing)
+                self._in_vain.update(lost_pushes=told.lost_pushes, forgotten_pushes=told.forgotten)
+                self._in_vain.update(partly_applied_pushes=told.partly_applied)
+                for age, count in told.lateness:
+                    self._lateness.add(age, count)
+
+    def _told(self) -> ApplyResult:
+        counts, late, in_vain = self._untold, self._lateness, self._in_vain
+        self._untold, self._lateness, self._in_vain = Counter(), Histogram(), Counter()
+        applied = Applied(0, counts["refused"], counts["missing"], counts["weightless"])
+        return ApplyResult({"": applied}, IdCounts.of(late, self._mode.late), in_vain)
+
+    def _message(self, effect: Apply, samples: int, lr_scale: float) -> messages.ApplyOrder:
+        parts = tuple(
+            messages.OrderPart(part.grant, part.token, part.pulled_step, part.samples, part.weight)
+            for part in effect.parts
+        )
+        return messages.ApplyOrder(effect.group, effect.step, samples, lr_scale, parts)

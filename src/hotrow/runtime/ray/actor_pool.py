@@ -1,0 +1,122 @@
+"""The actors of a run on Ray, by name: started, watched, let go one by one, and ended all together."""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from hotrow.errors import ConfigError, HotrowError
+from hotrow.runtime.cluster.facts import RoleAddress
+from hotrow.runtime.ray.actors import TransportSettings
+from hotrow.runtime.ray.failures import reason
+
+Options = Callable[[str, int], dict[str, Any]]  # (role, number among its kind) -> options of its actor
+
+ROOM_S = 60.0  # that Ray has to find room for one that joins
+WAKE_S = 0.2  # how long it may go unnoticed that the run ends
+
+
+class RoleLost(HotrowError):
+    """A role of the cluster ended while it was needed."""
+
+
+class ActorPool:
+    """What runs. One that was let go may end, and is no loss."""
+
+    def __init__(self, lines: TransportSettings, host: str | None, options: Options) -> None:
+        self._lines, self._host, self._options = lines, host, options
+        self._actors: dict[str, Any] = {}
+        self._serving: dict[str, Any] = {}  # by name, what ends when the role does
+        self._where: dict[str, RoleAddress] = {}
+        self._closed = False
+
+    @property
+    def where(self) -> dict[str, RoleAddress]:
+        """Who is there."""
+        return dict(self._where)
+
+    def start(self, role: type, given: Mapping[str, Sequence[Any]], *, joins: bool = False) -> dict[str, str]:
+        """Some of one kind, by name; gives where they listen. For one that joins a run there may be no room."""
+        made: dict[str, Any] = {}
+        if self._closed:
+            raise RoleLost(f"{', '.join(given)}: the run has ended")
+        for name, (setup, *rest) in given.items():
+            kind, _, number = name.rpartition(" ")
+            options = self._options(kind, int(number))
+            made[name] = ray.remote(role).options(**options).remote(setup, self._lines, self._host, *rest)
+        self._actors |= made
+        try:
+            for name, actor in made.items():
+                if joins:
+                    self._check_room(name, actor)
+                self._where[name] = _place(name, actor)
+            if self._closed:
+                raise RoleLost(f"{', '.join(made)}: the run has ended meanwhile")
+        except BaseException:
+            for name in made:
+                self.end(name)
+            raise
+        self._serving |= {name: actor.serve.remote() for name, actor in made.items()}
+        return {name: self._where[name].address for name in made}
+
+    def let_go(self, name: str) -> None:
+        """It leaves: that it ends is no loss."""
+        self._serving.pop(name, None)
+        self._where.pop(name, None)
+
+    def end(self, name: str) -> None:
+        """One that has left, or could not start."""
+        self.let_go(name)
+        if (actor := self._actors.pop(name, None)) is not None:
+            ray.kill(actor)
+
+    def lost(self) -> dict[str, str]:
+        """By name, why those ended that nobody let go."""
+        serving = dict(self._serving)
+        if not serving:
+            return {}
+        ended, _ = ray.wait(list(serving.values()), num_returns=len(serving), timeout=0)
+        return {name: _reason(each) for name, each in serving.items() if each in ended and name in self._serving}
+
+    def close(self, wait_s: float) -> None:
+        """End all, those that are told to stop when they did or after a while."""
+        self._closed = True
+        left = list(self._serving.values())
+        if left:
+            ray.wait(left, num_returns=len(left), timeout=wait_s)
+        for name in list(self._actors):
+            self.end(name)
+
+    def _check_room(self, name: str, actor: Any) -> None:
+        started, until = actor.address.remote(), time.monotonic() + ROOM_S
+        while not ray.wait([started], timeout=WAKE_S)[0]:
+            if self._closed:
+                return
+            if time.monotonic() > until:
+                message = f"{name}: Ray found no room for it within {ROOM_S:.0f} s"
+                raise ConfigError(f"{message}: add nodes (`ray status` shows what there is), or let another one leave")
+
+
+def _place(name: str, actor: Any) -> RoleAddress:
+    try:
+        address = str(ray.get(actor.address.remote()))
+        return RoleAddress(address, *ray.get(actor.__ray_call__.remote(_process)))
+    except RayError as error:
+        raise RoleLost(f"{name} could not start: {reason(error)}") from None
+
+
+def _process(_: object) -> tuple[str, int]:
+    """Of the actor it runs in: its node and its number there."""
+    return socket.gethostname(), os.getpid()
+
+
+def _reason(serving: Any) -> str:
+    try:
+        ray.get(serving, timeout=0)
+    except RayError as error:
+        return reason(error)
+    return "it has stopped"

@@ -1,0 +1,141 @@
+"""Shards, trainers and embedding workers as Ray actors. Each tells its address, then serves until it is told to stop.
+
+Ray brings settings and the model to where an actor runs; everything after that goes by the wire.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import ray
+from torch import nn
+from torch.optim import Optimizer
+
+from hotrow.config import Table
+from hotrow.server.dense_service import DenseService
+from hotrow.server.dense_shard import DenseShard
+from hotrow.server.process import ShardServer
+from hotrow.server.shard import Shard
+from hotrow.transport.client import RpcClient
+from hotrow.transport.limits import Limits
+from hotrow.transport.messages import Values
+from hotrow.transport.security import ClusterKey, Security
+from hotrow.transport.server import RpcServer
+from hotrow.worker.embedding_process import EmbeddingServer, EmbeddingSetup
+from hotrow.worker.process import TrainerProcess
+from hotrow.worker.setup import TrainerSetup
+
+MOST_OPEN = 65_536  # asks of one peer; the grants that are out bound them, and who decides must never have to wait
+
+OF_TRAINERS = Limits(kept_bytes=2**26, kept_answer_bytes=2**24)  # their answers hold the output of a whole batch
+
+
+@dataclass(frozen=True, slots=True)
+class TransportSettings:
+    """How the roles of a run talk."""
+
+    security: Security = "key"
+    key: ClusterKey | None = None
+    delay_s: float = 0.0  # on the way to the shards and back: for measurements
+
+    def server(self, host: str | None, name: str, limits: Limits | None = None) -> RpcServer:
+        """Listening on a host; None: on the address by which other nodes know this one."""
+        where = host or ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        return RpcServer(f"tcp://{where}:*", security=self.security, key=self.key, name=name, limits=limits)
+
+    def wire(self, *, delayed: bool = False) -> RpcClient:
+        delay_s = self.delay_s if delayed else 0.0
+        return RpcClient(security=self.security, key=self.key, delay_s=delay_s, most_open=MOST_OPEN)
+
+    def wire_to(self, shards: Mapping[str, str]) -> RpcClient:
+        """To shards by name, as they are where the delay says."""
+        wire = self.wire(delayed=True)
+        for name, address in shards.items():
+            wire.connect(name, address)
+        return wire
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardSetup:
+    """What a shard is made of."""
+
+    tables: Mapping[str, Table]
+    number: int
+    shards: int
+    model: nn.Module
+    optimizer: Optimizer | None
+    places: Sequence[int]  # of the model's parameters, that it serves in token modes
+    threads: int = 1
+    clip: float | None = None
+    values: Mapping[str, Values] | None = None
+    parked_bytes: int = 2**30  # of rows' gradients that wait, and as many of dense ones
+
+
+class _Serving(Protocol):
+    def serve(self) -> None: ...
+
+
+class _Closing(Protocol):
+    def close(self) -> None: ...
+
+
+class _Role:
+    """What all roles have in common: they tell their address, serve until they are told to stop, and close then."""
+
+    def __init__(self, server: RpcServer, serving: _Serving, *others: _Closing) -> None:
+        self._server, self._serving, self._others = server, serving, others
+
+    def address(self) -> str:
+        return self._server.address
+
+    def serve(self) -> None:
+        """Until it is told to stop."""
+        try:
+            self._serving.serve()
+        finally:
+            for each in (self._server, *self._others):
+                each.close()
+
+
+class ShardRole(_Role):
+    """One shard; a Ray actor when it is started as one."""
+
+    def __init__(self, setup: ShardSetup, lines: TransportSettings, host: str | None) -> None:
+        server = lines.server(host, f"shard {setup.number}")
+        shard = Shard(
+            setup.tables,
+            number=setup.number,
+            shards=setup.shards,
+            threads=setup.threads,
+            values=setup.values,
+            parked_bytes=setup.parked_bytes,
+        )
+        piece = DenseShard(
+            setup.model,
+            setup.optimizer,
+            setup.places,
+            buffers=setup.number == 0,
+            clip=setup.clip,
+            parked_bytes=setup.parked_bytes,
+        )
+        super().__init__(server, ShardServer(shard, server, DenseService(piece)), shard)
+
+
+class TrainerRole(_Role):
+    """One trainer; a Ray actor when it is started as one."""
+
+    def __init__(
+        self, setup: TrainerSetup, lines: TransportSettings, host: str | None, shards: Mapping[str, str], name: str
+    ) -> None:
+        server, wire = lines.server(host, name, OF_TRAINERS), lines.wire_to(shards)
+        super().__init__(server, TrainerProcess(setup, server, wire), wire)
+
+
+class EmbeddingRole(_Role):
+    """One embedding worker; a Ray actor when it is started as one."""
+
+    def __init__(
+        self, setup: EmbeddingSetup, lines: TransportSettings, host: str | None, shards: Mapping[str, str]
+    ) -> None:
+        server, wire = lines.server(host, f"embedding worker {setup.number}"), lines.wire_to(shards)
+        super().__init__(server, EmbeddingServer(setup, server, wire), wire)

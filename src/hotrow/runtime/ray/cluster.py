@@ -1,0 +1,202 @@
+"""A cluster on Ray for one run: its roles started in order, watched while it runs, and ended with it.
+
+Trainers and embedding workers join and leave meanwhile; they are numbered on, and no number is used again.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+
+import ray
+from torch import nn
+from torch.optim import Optimizer
+
+from hotrow.client.pooled import peer_name
+from hotrow.config import Table
+from hotrow.errors import ConfigError, HotrowError
+from hotrow.runtime.cluster.embedding_workers import EmbeddingWorkers
+from hotrow.runtime.cluster.facts import ClusterFacts
+from hotrow.runtime.cluster.roles import Roles
+from hotrow.runtime.ray.actor_pool import ActorPool, Options, RoleLost
+from hotrow.runtime.ray.actors import EmbeddingRole, ShardRole, TrainerRole, TransportSettings
+from hotrow.runtime.ray.setups import RoleSetups
+from hotrow.transport.ids import WORKERS_MOST
+from hotrow.transport.messages import Stop, Values
+from hotrow.transport.server import RpcServer
+from hotrow.worker.core import Loss
+from hotrow.worker.embedding import BufferLimits
+
+STOP_S = 10.0  # that a role has to leave in good order
+
+__all__ = ["RayCluster", "RoleLost"]
+
+
+class RayCluster:
+    """Shards, trainers and, if there are any, embedding workers of one run. Use it in a `with`, or close it."""
+
+    def __init__(
+        self,
+        tables: Mapping[str, Table],
+        model: nn.Module,
+        optimizer: Optimizer | None,
+        *,
+        shards: int,
+        trainers: int,
+        lines: TransportSettings,
+        embedding_workers: int = 0,
+        bounds: BufferLimits | None = None,
+        loss: Loss | None = None,
+        clip: float | None = None,
+        autocast: bool = False,
+        threads: int = 1,
+        values: Mapping[str, Values] | None = None,
+        parked_bytes: int = 2**30,
+        device: str = "cpu",
+        host: str | None = "127.0.0.1",
+        options: Options = lambda role, number: {"num_cpus": 0},
+    ) -> None:
+        """`host`: where roles listen, None for the address of their node; `options`: how Ray starts an actor;
+        `device`: that trainers compute on.
+
+        Without embedding workers trainers talk to the shards themselves; `bounds` are of what each of them keeps.
+        """
+        through, bounds = embedding_workers > 0, bounds or BufferLimits()
+        self._setups = RoleSetups(
+            tables,
+            model,
+            optimizer,
+            shards,
+            through,
+            bounds,
+            loss,
+            clip,
+            autocast,
+            threads,
+            values,
+            parked_bytes,
+            device,
+        )
+        self.places = self._setups.places
+        self._lines, self._host = lines, host
+        self._actors = ActorPool(lines, host, options)
+        self._joining = threading.Lock()
+        self._numbers = {"trainer": 0, "embedding worker": 0}  # that were given
+        self.hosts: dict[str, str] = {}  # by trainer
+        self.wire = lines.wire(delayed=True)
+        try:
+            self._start(trainers, embedding_workers)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, trainers: int, embedding_workers: int) -> None:
+        names = self._setups.names
+        self._shards = self._actors.start(
+            ShardRole, {name: (self._setups.shard(number),) for number, name in enumerate(names)}
+        )
+        for name, address in self._shards.items():
+            self.wire.connect(name, address)
+        self._trainer = ray.put(self._setups.trainer())  # as it is now: one that joins later begins with the same
+        workers = [f"trainer {self._number('trainer')}" for _ in range(trainers)]
+        self._start_trainers(workers)
+        lookup_workers = EmbeddingWorkers(self.wire, workers) if embedding_workers else None
+        self.roles = Roles(self.wire, names, workers, self.check_alive, lookup_workers)
+        for _ in range(embedding_workers):
+            self._join_embedding_worker(self._embedding_workers(), joins=False)
+
+    def facts(self) -> ClusterFacts:
+        """Who is in it now."""
+        return ClusterFacts(self._lines.security, self._lines.key, self._actors.where, self._actors.lost())
+
+    def listen(self, name: str) -> RpcServer:
+        """A server of the run's own process, under its key."""
+        return self._lines.server(self._host, name)
+
+    def check_alive(self) -> None:
+        """RoleLost, naming who is gone, where one of the roles has ended."""
+        for name, reason in self._actors.lost().items():
+            raise RoleLost(f"{name} is gone: {reason}")
+
+    def join_trainer(self) -> str:
+        """One more is started, and waits until the engine begins on it; gives its name. In any thread."""
+        with self._joining:
+            name = f"trainer {self._number('trainer')}"
+            self._start_trainers([name], joins=True)
+            if self.roles.embedding_workers is not None:
+                with self._or_never(name):
+                    self.roles.embedding_workers.introduce(name)
+        return name
+
+    def leave_trainer(self, name: str) -> "Future[None]":
+        """One that has nothing to do any more; what comes back is done when it has stopped."""
+        self._actors.let_go(name)
+        left = self.roles.dismiss(name)
+        left.add_done_callback(lambda _: self._actors.end(name))
+        return left
+
+    def join_embedding_worker(self) -> str:
+        """One more, also while a mode runs; gives its name. In any thread."""
+        with self._joining:
+            return self._join_embedding_worker(self._embedding_workers(), joins=True)
+
+    def leave_embedding_worker(self, name: str) -> "Future[None]":
+        """It gets no more batches, and has stopped when what comes back is done. Do not wait where steps are made."""
+        left = self._embedding_workers().leave(name, lambda: self._actors.let_go(name))
+        left.add_done_callback(lambda _: self._actors.end(name))
+        return left
+
+    def close(self) -> None:
+        """Ask all roles to stop, and end those that do not."""
+        for name in reversed(self._actors.where):  # who computes goes before who holds rows
+            with contextlib.suppress(HotrowError):
+                self.wire.ask(name, Stop())
+        self._actors.close(STOP_S)
+        self.wire.close()
+
+    def __enter__(self) -> "RayCluster":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _number(self, kind: str) -> int:
+        number = self._numbers[kind]
+        self._numbers[kind] += 1
+        return number
+
+    def _start_trainers(self, names: list[str], *, joins: bool = False) -> None:
+        given = {name: (self._trainer, self._shards, name) for name in names}
+        for name, address in self._actors.start(TrainerRole, given, joins=joins).items():
+            self.hosts[name] = address.removeprefix("tcp://").rpartition(":")[0]
+            self.wire.connect(name, address, near=True)
+
+    def _join_embedding_worker(self, embedding_workers: EmbeddingWorkers, *, joins: bool) -> str:
+        number = self._number("embedding worker")
+        if number >= WORKERS_MOST:
+            raise ConfigError(f"embedding worker {number}: a run has numbers for {WORKERS_MOST}, and none comes twice")
+        name = peer_name(number)
+        given = {name: (self._setups.embedding_worker(number), self._shards)}
+        address = self._actors.start(EmbeddingRole, given, joins=joins)[name]
+        with self._or_never(name):
+            embedding_workers.join(name, address)
+        return name
+
+    @contextmanager
+    def _or_never(self, name: str) -> Iterator[None]:
+        """A role that was started and could not be made known to all is ended again."""
+        try:
+            yield
+        except BaseException:
+            if self.roles.embedding_workers is not None:
+                self.roles.embedding_workers.part_with(name)
+            self._actors.end(name)
+            with contextlib.suppress(HotrowError):
+                self.wire.forget(name)
+            raise
+
+    def _embedding_workers(self) -> EmbeddingWorkers:
+        if self.roles.embedding_workers is None:
+            raise ConfigError("embedding_workers=0: this run's trainers look rows up themselves: start it with some")
+        return self.roles.embedding_workers

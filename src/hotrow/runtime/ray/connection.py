@@ -1,0 +1,112 @@
+"""Ray itself: the one that runs, or one for this run alone; and where its actors go."""
+
+import logging
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from hotrow.errors import ConfigError
+from hotrow.runtime.ray.authentication import check_supported, check_token, warn_if_open
+from hotrow.runtime.ray.own import own_ray
+from hotrow.runtime.settings import Ray, Resources
+
+KNOCK_S = 10.0  # for a host that is there to answer
+PLACING_S = 60.0  # that Ray has to find room for all roles
+
+
+@contextmanager
+def connect_ray(settings: Ray) -> Iterator[bool]:
+    """Ray for a run. One that was there before stays; one that was started here ends with the run. Gives which."""
+    check_supported()
+    if ray.is_initialized():
+        here = ray.get_runtime_context().gcs_address
+        if settings.address not in (None, "auto", here):
+            message = f"engine.address={settings.address!r}: this process is connected to the Ray at {here} already"
+            raise ConfigError(f"{message}: leave the address out, or call ray.shutdown() first")
+        warn_if_open(here)
+        yield False
+    elif settings.address is None:
+        with own_ray(_cpus(settings)):
+            yield True
+    else:
+        _connect(settings.address)
+        try:
+            if "://" not in settings.address:  # a Ray client does not know where its cluster listens
+                warn_if_open(ray.get_runtime_context().gcs_address)
+            yield False
+        finally:
+            ray.shutdown()
+
+
+def _connect(address: str) -> None:
+    """To a Ray that runs, with the mode and the token that the environment has for it."""
+    try:
+        _check_answers(address)
+        ray.init(address=address, logging_level=logging.WARNING, log_to_driver=True)
+    except OSError as error:
+        message = f"engine.address={address!r}: no Ray answers there: {error}"
+        raise ConfigError(f"{message}: start one, or leave it out") from None
+
+
+def _check_answers(address: str) -> None:
+    """OSError where nobody listens, ConfigError where a token is refused: Ray itself would try for minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon and "/" not in host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=KNOCK_S).close()
+        check_token(address)
+
+
+def _cpus(settings: Ray) -> int:
+    """A Ray of our own has room for what was asked for, however many cores there are."""
+    asked = sum(count * resources.cpus for _, count, resources in _roles(settings))
+    return max(1, int(asked + 0.999))
+
+
+class PlacedRoles:
+    """Room for all roles, taken at once or not at all; a Ray of the run's own has room for any that join, too."""
+
+    def __init__(self, settings: Ray, *, own: bool = False) -> None:
+        self._own = own
+        wanted = [_bundle(resources) for _, count, resources in _roles(settings) for _ in range(count)]
+        self._group: PlacementGroup = placement_group(wanted, strategy=settings.strategy)
+        if not self._group.wait(PLACING_S):
+            remove_placement_group(self._group)
+            asked = ", ".join(f"{count} {role}s of {_bundle(each)}" for role, count, each in _roles(settings) if count)
+            raise ConfigError(
+                f"engine: Ray found no room within {PLACING_S:.0f} s for {asked}, placed {settings.strategy}: ask for "
+                "less, or add nodes (`ray status` shows what there is)"
+            )
+        self._roles = _roles(settings)
+
+    def options(self, role: str, number: int) -> dict[str, Any]:
+        """How an actor is started: in its place, with what it asked for; one that joins later has no place."""
+        place = [known for known, _, _ in self._roles].index(role)
+        before = sum(count for _, count, _ in self._roles[:place])
+        _, count, resources = self._roles[place]
+        asked = {"num_cpus": resources.cpus, "num_gpus": resources.gpus, "resources": dict(resources.custom)}
+        if number >= count:
+            return asked | {"num_cpus": 0} if self._own else asked
+        strategy = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=before + number)
+        return {**asked, "scheduling_strategy": strategy}
+
+    def close(self) -> None:
+        """Give the room back."""
+        remove_placement_group(self._group)
+
+
+def _roles(settings: Ray) -> list[tuple[str, int, Resources]]:
+    return [
+        ("shard", settings.shards, settings.shard),
+        ("trainer", settings.trainers, settings.trainer),
+        ("embedding worker", settings.embedding_workers, settings.embedding_worker),
+    ]
+
+
+def _bundle(resources: Resources) -> Mapping[str, float]:
+    asked = {"CPU": resources.cpus, "GPU": resources.gpus, **resources.custom}
+    return {name: amount for name, amount in asked.items() if amount} or {"CPU": 0.001}

@@ -1,0 +1,87 @@
+"""Where a run takes place, as its user says it: in this process, or on Ray."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from hotrow.errors import ConfigError
+from hotrow.sizes import Whole, WholeOrSize, parse_bytes
+from hotrow.spec import Spec
+
+Values: TypeAlias = Literal["fp32", "fp16-scaled"]
+Security: TypeAlias = Literal["off", "key", "curve"]
+
+
+class Local(Spec):
+    """This process; `workers` are its threads."""
+
+    name: Literal["local"] = "local"
+
+
+class Resources(Spec):
+    """What one actor of a role asks Ray for."""
+
+    cpus: float = Field(default=1.0, ge=0)
+    gpus: float = Field(default=0.0, ge=0)
+    custom: dict[str, float] = Field(default_factory=dict)  # resources that nodes were started with
+
+
+class Ray(Spec):
+    """A cluster on Ray: rows on shards, computing on trainers. `pip install 'hotrow[ray]'`."""
+
+    name: Literal["ray"] = "ray"
+    address: str | None = None  # of a Ray that runs, "auto" for the one of this machine; None: one is started and ended
+    trainers: Whole = Field(default=1, ge=1, le=4096)
+    shards: Whole = Field(default=1, ge=1, le=1024)
+    embedding_workers: Whole = Field(default=0, ge=0, le=64)  # that look up and pool for the trainers; 0: these do it
+    threads: Whole = Field(default=1, ge=1, le=1024)  # of each role
+    parked_bytes: WholeOrSize = "1GiB"  # of gradients that wait for their step on a shard; of rows and dense ones each
+    values: Values | dict[str, Values] = "fp32"  # how rows and gradients travel, for all tables or by name
+    security: Security = "key"
+    key: Path | None = (
+        None  # a file that `hotrow keygen` wrote; None: a key for this run, which Ray brings to the roles
+    )
+    bind: Literal["loopback", "node"] = "loopback"  # "node": roles on several hosts reach each other
+    trainer: Resources = Resources()
+    shard: Resources = Resources()
+    embedding_worker: Resources = Resources()
+    delay_s: float = Field(default=0.0, ge=0, le=60)  # to shards and back, each: tries a far network out on one machine
+    strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "SPREAD"  # of the placement group
+
+    @model_validator(mode="after")
+    def _devices_are_whole(self) -> "Ray":
+        if self.trainer.gpus != int(self.trainer.gpus):
+            message = f"trainer.gpus={self.trainer.gpus:g}: a trainer needs a device of its own"
+            raise ValueError(f"{message}: give 0 or 1")
+        return self
+
+    @property
+    def parked_most(self) -> int:
+        """`parked_bytes` as a number."""
+        return parse_bytes(self.parked_bytes) if isinstance(self.parked_bytes, str) else self.parked_bytes
+
+
+def _by_name(value: Any) -> Any:
+    """A name alone is an engine with its defaults."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+AnyEngine = Annotated[Annotated[Local | Ray, Field(discriminator="name")], BeforeValidator(_by_name)]
+EngineChoice: TypeAlias = Local | Ray | str | Mapping[str, Any]
+
+
+def engine_of(value: EngineChoice | None) -> Local | Ray:
+    """An engine from itself, its name, or a dict with its name and settings."""
+    if value is None:
+        return Local()
+    if isinstance(value, Local | Ray):
+        return value
+    if not isinstance(value, str | Mapping):
+        raise ConfigError(f"engine is a {type(value).__name__}: give 'local', hotrow.Ray(...), or a dict with a name")
+    settings = {"name": value} if isinstance(value, str) else dict(value)
+    kinds: dict[str, type[Local] | type[Ray]] = {"local": Local, "ray": Ray}
+    if settings.get("name") not in kinds:
+        raise ConfigError(f"engine={value!r}: there is none of this name; there are {', '.join(kinds)}")
+    return kinds[str(settings["name"])](**settings)

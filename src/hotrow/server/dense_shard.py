@@ -1,0 +1,84 @@
+"""The dense parameters that one server of several holds in token modes, and pushes that wait for a step to take them.
+
+Tensors are spread over the shards by size; each has the optimizer for its own. Clipping needs the norm over all of
+them, so with it one shard holds them all.
+"""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from hotrow.errors import InputError
+from hotrow.modes.base import Apply, GradientPart
+from hotrow.server.dense import DenseParameters
+from hotrow.server.pushes import OVERHEAD, PushBuffer
+from hotrow.spec import whole_number
+from hotrow.transport import messages
+
+
+@dataclass(slots=True, eq=False)
+class DensePush:
+    """What one batch brings to one server."""
+
+    gradients: list[Tensor | None]
+    buffers: list[Tensor] | None
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes."""
+        there = [each for each in self.gradients if each is not None] + (self.buffers or [])
+        return OVERHEAD + sum(each.numel() * each.element_size() for each in there)
+
+
+def spread(sizes: Sequence[int], servers: int, *, together: bool = False) -> list[list[int]]:
+    """Which tensors each server holds: the largest first, each to whoever has least; in the model's order."""
+    held: list[list[int]] = [[] for _ in range(servers)]
+    loads = [0] * servers
+    for place in sorted(range(len(sizes)), key=lambda each: (-sizes[each], each)):
+        least = 0 if together else min(range(servers), key=lambda each: (loads[each], each))
+        held[least].append(place)
+        loads[least] += sizes[place]
+    return [sorted(each) for each in held]
+
+
+class DenseShard(DenseParameters):
+    """Some tensors of a model. It works on a copy of the model that it is given, whose other tensors it lets be."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer | None,
+        places: Sequence[int],
+        *,
+        buffers: bool,
+        clip: float | None = None,
+        parked_bytes: int = 2**30,
+    ) -> None:
+        """`parked_bytes` bounds the pushes that wait for their step."""
+        self.model, whole = deepcopy((model, optimizer))
+        every = [each for each in self.model.parameters() if each.requires_grad]
+        mine = [every[place] for place in places]
+        self.whole_optimizer = whole
+        super().__init__(mine, self.model.buffers() if buffers else (), whole if mine else None, clip=clip)
+        most = whole_number("parked_bytes", parked_bytes, 1, 2**62)
+        self.parked: PushBuffer[DensePush] = PushBuffer(most, lambda push: push.nbytes)
+
+    def apply(self, apply: messages.ApplyOrder) -> None:
+        """Perform a step with the pushes that wait under its grants."""
+        grants = [part.grant for part in apply.parts]
+        if missing := [grant for grant in grants if self.parked.look_at(grant) is None]:
+            raise InputError(f"grant={missing[0]}: its dense gradients never came here")
+        pushes = [push for push in map(self.parked.take, grants) if push is not None]
+        parts = tuple(
+            GradientPart(each.grant, each.token, each.pulled_step, each.samples, each.weight) for each in apply.parts
+        )
+        effect = Apply("dense", apply.step, parts)
+        dense, buffers = [push.gradients for push in pushes], [push.buffers for push in pushes]
+        self.dense_step(effect, dense, buffers, apply.samples, apply.lr_scale)
+
+    def pulled(self) -> list[Tensor]:
+        """Parameters and running figures as they are now: copies, since the next step may change them."""
+        return [each.detach().clone() for each in (*self.parameters, *self.buffers)]

@@ -1,0 +1,43 @@
+"""Which orders a shard has performed, and what their answers tell: each count once, however often an order comes."""
+
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
+
+from hotrow.errors import InputError
+from hotrow.staleness import Histogram
+from hotrow.transport.messages import OrderResult
+
+ANSWERS_KEPT = 1_000  # for orders that come again
+
+
+class OrderLog:
+    """Orders are numbered from 1 and performed in turn. `lateness` is of the ids since the last answer."""
+
+    def __init__(self) -> None:
+        self.performed = 0
+        self.lateness = Histogram()
+        self._untold: Counter[str] = Counter()
+        self._answers: OrderedDict[int, OrderResult] = OrderedDict()
+
+    def tell(self, counts: Mapping[str, int]) -> None:
+        """With the next answer, by the names of its fields."""
+        self._untold.update(counts)
+
+    def answered(self, order: int) -> OrderResult | None:
+        """The answer to an order that was performed; None to the next one. Those beyond it are refused."""
+        if order <= self.performed:
+            return self._answers.get(order, OrderResult(order))
+        if order != self.performed + 1:
+            raise InputError(f"order={order}: comes before its turn, the next is {self.performed + 1}: send that first")
+        return None
+
+    def answer(self) -> OrderResult:
+        """The next order was performed."""
+        self.performed += 1
+        lateness = tuple(sorted(self.lateness.counts.items()))
+        answer = OrderResult(self.performed, lateness=lateness, **self._untold)
+        self._untold, self.lateness = Counter(), Histogram()
+        self._answers[self.performed] = answer
+        if len(self._answers) > ANSWERS_KEPT:
+            self._answers.popitem(last=False)
+        return answer

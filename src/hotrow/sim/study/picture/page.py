@@ -1,0 +1,105 @@
+"""The picture as a whole, alone as SVG or on a page with the figures, the decisions and the settings."""
+
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+
+import tomli_w
+
+from hotrow.obs.report import formatting
+from hotrow.obs.report.markup import Html, raw, row, section, table, tag
+from hotrow.sim.study.config import SimulationConfig
+from hotrow.sim.study.figures import figures
+from hotrow.sim.study.outcome import Outcome
+from hotrow.sim.study.picture.drawing import LEFT, WIDTH, style, text
+from hotrow.sim.study.picture.lanes import lanes_part
+from hotrow.sim.study.picture.lateness import lateness_part
+from hotrow.sim.study.picture.rates import rates_part
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
+OWN = ".drawing { overflow-x: auto } .drawing svg { display: block; width: 100%; min-width: 860px }"
+
+
+def svg(config: SimulationConfig, outcomes: Sequence[Outcome], name: str | None) -> str:
+    """All parts below each other; with a name, its title stands above."""
+    drawn, y = ([], 16) if name is None else (_title(config, outcomes, name), 84)
+    parts = (
+        rates_part(outcomes, config.cluster.speeds.load),
+        lanes_part(outcomes, config),
+        lateness_part(outcomes),
+    )
+    for part, height in parts:
+        if part:
+            drawn.append(f'<g transform="translate(0 {y})">{"".join(part)}</g>')
+            y += height + 26
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="sim" viewBox="0 0 {WIDTH} {y}" role="img" '
+        f'aria-label="{escape(_alternative(outcomes))}">\n<style>{style()}</style>\n'
+        f'<rect class="paper" width="{WIDTH}" height="{y}" rx="8"/>\n' + "\n".join(drawn) + "\n</svg>\n"
+    )
+
+
+def page(config: SimulationConfig, outcomes: Sequence[Outcome], name: str) -> str:
+    """One file that loads nothing."""
+    titles = ["", *(each.label for each in outcomes)]
+    body = [row(titles, [title, *(cell or formatting.NOTHING for cell in cells)]) for title, cells in figures(outcomes)]
+    drawing = Html(svg(config, outcomes, None))
+    content = tag(
+        "main",
+        tag("p", "Hotrow simulation", class_="over"),
+        tag("h1", name),
+        tag("p", subtitle(config, outcomes), class_="under"),
+        table(titles, body),
+        section("Pictures", "pictures", tag("figure", tag("div", drawing, class_="drawing"))),
+        _said(outcomes),
+        section("Settings", "settings", tag("pre", tomli_w.dumps(_settings(config)))),
+    )
+    return f"<!doctype html>\n{tag('html', _head(name), tag('body', content), lang='en')}\n"
+
+
+def subtitle(config: SimulationConfig, outcomes: Sequence[Outcome]) -> str:
+    """What the modes were given."""
+    run = config.run
+    amount = f"{run.samples:,} samples" if run.samples is not None else None
+    length = f"{formatting.duration(run.seconds)} of virtual time" if run.seconds is not None else None
+    given = " or ".join(filter(None, (amount, length))) or "all data"
+    work = "real gradients" if run.work == "train" else "time and staleness only"
+    batch = f"global batch {config.cluster.facts.global_batch:,}"
+    return f"{given}, {batch}, {work}, seed {run.seed}, {len(outcomes)} {'mode' if len(outcomes) == 1 else 'modes'}"
+
+
+def _title(config: SimulationConfig, outcomes: Sequence[Outcome], name: str) -> list[str]:
+    return [text(name, LEFT, 40, look="title"), text(subtitle(config, outcomes), LEFT, 62)]
+
+
+def _alternative(outcomes: Sequence[Outcome]) -> str:
+    speeds = ", ".join(f"{each.label} {each.result.qps:,.0f}" for each in outcomes)
+    return f"Samples per second over virtual time, lanes of workers, staleness histograms. Samples per second: {speeds}"
+
+
+def _said(outcomes: Sequence[Outcome]) -> Html | None:
+    said = [f"{each.label}: {remark}" for each in outcomes for remark in each.troubles]
+    for each in outcomes:
+        said += [f"{each.label}: after {formatting.duration(told.time_s)} {told.sentence}" for told in each.told]
+    return (
+        section("Remarks", "remarks", tag("ul", *(tag("li", each) for each in said), class_="lines")) if said else None
+    )
+
+
+def _settings(config: SimulationConfig) -> dict[str, object]:
+    given: dict[str, object] = config.model_dump(mode="json", exclude_none=True)
+    return given
+
+
+def _head(name: str) -> Html:
+    look = (files("hotrow.obs.report") / "page.css").read_text(encoding="utf-8")
+    return tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("link", rel="icon", href="data:,"),  # or a browser asks the server for one
+        tag("title", f"{name} · Hotrow"),
+        raw("style", f"{look}\n{OWN}"),
+    )

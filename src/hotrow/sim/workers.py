@@ -1,0 +1,257 @@
+"""The workers in virtual time: what they do with a grant, and when they are there.
+
+Where dense parameters lie on the servers a batch reads everything at once, computes and pushes. Where the workers hold
+them (all-reduce, KStep) it reads its rows at the grant, and computes when the dense step of its token has come and the
+collective before it is over. A collective begins when the last of its gradients is computed, while rows travel.
+"""
+
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+
+from hotrow.modes import Hybrid, Mode
+from hotrow.modes.base import Apply, Grant, Group
+from hotrow.sim.clock import Clock
+from hotrow.sim.config import ClusterConfig
+from hotrow.sim.coordinator import SimCoordinator
+from hotrow.sim.faults import Crash, Faults
+from hotrow.sim.leases import SimLease
+from hotrow.sim.meter import SimMeter
+from hotrow.sim.pace import Pace
+from hotrow.sim.tasks import SimPush, SimTask, Worker
+from hotrow.sim.traffic import Traffic
+from hotrow.sim.work import SimWork
+from hotrow.switching import Observation
+
+OnBatch = Callable[[Observation], None]
+
+
+class SimWorkers:
+    """All workers of a cluster, those that are there and those that are gone."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        config: ClusterConfig,
+        coordinator: SimCoordinator,
+        work: SimWork,
+        meter: SimMeter,
+        seed: int,
+        on_batch: OnBatch | None,
+    ) -> None:
+        self._clock, self._coordinator, self._work, self._meter = clock, coordinator, work, meter
+        self._network, self._detect_s, self._on_batch = config.network, config.faults.detect_s, on_batch
+        self._traffic = Traffic(clock, config.network, config.faults, seed, self._delivered)
+        self._pace = Pace(config.speeds, seed)
+        self._pictured = bool(config.lanes)
+        self._lives: dict[int, Worker] = {}  # the present life of each number; the dead stay until they are back
+        self._groups: tuple[Group, ...] = ("both",)
+        self._in_step = False
+        self._collective_s = 0.0  # until then dense parameters are being reduced
+        self._computed_s = 0.0  # of the last step
+        self._dense_bytes = 0
+        self._members = config.workers
+        self._limited = False  # workers from `members` on have nothing to do; at the start all that come have
+
+    def expect(self, faults: Faults) -> None:
+        """Plan who comes later and who crashes."""
+        for join in faults.joins:
+            self._clock.at(join.at_s, self.join, join.worker)
+        for crash in faults.crashes:
+            self._clock.at(crash.at_s, self._crash, crash)
+
+    def change(self, mode: Mode, members: int | None = None) -> None:
+        """Work as a mode asks; with `members`, only workers below this number."""
+        if members is not None:
+            self._members, self._limited = members, True
+        self._in_step = mode.dense != "server"
+        self._groups = ("embedding", "dense") if isinstance(mode, Hybrid) else ("both",)
+        if mode.dense == "local":
+            self._groups = ("embedding",)
+
+    # What the coordinator asks for
+
+    def begin(self, grant: Grant, lease: SimLease) -> SimTask:
+        worker, pushes = self._lives[grant.worker], len(self._groups)
+        if not worker.reachable:
+            return SimTask(grant, lease, None, pushes, pushes)
+        task = SimTask(grant, lease, worker, pushes, pushes)
+        if self._traffic.answers_at_once or (time_s := self._traffic.answered_s(grant.grant)) <= self._clock.now_s:
+            self._read(task)
+        else:
+            self._clock.at(time_s, self._read, task)
+        return task
+
+    def applied(self, effect: Apply, tasks: Sequence[SimTask]) -> None:
+        if not self._in_step:
+            return
+        if tasks:
+            self._computed_s = max(task.computed_s for task in tasks)
+            self._dense_bytes = tasks[0].wire.bytes_up_dense
+        if effect.group == "embedding":
+            return
+        rounds = 2 if self._coordinator.mode.dense == "local" else 1  # KStep reduces second moments, then parameters
+        reduce_s = rounds * self._network.all_reduce_s(len(self._coordinator.present), self._dense_bytes)
+        self._collective_s = max(self._clock.now_s, self._computed_s + reduce_s)
+        for worker in self._lives.values():
+            if worker.here:
+                self._compute_next(worker)
+
+    # A batch, from its grant to its push
+
+    def _read(self, task: SimTask) -> None:
+        worker = task.worker
+        assert worker is not None
+        now_s = self._clock.now_s
+        if worker.died_s <= now_s or task.given_up:  # the servers do not answer for a grant that was given up
+            return
+        task.rows_step = self._coordinator.step
+        wire = task.wire = self._work.pull(task.grant, task.lease)
+        here_s = now_s
+        if not self._traffic.takes_no_time:
+            here_s = self._traffic.down_s(wire.bytes_down + (0 if self._in_step else wire.bytes_up_dense))
+        if self._pictured:
+            self._meter.lane(worker.number, now_s, here_s, "pull")
+            if not self._in_step:
+                self._meter.lane(worker.number, worker.free_s, now_s, "wait")
+        if not self._in_step:
+            self._compute(task, here_s)
+        elif here_s > now_s:
+            self._clock.at(here_s, self._rows_are_here, task)
+        else:
+            self._rows_are_here(task)
+
+    def _rows_are_here(self, task: SimTask) -> None:
+        assert task.worker is not None
+        heappush(task.worker.here, (task.grant.token, task.grant.grant, task))
+        self._compute_next(task.worker)
+
+    def _compute_next(self, worker: Worker) -> None:
+        """The lowest token first, if its dense step has come."""
+        now_s = self._clock.now_s
+        if worker.computing or not worker.here or worker.died_s <= now_s:
+            return
+        if worker.here[0][0] > self._coordinator.step:
+            return
+        if self._collective_s > now_s:
+            self._clock.at(self._collective_s, self._compute_next, worker)
+            return
+        worker.computing = True
+        if self._pictured:
+            self._meter.lane(worker.number, worker.free_s, now_s, "wait")
+        self._compute(heappop(worker.here)[2], now_s)
+
+    def _compute(self, task: SimTask, begun_s: float) -> None:
+        """Gradients are of the parameters as they stand now; computing them takes until later."""
+        worker = task.worker
+        assert worker is not None
+        task.dense_step = self._coordinator.step
+        if not task.given_up:  # who is out of reach computes on, and its push comes to nothing
+            self._work.compute(task.grant)
+        task.begun_s = begun_s
+        task.computed_s = begun_s + worker.machine.seconds(worker.batches, begun_s, task.wire.samples)
+        worker.batches += 1
+        self._clock.at(task.computed_s, self._computed, task)
+
+    def _computed(self, task: SimTask) -> None:
+        worker = task.worker
+        assert worker is not None
+        if worker.died_s <= self._clock.now_s:
+            return
+        worker.computing = False
+        worker.free_s = task.computed_s
+        if self._pictured:
+            self._meter.lane(worker.number, task.begun_s, task.computed_s, "compute")
+        for group in self._groups:
+            if self._traffic.takes_no_time:
+                self._delivered(SimPush(task, group, 0))
+            else:
+                self._traffic.send(SimPush(task, group, self._size(task, group)))
+        if self._in_step:
+            self._compute_next(worker)
+
+    def _size(self, task: SimTask, group: Group) -> int:
+        rows = 0 if group == "dense" else task.wire.bytes_up_rows
+        return rows if self._in_step else rows + task.wire.bytes_up_dense
+
+    def _delivered(self, push: SimPush) -> None:
+        task = push.task
+        worker = task.worker
+        assert worker is not None
+        self._coordinator.pushed(push)
+        if push.delivered:
+            return
+        push.delivered = True
+        if task.to_come:
+            return
+        effort = worker.effort
+        effort.samples += task.wire.samples
+        effort.batches += 1
+        effort.computing_s += task.computed_s - task.begun_s
+        if self._pictured:
+            self._meter.lane(worker.number, task.computed_s, self._clock.now_s, "push")
+            worker.free_s = max(worker.free_s, self._clock.now_s)
+        if self._on_batch is not None:
+            self._on_batch(self._observation(task, worker))
+        if worker.reachable:
+            self._coordinator.ask(worker.number)
+
+    def _observation(self, task: SimTask, worker: Worker) -> Observation:
+        """Computing and rows are what every mode has to do; queues and dense traffic are not."""
+        wire = task.wire
+        rows_s = self._network.message_s(wire.bytes_down) + self._network.message_s(wire.bytes_up_rows)
+        busy_s = task.computed_s - task.begun_s + rows_s
+        late = max(0, self._coordinator.step - task.dense_step)
+        return Observation(worker.number, self._clock.now_s, busy_s, wire.samples, late)
+
+    # Coming and going
+
+    def join(self, number: int) -> None:
+        """A worker is there, for the first time or again; one that a change of mode has called before stays."""
+        if number not in self._coordinator.present and self._come(number):
+            self._coordinator.ask_for_all(number)
+
+    def join_all(self) -> None:
+        """At the start and after a change: all that are there and have something to do; missing members come.
+
+        Nobody asks before all have joined, or Sync would begin with the first.
+        """
+        came = [number for number in sorted({*self._lives, *range(self._members)}) if self._come(number)]
+        for number in came:
+            self._coordinator.ask_for_all(number)
+
+    def _come(self, number: int) -> bool:
+        worker, now_s = self._lives.get(number), self._clock.now_s
+        if worker is None:
+            worker = self._lives[number] = Worker(number, self._pace.machine(number))
+        if not worker.reachable:
+            return False
+        if self._limited and number >= self._members:
+            self._meter.went(number, now_s)
+            return False
+        worker.free_s = now_s
+        worker.effort = self._meter.came(number, now_s)
+        self._coordinator.join(number)
+        return True
+
+    def _crash(self, crash: Crash) -> None:
+        worker, now_s = self._lives[crash.worker], self._clock.now_s
+        worker.reachable = False
+        if not crash.cut_off:
+            worker.died_s = now_s
+        self._meter.went(crash.worker, now_s)
+        self._clock.at(now_s + self._detect_s, self._notice, worker)
+        if crash.restart_after_s is not None:
+            self._clock.at(now_s + crash.restart_after_s, self._restart, worker)
+
+    def _notice(self, worker: Worker) -> None:
+        """Of a life that is over; the next one may have been noticed before."""
+        if self._lives[worker.number] is worker and worker.number in self._coordinator.present:
+            self._coordinator.lose(worker.number)
+
+    def _restart(self, worker: Worker) -> None:
+        """A new life under an old number tells that the old one is over."""
+        self._notice(worker)
+        if self._pictured:
+            self._meter.lane(worker.number, worker.free_s, self._clock.now_s, "down")
+        self._lives[worker.number] = Worker(worker.number, worker.machine, worker.batches)
+        self.join(worker.number)

@@ -1,0 +1,178 @@
+"""One fit: its loop over epochs and steps, its validations, and what it tells on the way."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hotrow.data.batch import Batch
+from hotrow.data.loader import Loader
+from hotrow.errors import ConfigError, InputError
+from hotrow.runtime import LeaseQueue, TrainingLoop
+from hotrow.trainer.counts import mode_counts
+from hotrow.trainer.evaluation import AnyEvaluator
+from hotrow.trainer.meter import ProgressMeter
+from hotrow.trainer.mode_selector import ModeSelector
+from hotrow.trainer.reports import Best, EpochEnded, Evaluated, Report, Stopped, TrainingEnded
+from hotrow.trainer.schedule import EarlyStoppingState
+from hotrow.trainer.streams import Batches, Leases
+
+if TYPE_CHECKING:
+    from hotrow.trainer.trainer import Trainer
+
+
+@dataclass(slots=True, eq=False)
+class FitLoop:
+    """A fit of a trainer, from its first report to its last."""
+
+    trainer: "Trainer"
+    engine: TrainingLoop
+    mode_selector: ModeSelector
+    stream: Leases
+    watch: EarlyStoppingState
+    meter: ProgressMeter
+    tell: Callable[[Report], Report]
+    valid: Batches | None
+    best: Path | None  # where the best state is kept; None: nobody stops early
+    epoch: int | None  # that runs
+    stopped: Stopped
+    most_samples: int | None
+    progress: AnyEvaluator | None  # takes predictions in that were made before training
+    demands_rows: bool  # whether data without rows are a mistake
+    pool: LeaseQueue = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.pool = LeaseQueue(iter(self.stream))
+        self.engine.before = None if self.progress is None else self._foretell
+
+    def reports(self) -> Iterator[Report]:
+        """Train, and tell."""
+        held = _hold_all(self.stream)
+        counted = mode_counts(self.trainer.statistics)
+        self.mode_selector.begin()
+        try:
+            yield from self._news()
+            yield from self._epochs()
+        finally:
+            try:
+                self.engine.rest()
+            finally:
+                try:
+                    self.engine.close()
+                finally:
+                    self.pool.close()
+                    _hold(self.stream, held)
+        self.meter.refused += self.engine.take_refused()
+        for stepped in self.engine.take_early():
+            self.meter.step(stepped, 0.0)
+        if self.trainer.samples == 0 and self.demands_rows:
+            raise InputError("the training data hold no rows: name other files, or look at the split")
+        if self.epoch is not None and self.stopped == "enough samples":
+            if not self.meter.empty:
+                yield self._progress(self.epoch)
+        elif self.epoch is not None:
+            yield from self._end_epoch(self.epoch)
+        if self.progress is not None:
+            yield self.tell(self.trainer.judged("progressive", self.progress, self.epoch or 0))
+        yield from self._news()
+        yield self.tell(self._end({**self.stream.counts, **mode_counts(self.trainer.statistics, counted)}))
+
+    def _epochs(self) -> Iterator[Report]:
+        while (opened := self.pool.open_epoch()) is not None:
+            if self.epoch is not None and opened != self.epoch:
+                yield from self._end_epoch(self.epoch)
+                self.meter.resume()
+            if self.best is not None and self.watch.over:  # now, or before it was resumed
+                self.stopped, self.epoch = "early stopping", None
+                return
+            self.epoch = opened
+            yield from self._steps(opened)
+            if self.stopped == "enough samples":
+                return
+
+    def _steps(self, epoch: int) -> Iterator[Report]:
+        for stepped in self.engine.steps(self.pool, self.trainer.step, self.stream.done):
+            self.meter.step(stepped, self.pool.take_waited())
+            self.mode_selector.stepped()
+            yield from self._news()
+            if self.meter.due:
+                yield self._progress(epoch)
+                self.meter.resume()
+            if self.most_samples is not None and self.trainer.samples >= self.most_samples:
+                self.stopped = "enough samples"
+                return
+
+    def _end_epoch(self, epoch: int) -> Iterator[Report]:
+        if not self.meter.empty:
+            yield self._progress(epoch)
+        found = None if self.valid is None else self.trainer.evaluate(self.valid, split="valid", epoch=epoch)
+        self.watch.ended = epoch + 1
+        if found is not None:
+            self._judge(found)
+            yield self.tell(found)
+        yield self.tell(EpochEnded(epoch, self.trainer.samples))
+
+    def _judge(self, found: Evaluated) -> None:
+        metric, plateau = self.watch.rule.metric, self.trainer.schedule.plateau
+        if metric not in found.metrics:
+            if self.best is None and plateau is None:
+                return  # nobody judges by it
+            known = ", ".join(found.metrics) or "none"
+            raise ConfigError(f"early_stopping.metric={metric!r}: the validation has no such metric, it has {known}")
+        value = found.metrics[metric]
+        if value is None:  # one class alone in the validation: it says nothing
+            return
+        better = self.watch.better(value, found.epoch)
+        if better and self.best is not None:
+            self.trainer.save(self.best)
+        if not better and plateau is not None:
+            self.trainer.plateau *= plateau
+
+    def _end(self, counts: dict[str, int]) -> TrainingEnded:
+        watch, meter, found = self.watch, self.meter, None
+        if self.best is not None and watch.best is not None and watch.epoch is not None:
+            found = Best(watch.rule.metric, watch.best, watch.epoch)
+            self.trainer.go_back(self.best)
+        return TrainingEnded(
+            samples=self.trainer.samples,
+            step=self.trainer.step,
+            seconds=meter.trained_s,
+            samples_per_s=meter.trained / max(meter.trained_s, 1e-9),
+            stopped=self.stopped,
+            best=found,
+            counts={**counts, "refused_gradients": meter.refused, "losses_not_finite": meter.losses_not_finite},
+        )
+
+    def _progress(self, epoch: int) -> Report:
+        trainer = self.trainer
+        staleness = None if trainer.facts.workers == 1 else trainer.statistics.gradient.mean
+        return self.tell(
+            self.meter.report(
+                samples=trainer.samples,
+                step=trainer.step,
+                epoch=epoch,
+                lr_scale=trainer.lr_scale,
+                staleness=staleness,
+            )
+        )
+
+    def _news(self) -> Iterator[Report]:
+        for report in self.mode_selector.take_news():
+            yield self.tell(report)
+
+    def _foretell(self, batch: Batch) -> None:
+        assert self.progress is not None
+        self.progress.add(self.engine.predict(batch), batch)
+
+
+def _hold_all(stream: Leases) -> int | None:
+    """The trainer reports every lease, and a step may hold more batches than somebody forgetful should."""
+    if not isinstance(stream, Loader):
+        return None
+    held, stream.held = stream.held, None
+    return held
+
+
+def _hold(stream: Leases, held: int | None) -> None:
+    if isinstance(stream, Loader):
+        stream.held = held

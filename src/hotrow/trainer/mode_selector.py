@@ -1,0 +1,132 @@
+"""Who says which mode is at work: the user, or a controller that watches the run. Every change becomes a report."""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from hotrow.errors import ConfigError
+from hotrow.modes import MODES, Mode, Sync, mode_of
+from hotrow.modes.base import RunFacts
+from hotrow.runtime import TrainingLoop
+from hotrow.switching import Auto, Pilot
+from hotrow.trainer.reports import Remark, Switched
+
+DECIDE_EVERY_S = 1.0
+
+Choice: TypeAlias = Mode | Auto | str | Mapping[str, Any]
+Place: TypeAlias = Callable[[], tuple[int, int]]  # samples and steps so far
+
+
+def parse_mode(value: Choice | None) -> Mode | Auto:
+    """A mode or the rule that chooses one, from itself, its name, or a dict with its name and settings."""
+    if value is None:
+        return Sync()
+    if isinstance(value, Mode | Auto):
+        return value
+    if not isinstance(value, str | Mapping):
+        raise ConfigError(f"mode is a {type(value).__name__}: give a mode as hotrow.GBA(), its name, or a dict")
+    settings = {"name": value} if isinstance(value, str) else dict(value)
+    if settings.get("name") == "auto":
+        return Auto(**settings)
+    if settings.get("name") not in MODES:
+        raise ConfigError(f"mode={value!r}: there is none of this name; there are {', '.join(MODES)}, auto")
+    return mode_of(settings)
+
+
+def initial_mode(choice: Mode | Auto) -> Mode:
+    """What a run begins in."""
+    return Sync() if isinstance(choice, Auto) else choice
+
+
+def remarks_of(choice: Mode | Auto, facts: RunFacts) -> list[str]:
+    """Where auto can choose nothing. A mode speaks for itself, when it begins."""
+    if not isinstance(choice, Auto):
+        return []
+    if facts.workers == 1:
+        return ["auto stays in sync: the modes differ only with two workers or more"]
+    if facts.workers > facts.parts:
+        idle = f"{facts.workers - facts.parts:,} of {facts.workers:,} workers get no batch there"
+        return [f"auto stays in sync: {idle}, so nobody knows how fast they are"]
+    return []
+
+
+class ModeSelector:
+    """Keeps an engine in the mode that is chosen, and what is to be told about it."""
+
+    def __init__(
+        self,
+        engine: TrainingLoop,
+        choice: Mode | Auto,
+        place: Place,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self._engine, self._place = engine, place
+        self._clock = engine.clock if clock is None else clock
+        self._news: deque[Remark | Switched] = deque()  # other threads tell too
+        self._known: Mode | None = None  # whose remarks were told
+        self._unsaid: list[str] = []  # until training begins
+        self._pilot: Pilot | None = None  # the engine's watcher, where a controller chooses
+        self._follow(choice)
+
+    def begin(self) -> None:
+        """Training begins: who counts on the global batch hears what the mode makes of it."""
+        said, self._unsaid = self._unsaid, []
+        self._remark(*said)
+        if self._known != self._engine.mode:
+            self._known = self._engine.mode
+            self._remark(*self._known.remarks(self._engine.facts))
+
+    def switch(self, choice: Choice) -> None:
+        """Go on in another mode, or by a controller's choice."""
+        wanted = parse_mode(choice)
+        self._go(initial_mode(wanted), None)
+        self._follow(wanted)
+
+    def stepped(self) -> None:
+        """After a step: a controller may change the mode, or advise it."""
+        decision = None if self._pilot is None else self._pilot.decide(self._clock())
+        if self._pilot is None or decision is None:
+            return
+        if not decision.switch:
+            self._remark(decision.sentence)
+            return
+        try:
+            self._go(self._pilot.controller.rule.mode(decision.mode), decision.sentence)
+        except ConfigError as refusal:  # a cluster whose workers came and went may have too many, or too few
+            self._remark(f"auto stays in {self._engine.mode.name}: {refusal}")
+            self._pilot.started(self._clock(), self._pilot.controller.mode)
+        else:
+            self._pilot.started(self._clock(), decision.mode)
+
+    def say(self, sentence: str) -> None:
+        """Something about the workers of the mode at work. In any thread."""
+        self._remark(sentence)
+
+    def take_news(self) -> list[Remark | Switched]:
+        """What is to be told since the last call."""
+        return [self._news.popleft() for _ in range(len(self._news))]
+
+    def _follow(self, choice: Mode | Auto) -> None:
+        self._pilot = self._pilot_of(choice) if isinstance(choice, Auto) else None
+        self._engine.watcher = self._pilot
+        self._unsaid = remarks_of(choice, self._engine.facts)
+
+    def _pilot_of(self, rule: Auto) -> Pilot:
+        """Costs are not known beforehand: in one process both modes pull and push."""
+        pilot = Pilot.of(rule, self._engine.facts.parts, every_s=DECIDE_EVERY_S)
+        for worker in self._engine.present:
+            pilot.joined(worker)
+        pilot.started(self._clock(), "sync")
+        return pilot
+
+    def _go(self, mode: Mode, sentence: str | None) -> None:
+        before = self._engine.mode
+        if mode == before:
+            return
+        self._engine.switch(mode)
+        self._news.append(Switched(*self._place(), before.name, mode.name, sentence))
+        self.begin()
+
+    def _remark(self, *sentences: str) -> None:
+        for sentence in sentences:
+            self._news.append(Remark(*self._place(), self._engine.mode.name, sentence))

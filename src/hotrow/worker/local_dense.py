@@ -1,0 +1,110 @@
+"""Dense parameters in KStep: a trainer moves its own copy, and merges make all copies one again."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from hotrow.client.base import Handle
+from hotrow.data.batch import Batch
+from hotrow.errors import InputError
+from hotrow.optim.dense import KStepAdam
+from hotrow.transport.client import Answer
+from hotrow.transport.messages import BatchRequest, CloseStep, Settle
+from hotrow.worker.all_reduce_dense import average_buffers
+from hotrow.worker.core import Learner
+from hotrow.worker.dense_strategy import Learned, LearningRates
+
+
+class LocalDense:
+    """Gradients wait for the coordinator's word, then move this trainer's own parameters, or those of all."""
+
+    def __init__(self, learner: Learner, rates: LearningRates, *, step: int, clip: float | None = None) -> None:
+        self.step = step
+        self._learner, self._rates, self._clip = learner, rates, clip
+        assert isinstance(rates.optimizer, KStepAdam)
+        self._optimizer = rates.optimizer
+        self._held: list[list[Tensor | None]] = []
+        self._moved = False  # since the last merge
+
+    def ask(self, work: BatchRequest) -> None:
+        """Parameters are here."""
+
+    def may_compute(self, token: int) -> bool:
+        return token <= self.step
+
+    def learn(self, work: BatchRequest, batch: Batch, handle: Handle) -> Learned:
+        for parameter in self._learner.parameters:
+            parameter.grad = None
+        loss, output = self._learner.backward(batch, handle)
+        self._held.append(self._learner.take_gradients())
+        return Learned(loss, output, self.step)
+
+    def sent(self, work: BatchRequest) -> list[Future[Answer]]:
+        return []
+
+    def finish(self, work: BatchRequest) -> None:
+        """A merge waits for the coordinator's word."""
+
+    def close_step(self, message: CloseStep) -> None:
+        raise InputError("close_step: in k_step nothing is added up over a step")
+
+    def settle(self, message: Settle) -> None:
+        held, self._held = self._held, []
+        self._moved = self._moved or bool(held)
+        self._rates.set(message.lr_scale, message.trained)
+        for number, gradients in enumerate(held, start=1):
+            for parameter, gradient in zip(self._learner.parameters, gradients, strict=True):
+                parameter.grad = gradient
+            if self._clip is not None:
+                nn.utils.clip_grad_norm_(self._learner.parameters, self._clip)
+            if message.merge and number == len(held):
+                self._optimizer.accumulate()
+            else:
+                self._optimizer.step(local=True)
+            self._optimizer.zero_grad(set_to_none=True)
+        if message.merge:
+            self._merge()
+        self.step = message.step + 1
+
+    def close(self) -> None:
+        """Nothing is held: a mode ends with a merge."""
+
+    def _merge(self) -> None:
+        """Of the ranks that moved; who had no batch since the last merge would only hold them back, and follows."""
+        moved, self._moved = self._moved, False
+        ranks = [torch.zeros(1) for _ in range(dist.get_world_size())]
+        dist.all_gather(ranks, torch.tensor([float(moved)]))
+        movers = [rank for rank, each in enumerate(ranks) if each.item()]
+        if not movers:
+            return
+        parameters = list(self._learner.parameters)
+        moments = self._optimizer.second_moments() if moved else [torch.zeros_like(each) for each in parameters]
+        self._optimizer.load_second_moments(_mean(moments, len(movers)))
+        proposed = self._optimizer.propose() if moved else [torch.zeros_like(each) for each in parameters]
+        self._optimizer.load_parameters(_mean(proposed, len(movers)))
+        average_buffers(self._learner.model, computed=moved)
+        if len(movers) < len(ranks):
+            self._follow(movers[0], moved)
+
+    def _follow(self, first: int, moved: bool) -> None:
+        """The means and moments of the first that moved, for those that did not."""
+        for parameter in self._learner.parameters:
+            state = self._optimizer.state[parameter]
+            steps = torch.tensor([float(state["step"])])
+            for value, name in ((state["mean"], "mean"), (state["square"], "square"), (steps, "step")):
+                told = value.clone()
+                dist.broadcast(told, first)
+                if not moved:
+                    state[name] = int(told.item()) if name == "step" else told
+
+
+def _mean(tensors: Sequence[Tensor], movers: int) -> list[Tensor]:
+    """Over ranks; those that did not move bring zeros."""
+    flat = torch.cat([each.reshape(-1) for each in tensors])
+    dist.all_reduce(flat)
+    flat.div_(movers)
+    pieces = torch.split(flat, [each.numel() for each in tensors])
+    return [piece.view_as(each) for piece, each in zip(pieces, tensors, strict=True)]

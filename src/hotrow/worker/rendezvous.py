@@ -1,0 +1,78 @@
+"""Where the ranks of an all-reduce mode meet: a store that the first one listens for, and gloo between their hosts.
+
+Both bind to the trainer's own host, the one its server listens on, and to nothing else. Neither knows a key.
+"""
+
+import socket
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import Store, TCPStore
+
+from hotrow.errors import InputError
+
+BACKEND = "hotrow_gloo"
+MEETING = timedelta(seconds=120)  # for all ranks to come together
+COLLECTIVE = timedelta(hours=24)  # one rank's batch may take long; who is lost is noticed by the coordinator
+
+
+class Rendezvous:
+    """One trainer's part, on its own host."""
+
+    def __init__(self, host: str, device: str = "cpu") -> None:
+        self._host, self._device = host, device
+        self._listening: socket.socket | None = None
+
+    def listen(self) -> int:
+        """As the first rank: a port where the others will find it. It is taken from now on."""
+        self._close()
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        self._listening = socket.create_server((self._host, 0), family=family)
+        return int(self._listening.getsockname()[1])
+
+    def init(self, where: str, rank: int, ranks: int) -> None:
+        """Come together with the others, at the host and port that the first rank listens on."""
+        place = urlsplit(where)
+        if place.hostname is None or place.port is None:
+            raise InputError(f"meeting={where!r}: must be tcp://host:port")
+        store = TCPStore(
+            place.hostname,
+            place.port,
+            ranks,
+            is_master=rank == 0,
+            timeout=MEETING,
+            master_listen_fd=None if rank else self._listening_at(place.port).detach(),
+        )
+        dist.Backend.register_backend(BACKEND, self._gloo, devices=["cpu"])
+        backends = BACKEND if self._device == "cpu" else f"cpu:{BACKEND},{self._device}:nccl"
+        dist.init_process_group(backends, store=store, rank=rank, world_size=ranks, timeout=COLLECTIVE)
+
+    def close(self) -> None:
+        """The trainer ends."""
+        self._close()
+        self.destroy()
+
+    def destroy(self) -> None:
+        """The mode ends. The next one may be listened for already."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    def _listening_at(self, port: int) -> socket.socket:
+        listening, self._listening = self._listening, None
+        if listening is None or listening.getsockname()[1] != port:
+            self._listening = listening
+            raise InputError(f"meeting: the first rank does not listen at port {port}, ask it for a meeting first")
+        return listening
+
+    def _gloo(self, store: Store, rank: int, size: int, timeout: timedelta) -> dist.ProcessGroupGloo:
+        options: Any = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+        options._devices = [dist.ProcessGroupGloo.create_device(hostname=self._host)]
+        options._timeout = timeout
+        return dist.ProcessGroupGloo(store, rank, size, options)
+
+    def _close(self) -> None:
+        if self._listening is not None:
+            self._listening.close()
+            self._listening = None

@@ -1,0 +1,91 @@
+"""Dense parameters in token modes: they come from the dense servers for each batch, and gradients go back there."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+
+import torch
+from torch import Tensor
+
+from hotrow.client.base import Handle
+from hotrow.data.batch import Batch
+from hotrow.errors import InputError
+from hotrow.transport.client import Answer, RpcClient
+from hotrow.transport.messages import BatchRequest, CloseStep, DensePulled, PullDense, PushDense, Settle
+from hotrow.transport.tensors import cut, tensors_of
+from hotrow.worker.core import Learner
+from hotrow.worker.dense_strategy import Learned
+
+
+class ServerDense:
+    """The trainer's own copy is only what it computes with."""
+
+    def __init__(
+        self, learner: Learner, wire: RpcClient, places: Mapping[str, Sequence[int]], buffers_at: str, *, step: int
+    ) -> None:
+        """`places`: by server, which of the model's parameters it holds."""
+        self.step = step
+        self._learner, self._wire, self._places, self._buffers_at = learner, wire, places, buffers_at
+        self._asked: dict[int, dict[str, Future[Answer]]] = {}  # by grant
+        self._gradients: dict[int, tuple[list[Tensor | None], list[Tensor], int, int]] = {}
+
+    def ask(self, work: BatchRequest) -> None:
+        pull = PullDense(work.after)
+        self._asked[work.grant] = {name: self._wire.ask(name, pull) for name in self._places}
+
+    def may_compute(self, token: int) -> bool:
+        return True
+
+    def learn(self, work: BatchRequest, batch: Batch, handle: Handle) -> Learned:
+        pulled = min((self._load(name, each.result()) for name, each in self._asked.pop(work.grant).items()), default=0)
+        before = [buffer.clone() for buffer in self._learner.model.buffers()]
+        for parameter in self._learner.parameters:
+            parameter.grad = None
+        loss, output = self._learner.backward(batch, handle)
+        changes = [
+            now ^ then if now.dtype == torch.bool else now - then
+            for now, then in zip(self._learner.model.buffers(), before, strict=True)
+        ]
+        self._gradients[work.grant] = (self._learner.take_gradients(), changes, pulled, len(batch))
+        return Learned(loss, output, pulled)
+
+    def sent(self, work: BatchRequest) -> list[Future[Answer]]:
+        gradients, changes, pulled, samples = self._gradients.pop(work.grant)
+        sent = []
+        for name, places in self._places.items():
+            mine = [gradients[place] for place in places]
+            there = [each.contiguous().cpu().numpy() for each in mine if each is not None]
+            figures = [each.contiguous().cpu().numpy() for each in changes] if name == self._buffers_at else []
+            push = PushDense(
+                work.grant,
+                work.worker,
+                work.token,
+                pulled,
+                samples,
+                tuple(each is not None for each in mine),
+                bool(figures),
+            )
+            sent.append(self._wire.ask(name, push, cut([*there, *figures], self._wire.limits.frame_bytes)))
+        return sent
+
+    def finish(self, work: BatchRequest) -> None:
+        """Nobody waits for others."""
+
+    def close_step(self, message: CloseStep) -> None:
+        raise InputError("close_step: the dense servers close the steps of this mode")
+
+    def settle(self, message: Settle) -> None:
+        raise InputError("settle: this mode has no parameters of each trainer's own")
+
+    def close(self) -> None:
+        """Nothing is held here."""
+
+    def _load(self, name: str, answer: Answer) -> int:
+        """Parameters, then buffers where the server holds them."""
+        told = answer.of(DensePulled, name)
+        targets = [self._learner.parameters[place].data for place in self._places[name]]
+        if name == self._buffers_at:
+            targets += list(self._learner.model.buffers())
+        with torch.no_grad():
+            for target, tensor in zip(targets, tensors_of(answer.frames, targets), strict=True):
+                target.copy_(tensor)
+        return told.step

@@ -1,0 +1,151 @@
+"""A cluster in threads of this process, behind real sockets: shards, trainers, embedding workers, a site on them."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import hotrow as hr
+from hotrow.client.pooled import peer_name
+from hotrow.client.sharded import ShardedTables
+from hotrow.config import Table
+from hotrow.data.batch import Batch, FeatureBlock
+from hotrow.data.loader import Lease
+from hotrow.nn.inputs import Inputs
+from hotrow.runtime.cluster.backend import ClusterBackend
+from hotrow.runtime.cluster.embedding_workers import EmbeddingWorkers
+from hotrow.runtime.cluster.roles import Roles
+from hotrow.server.dense_service import DenseService
+from hotrow.server.dense_shard import DenseShard
+from hotrow.server.process import ShardServer
+from hotrow.server.shard import Shard
+from hotrow.transport.client import RpcClient
+from hotrow.transport.limits import Limits, RetryPolicy
+from hotrow.transport.messages import Query, QueryReply
+from hotrow.transport.server import RpcServer
+from hotrow.worker.embedding_process import EmbeddingSetup
+from hotrow.worker.process import TrainerProcess
+from hotrow.worker.setup import TrainerSetup
+from unit.worker.embedding_threads import embedding_worker, in_thread, served
+
+TABLES = {"t": hr.Table(dim=4, optimizer=hr.Adagrad(lr=0.05))}
+SAMPLES = 8
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.first, self.last = nn.Linear(2 * 4 + 4 + 3, 8), nn.Linear(8, 1)
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        history = inputs.sequence("h")
+        mean = history.rows.sum(1) / history.mask.sum(1, keepdim=True).clamp(min=1)
+        hidden = torch.cat([inputs.rows.flatten(1), mean, inputs.numbers], 1)
+        given: Tensor = self.last(torch.relu(self.first(hidden)))[:, 0]
+        return given
+
+
+def batches(count: int) -> Iterator[tuple[Lease, Batch]]:
+    chance = np.random.default_rng(0)
+    for number in range(count):
+        bounds = np.concatenate([[0], np.cumsum(chance.integers(0, 4, SAMPLES))]).astype(np.int64)
+        parts = (
+            FeatureBlock("t", "one", ("a", "b"), chance.integers(0, 50, 2 * SAMPLES)),
+            FeatureBlock("t", "sequence", ("h",), chance.integers(0, 50, int(bounds[-1])), bounds),
+        )
+        numbers = chance.normal(size=(SAMPLES, 3)).astype(np.float32)
+        labels = (chance.random((SAMPLES, 1)) < 0.3).astype(np.float32)
+        yield Lease(number, 0, number, SAMPLES), Batch(parts, numbers, labels)
+
+
+@dataclass(slots=True, eq=False)
+class Cluster:
+    """A site, and what a test does to its trainers and embedding workers."""
+
+    site: ClusterBackend
+    wire: RpcClient
+    cores: list[Shard]
+    embedding_workers: EmbeddingWorkers | None
+    start_embedding_worker: Callable[[int], str]  # by number; gives its address
+    start_trainer: Callable[[str], None]  # by name; it waits until a mode begins on it
+    addresses: Mapping[str, str]  # of trainers
+
+    def figures(self, name: str) -> dict[str, float]:
+        told = self.wire.ask(name, Query("status")).result(20).message
+        assert isinstance(told, QueryReply)
+        return told.figures
+
+
+@contextmanager
+def cluster(
+    now: Callable[[], tuple[int, float]],
+    trainers: int,
+    embedding_workers: int,
+    patience: RetryPolicy | None = None,
+    *,
+    tables: Mapping[str, Table] = TABLES,
+    limits: Limits | None = None,
+    parked_bytes: int = 2**30,
+) -> Iterator[Cluster]:
+    """Two shards and all others in threads of this process, behind real sockets."""
+    lines: dict[str, Any] = {"patience": patience, "limits": limits, "most_open": 1_024}
+    with ExitStack() as stack:
+        model = Net()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        shards, wire = ["shard 0", "shard 1"], stack.enter_context(RpcClient(security="off", **lines))
+        places = {"shard 0": [0, 1], "shard 1": [2, 3]}
+        addresses, cores = {}, []
+        for number, name in enumerate(shards):
+            server = stack.enter_context(RpcServer(security="off", limits=limits))
+            cores.append(Shard(tables, number=number, shards=2, parked_bytes=parked_bytes))
+            stack.callback(cores[-1].close)
+            own = Net()
+            piece = DenseShard(
+                own,
+                torch.optim.Adam(own.parameters(), lr=0.01),
+                places[name],
+                buffers=number == 0,
+                parked_bytes=parked_bytes,
+            )
+            in_thread(stack, ShardServer(cores[-1], server, DenseService(piece)).serve, server.stop)
+            addresses[name] = server.address
+            wire.connect(name, server.address)
+        known = EmbeddingWorkers(wire, []) if embedding_workers else None
+        at: dict[str, str] = {}
+
+        def start_trainer(name: str) -> None:
+            own = Net()
+            setup = TrainerSetup(
+                tables,
+                shards,
+                own,
+                torch.optim.Adam(own.parameters(), lr=0.01),
+                [0.01],
+                places,
+                through=embedding_workers > 0,
+            )
+            at[name] = served(stack, lambda server, wire: TrainerProcess(setup, server, wire).serve, addresses, **lines)
+            wire.connect(name, at[name])
+            if known is not None:
+                known.introduce(name)
+
+        def start_embedding_worker(number: int) -> str:
+            return embedding_worker(stack, EmbeddingSetup(tables, number, shards), addresses)
+
+        workers = [f"trainer {worker}" for worker in range(trainers)]
+        for name in workers:
+            start_trainer(name)
+        for number in range(embedding_workers):
+            assert known is not None
+            known.join(peer_name(number), start_embedding_worker(number))
+        roles = Roles(wire, shards, workers, lambda: None, known)
+        client = ShardedTables(tables, wire, shards, threads=1)
+        hosts: dict[str, str] = defaultdict(lambda: "127.0.0.1")
+        site = ClusterBackend(model, client, optimizer, roles, now, places=places, hosts=hosts)
+        yield Cluster(site, wire, cores, known, start_embedding_worker, start_trainer, at)

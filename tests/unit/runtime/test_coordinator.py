@@ -1,0 +1,269 @@
+"""The coordinator performs what a discipline says on real parameters: leases done, steps told, GBA in order is Sync."""
+
+import copy
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+import hotrow as hr
+from hotrow.client import LocalTables
+from hotrow.data.batch import Batch, FeatureBlock
+from hotrow.data.loader import Lease
+from hotrow.modes import GBA, Async, BackupWorkers, Hybrid, KStep, Mode, Sync
+from hotrow.modes.base import Drain, Grant, Joined, Ready, Resume, RunFacts
+from hotrow.optim import KStepAdam
+from hotrow.runtime import BatchResult
+from hotrow.runtime.active_mode import Coordinator, EventResult
+from hotrow.runtime.clock import Span
+from hotrow.server import ParameterServer
+from hotrow.server.replicas import parameters_in
+from hotrow.staleness import Cutoff, Staleness, Statistics
+from hotrow.worker import Learner
+from unit.trainer.conftest import Net
+
+LOCAL = 8
+
+
+def batches(count: int, local: int = LOCAL) -> Iterator[Batch]:
+    """The same samples for any size of local batches."""
+    rng = np.random.default_rng(5)
+    ids, numbers = rng.integers(0, 30, (count * LOCAL, 2)), rng.normal(size=(count * LOCAL, 1)).astype(np.float32)
+    labels = rng.integers(0, 2, (count * LOCAL, 1)).astype(np.float32)
+    for start in range(0, count * LOCAL, local):
+        rows = slice(start, start + local)
+        yield Batch((FeatureBlock("t", "one", ("a", "b"), ids[rows].reshape(-1)),), numbers[rows], labels[rows])
+
+
+class Run:
+    """A coordinator, and workers that pull and push when a script says so."""
+
+    def __init__(self, mode: Mode, workers: int, parts: int, optimizer: str = "sgd", local: int = LOCAL) -> None:
+        torch.manual_seed(1)
+        self.model = Net()
+        rows = {"sgd": hr.SGD(lr=0.1), "adam": hr.Adam(lr=0.01)}[optimizer]
+        client = LocalTables({"t": hr.Table(dim=4, optimizer=rows, init=hr.Normal(std=0.3), seed=2)}, threads=1)
+        dense: torch.optim.Optimizer
+        if mode.name == "k_step":
+            dense = KStepAdam(self.model.parameters(), lr=0.01)
+        elif optimizer == "sgd":
+            dense = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        else:
+            dense = torch.optim.Adam(self.model.parameters(), lr=0.01)
+        self.server = ParameterServer(self.model, client, dense)
+        self.samples = self.steps = 0
+        self.done: list[int] = []
+        self.statistics = Statistics()
+        facts = RunFacts(workers=workers, local_batch=local, global_batch=local * parts)
+        self.coordinator = Coordinator(
+            mode,
+            facts,
+            parameters_in(mode, self.server, workers),
+            self._account,
+            lambda lease: self.done.append(lease.number),
+            self.statistics,
+        )
+        self.grants: list[Grant] = []
+        self.told: list[EventResult] = []
+        self._leases = 0
+        for worker in range(workers):
+            self.take(self.coordinator.on(Joined(worker)))
+
+    def _account(self, samples: int, dense_step: bool) -> tuple[int, float]:
+        self.samples += samples
+        self.steps += dense_step
+        return self.samples, 1.0
+
+    def take(self, performed: EventResult) -> EventResult:
+        self.grants += performed.grants
+        self.told.append(performed)
+        return performed
+
+    def ask(self, worker: int) -> None:
+        self.take(self.coordinator.on(Ready(worker)))
+
+    def pull(self, batch: Batch) -> BatchResult:
+        """The first grant that waits: looked up and computed from parameters as they stand."""
+        grant = self.grants.pop(0)
+        self.coordinator.attach(grant, Lease(self._leases, 0, self._leases, len(batch)), batch)
+        self._leases += 1
+        handle = self.server.client.lookup(batch, learn=True)
+        copies = self.coordinator.parameters.copies
+        model = copy.deepcopy(self.model) if copies is None else copies[grant.worker]
+        step = self.coordinator.discipline.step
+        return BatchResult(grant, step, step, Learner(model).learn(batch, handle, self.server.client), Span())
+
+    def push(self, finished: BatchResult) -> EventResult:
+        return self.take(self.coordinator.pushed(finished))
+
+    def weights(self) -> tuple[list[np.ndarray], np.ndarray]:
+        (chunk,) = self.server.client.tiers["t"].export()
+        return [each.detach().numpy() for each in self.model.parameters()], chunk.values[np.argsort(chunk.keys)]
+
+
+def in_order(run: Run, parts: int, steps: int) -> list[float]:
+    """All pulls of a step before its pushes, and all pushes before the next pulls; the mean loss of each step."""
+    data = batches(parts * steps)
+    losses = []
+    for _ in range(steps):
+        for worker in range(parts):
+            run.ask(worker)
+        finished = [run.pull(next(data)) for _ in range(parts)]
+        for each in reversed(finished):
+            run.push(each)
+        losses.append(float(np.mean([float(each.gradients.loss) for each in finished])))
+    return losses
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_gba_in_the_scripted_order_is_sync(optimizer: str) -> None:
+    gba, sync = Run(GBA(tolerance=0), 4, 4, optimizer), Run(Sync(), 1, 1, optimizer, local=4 * LOCAL)
+    losses = in_order(gba, 4, steps=25)
+    expected = []
+    for batch in batches(100, local=4 * LOCAL):
+        sync.ask(0)
+        finished = sync.pull(batch)
+        expected.append(float(finished.gradients.loss))
+        sync.push(finished)
+    assert gba.steps == sync.steps == 25
+    np.testing.assert_allclose(losses, expected, atol=1e-6)
+    for ours, theirs in zip(gba.weights()[0], sync.weights()[0], strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6 if optimizer == "sgd" else 1e-5)
+    np.testing.assert_allclose(gba.weights()[1], sync.weights()[1], atol=1e-6 if optimizer == "sgd" else 1e-5)
+
+
+def test_gba_out_of_order_is_not() -> None:
+    late, sync = Run(GBA(), 4, 4), Run(Sync(), 1, 1, local=4 * LOCAL)
+    data = batches(100)
+    for worker in range(4):
+        late.ask(worker)
+    under_way = [late.pull(next(data)) for _ in range(4)]
+    for batch in data:  # each pull comes three pushes after the one before
+        late.push(under_way.pop(0))
+        late.ask(0)
+        under_way.append(late.pull(batch))
+    for batch in batches(100, local=4 * LOCAL):
+        sync.ask(0)
+        sync.push(sync.pull(batch))
+    assert np.abs(late.weights()[1] - sync.weights()[1]).max() > 1e-4
+    assert (late.statistics.gradient.mean or 0) > 0.5
+
+
+def test_leases_are_done_with_their_step_and_not_before() -> None:
+    run = Run(Sync(), 2, 2)
+    data = batches(2)
+    run.ask(0)
+    run.ask(1)
+    first, second = run.pull(next(data)), run.pull(next(data))
+    assert run.coordinator.outstanding == 2
+    assert run.push(second).steps == []
+    assert (run.done, run.coordinator.outstanding, run.server.parked) == ([], 1, 1)
+    (stepped,) = run.push(first).steps
+    assert (run.done, run.coordinator.outstanding, run.server.parked) == ([0, 1], 0, 0)
+    assert (stepped.step, stepped.samples, len(stepped.batches), stepped.refused) == (0, 16, 2, 0)
+    assert (run.samples, run.steps) == (16, 1)
+
+
+def test_what_is_late_for_its_mode_is_done_and_not_applied() -> None:
+    run = Run(BackupWorkers(backups=1), 2, 2)
+    data = batches(2)
+    run.ask(0)
+    run.ask(1)
+    first, second = run.pull(next(data)), run.pull(next(data))
+    assert len(run.push(second).steps) == 1
+    before = copy.deepcopy(run.weights())
+    assert run.push(first).steps == []
+    assert run.done == [1, 0]
+    assert (run.samples, run.server.parked) == (8, 0)
+    assert all((a == b).all() for a, b in zip(before[0], run.weights()[0], strict=True))
+    assert (before[1] == run.weights()[1]).all()
+    assert run.statistics.dropped == {"late": 1}
+
+
+def test_hybrid_applies_rows_first_and_tells_of_dense_steps_only() -> None:
+    run = Run(Hybrid(max_in_flight=1), 2, 2)
+    data = batches(2)
+    run.ask(0)
+    run.ask(1)
+    first, second = run.pull(next(data)), run.pull(next(data))
+    dense, rows = copy.deepcopy(run.weights())
+    assert run.push(first).steps == []
+    assert (rows != run.weights()[1]).any()
+    assert all((a == b).all() for a, b in zip(dense, run.weights()[0], strict=True))
+    assert (run.samples, run.steps, run.done) == (8, 0, [])  # rows of these samples are trained
+    (stepped,) = run.push(second).steps
+    assert any((a != b).any() for a, b in zip(dense, run.weights()[0], strict=True))
+    assert (stepped.samples, run.samples, run.steps, sorted(run.done)) == (16, 16, 1, [0, 1])
+
+
+def test_rows_whose_gradient_is_refused_are_told_with_the_step() -> None:
+    run = Run(Async(), 1, 1)
+    run.ask(0)
+    finished = run.pull(next(batches(1)))
+    gradients = finished.gradients.rows["t"].gradients
+    gradients[0] = np.nan
+    (stepped,) = run.push(finished).steps
+    assert stepped.refused == 1
+
+
+def test_k_step_moves_copies_and_merges_before_a_rest() -> None:
+    run = Run(KStep(k=3, warmup=0), 2, 2)
+    data = batches(10)
+    copies = run.coordinator.parameters.copies
+    assert copies is not None
+
+    def step() -> None:
+        run.ask(0)
+        run.ask(1)
+        for finished in [run.pull(next(data)), run.pull(next(data))]:
+            run.push(finished)
+
+    def same(*models: torch.nn.Module) -> bool:
+        first, *others = (torch.cat([each.flatten() for each in model.parameters()]) for model in models)
+        return all(torch.equal(first, other) for other in others)
+
+    step()
+    assert same(run.model, *copies)  # the first merges
+    step()
+    assert not same(*copies)
+    before = copy.deepcopy(run.model)
+    assert same(before, run.model)
+    run.take(run.coordinator.on(Drain()))
+    assert same(run.model, *copies)
+    assert not same(before, run.model)
+    run.take(run.coordinator.on(Resume()))
+    step()
+    assert (run.steps, run.samples, len(run.done), run.server.parked) == (3, 48, 6, 0)
+
+
+def test_closing_forgets_what_was_not_applied_and_tells_the_last_counts() -> None:
+    run = Run(Sync(), 2, 2)
+    run.ask(0)
+    run.ask(1)
+    run.push(run.pull(next(batches(1))))
+    run.coordinator.close()
+    assert run.server.parked == 0
+    assert run.done == []
+    assert run.coordinator.granted == 2
+    Coordinator(
+        Sync(), RunFacts(2, LOCAL, 2 * LOCAL), run.server, lambda *_: (0, 1.0), lambda _: None, run.statistics
+    ).on(Joined(0))  # whose counts begin at 0 again
+
+
+@pytest.mark.parametrize("mode", [Sync(), GBA(), Hybrid(), KStep()], ids=lambda mode: mode.name)
+def test_a_mode_names_the_pushes_that_its_grants_wait_for(mode: Mode) -> None:
+    discipline = mode.start(RunFacts(2, LOCAL, 2 * LOCAL))
+    assert discipline.grants.groups == mode.groups  # type: ignore[attr-defined]
+
+
+def test_late_ids_are_counted_with_the_statistics_of_a_run() -> None:
+    run = Run(Async(staleness=Staleness(decay=Cutoff(tolerance=0))), 2, 2)
+    (batch,) = batches(1)
+    run.ask(0)
+    run.ask(1)
+    for finished in [run.pull(batch), run.pull(batch)]:
+        run.push(finished)
+    ids = run.statistics.ids.counts
+    assert set(ids) == {0, 1}
+    assert ids[0] == ids[1] == run.statistics.ids_decayed == run.statistics.ids_zero_weight > 0

@@ -1,0 +1,182 @@
+"""An engine whose workers finish when a test says so, on a site that notes who comes and goes."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hotrow.data.batch import Batch
+from hotrow.data.loader import Lease
+from hotrow.errors import ConfigError
+from hotrow.modes import Mode
+from hotrow.modes.base import Apply, Discipline, Effect, Event, Grant, RunFacts
+from hotrow.runtime import BatchResult, LeaseQueue, StepResult, TrainingLoop
+from hotrow.runtime.clock import RunClock, Span
+from hotrow.runtime.membership import ScaleRequest
+from hotrow.server.core import ApplyResult
+from hotrow.worker.core import Gradients
+
+SAMPLES = 2
+
+
+@dataclass(slots=True)
+class Nothing:
+    """Parameters that nobody looks at."""
+
+    copies: None = None
+
+    def park(self, grant: int, gradients: Gradients, worker: int = 0) -> None: ...
+
+    def discard(self, grant: int) -> None: ...
+
+    def apply(self, effect: Apply, *, samples: int, lr_scale: float = 1.0) -> ApplyResult:
+        return ApplyResult()
+
+    def settle(self) -> None: ...
+
+    def rest(self) -> ApplyResult:
+        return ApplyResult()
+
+
+@dataclass(slots=True, eq=False)
+class Told:
+    """A site, its executor and its staff in one."""
+
+    names: list[str]
+    last: Callable[[list[Grant]], Grant]  # who finishes next
+    optimizer: None = None
+    lock: AbstractContextManager[object] = field(default_factory=nullcontext)
+    out: list[Grant] = field(default_factory=list)  # being computed
+    step: int = 0
+    begun: list[tuple[str, int, int]] = field(default_factory=list)  # name, worker, step
+    opened: list[tuple[str, int]] = field(default_factory=list)  # mode, workers
+    gone: list[str] = field(default_factory=list)
+
+    @property
+    def staff(self) -> "Told":
+        return self
+
+    def check_fit(self, mode: Mode, facts: RunFacts) -> None:
+        mode.check(facts)
+        if mode.dense != "server" and facts.parts % facts.workers:
+            raise ConfigError(f"trainers={facts.workers}: does not fit")
+
+    def newest_grant(self) -> int:
+        return 0
+
+    def check_whole(self) -> None: ...
+
+    def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[Nothing, "Told"]:
+        assert facts.workers == len(self.names)
+        self.opened.append((mode.name, facts.workers))
+        self.step = facts.step
+        return Nothing(), self
+
+    def predict(self, batch: Batch) -> Tensor:
+        raise AssertionError("nobody predicts in these tests")
+
+    def welcome(self, name: str) -> None:
+        self.names.append(name)
+
+    def begin(self, name: str, worker: int, step: int) -> None:
+        self.begun.append((name, worker, step))
+
+    def dismiss(self, name: str) -> "Future[None]":
+        self.gone.append(name)
+        if name in self.names:
+            self.names.remove(name)
+        left: Future[None] = Future()
+        left.set_result(None)
+        return left
+
+    def start(self, grant: Grant, batch: Batch) -> None:
+        self.out.append(grant)
+
+    def stepped(self, step: int) -> None:
+        self.step = step
+
+    def finished(self) -> BatchResult:
+        grant = self.last(self.out)
+        self.out.remove(grant)
+        gradients = Gradients(SAMPLES, [], {}, torch.tensor(0.0), torch.zeros(SAMPLES))
+        return BatchResult(grant, self.step, self.step, gradients, Span(1.0, 1.0))
+
+    def close(self, *, failed: bool = False) -> None:
+        self.out.clear()
+
+
+def by_number(out: list[Grant]) -> Grant:
+    """First come, first served."""
+    return min(out, key=lambda grant: grant.grant)
+
+
+class Run:
+    """An engine on it, what its discipline heard, and the leases that are done."""
+
+    def __init__(self, mode: Mode, workers: int, parts: int = 4, last: Callable[[list[Grant]], Grant] = by_number):
+        self.site = Told([f"trainer {worker}" for worker in range(workers)], last=last)
+        self.engine = TrainingLoop(
+            self.site, self._account, mode=mode, facts=RunFacts(workers, SAMPLES, parts * SAMPLES)
+        )
+        self.samples = 0
+        self.done: list[int] = []
+        self.heard: list[Event] = []
+
+    def _account(self, samples: int, _: bool) -> tuple[int, float]:
+        self.samples += samples
+        return self.samples, 1.0
+
+    def wish(self, name: str, *, comes: bool) -> ScaleRequest:
+        wish = ScaleRequest(name, comes)
+        self.engine.wish(wish)
+        return wish
+
+    def steps(self, batches: int, *, epochs: int = 1) -> Iterator[StepResult]:
+        """Of all epochs, in which each lease has to be trained once."""
+        pool = LeaseQueue(leases(batches, epochs))
+        step = 0
+        while pool.open_epoch() is not None:
+            for stepped in self.engine.steps(pool, step, lambda lease: self.done.append(lease.number)):
+                self._listen()
+                step = stepped.step + 1
+                yield stepped
+        self.engine.rest()
+        self.engine.close()
+
+    def _listen(self) -> None:
+        """To the discipline of the mode at work, from now on."""
+        coordinator = self.engine._coordinator
+        assert coordinator is not None
+        if not isinstance(coordinator.discipline, Heard):
+            coordinator.discipline = Heard(coordinator.discipline, self.heard)
+
+
+@dataclass(slots=True)
+class Heard:
+    """A discipline, with what it hears written down."""
+
+    discipline: Discipline
+    heard: list[Event]
+
+    @property
+    def step(self) -> int:
+        return self.discipline.step
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return self.discipline.counts
+
+    def on(self, event: Event) -> list[Effect]:
+        self.heard.append(event)
+        return self.discipline.on(event)
+
+
+def leases(count: int, epochs: int) -> Iterator[tuple[Lease, Batch]]:
+    batch = Batch((), np.zeros((SAMPLES, 1), np.float32), np.zeros((SAMPLES, 1), np.float32))
+    for epoch in range(epochs):
+        for number in range(count):
+            yield Lease(epoch * count + number, epoch, number, SAMPLES), batch
