@@ -50,7 +50,7 @@ def test_one_step_more_than_is_skipped_can_be_timed() -> None:
 def test_a_table_is_filled_and_a_stretch_is_timed_after_its_first_steps(tmp_path: Path) -> None:
     source = write_file(PLAN.train, tmp_path / "f.parquet", SilentProgress())
     with closing(stretches.trainer_of(PLAN, (8,), Local())) as trainer:
-        assert len(trainer.client.tiers["default"]) == PLAN.rows
+        assert len(trainer.tables.tiers["default"]) == PLAN.rows
         contestants: dict[str, Contestant] = {
             mode.name: stretches.contestant(PLAN, source, trainer, mode) for mode in (Sync(), Hybrid(max_in_flight=2))
         }

@@ -45,7 +45,7 @@ def test_all_contestants_train_the_same_model(tmp_path: Path) -> None:
     hidden = (8,)
     for ours_by, peer_type in ((Adagrad, TorchTrained), (RowwiseAdagrad, TorchByHand)):
         ours = HotrowTraining(PLAN, 4, hidden, ours_by(lr=PLAN.lr, eps=EPS))
-        tier = ours.trainer.client.tiers["default"]
+        tier = ours.trainer.tables.tiers["default"]
         assert isinstance(tier, RamTier)
         first = np.empty((PLAN.rows, 4), np.float32)
         tier.find(np.arange(PLAN.rows), first)

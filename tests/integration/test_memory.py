@@ -19,7 +19,7 @@ from hotrow.run import Run, load_config
 with Run(load_config(Path(sys.argv[1]))) as run:
     for _ in run:
         pass
-    tables = sum(tier.stats().bytes for tier in run.trainer.client.tiers.values())
+    tables = sum(tier.stats().bytes for tier in run.trainer.tables.tiers.values())
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 print(json.dumps({"peak": peak, "tables": tables, "samples": run.summary["samples"]}))
 """

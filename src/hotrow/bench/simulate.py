@@ -103,7 +103,7 @@ class PlainLoop(TrainingLoopPeer):
     """One worker: look up, compute, apply, batch after batch."""
 
     def train(self, turn: int) -> None:
-        server, learner, client = self.model.server, self.model.learner, self.model.client
+        server, learner, client = self.model.server, self.model.learner, self.model.tables
         for batch in self.batches:
             self.samples += len(batch)
             server.park(self.step, learner.learn(batch, client.lookup(batch, learn=True), client))

@@ -56,7 +56,7 @@ class HotrowTraining:
             threads=plan.threads,
             report_every_s=3600,
         )
-        tier = self.trainer.client.tiers["default"]
+        tier = self.trainer.tables.tiers["default"]
         assert isinstance(tier, RamTier)
         for start in range(0, plan.rows, FILL):
             tier.find_or_init(np.arange(start, min(start + FILL, plan.rows)))

@@ -108,15 +108,15 @@ class ShardedTables:
         values: Mapping[str, Values] | None = None,
         threads: int | None = None,
     ) -> None:
-        self.tables = named_tables(tables)
+        self.specs = named_tables(tables)
         self.threads = torch.get_num_threads() if threads is None else threads
         self.samples = 0
         self.absent_ids = 0  # distinct ids without a row in each lookup that made none, added up
         self.traffic = TrafficCounts()
         self._wire, self._shards = wire, tuple(shards)
-        self._values: dict[str, Values] = {name: (values or {}).get(name, "fp32") for name in self.tables}
-        self._dims = {name: table.dim for name, table in self.tables.items()}
-        self.tiers = {name: ShardTable(table, wire, shards) for name, table in self.tables.items()}
+        self._values: dict[str, Values] = {name: (values or {}).get(name, "fp32") for name in self.specs}
+        self._dims = {name: table.dim for name, table in self.specs.items()}
+        self.tiers = {name: ShardTable(table, wire, shards) for name, table in self.specs.items()}
         self._incarnations = [exchanged(self._wire.ask(name, Exchange(0)).result()).incarnation for name in shards]
 
     def close(self) -> None:
@@ -213,9 +213,9 @@ class ShardedTables:
         """Which parts of the batch each table serves."""
         parts: dict[str, list[FeatureBlock]] = {}
         for part in batch.parts:
-            if part.table not in self.tables:
+            if part.table not in self.specs:
                 raise ConfigError(
-                    f"table {part.table!r} of feature {part.features[0]!r} is missing: there are {listed(self.tables)}"
+                    f"table {part.table!r} of feature {part.features[0]!r} is missing: there are {listed(self.specs)}"
                 )
             parts.setdefault(part.table, []).append(part)
         return parts

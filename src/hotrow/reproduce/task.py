@@ -117,9 +117,9 @@ class Model:
         fields = {f"id_{place}": task.dim for place in range(1, task.features + 1)}
         module = build(task.model, InputShape(task.numbers, fields, {}), task.model_settings)
         table = Table(dim=task.dim, optimizer=hyper.rows, init=Uniform(bound=0.01), seed=seed)
-        self.client = LocalTables({"default": table}, threads=1)
+        self.tables = LocalTables({"default": table}, threads=1)
         parameters = [each for each in module.parameters() if each.requires_grad]
-        self.server = ParameterServer(module, self.client, hyper.optimizer(parameters), average=average)
+        self.server = ParameterServer(module, self.tables, hyper.optimizer(parameters), average=average)
         self.learner = Learner(module)
         self.work = RealWork(self.server, self.learner)
 
@@ -135,19 +135,19 @@ class Model:
     def save(self, folder: Path, samples: int, step: int) -> None:
         """A base that several modes go on from."""
         saved = checkpoint.Saved({"samples": samples, "step": step}, None, {})
-        checkpoint.save(folder, self.server.model, self.server.optimizer, self.client.tiers, saved)
+        checkpoint.save(folder, self.server.model, self.server.optimizer, self.tables.tiers, saved)
 
     def load(self, folder: Path) -> tuple[int, int]:
         """Go on from a base; samples and steps so far."""
-        saved = checkpoint.load(folder, self.server.model, self.server.optimizer, self.client.tiers)
+        saved = checkpoint.load(folder, self.server.model, self.server.optimizer, self.tables.tiers)
         return int(saved.counters["samples"]), int(saved.counters["step"])
 
     def close(self) -> None:
         """Give the rows up."""
-        self.client.close()
+        self.tables.close()
 
     def _predicted(self, batch: Batch) -> Any:
-        return self.learner.predict(batch, self.client.lookup(batch, learn=False)).numpy()
+        return self.learner.predict(batch, self.tables.lookup(batch, learn=False)).numpy()
 
 
 def _cut(batch: Batch, size: int) -> Iterator[Batch]:

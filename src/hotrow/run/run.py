@@ -142,7 +142,7 @@ class Run:
         if cluster.lost:
             return "; ".join(f"{name} is gone: {reason}" for name, reason in cluster.lost.items())
         try:
-            self.trainer.check_whole()
+            self.trainer.check_consistent()
         except InputError as error:
             return str(fault or error)
         return str(fault) if isinstance(fault, PeerLost) else None
@@ -226,7 +226,7 @@ class Run:
             model=self.config.model.name,
             parameters=sum(parameter.numel() for parameter in self.trainer.model.parameters()),
             samples_expected=self.samples_expected,
-            tables=list(self.trainer.client.tiers),
+            tables=list(self.trainer.tables.tiers),
             resumed=self._resumed,
             engine=self.config.run.engine.name,
             roles=None if cluster is None else {name: place.node for name, place in cluster.roles.items()},
@@ -282,8 +282,8 @@ class Run:
                 self.unsaved = fault_of(self._save)
                 faults.append(self.unsaved)
             self._look()
-            self.summary["rows"] = {name: len(tier) for name, tier in self.trainer.client.tiers.items()}
-            faults.append(fault_of(lambda: self._book.describe(self.trainer.client)))
+            self.summary["rows"] = {name: len(tier) for name, tier in self.trainer.tables.tiers.items()}
+            faults.append(fault_of(lambda: self._book.describe(self.trainer.tables)))
         else:
             message = "what was trained since the last checkpoint" if self.saved else "what was trained"
             self._book.warning(f"{out_of_reach}: {message} is not kept")
@@ -304,7 +304,7 @@ class Run:
                 )
 
     def _look(self) -> None:
-        self._book.tables(self.trainer.client, self.trainer.samples)
+        self._book.tables(self.trainer.tables, self.trainer.samples)
         self._book.statistics(self.trainer.statistics, self.trainer.samples)
 
     def _trained(self) -> dict[str, int]:

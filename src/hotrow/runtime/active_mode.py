@@ -1,25 +1,23 @@
-"""Runs a discipline over parameters, wherever they are: events go in, applied steps and grants come out.
+"""Everything that exists only while a mode runs: its effect loop, its parameters, its executor, its open batches."""
 
-It knows leases, and no thread.
-"""
-
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Lease
-from hotrow.modes import Mode
-from hotrow.modes.base import Apply, Drop, Event, Grant, Pushed, RunFacts
-from hotrow.runtime.executors import BatchResult
+from hotrow.modes.base import Apply, Drop, Effect, Event, Grant, Pushed
+from hotrow.runtime.clock import RunClock
+from hotrow.runtime.effect_loop import EffectLoop, LeasePool
+from hotrow.runtime.executors import BatchResult, Executor
+from hotrow.runtime.interrupts import defer_sigint, deliver_pending_sigint
+from hotrow.runtime.observer import ModeObserver, notify, observation
+from hotrow.runtime.state import RunState
 from hotrow.server.core import ApplyResult
 from hotrow.server.replicas import Parameters
-from hotrow.staleness import Statistics
-from hotrow.worker.core import Gradients
-
-# (samples of an aggregate, whether it is a dense step) -> (samples trained up to and including it, scale of the rates)
-Account = Callable[[int, bool], tuple[int, float]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,125 +40,213 @@ class StepResult:
 
 
 @dataclass(slots=True, eq=False)
-class _Out:
-    worker: int
-    lease: Lease
-    batch: Batch
-    gradients: Gradients | None = None
+class RunHooks:
+    """What a run wants to hear, whichever mode is active."""
+
+    done: Callable[[Lease], None] = lambda lease: None  # a lease was applied, or came too late
+    before: Callable[[Batch], None] | None = None  # a batch is about to be trained
+    observer: ModeObserver | None = None
 
 
 @dataclass(slots=True, eq=False)
-class EventResult:
-    """What an event came to."""
+class _OpenBatch:
+    """A granted batch that is not applied yet."""
 
-    grants: list[Grant] = field(default_factory=list)
-    steps: list[StepResult] = field(default_factory=list)
+    worker: int
+    lease: Lease
+    batch: Batch
+    result: BatchResult | None = None
 
 
-class Coordinator:
-    """One mode at work on one server."""
+class ActiveMode:
+    """A mode at work on the parameters and the executor that a backend opened for it."""
 
     def __init__(
         self,
-        mode: Mode,
-        facts: RunFacts,
+        loop: EffectLoop[tuple[Lease, Batch]],
         parameters: Parameters,
-        account: Account,
-        done: Callable[[Lease], None],
-        statistics: Statistics,
+        executor: Executor,
+        state: RunState,
+        hooks: RunHooks,
+        clock: RunClock,
+        steps: deque[StepResult],
     ) -> None:
-        self.mode, self.facts = mode, facts
-        self.discipline = mode.start(facts)
-        self.statistics = statistics
-        self.parameters = parameters
-        self.granted = facts.grants  # numbers used so far
-        self._account, self._done = account, done
-        self._out: dict[int, _Out] = {}
+        """`steps`: where results of applied steps go."""
+        self.loop, self.executor = loop, executor
+        loop.performer = self
+        self.failed = False  # after a fault gradients may never come
+        self._parameters, self._state, self._hooks, self._clock = parameters, state, hooks, clock
+        self._steps = steps
+        self._granted: deque[tuple[Grant, Batch]] = deque()  # by the present event, and not submitted yet
+        self._open: dict[int, _OpenBatch] = {}  # by grant
         self._refused = 0
 
     @property
-    def outstanding(self) -> int:
-        """Grants without gradients."""
-        return sum(out.gradients is None for out in self._out.values())
+    def leases(self) -> LeasePool[tuple[Lease, Batch]]:
+        """The data of the run."""
+        return self.loop.leases
 
-    def attach(self, grant: Grant, lease: Lease, batch: Batch) -> None:
-        """The data of a grant."""
-        self._out[grant.grant] = _Out(grant.worker, lease, batch)
+    @property
+    def step(self) -> int:
+        """Dense steps closed so far."""
+        return self.loop.step
 
-    def close(self, *, failed: bool = False) -> None:
-        """Another mode comes, or nobody: what was not applied is forgotten, also by those who keep it."""
-        for grant in self._out:
-            self.parameters.discard(grant)
-        if self._out and not failed:
-            self.parameters.settle()
-        self.statistics.told(self.discipline.counts, last=True)
+    def join(self, worker: int) -> None:
+        """Let a worker take part."""
+        with self._event():
+            self.loop.join(worker)
+
+    def leave(self, worker: int) -> None:
+        """Let a worker go that holds no batch."""
+        with self._event():
+            self.loop.leave(worker)
+
+    def call_back(self) -> None:
+        """Tell workers that found no more data that there is some."""
+        with self._event():
+            self.loop.call_back()
+
+    def ask(self, worker: int) -> bool:
+        """Ask for one more batch; False where the worker may not have one.
+
+        Reading may wait for data: an interrupt comes through meanwhile, and a fault of the data fails no gradients.
+        """
+        if self.loop.draining or not self.loop.may_ask(worker):
+            return False
+        reserved = self.leases.reserve()
+        if reserved or self.loop.waits_for_data(worker):
+            with self._event():
+                self.loop.asked(worker, reserved=reserved)
+        return reserved
+
+    def drain(self) -> None:
+        """Grant nothing more."""
+        with self._event():
+            self.loop.drain()
+
+    def resume(self) -> None:
+        """Grant again."""
+        with self._event():
+            self.loop.resume()
+
+    def finish_next(self) -> None:
+        """Wait for the gradients of a batch, and perform what they lead to."""
+        with defer_sigint():  # as one: gradients that are there must not be lost to an interrupt that was held back
+            result = self._next_result()
+            with self._event():
+                self._pushed(result)
+        deliver_pending_sigint()
 
     def rest(self) -> None:
-        """Nothing is outstanding: wait until all that was decided is done."""
-        self._count(self.parameters.rest())
+        """Wait until everything that was decided is done. No batch is being computed."""
+        self._count(self._parameters.rest())
 
     def take_refused(self) -> int:
         """Rows whose gradient was not finite, since the last call."""
         refused, self._refused = self._refused, 0
         return refused
 
-    def pushed(self, finished: BatchResult) -> EventResult:
-        """Gradients are in."""
-        grant, gradients = finished.grant, finished.gradients
-        out = self._out[grant.grant]
-        out.gradients = gradients
-        self.parameters.park(grant.grant, gradients, out.worker)
-        performed = EventResult()
-        for group in self.mode.groups:
-            pulled = finished.looked_step if group == "embedding" else finished.pulled_step
-            self._perform(Pushed(group, out.worker, grant.grant, grant.token, pulled, gradients.samples), performed)
-        return performed
+    def close(self) -> None:
+        """End the mode: what was not applied is discarded wherever it is kept."""
+        try:
+            for grant in self._open:
+                self._parameters.discard(grant)
+            if self._open and not self.failed:
+                self._parameters.settle()
+            self.loop.close()
+        finally:
+            self.executor.close(failed=self.failed)
 
-    def on(self, event: Event) -> EventResult:
-        """Anything but a push."""
-        performed = EventResult()
-        self._perform(event, performed)
-        return performed
+    # The performer of the effect loop.
 
-    def _perform(self, event: Event, performed: EventResult) -> None:
-        effects = self.discipline.on(event)
-        self.statistics.take(event, effects)
-        self.statistics.told(self.discipline.counts)
-        for effect in effects:
-            match effect:
-                case Grant():
-                    self.granted = effect.grant
-                    performed.grants.append(effect)
-                case Apply():
-                    self._apply(effect, performed)
-                case Drop():
-                    self._drop(effect)
-        self.parameters.settle()
+    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
+        if self._hooks.observer is not None:
+            notify(self._hooks.observer, event)
 
-    def _apply(self, effect: Apply, performed: EventResult) -> None:
-        groups = self.mode.groups
+    def begin(self, grant: Grant, lease: tuple[Lease, Batch]) -> None:
+        self._open[grant.grant] = _OpenBatch(grant.worker, *lease)
+        self._granted.append((grant, lease[1]))
+
+    def apply(self, effect: Apply) -> None:
+        groups, lr_scale = self.loop.mode.groups, self._state.lr_scale
         ends_step = effect.group == groups[-1]
-        samples, scale = self._account(effect.samples if effect.group == groups[0] else 0, ends_step)
-        self._count(self.parameters.apply(effect, samples=samples, lr_scale=scale))
+        self._state.advance(effect.samples if effect.group == groups[0] else 0, dense_step=ends_step)
+        self._count(self._parameters.apply(effect, samples=self._state.samples, lr_scale=lr_scale))
         if ends_step:
-            performed.steps.append(self._stepped(effect))
+            self._steps.append(self._step_result(effect))
 
-    def _count(self, changed: ApplyResult) -> None:
-        self.statistics.add_ids(changed.ids)
-        self.statistics.add_counts(changed.in_vain)
-        self._refused += changed.refused
+    def drop(self, effect: Drop) -> None:
+        """A batch that came too late for its mode counts as trained. No worker of the loop is ever lost."""
+        assert effect.reason == "late"
+        self._parameters.discard(effect.grant)
+        self._hooks.done(self._open.pop(effect.grant).lease)
 
-    def _stepped(self, effect: Apply) -> StepResult:
+    def samples_of(self, grant: int) -> int:
+        return len(self._open[grant].batch)
+
+    def settle(self) -> None:
+        self.loop.statistics.told(self.loop.discipline.counts)
+        self._parameters.settle()
+
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """One change as a whole: an interrupt waits until its end, and after a fault nobody waits for gradients."""
+        with defer_sigint():
+            try:
+                yield
+            except BaseException:
+                self.failed = True
+                raise
+
+    @contextmanager
+    def _event(self) -> Iterator[None]:
+        """An event with everything that follows from it."""
+        before = len(self._steps)
+        with self.failing():
+            with self.executor.lock:
+                yield
+                self.executor.set_step(self.loop.step)
+            if self._hooks.observer is not None and len(self._steps) > before:
+                self._hooks.observer.stepped(self._clock())
+            while self._granted:
+                self._submit(*self._granted.popleft())
+
+    def _submit(self, grant: Grant, batch: Batch) -> None:
+        if self._hooks.before is not None:
+            self._hooks.before(batch)
+        self.executor.submit(grant, batch)
+
+    def _next_result(self) -> BatchResult:
+        try:
+            return self.executor.next_result()
+        except KeyboardInterrupt:  # what was being computed is computed all the same, or again
+            raise
+        except BaseException:  # whatever a worker raised: its gradients will never come
+            self.failed = True
+            raise
+
+    def _pushed(self, result: BatchResult) -> None:
+        grant = result.grant
+        if self._hooks.observer is not None:
+            late = self.step - result.pulled_step
+            self._hooks.observer.finished(observation(result, self._clock(), late))
+        self._open[grant.grant].result = result
+        self.loop.finish(grant.worker)
+        for group in self.loop.mode.groups:
+            pulled = result.looked_step if group == "embedding" else result.pulled_step
+            self.loop.tell(Pushed(group, grant.worker, grant.grant, grant.token, pulled, result.samples))
+
+    def _count(self, applied: ApplyResult) -> None:
+        statistics = self.loop.statistics
+        statistics.add_ids(applied.ids)
+        statistics.add_counts(applied.undone)
+        self._refused += applied.refused
+
+    def _step_result(self, effect: Apply) -> StepResult:
         batches = []
         for part in effect.parts:
-            out = self._out.pop(part.grant)
-            self._done(out.lease)
-            assert out.gradients is not None
-            batches.append(TrainedBatch(out.batch, out.gradients.loss, out.gradients.output))
+            done = self._open.pop(part.grant)
+            self._hooks.done(done.lease)
+            assert done.result is not None
+            batches.append(TrainedBatch(done.batch, done.result.loss, done.result.output))
         return StepResult(effect.step, effect.samples, tuple(batches), self.take_refused())
-
-    def _drop(self, effect: Drop) -> None:
-        """Too late for its mode: its data count as trained. In one process nobody is lost."""
-        assert effect.reason == "late"
-        self.parameters.discard(effect.grant)
-        self._done(self._out.pop(effect.grant).lease)

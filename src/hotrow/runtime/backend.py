@@ -22,13 +22,13 @@ class WorkerPool(Protocol):
     def names(self) -> Sequence[str]:
         """Who is there. A mode that begins numbers them in this order."""
 
-    def welcome(self, name: str) -> None:
+    def admit(self, name: str) -> None:
         """One more that was started, and waited until now."""
 
-    def begin(self, name: str, worker: int, step: int) -> None:
+    def start_worker(self, name: str, worker: int, step: int) -> None:
         """The mode at work, after so many steps, begins on one more worker."""
 
-    def dismiss(self, name: str) -> Future[None]:
+    def stop_worker(self, name: str) -> Future[None]:
         """One that has nothing to do any more, or never had: it stops."""
 
 
@@ -36,20 +36,20 @@ class Backend(Protocol):
     """This process, or a cluster."""
 
     @property
-    def staff(self) -> WorkerPool | None:
+    def worker_pool(self) -> WorkerPool | None:
         """None where workers neither come nor go."""
 
     @property
     def optimizer(self) -> Optimizer | None:
         """The dense one; None where the model has no parameters."""
 
-    def check_fit(self, mode: Mode, facts: RunFacts) -> None:
+    def check_mode(self, mode: Mode, facts: RunFacts) -> None:
         """ConfigError where a mode cannot work here."""
 
     def newest_grant(self) -> int:
         """The largest number of a grant that is known here; those of a run go on from there."""
 
-    def check_whole(self) -> None:
+    def check_consistent(self) -> None:
         """InputError where something failed, and what is held here is of different steps."""
 
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[Parameters, Executor]:

@@ -38,18 +38,23 @@ class LeaseQueue:
         self._reserved.append(self._ahead.popleft())
         return True
 
-    def attach(self) -> tuple[Lease, Batch]:
+    @property
+    def reserved(self) -> int:
+        """Leases that are kept for workers that asked."""
+        return len(self._reserved)
+
+    def attach(self) -> tuple[Lease, Batch] | None:
         """The first that is reserved."""
-        return self._reserved.popleft()
+        return self._reserved.popleft() if self._reserved else None
 
-    def give_back(self) -> None:
-        """One of those who asked waits no more: the last that is reserved goes to whoever asks next."""
-        self._ahead.appendleft(self._reserved.pop())
+    def take(self) -> tuple[Lease, Batch] | None:
+        """The next one that is not reserved."""
+        return self._reserved.pop() if self.reserve() else None
 
-    def release(self) -> None:
-        """Nobody waits any more: what was reserved goes to whoever asks next, in the same order."""
-        self._ahead.extendleft(reversed(self._reserved))
-        self._reserved.clear()
+    def release(self, count: int) -> None:
+        """Return the last `count` reserved leases, in the same order, to whoever asks next."""
+        for _ in range(count):
+            self._ahead.appendleft(self._reserved.pop())
 
     def take_waited(self) -> float:
         """Seconds spent on waiting for data since the last call."""

@@ -1,70 +1,66 @@
-"""A run in this process: one server, and threads or the calling thread alone."""
+"""Training in this process: one parameter server, and threads or the calling thread alone."""
 
-from typing import Any
+from copy import deepcopy
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from hotrow.client import LocalTables
-from hotrow.client.aggregate import Average
 from hotrow.data.batch import Batch
 from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
 from hotrow.runtime.clock import RunClock
-from hotrow.runtime.executors import Executor, InlineExecutor, ThreadExecutor
+from hotrow.runtime.executors import Executor, InlineExecutor, LocalWork, ThreadExecutor
 from hotrow.server.core import ParameterServer
 from hotrow.server.replicas import Parameters, k_step_adam, parameters_in
-from hotrow.worker.core import Learner, Loss
+from hotrow.worker.spec import TrainingSpec
 
 
 class LocalBackend:
-    """A model, its tables and the dense optimizer, all here."""
+    """A model, its tables and the dense optimizer, all in this process."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        client: LocalTables,
-        optimizer: Optimizer | None,
-        *,
-        loss: Loss | None = None,
-        clip: float | None = None,
-        autocast: bool = False,
-        average: Average = "batch",
-    ) -> None:
-        self.server = ParameterServer(model, client, optimizer, average=average, clip=clip)
-        self._learner = Learner(model, loss=loss, autocast=autocast)
-        self._loss, self._autocast = loss, autocast
+    def __init__(self, spec: TrainingSpec) -> None:
+        self.tables = LocalTables(spec.tables, threads=spec.threads)
+        self.server = ParameterServer(spec.model, self.tables, spec.optimizer, average=spec.average, clip=spec.clip)
+        self._spec = spec
+        self._learner = spec.learner()
 
     @property
     def optimizer(self) -> Optimizer | None:
-        """The dense one; None where the model has no parameters."""
-        return self.server.optimizer
+        """The dense optimizer; None where the model has no parameters."""
+        return self._spec.optimizer
 
     @property
-    def staff(self) -> None:
-        """Its threads stay as they are."""
+    def worker_pool(self) -> None:
+        """Threads neither join nor leave."""
 
-    def check_fit(self, mode: Mode, facts: RunFacts) -> None:
+    def check_mode(self, mode: Mode, facts: RunFacts) -> None:
         """ConfigError where a mode cannot work here."""
         mode.check(facts)
         if mode.dense == "local":
-            k_step_adam(self.server.optimizer)
+            k_step_adam(self.optimizer)
 
     def newest_grant(self) -> int:
-        """Nobody remembers grants from one run to the next."""
+        """Grants are not remembered from one run to the next."""
         return 0
 
-    def check_whole(self) -> None:
+    def check_consistent(self) -> None:
         """A step is applied whole, or not at all."""
 
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[Parameters, Executor]:
-        """A mode begins."""
+        """Start a mode."""
         parameters = parameters_in(mode, self.server, facts.workers)
+        work = LocalWork(mode, self.tables, parameters, clock)
         if facts.workers == 1 and parameters.copies is None:
-            return parameters, InlineExecutor(self.server, self._learner, mode, facts.step, clock)
-        settings: dict[str, Any] = {"loss": self._loss, "autocast": self._autocast, "copies": parameters.copies}
-        return parameters, ThreadExecutor(self.server, facts.workers, mode, facts.step, clock, **settings)
+            return parameters, InlineExecutor(work, self._learner, facts.step)
+        copies = parameters.copies or [deepcopy(self._spec.model) for _ in range(facts.workers)]
+        learners = [self._spec.learner(model) for model in copies]
+        return parameters, ThreadExecutor(work, learners, self.server.pull_into, facts.step)
 
     def predict(self, batch: Batch) -> Tensor:
         """The model's output; no row is made or changed."""
-        return self._learner.predict(batch, self.server.client.lookup(batch, learn=False))
+        return self._learner.predict(batch, self.tables.lookup(batch, learn=False))
+
+    def close(self) -> None:
+        """Give all rows up; segments that are to be kept stay."""
+        self.tables.close()

@@ -37,7 +37,7 @@ class Membership:
         self._site = site
         self._wishes: deque[ScaleRequest] = deque()  # not looked at
         self._accepted: deque[ScaleRequest] = deque()  # that come true next
-        self._staying: tuple[str, ...] = () if site.staff is None else tuple(site.staff.names)
+        self._staying: tuple[str, ...] = () if site.worker_pool is None else tuple(site.worker_pool.names)
         self._workers = {name: worker for worker, name in enumerate(self._staying)}  # in the mode at work
         self._given = len(self._workers)  # numbers that it has used
         self._leaving: dict[int, ScaleRequest] = {}
@@ -64,7 +64,7 @@ class Membership:
             raise InputError(f"{wish.name!r}: is the last trainer, a run needs one: let another join first")
         changed = replace(facts, workers=len(self._staying) + (1 if wish.comes else -1))
         try:
-            self._site.check_fit(mode, changed)
+            self._site.check_mode(mode, changed)
         except ConfigError as refusal:
             remedy = "" if mode.dense == "server" else ", or switch to a mode without equal shares first, as gba"
             raise ConfigError(f"{refusal}{remedy}") from None
@@ -78,7 +78,7 @@ class Membership:
                 facts = self.after(wish, mode, facts)
             except HotrowError as refusal:
                 if wish.comes:
-                    self._staff.dismiss(wish.name)
+                    self._staff.stop_worker(wish.name)
                 wish.done.set_exception(refusal)
                 continue
             self._accepted.append(wish)
@@ -98,16 +98,16 @@ class Membership:
     def number(self) -> list[int]:
         """A mode begins, and numbers who is there; gives the numbers that mean somebody else now, or nobody."""
         before = self._workers
-        if self._site.staff is not None:
-            self._workers = {name: worker for worker, name in enumerate(self._site.staff.names)}
+        if self._site.worker_pool is not None:
+            self._workers = {name: worker for worker, name in enumerate(self._site.worker_pool.names)}
             self._given = len(self._workers)
         return [worker for name, worker in before.items() if self._workers.get(name) != worker]
 
     def begin(self, wish: ScaleRequest, step: int) -> int:
         """The mode at work begins on one more; gives its number."""
         worker, self._given = self._given, self._given + 1
-        self._staff.welcome(wish.name)
-        self._staff.begin(wish.name, worker, step)
+        self._staff.admit(wish.name)
+        self._staff.start_worker(wish.name, worker, step)
         self._workers[wish.name] = worker
         wish.done.set_result(None)
         return worker
@@ -128,7 +128,7 @@ class Membership:
             self.part(worker)
         while (wish := self.take()) is not None:
             if wish.comes:
-                self._staff.welcome(wish.name)
+                self._staff.admit(wish.name)
                 wish.done.set_result(None)
             else:
                 self._dismiss(wish)
@@ -140,9 +140,9 @@ class Membership:
             else:
                 wish.done.set_result(None)
 
-        self._staff.dismiss(wish.name).add_done_callback(left)
+        self._staff.stop_worker(wish.name).add_done_callback(left)
 
     @property
     def _staff(self) -> WorkerPool:
-        assert self._site.staff is not None
-        return self._site.staff
+        assert self._site.worker_pool is not None
+        return self._site.worker_pool

@@ -41,4 +41,4 @@ def observation(finished: BatchResult, time_s: float, late: int) -> Observation:
     """A batch that is there `late` steps after its parameters were pulled."""
     busy_s = max(finished.busy.real_s, SHORTEST_S)
     passed_s = min(finished.busy.run_s, busy_s)
-    return Observation(finished.grant.worker, time_s, busy_s, finished.gradients.samples, late, passed_s)
+    return Observation(finished.grant.worker, time_s, busy_s, finished.samples, late, passed_s)

@@ -1,62 +1,49 @@
-"""Where a trainer's run takes place: its client and its site, opened together and closed together."""
+"""A backend from the engine that a user chose: opened with its tables, closed with them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
-from torch.optim import Optimizer
 
-from hotrow.client import LocalTables
-from hotrow.client.aggregate import Average
 from hotrow.client.base import TableCollection
 from hotrow.config import Table
 from hotrow.errors import ConfigError
-from hotrow.runtime import LocalBackend
 from hotrow.runtime.backend import Backend
+from hotrow.runtime.local import LocalBackend
 from hotrow.runtime.settings import Local, Ray, Values
+from hotrow.runtime.state import RunState
 from hotrow.store.segments import check_no_rows
 from hotrow.store.shards import share_of
 from hotrow.store.tiers import listed, named_tables
-from hotrow.worker.core import Loss
+from hotrow.worker.spec import TrainingSpec
 
 if TYPE_CHECKING:  # it comes with the extra `ray`
     from hotrow.runtime.ray.cluster import RayCluster
 
-Now: TypeAlias = Callable[[], tuple[int, float]]  # samples trained so far, and what learning rates are multiplied by
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TrainingSpec:
-    """What a trainer brings to any place."""
-
-    model: nn.Module
-    tables: Mapping[str, Table]
-    optimizer: Optimizer | None
-    loss: Loss | None
-    clip: float | None
-    autocast: bool
-    average: Average
-    threads: int | None
-
-
-@dataclass(slots=True, eq=False)
 class OpenBackend:
-    """A site, and the tables behind it."""
+    """A backend with its tables, and what ends both."""
 
-    site: Backend
-    client: TableCollection
+    backend: Backend
+    tables: TableCollection
     close: Callable[[], None]
     cluster: "RayCluster | None" = None
 
 
-def open_backend(engine: Local | Ray, brought: TrainingSpec, now: Now, *, attach: bool) -> OpenBackend:
-    """This process, or a cluster that is started for the run. `attach`: rows that segments hold are taken over."""
+def open_backend(engine: Local | Ray, spec: TrainingSpec, state: RunState, *, attach: bool) -> OpenBackend:
+    """Training in this process, or on a cluster that is started for the run.
+
+    `attach`: rows that segments hold are taken over.
+    """
     if not attach:  # segments of shards on other machines are not seen from here; the trainer tells of their rows
-        check_no_rows(_parts(engine, named_tables(brought.tables)))
-    return _here(brought) if isinstance(engine, Local) else _on_ray(engine, brought, now)
+        check_no_rows(_parts(engine, named_tables(spec.tables)))
+    if isinstance(engine, Ray):
+        return _on_ray(engine, spec, state)
+    backend = LocalBackend(spec)
+    return OpenBackend(backend, backend.tables, backend.close)
 
 
 def _parts(engine: Local | Ray, tables: Mapping[str, Table]) -> Iterator[Table]:
@@ -68,77 +55,59 @@ def _parts(engine: Local | Ray, tables: Mapping[str, Table]) -> Iterator[Table]:
             yield from (share_of(table, number, engine.shards) for number in range(engine.shards))
 
 
-def _here(brought: TrainingSpec) -> OpenBackend:
-    client = LocalTables(brought.tables, threads=brought.threads)
-    site = LocalBackend(
-        brought.model,
-        client,
-        brought.optimizer,
-        loss=brought.loss,
-        clip=brought.clip,
-        autocast=brought.autocast,
-        average=brought.average,
-    )
-    return OpenBackend(site, client, client.close)
-
-
-def _on_ray(engine: Ray, brought: TrainingSpec, now: Now) -> OpenBackend:
+def _on_ray(engine: Ray, spec: TrainingSpec, state: RunState) -> OpenBackend:
     from hotrow.transport import check_installed
 
     check_installed()
-    # Not with hotrow itself: who trains in one process needs none of it.
+    # Not with hotrow itself: training in one process needs none of it.
     from hotrow.client.sharded import ShardedTables
     from hotrow.runtime.cluster.backend import ClusterBackend
     from hotrow.runtime.ray.actors import TransportSettings
     from hotrow.runtime.ray.cluster import RayCluster
     from hotrow.runtime.ray.connection import PlacedRoles, connect_ray
+    from hotrow.runtime.ray.setups import RoleSetups
     from hotrow.transport.security import ClusterKey
 
     if engine.security == "off" and engine.bind == "node":
         raise ConfigError("engine.bind='node', security='off': strangers could read and write: take 'key' or 'curve'")
-    tables = named_tables(brought.tables)
-    values = _values(engine, tables)
+    spec = replace(spec, tables=named_tables(spec.tables))
+    values = _values(engine, spec.tables)
     key = ClusterKey.generate() if engine.key is None else ClusterKey.read(engine.key)
-    lines = TransportSettings(engine.security, None if engine.security == "off" else key, engine.delay_s)
+    transport = TransportSettings(engine.security, None if engine.security == "off" else key, engine.delay_s)
+    setups = RoleSetups(
+        spec,
+        shards=engine.shards,
+        pooled=engine.embedding_workers > 0,
+        threads=engine.threads,
+        values=values,
+        parked_bytes=engine.parked_most,
+        device="cuda" if engine.trainer.gpus else "cpu",
+    )
     with ExitStack() as stack:
         own = stack.enter_context(connect_ray(engine))
         placed = PlacedRoles(engine, own=own)
         stack.callback(placed.close)
         cluster = RayCluster(
-            tables,
-            brought.model,
-            brought.optimizer,
-            shards=engine.shards,
+            setups,
             trainers=engine.trainers,
             embedding_workers=engine.embedding_workers,
-            lines=lines,
-            loss=brought.loss,
-            clip=brought.clip,
-            autocast=brought.autocast,
-            threads=engine.threads,
-            values=values,
-            parked_bytes=engine.parked_most,
-            device="cuda" if engine.trainer.gpus else "cpu",
+            lines=transport,
             host="127.0.0.1" if engine.bind == "loopback" else None,
             options=placed.options,
         )
         stack.callback(cluster.close)
-        threads = brought.threads or torch.get_num_threads()
-        client = ShardedTables(tables, cluster.wire, cluster.roles.shards, values=values, threads=threads)
-        site = ClusterBackend(
-            brought.model,
-            client,
-            brought.optimizer,
+        threads = spec.threads or torch.get_num_threads()
+        tables = ShardedTables(spec.tables, cluster.wire, cluster.roles.shards, values=values, threads=threads)
+        backend = ClusterBackend(
+            spec,
+            tables,
             cluster.roles,
-            now,
-            places=cluster.places,
+            state,
+            places=setups.places,
             hosts=cluster.hosts,
-            dismiss=cluster.leave_trainer,
-            loss=brought.loss,
-            autocast=brought.autocast,
-            average=brought.average,
+            stop_trainer=cluster.leave_trainer,
         )
-        return OpenBackend(site, client, stack.pop_all().close, cluster)
+        return OpenBackend(backend, tables, stack.pop_all().close, cluster)
 
 
 def _values(engine: Ray, tables: Mapping[str, Table]) -> dict[str, Values]:

@@ -11,31 +11,26 @@ from hotrow.client.aggregate import Average, RowPart
 from hotrow.modes.base import Apply
 from hotrow.server.dense import DenseParameters
 from hotrow.staleness import Histogram, IdCounts
-from hotrow.store import Applied
 from hotrow.worker.core import Gradients
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyResult:
-    """What an `Apply` came to."""
+    """What an `Apply` did, or several of them."""
 
-    tables: Mapping[str, Applied] = field(default_factory=dict)  # what became of the rows, where there were any
+    refused: int = 0  # rows whose gradient was not finite
+    weightless: int = 0  # rows whose gradients all weighed 0
     ids: IdCounts = field(default_factory=IdCounts)
-    in_vain: Mapping[str, int] = field(default_factory=dict)  # pushes that never came or were not taken
-
-    @property
-    def refused(self) -> int:
-        """Rows whose gradient was not finite."""
-        return sum(each.refused for each in self.tables.values())
+    undone: Mapping[str, int] = field(default_factory=dict)  # pushes that never came or were not taken, by name
 
 
 class ParameterServer(DenseParameters):
-    """The dense parameters of a model with their optimizer, and the rows behind a client."""
+    """The dense parameters of a model with their optimizer, and its tables."""
 
     def __init__(
         self,
         model: nn.Module,
-        client: LocalTables,
+        tables: LocalTables,
         optimizer: torch.optim.Optimizer | None,
         *,
         average: Average = "batch",
@@ -43,7 +38,7 @@ class ParameterServer(DenseParameters):
     ) -> None:
         super().__init__(model.parameters(), model.buffers(), optimizer, clip=clip)
         self.model = model
-        self.client = client
+        self.tables = tables
         self.average: Average = average
         self._parked: dict[int, Gradients] = {}
 
@@ -88,7 +83,7 @@ class ParameterServer(DenseParameters):
                 for part, push in pushes
             ]
             late = Histogram()
-            tables = self.client.apply(
+            updated = self.tables.apply(
                 rows,
                 step=effect.step,
                 samples=samples,
@@ -97,7 +92,12 @@ class ParameterServer(DenseParameters):
                 late=self.late,
                 staleness=late,
             )
-            changed = ApplyResult(tables, IdCounts.of(late, self.late))
+            applied = updated.values()
+            changed = ApplyResult(
+                sum(each.refused for each in applied),
+                sum(each.weightless for each in applied),
+                IdCounts.of(late, self.late),
+            )
         if effect.group != "embedding":
             dense, buffers = [push.dense for _, push in pushes], [push.buffers for _, push in pushes]
             self.dense_step(effect, dense, buffers, samples, lr_scale)

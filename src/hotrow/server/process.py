@@ -195,7 +195,7 @@ class ShardServer:
         request.reply(Exchanged(self._shard.incarnation, taken, absent, tuple(blocks)), frames)
 
     def _unpacked(self, blocks: tuple[RowBlockHeader, ...], frames: list[memoryview]) -> list[RowBlock]:
-        return unpack(blocks, frames, self._shard.dims, threads=self._shard.client.threads)
+        return unpack(blocks, frames, self._shard.dims, threads=self._shard.tables.threads)
 
     def _is_meant(self, request: Request, incarnation: int) -> bool:
         """Whether a request is for this incarnation; else its sender is told, since what it knows is gone."""

@@ -22,14 +22,7 @@ from hotrow.worker.core import Gradients
 
 
 class Parameters(Protocol):
-    """Rows and dense parameters of a mode at work, wherever the latter are. Engines need no more of them."""
-
-    @property
-    def copies(self) -> Sequence[nn.Module] | None:
-        """Each worker's own model, which it computes with; None: all read that of the server."""
-
-    def park(self, grant: int, gradients: Gradients, worker: int = 0) -> None:
-        """Keep a push of a worker until its `Apply`."""
+    """Rows and dense parameters of an active mode, wherever they are."""
 
     def discard(self, grant: int) -> None:
         """Forget a push that will not be applied."""
@@ -38,10 +31,21 @@ class Parameters(Protocol):
         """Perform a step. `samples` counts all up to and including it."""
 
     def settle(self) -> None:
-        """All effects of an event are performed, or somebody is about to compute."""
+        """All effects of an event are performed, or a worker is about to compute."""
 
     def rest(self) -> ApplyResult:
-        """Nothing is being computed: wait until all that was decided is done everywhere, and say what it came to."""
+        """Nothing is being computed: wait until all that was decided is done everywhere, and return what it did."""
+
+
+class LocalParameters(Parameters, Protocol):
+    """Parameters of this process, to which pushes are handed."""
+
+    @property
+    def copies(self) -> Sequence[nn.Module] | None:
+        """Each worker's own model, which it computes with; None: all read that of the server."""
+
+    def park(self, grant: int, gradients: Gradients, worker: int = 0) -> None:
+        """Keep a push of a worker until its `Apply`."""
 
 
 class ReplicatedParameters:
@@ -131,7 +135,7 @@ class ReplicatedParameters:
             group["lr"] = base * lr_scale
 
 
-def parameters_in(mode: Mode, server: ParameterServer, workers: int) -> Parameters:
+def parameters_in(mode: Mode, server: ParameterServer, workers: int) -> LocalParameters:
     """Who performs the effects of a mode: the server alone, or with a copy for each worker."""
     server.late = mode.late
     return ReplicatedParameters(server, workers) if mode.dense == "local" else server

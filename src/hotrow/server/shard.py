@@ -72,13 +72,13 @@ class Shard:
         if strangers := self.values.keys() - named.keys():
             raise ConfigError(f"values: there is no table {listed(strangers)}: there are {listed(named)}")
         parts = {name: share_of(table, self.number, self.shards) for name, table in named.items()}
-        self.client = LocalTables(parts, threads=threads)
+        self.tables = LocalTables(parts, threads=threads)
         self.dims = {name: table.dim for name, table in parts.items()}
         self.average: Average = "batch"
         self.late: Staleness | None = None  # of the mode
         self.step = 0  # dense steps so far: what is applied on arrival is stamped with it
         self.counts: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
-        self._input = ShardInput(self.client, self.number, self.shards)
+        self._input = ShardInput(self.tables, self.number, self.shards)
         self._seen = SeenGrants()
         self._ledger = OrderLog()
 
@@ -90,7 +90,7 @@ class Shard:
     @property
     def newest(self) -> int:
         """The largest grant that it knows; a kept segment knows those of earlier processes."""
-        kept = (tier.pushes.newest for name, tier in self.client.tiers.items() if self.client.tables[name].segment)
+        kept = (tier.pushes.newest for name, tier in self.tables.tiers.items() if self.tables.specs[name].segment)
         return max(self._seen.newest, *kept, 0)
 
     def exchange(
@@ -147,7 +147,7 @@ class Shard:
         self.average, self.late = average, None if staleness is None else _staleness(staleness)
         self.parked.needed = max(1, pushes)
         self.step = self.step if step is None else step
-        self.client.samples = self.client.samples if samples is None else samples
+        self.tables.samples = self.tables.samples if samples is None else samples
         return self._ledger.answer()
 
     def export(self, table: str, cursor: int, most: int) -> tuple[Rows, int]:
@@ -171,26 +171,26 @@ class Shard:
     def figures(self) -> dict[str, float]:
         """How it is, by name."""
         now = {"incarnation": self.incarnation, "performed": self.performed, "step": self.step}
-        now |= {"samples": self.client.samples, "parked": len(self.parked), "parked_bytes": self.parked.nbytes}
+        now |= {"samples": self.tables.samples, "parked": len(self.parked), "parked_bytes": self.parked.nbytes}
         now |= {"parked_above": self.parked.above}
         sizes = {
             f"{figure}.{name}": value
-            for name, tier in self.client.tiers.items()
+            for name, tier in self.tables.tiers.items()
             for figure, value in asdict(tier.stats()).items()
         }
         return {name: float(value) for name, value in (now | self.counts | sizes).items()}
 
     def close(self) -> None:
         """Give all rows up; segments that are to be kept stay."""
-        self.client.close()
+        self.tables.close()
 
     def _read(self, pull: PullRows, wanted: Sequence[tuple[RamTier, Keys]]) -> Pulled:
-        self.client.samples = max(self.client.samples, pull.samples)
+        self.tables.samples = max(self.tables.samples, pull.samples)
         found, absent = [], 0
         for tier, keys in wanted:
             values = np.empty((len(keys), tier.dim), np.float32)
             if pull.learn:
-                plan = tier.find_or_init(keys, values, samples=self.client.samples)
+                plan = tier.find_or_init(keys, values, samples=self.tables.samples)
             else:
                 plan = find_or_first(tier, keys, values)
                 absent += plan.absent
@@ -220,19 +220,19 @@ class Shard:
 
     def _arrive(self, push: PushRows, arrival: Arrival, rows: Mapping[str, RowGradients]) -> Taken:
         fresh = {table: given for table, given in rows.items() if self._begin(table, push.grant)}
-        samples = max(self.client.samples, arrival.samples)  # another worker's push may have told a later count
+        samples = max(self.tables.samples, arrival.samples)  # another worker's push may have told a later count
         part = RowPart(fresh, push.samples, push.pulled_step, arrival.factor)
         outcome = self._apply_rows([part], self.step, samples, arrival.lr_scale)
         for table in fresh:
-            if self.client.tables[table].segment is not None:
-                self.client.tiers[table].pushes.finish(push.grant)
+            if self.tables.specs[table].segment is not None:
+                self.tables.tiers[table].pushes.finish(push.grant)
         return Taken(again=bool(rows) and not fresh, **outcome)
 
     def _begin(self, table: str, grant: int) -> bool:
         """Whether a push is new to a table. A segment knows those that an earlier process applied."""
-        if self.client.tables[table].segment is None:
+        if self.tables.specs[table].segment is None:
             return True
-        seen = self.client.tiers[table].pushes.begin(grant)
+        seen = self.tables.tiers[table].pushes.begin(grant)
         if seen in ("partly", "forgotten"):
             self._tell({"partly_applied" if seen == "partly" else "forgotten": 1})
         return seen == "fresh"
@@ -254,7 +254,7 @@ class Shard:
         self._apply_rows(parts, apply.step, apply.samples, apply.lr_scale)
 
     def _apply_rows(self, parts: Sequence[RowPart], step: int, samples: int, lr_scale: float) -> dict[str, int]:
-        applied = self.client.apply(
+        applied = self.tables.apply(
             parts,
             step=step,
             samples=samples,

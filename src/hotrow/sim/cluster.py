@@ -71,18 +71,18 @@ class SimCluster:
         self._meter = SimMeter(config.lanes)
         self._pool = SimLeasePool(Counted(data) if isinstance(data, int) else data, config.local_batch)
         self._coordinator = SimCoordinator(self._clock, self._pool, work, self._meter, watchers, samples)
-        self._executor = SimWorkers(self._clock, config, self._coordinator, work, self._meter, seed, on_batch)
-        self._coordinator.performer = self._executor
+        self._workers = SimWorkers(self._clock, config, self._coordinator, work, self._meter, seed, on_batch)
+        self._coordinator.workers = self._workers
         self._on_step = on_step
         self._first_step = self._told_step = step
         self._facts_planned, self._planned_s = facts, 0.0  # after the last change that was asked for
         self._changes: deque[_Change] = deque()  # the first one is draining, the others wait
         self._samples_most = inf
         self._finished = False
-        self._executor.change(mode)
+        self._workers.change(mode)
         self._coordinator.start(mode, facts)
         self._clock.at(0.0, self._open, None)
-        self._executor.expect(config.faults)
+        self._workers.expect(config.faults)
 
     @property
     def now_s(self) -> float:
@@ -92,12 +92,12 @@ class SimCluster:
     @property
     def mode(self) -> Mode:
         """The one at work."""
-        return self._coordinator.mode
+        return self._coordinator.loop.mode
 
     @property
     def facts(self) -> RunFacts:
         """Of the mode at work, as it was started."""
-        return self._coordinator.facts
+        return self._coordinator.loop.facts
 
     def run(self, *, until_samples: int | None = None, until_s: float | None = None) -> SimResult:
         """Go on until so many samples are applied, until a time, or until the data end; a next call goes on."""
@@ -122,7 +122,7 @@ class SimCluster:
     def result(self) -> SimResult:
         """Figures up to now."""
         now_s, meter, coordinator = self._clock.now_s, self._meter, self._coordinator
-        coordinator.statistics.told(coordinator.discipline.counts)
+        coordinator.statistics.told(coordinator.loop.discipline.counts)
         return SimResult(
             seconds=now_s,
             finished=self._finished,
@@ -144,7 +144,7 @@ class SimCluster:
         self._clock.at(time_s, self._changes.append, change)
 
     def _open(self, nothing: None) -> None:
-        self._executor.join_all()
+        self._workers.join_all()
 
     def _done(self) -> bool:
         """Between two actions: tell about steps, and go on with what waits until all is at rest."""
@@ -153,9 +153,9 @@ class SimCluster:
             self._told_step += 1
             if self._on_step is not None:
                 self._on_step(self._clock.now_s, self._told_step)
-        if self._changes and not coordinator.draining:
-            coordinator.drain()
-        if not coordinator.unpushed and not self._finished:
+        if self._changes and not coordinator.loop.draining:
+            coordinator.loop.drain()
+        if not coordinator.loop.unpushed and not self._finished:
             self._at_rest()
         return self._finished or self._meter.samples >= self._samples_most
 
@@ -166,17 +166,17 @@ class SimCluster:
             self._make(self._changes.popleft())
         if coordinator.at_end and not self._changes:
             self._finished = True
-            coordinator.drain()
+            coordinator.loop.drain()
 
     def _make(self, change: _Change) -> None:
         coordinator = self._coordinator
         if change.mode is None:
-            coordinator.resume()
+            coordinator.loop.resume()
             return
-        facts = replace(change.facts(coordinator.facts), step=coordinator.step, grants=coordinator.grants)
+        facts = replace(change.facts(coordinator.loop.facts), step=coordinator.step, grants=coordinator.loop.grants)
         coordinator.stop()
-        if facts.local_batch != coordinator.facts.local_batch:
+        if facts.local_batch != coordinator.loop.facts.local_batch:
             self._pool.resize(facts.local_batch)
-        self._executor.change(change.mode, members=change.workers)
+        self._workers.change(change.mode, members=change.workers)
         coordinator.start(change.mode, facts)
-        self._executor.join_all()
+        self._workers.join_all()

@@ -11,7 +11,7 @@ from hotrow.data.batch import Batch
 from hotrow.modes import Mode
 from hotrow.modes.base import Apply, Effect, Event, Grant, RunFacts
 from hotrow.server.core import ParameterServer
-from hotrow.server.replicas import Parameters, parameters_in
+from hotrow.server.replicas import LocalParameters, parameters_in
 from hotrow.sim.leases import SimLease
 from hotrow.sim.work import BatchBytes
 from hotrow.staleness import IdCounts
@@ -25,7 +25,7 @@ class RealWork:
         self.server, self.learner = server, learner
         self._pulled: dict[int, tuple[int, Batch, LocalLookup]] = {}  # grant -> worker, what it looked up
         self._versions = False
-        self._parameters: Parameters = server
+        self._parameters: LocalParameters = server
         self._learners: list[Learner] = []
         self._dense_bytes = sum(each.numel() * each.element_size() for each in learner.parameters)
 
@@ -40,10 +40,10 @@ class RealWork:
 
     def pull(self, grant: Grant, lease: SimLease) -> BatchBytes:
         assert lease.batch is not None
-        handle = self.server.client.lookup(lease.batch, learn=True, versions=self._versions)
+        handle = self.server.tables.lookup(lease.batch, learn=True, versions=self._versions)
         self._pulled[grant.grant] = (grant.worker, lease.batch, handle)
         row_bytes = sum(
-            plan.unique * (8 + 4 * self.server.client.tiers[table].dim) for table, plan in handle.plans.items()
+            plan.unique * (8 + 4 * self.server.tables.tiers[table].dim) for table, plan in handle.plans.items()
         )
         return BatchBytes(row_bytes, self._dense_bytes, row_bytes, lease.samples)
 
@@ -51,7 +51,7 @@ class RealWork:
         worker, batch, handle = self._pulled.pop(grant.grant)
         self._parameters.settle()
         learner = self._learners[worker] if self._learners else self.learner
-        self._parameters.park(grant.grant, learner.learn(batch, handle, self.server.client), worker)
+        self._parameters.park(grant.grant, learner.learn(batch, handle, self.server.tables), worker)
 
     def apply(self, effect: Apply, samples: int) -> IdCounts:
         return self._parameters.apply(effect, samples=samples).ids

@@ -89,8 +89,8 @@ class SimWorkers:
             self._dense_bytes = tasks[0].wire.bytes_up_dense
         if effect.group == "embedding":
             return
-        rounds = 2 if self._coordinator.mode.dense == "local" else 1  # KStep reduces second moments, then parameters
-        reduce_s = rounds * self._network.all_reduce_s(len(self._coordinator.present), self._dense_bytes)
+        rounds = 2 if self._coordinator.loop.mode.dense == "local" else 1  # second moments, then parameters
+        reduce_s = rounds * self._network.all_reduce_s(len(self._coordinator.loop.present), self._dense_bytes)
         self._collective_s = max(self._clock.now_s, self._computed_s + reduce_s)
         for worker in self._lives.values():
             if worker.here:
@@ -193,7 +193,7 @@ class SimWorkers:
         if self._on_batch is not None:
             self._on_batch(self._observation(task, worker))
         if worker.reachable:
-            self._coordinator.ask(worker.number)
+            self._coordinator.loop.ask(worker.number)
 
     def _observation(self, task: SimTask, worker: Worker) -> Observation:
         """Computing and rows are what every mode has to do; queues and dense traffic are not."""
@@ -207,8 +207,8 @@ class SimWorkers:
 
     def join(self, number: int) -> None:
         """A worker is there, for the first time or again; one that a change of mode has called before stays."""
-        if number not in self._coordinator.present and self._come(number):
-            self._coordinator.ask_for_all(number)
+        if number not in self._coordinator.loop.present and self._come(number):
+            self._coordinator.loop.ask_for_all(number)
 
     def join_all(self) -> None:
         """At the start and after a change: all that are there and have something to do; missing members come.
@@ -217,7 +217,7 @@ class SimWorkers:
         """
         came = [number for number in sorted({*self._lives, *range(self._members)}) if self._come(number)]
         for number in came:
-            self._coordinator.ask_for_all(number)
+            self._coordinator.loop.ask_for_all(number)
 
     def _come(self, number: int) -> bool:
         worker, now_s = self._lives.get(number), self._clock.now_s
@@ -230,7 +230,7 @@ class SimWorkers:
             return False
         worker.free_s = now_s
         worker.effort = self._meter.came(number, now_s)
-        self._coordinator.join(number)
+        self._coordinator.loop.join(number)
         return True
 
     def _crash(self, crash: Crash) -> None:
@@ -245,7 +245,7 @@ class SimWorkers:
 
     def _notice(self, worker: Worker) -> None:
         """Of a life that is over; the next one may have been noticed before."""
-        if self._lives[worker.number] is worker and worker.number in self._coordinator.present:
+        if self._lives[worker.number] is worker and worker.number in self._coordinator.loop.present:
             self._coordinator.lose(worker.number)
 
     def _restart(self, worker: Worker) -> None:

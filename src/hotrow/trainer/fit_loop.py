@@ -26,7 +26,7 @@ class FitLoop:
     """A fit of a trainer, from its first report to its last."""
 
     trainer: "Trainer"
-    engine: TrainingLoop
+    loop: TrainingLoop
     mode_selector: ModeSelector
     stream: Leases
     watch: EarlyStoppingState
@@ -38,12 +38,12 @@ class FitLoop:
     stopped: Stopped
     most_samples: int | None
     progress: AnyEvaluator | None  # takes predictions in that were made before training
-    demands_rows: bool  # whether data without rows are a mistake
-    pool: LeaseQueue = field(init=False)
+    requires_rows: bool  # whether data without rows are a mistake
+    leases: LeaseQueue = field(init=False)
 
     def __post_init__(self) -> None:
-        self.pool = LeaseQueue(iter(self.stream))
-        self.engine.before = None if self.progress is None else self._foretell
+        self.leases = LeaseQueue(iter(self.stream))
+        self.loop.hooks.before = None if self.progress is None else self._foretell
 
     def reports(self) -> Iterator[Report]:
         """Train, and tell."""
@@ -55,17 +55,17 @@ class FitLoop:
             yield from self._epochs()
         finally:
             try:
-                self.engine.rest()
+                self.loop.rest()
             finally:
                 try:
-                    self.engine.close()
+                    self.loop.close()
                 finally:
-                    self.pool.close()
+                    self.leases.close()
                     _hold(self.stream, held)
-        self.meter.refused += self.engine.take_refused()
-        for stepped in self.engine.take_early():
+        self.meter.refused += self.loop.take_refused()
+        for stepped in self.loop.take_steps():
             self.meter.step(stepped, 0.0)
-        if self.trainer.samples == 0 and self.demands_rows:
+        if self.trainer.samples == 0 and self.requires_rows:
             raise InputError("the training data hold no rows: name other files, or look at the split")
         if self.epoch is not None and self.stopped == "enough samples":
             if not self.meter.empty:
@@ -78,7 +78,7 @@ class FitLoop:
         yield self.tell(self._end({**self.stream.counts, **mode_counts(self.trainer.statistics, counted)}))
 
     def _epochs(self) -> Iterator[Report]:
-        while (opened := self.pool.open_epoch()) is not None:
+        while (opened := self.leases.open_epoch()) is not None:
             if self.epoch is not None and opened != self.epoch:
                 yield from self._end_epoch(self.epoch)
                 self.meter.resume()
@@ -91,8 +91,8 @@ class FitLoop:
                 return
 
     def _steps(self, epoch: int) -> Iterator[Report]:
-        for stepped in self.engine.steps(self.pool, self.trainer.step, self.stream.done):
-            self.meter.step(stepped, self.pool.take_waited())
+        for stepped in self.loop.steps(self.leases, self.trainer.step, self.stream.done):
+            self.meter.step(stepped, self.leases.take_waited())
             self.mode_selector.stepped()
             yield from self._news()
             if self.meter.due:
@@ -126,7 +126,7 @@ class FitLoop:
         if better and self.best is not None:
             self.trainer.save(self.best)
         if not better and plateau is not None:
-            self.trainer.plateau *= plateau
+            self.trainer.state.plateau *= plateau
 
     def _end(self, counts: dict[str, int]) -> TrainingEnded:
         watch, meter, found = self.watch, self.meter, None
@@ -162,7 +162,7 @@ class FitLoop:
 
     def _foretell(self, batch: Batch) -> None:
         assert self.progress is not None
-        self.progress.add(self.engine.predict(batch), batch)
+        self.progress.add(self.loop.predict(batch), batch)
 
 
 def _hold_all(stream: Leases) -> int | None:

@@ -14,7 +14,6 @@ from hotrow.trainer.reports import Remark, Switched
 DECIDE_EVERY_S = 1.0
 
 Choice: TypeAlias = Mode | Auto | str | Mapping[str, Any]
-Place: TypeAlias = Callable[[], tuple[int, int]]  # samples and steps so far
 
 
 def parse_mode(value: Choice | None) -> Mode | Auto:
@@ -55,13 +54,12 @@ class ModeSelector:
 
     def __init__(
         self,
-        engine: TrainingLoop,
+        loop: TrainingLoop,
         choice: Mode | Auto,
-        place: Place,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        self._engine, self._place = engine, place
-        self._clock = engine.clock if clock is None else clock
+        self._loop = loop
+        self._clock = loop.clock if clock is None else clock
         self._news: deque[Remark | Switched] = deque()  # other threads tell too
         self._known: Mode | None = None  # whose remarks were told
         self._unsaid: list[str] = []  # until training begins
@@ -72,9 +70,9 @@ class ModeSelector:
         """Training begins: who counts on the global batch hears what the mode makes of it."""
         said, self._unsaid = self._unsaid, []
         self._remark(*said)
-        if self._known != self._engine.mode:
-            self._known = self._engine.mode
-            self._remark(*self._known.remarks(self._engine.facts))
+        if self._known != self._loop.mode:
+            self._known = self._loop.mode
+            self._remark(*self._known.remarks(self._loop.facts))
 
     def switch(self, choice: Choice) -> None:
         """Go on in another mode, or by a controller's choice."""
@@ -93,7 +91,7 @@ class ModeSelector:
         try:
             self._go(self._pilot.controller.rule.mode(decision.mode), decision.sentence)
         except ConfigError as refusal:  # a cluster whose workers came and went may have too many, or too few
-            self._remark(f"auto stays in {self._engine.mode.name}: {refusal}")
+            self._remark(f"auto stays in {self._loop.mode.name}: {refusal}")
             self._pilot.started(self._clock(), self._pilot.controller.mode)
         else:
             self._pilot.started(self._clock(), decision.mode)
@@ -108,25 +106,25 @@ class ModeSelector:
 
     def _follow(self, choice: Mode | Auto) -> None:
         self._pilot = self._pilot_of(choice) if isinstance(choice, Auto) else None
-        self._engine.watcher = self._pilot
-        self._unsaid = remarks_of(choice, self._engine.facts)
+        self._loop.hooks.observer = self._pilot
+        self._unsaid = remarks_of(choice, self._loop.facts)
 
     def _pilot_of(self, rule: Auto) -> Pilot:
         """Costs are not known beforehand: in one process both modes pull and push."""
-        pilot = Pilot.of(rule, self._engine.facts.parts, every_s=DECIDE_EVERY_S)
-        for worker in self._engine.present:
+        pilot = Pilot.of(rule, self._loop.facts.parts, every_s=DECIDE_EVERY_S)
+        for worker in self._loop.workers:
             pilot.joined(worker)
         pilot.started(self._clock(), "sync")
         return pilot
 
     def _go(self, mode: Mode, sentence: str | None) -> None:
-        before = self._engine.mode
+        before = self._loop.mode
         if mode == before:
             return
-        self._engine.switch(mode)
-        self._news.append(Switched(*self._place(), before.name, mode.name, sentence))
+        self._loop.switch(mode)
+        self._news.append(Switched(self._loop.state.samples, self._loop.state.step, before.name, mode.name, sentence))
         self.begin()
 
     def _remark(self, *sentences: str) -> None:
         for sentence in sentences:
-            self._news.append(Remark(*self._place(), self._engine.mode.name, sentence))
+            self._news.append(Remark(self._loop.state.samples, self._loop.state.step, self._loop.mode.name, sentence))

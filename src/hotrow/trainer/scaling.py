@@ -26,8 +26,8 @@ def kind_of(text: str) -> Kind:
 class RoleScaling:
     """Who takes part in a run. Every change is told as a remark."""
 
-    def __init__(self, engine: TrainingLoop, cluster: "RayCluster | None", say: Callable[[str], None]) -> None:
-        self._engine, self._there, self._say = engine, cluster, say
+    def __init__(self, loop: TrainingLoop, cluster: "RayCluster | None", say: Callable[[str], None]) -> None:
+        self._loop, self._there, self._say = loop, cluster, say
 
     def join(self, kind: Kind) -> str:
         """One more; gives its name. A trainer is begun on when the engine makes its next step."""
@@ -36,11 +36,11 @@ class RoleScaling:
             name = cluster.join_embedding_worker()
             self._say(f"{name} takes part")
             return name
-        self._engine.demand(ScaleRequest("", comes=True))  # before anything is started
-        wish = ScaleRequest(cluster.join_trainer(), comes=True)
-        wish.done.add_done_callback(partial(self._tell, f"{wish.name} takes part", f"{wish.name} is let go"))
-        self._engine.wish(wish)
-        return wish.name
+        self._loop.check_scaling(ScaleRequest("", comes=True))  # before anything is started
+        request = ScaleRequest(cluster.join_trainer(), comes=True)
+        request.done.add_done_callback(partial(self._tell, f"{request.name} takes part", f"{request.name} is let go"))
+        self._loop.scale(request)
+        return request.name
 
     def leave(self, name: str) -> "Future[None]":
         """One less: it gets no more batches, and is done when it has stopped."""
@@ -50,10 +50,10 @@ class RoleScaling:
             stays = "shards hold rows, and stay" if name.startswith("shard") else "there is no such role"
             raise InputError(f"{name!r}: {stays}; there are: {', '.join(there)}")
         if name.startswith("trainer"):
-            wish = ScaleRequest(name, comes=False)
-            self._engine.demand(wish)
-            left = wish.done
-            self._engine.wish(wish)
+            request = ScaleRequest(name, comes=False)
+            self._loop.check_scaling(request)
+            left = request.done
+            self._loop.scale(request)
         else:
             left = cluster.leave_embedding_worker(name)
         left.add_done_callback(partial(self._tell, f"{name} has left", f"{name} stays"))

@@ -26,8 +26,9 @@ from hotrow.modes.base import RunFacts
 from hotrow.runtime import TrainingLoop
 from hotrow.runtime.cluster.facts import ClusterFacts
 from hotrow.runtime.interrupts import defer_sigint, deliver_pending_sigint
-from hotrow.runtime.open_backend import TrainingSpec, open_backend, workers_in
+from hotrow.runtime.open_backend import open_backend, workers_in
 from hotrow.runtime.settings import EngineChoice, engine_of
+from hotrow.runtime.state import RunState
 from hotrow.spec import whole_number
 from hotrow.staleness import Statistics
 from hotrow.trainer.autocast import Autocast, gains_from_bfloat16
@@ -43,6 +44,7 @@ from hotrow.trainer.scaling import Kind, RoleScaling
 from hotrow.trainer.schedule import EarlyStopping, EarlyStoppingState, Schedule
 from hotrow.trainer.streams import Batches, evaluation_batches, is_source, leases
 from hotrow.worker.core import Loss
+from hotrow.worker.spec import TrainingSpec
 
 Callback = Callable[["Trainer", Report], None]
 
@@ -92,7 +94,7 @@ class Trainer:
         facts = facts_of(self.global_batch, workers_in(where, workers), local_batch)
         choice = parse_mode(mode)
         initial_mode(choice).check(facts)
-        brought = TrainingSpec(
+        spec = TrainingSpec(
             model,
             {tables.name: tables} if isinstance(tables, Table) else tables,
             dense_optimizer(model, optimizer),
@@ -102,18 +104,17 @@ class Trainer:
             embedding_average,
             threads,
         )
-        self._place = open_backend(where, brought, lambda: (self.samples, self.lr_scale), attach=attach)
-        self.client = self._place.client
+        self.state = RunState(schedule=self.schedule.scale)
+        self._open = open_backend(where, spec, self.state, attach=attach)
+        self.tables = self._open.tables
+        self.state.samples = self.tables.samples
         try:
-            self._engine = TrainingLoop(self._place.site, self._account, mode=initial_mode(choice), facts=facts)
+            self._loop = TrainingLoop(self._open.backend, self.state, mode=initial_mode(choice), facts=facts)
         except BaseException:
-            self._place.close()
+            self._open.close()
             raise
-        self._mode_selector = ModeSelector(self._engine, choice, lambda: (self.samples, self.step))
-        self.members = RoleScaling(self._engine, self._place.cluster, self._mode_selector.say)
-        self.step = 0
-        self.samples = self.client.samples
-        self.plateau = 1.0  # what validations that were no better have left of the learning rates
+        self._mode_selector = ModeSelector(self._loop, choice)
+        self.members = RoleScaling(self._loop, self._open.cluster, self._mode_selector.say)
         self._callbacks = tuple(callbacks)
         self._report_every_s = report_every_s
         self._loader: Loader | None = None
@@ -124,27 +125,27 @@ class Trainer:
     @property
     def optimizer(self) -> torch.optim.Optimizer | None:
         """The dense one; None where the model has no parameters."""
-        return self._engine.site.optimizer
+        return self._loop.backend.optimizer
 
     @property
     def mode(self) -> Mode:
         """The mode at work."""
-        return self._engine.mode
+        return self._loop.mode
 
     @property
     def facts(self) -> RunFacts:
         """Workers and batches."""
-        return self._engine.facts
+        return self._loop.facts
 
     @property
     def statistics(self) -> Statistics:
         """What became of all grants, and how late gradients were."""
-        return self._engine.statistics
+        return self._loop.statistics
 
     @property
     def cluster(self) -> ClusterFacts | None:
         """The roles of the cluster as it stands; None in one process."""
-        return None if self._place.cluster is None else self._place.cluster.facts()
+        return None if self._open.cluster is None else self._open.cluster.facts()
 
     @property
     def position(self) -> Position | None:
@@ -152,9 +153,19 @@ class Trainer:
         return self._position if self._loader is None else self._loader.position()
 
     @property
+    def samples(self) -> int:
+        """Samples whose gradients were applied."""
+        return self.state.samples
+
+    @property
+    def step(self) -> int:
+        """Dense steps so far."""
+        return self.state.step
+
+    @property
     def lr_scale(self) -> float:
-        """What all learning rates are multiplied by now."""
-        return self.schedule.scale(self.samples) * self.plateau
+        """The factor of all learning rates now."""
+        return self.state.lr_scale
 
     def fit(
         self,
@@ -188,7 +199,7 @@ class Trainer:
         self._watch = self._watch.under(early_stopping, keep_best=best is None or checkpoint.exists(best))
         fitting = FitLoop(
             self,
-            self._engine,
+            self._loop,
             self._mode_selector,
             stream,
             self._watch,
@@ -200,7 +211,7 @@ class Trainer:
             stopped="data ended" if epochs == 1 else "epochs done",
             most_samples=most_samples,
             progress=AnyEvaluator() if progressive else None,
-            demands_rows=is_source(train),
+            requires_rows=is_source(train),
         )
         yield from fitting.reports()
 
@@ -217,7 +228,7 @@ class Trainer:
         judge = AnyEvaluator()
         for batch in evaluation_batches(batches, self.global_batch):
             deliver_pending_sigint()
-            output = self._engine.predict(batch)
+            output = self._loop.predict(batch)
             for taker in (judge, also) if also is not None else (judge,):
                 taker.add(output, batch)
         return self.judged(split, judge, epoch, day=day)
@@ -235,7 +246,7 @@ class Trainer:
     def predict_batch(self, batch: Batch) -> NDArray[np.float32]:
         """Probabilities of one batch; a model whose outputs are no log-odds says how in `probabilities(output)`."""
         probabilities = getattr(self.model, "probabilities", torch.sigmoid)
-        found: NDArray[np.float32] = probabilities(self._engine.predict(batch)).numpy()
+        found: NDArray[np.float32] = probabilities(self._loop.predict(batch)).numpy()
         return found
 
     def save(self, folder: str | Path, **about: Any) -> Path:
@@ -243,41 +254,42 @@ class Trainer:
 
         `about` is JSON that is kept with it.
         """
-        self.check_whole()
-        self._engine.rest()
+        self.check_consistent()
+        self._loop.rest()
         position = self.position
         saved = checkpoint.Saved(
             counters={
                 "step": self.step,
                 "samples": self.samples,
-                "plateau": self.plateau,
+                "plateau": self.state.plateau,
                 "mode": self.mode.name,
                 **self._watch.counters(),
             },
             position=None if position is None else position.document(),
             about=about,
         )
-        return checkpoint.save(Path(folder), self.model, self.optimizer, self.client.tiers, saved)
+        return checkpoint.save(Path(folder), self.model, self.optimizer, self.tables.tiers, saved)
 
     @property
     def checkpoint_bytes(self) -> int:
         """About what `save` would write now."""
-        return checkpoint.bytes_of(self.model, self.optimizer, self.client.tiers)
+        return checkpoint.bytes_of(self.model, self.optimizer, self.tables.tiers)
 
-    def check_whole(self) -> None:
+    def check_consistent(self) -> None:
         """InputError where a cluster has failed: its rows and dense parameters may be of different steps."""
-        self._engine.site.check_whole()
+        self._loop.backend.check_consistent()
 
     def load(self, folder: str | Path) -> Position | None:
         """Go on from a saved state; gives the position in the data, for `fit(position=...)`."""
-        if self._engine.busy:
+        if self._loop.busy:
             raise InputError(
                 "load() while a fit is under way: end it first, or its gradients would change what is loaded"
             )
-        saved = checkpoint.load(Path(folder), self.model, self.optimizer, self.client.tiers)
-        self.step, self.samples = int(saved.counters["step"]), int(saved.counters["samples"])
-        self.plateau = float(saved.counters["plateau"])
-        self.client.samples = self.samples
+        saved = checkpoint.load(Path(folder), self.model, self.optimizer, self.tables.tiers)
+        state = self.state
+        state.step, state.samples = int(saved.counters["step"]), int(saved.counters["samples"])
+        state.plateau = float(saved.counters["plateau"])
+        self.tables.samples = state.samples
         self._watch = EarlyStoppingState.of(saved.counters)
         if self._found is not None:
             self._found = replace(self._found, replaced_at=self.samples)
@@ -291,8 +303,8 @@ class Trainer:
         with defer_sigint():
             self.load(folder)
         self._position, self._watch = position, watch
-        self.step = step
-        self.samples = self.client.samples = samples
+        self.state.step = step
+        self.state.samples = self.tables.samples = samples
 
     def switch(self, mode: Choice) -> None:
         """Go on in another mode, also between two reports of a `fit`: what is being computed is applied first.
@@ -323,26 +335,19 @@ class Trainer:
     def close(self) -> None:
         """Give the tables up."""
         try:
-            self._engine.close()
+            self._loop.close()
         finally:
-            self._place.close()
+            self._open.close()
 
     def _rows_in_segments(self) -> FoundRows | None:
-        tiers = {name: tier for name, tier in self.client.tiers.items() if tier.table.segment is not None}
+        tiers = {name: tier for name, tier in self.tables.tiers.items() if tier.table.segment is not None}
         rows = {name: count for name, tier in tiers.items() if (count := len(tier))}
-        return FoundRows(rows, self.client.samples) if rows else None
+        return FoundRows(rows, self.tables.samples) if rows else None
 
     def _tell_of_segments(self) -> None:
         found, self._found = self._found, None
         if found is not None:
             self._mode_selector.say(str(found))
-
-    def _account(self, samples: int, dense_step: bool) -> tuple[int, float]:
-        """Take an aggregate in that is about to be applied."""
-        scale = self.lr_scale
-        self.samples += samples
-        self.step += dense_step
-        return self.samples, scale
 
     def _tell(self, report: Report) -> Report:
         for callback in self._callbacks:

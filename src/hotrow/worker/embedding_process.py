@@ -69,7 +69,7 @@ class EmbeddingServer:
         self._server, self._wire, self._setup = server, wire, setup
         self._client = ShardedTables(setup.tables, wire, setup.shards, values=setup.values, threads=setup.threads)
         self._values = dict(setup.values or {})
-        dims = {name: table.dim for name, table in self._client.tables.items()}
+        dims = {name: table.dim for name, table in self._client.specs.items()}
         self._buffers = EmbeddingBuffers(self.number, dims, setup.bounds)
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._pulls: dict[int, list[tuple[float, Request]]] = {}  # by sample id, since when they wait

@@ -46,7 +46,6 @@ from hotrow.transport.messages import (
 from hotrow.transport.server import Request, RpcServer
 from hotrow.transport.tensors import cut, joined
 from hotrow.worker.all_reduce_dense import AllReduceDense
-from hotrow.worker.core import Learner
 from hotrow.worker.dense_strategy import DenseStrategy, Learned, LearningRates
 from hotrow.worker.exchange_queue import ExchangeQueue, PendingBatch, when_all
 from hotrow.worker.local_dense import LocalDense
@@ -63,12 +62,12 @@ class TrainerProcess:
     def __init__(self, setup: TrainerSetup, server: RpcServer, wire: RpcClient) -> None:
         self._setup, self._server, self._wire = setup, server, wire
         self._client: RemoteTables = (
-            PooledTables(setup.tables, wire, values=setup.values, threads=setup.threads)
-            if setup.through
-            else ShardedTables(setup.tables, wire, setup.shards, values=setup.values, threads=setup.threads)
+            PooledTables(setup.spec.tables, wire, values=setup.values, threads=setup.threads)
+            if setup.pooled
+            else ShardedTables(setup.spec.tables, wire, setup.shards, values=setup.values, threads=setup.threads)
         )
         check_device(setup.device)
-        self._learner = Learner(setup.model, loss=setup.loss, autocast=setup.autocast, device=setup.device)
+        self._learner = setup.spec.learner(device=setup.device)
         self._outgoing = ExchangeQueue(self._client)
         self._meeting = Rendezvous(urlsplit(server.address).hostname or "", setup.device)
         self._inbox: SimpleQueue[PendingBatch | Request | BaseException] = SimpleQueue()
@@ -186,7 +185,8 @@ class TrainerProcess:
         return Done(), ()
 
     def _give_dense(self, optimizer: bool) -> tuple[DenseGiven, list[memoryview]]:
-        tensors, settings = dense_state.to_bytes(self._setup.model, self._setup.optimizer if optimizer else None)
+        spec = self._setup.spec
+        tensors, settings = dense_state.to_bytes(spec.model, spec.optimizer if optimizer else None)
         return DenseGiven(self._at_work().step, settings), cut([tensors], self._server.limits.frame_bytes)
 
     def _at_work(self) -> DenseStrategy:
@@ -262,9 +262,9 @@ class TrainerProcess:
         self._leave_mode()
         self._fault = None
         torch.manual_seed(begin.seed)
-        setup, mode = self._setup, mode_of(json.loads(begin.mode))
-        dense_state.from_bytes(tensors, begin.optimizer, setup.model, setup.optimizer)
-        rates = None if setup.optimizer is None else LearningRates(setup.optimizer, setup.base_lrs)
+        setup, spec, mode = self._setup, self._setup.spec, mode_of(json.loads(begin.mode))
+        dense_state.from_bytes(tensors, begin.optimizer, spec.model, spec.optimizer)
+        rates = None if spec.optimizer is None else LearningRates(spec.optimizer, setup.base_lrs)
         if mode.dense != "server":
             self._meeting.init(begin.meeting, begin.rank, begin.ranks)
         match mode.dense:
@@ -276,11 +276,11 @@ class TrainerProcess:
                     local_batch=begin.local_batch,
                     step=begin.step,
                     trained=begin.trained,
-                    clip=setup.clip,
+                    clip=spec.clip,
                 )
             case "local":
                 assert rates is not None
-                self._dense = LocalDense(self._learner, rates, step=begin.step, clip=setup.clip)
+                self._dense = LocalDense(self._learner, rates, step=begin.step, clip=spec.clip)
             case "server":
                 self._dense = ServerDense(self._learner, self._wire, setup.places, setup.shards[0], step=begin.step)
         self._mode = mode

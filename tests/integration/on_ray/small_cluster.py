@@ -87,7 +87,7 @@ def losses(reports: Iterable[Report]) -> list[float]:
 def whole_rows(trainer: Trainer) -> dict[int, NDArray[np.float32]]:
     """Values and optimizer state by key."""
     found: dict[int, NDArray[np.float32]] = {}
-    for chunk in trainer.client.tiers["default"].export():
+    for chunk in trainer.tables.tiers["default"].export():
         rows = np.hstack([chunk.values, chunk.state])
         found.update(zip(chunk.keys.tolist(), rows, strict=True))
     return found

@@ -16,7 +16,7 @@ from hotrow.run.cluster_status import RoleState
 from hotrow.runtime.cluster.facts import ClusterFacts, RoleAddress
 from hotrow.transport.security import ClusterKey
 from unit.cli.conftest import Command
-from unit.run.test_desk import Noted, opened
+from unit.run.test_control_server import Noted, opened
 
 NOBODY = RoleAddress("tcp://127.0.0.1:9", "here", 4711)  # a port where nobody listens
 

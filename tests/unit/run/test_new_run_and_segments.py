@@ -73,7 +73,7 @@ def test_a_trainer_refuses_them_too_unless_it_is_to_attach(tmp_path: Path) -> No
     with pytest.raises(SegmentError, match="attach=True"):
         hr.Trainer(model, table)
     trainer = hr.Trainer(model, table, attach=True)
-    assert len(trainer.client.tiers["default"]) == 1
+    assert len(trainer.tables.tiers["default"]) == 1
     trainer.close()
 
 
@@ -98,7 +98,7 @@ def rows_of(run: Run) -> list[tuple[int, float]]:
     with run:
         for _ in run:
             pass
-        for chunk in run.trainer.client.tiers["default"].export():
+        for chunk in run.trainer.tables.tiers["default"].export():
             found += list(zip(chunk.keys.tolist(), chunk.values[:, 0].tolist(), strict=True))
     return sorted(found)
 
@@ -120,7 +120,7 @@ def test_a_resumed_run_goes_on_from_its_checkpoint_and_says_what_is_trained_agai
     with resumed:
         for report in resumed:
             remarks += [report.sentence] if isinstance(report, Remark) else []
-        for chunk in resumed.trainer.client.tiers["default"].export():
+        for chunk in resumed.trainer.tables.tiers["default"].export():
             found += list(zip(chunk.keys.tolist(), chunk.values[:, 0].tolist(), strict=True))
     again = "its checkpoint is of 3,000 samples, and it had trained more when it ended: at least 6,000 samples are"
     rows = "the checkpoint of 3,000 samples took the place of 70 rows of table 'default' in segments"

@@ -50,9 +50,9 @@ def test_it_predicts_as_it_evaluates_and_needs_no_labels_for_it(finished: Path, 
 def test_ids_that_training_never_met_are_predicted_and_make_no_rows(finished: Path, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "new.csv", [["0", "nobody", "999999", "1.0"]] * 3)
     with Restored(finished) as run:
-        rows = len(run.trainer.client.tiers["default"])
+        rows = len(run.trainer.tables.tiers["default"])
         found = probabilities(run, path)
-        assert len(run.trainer.client.tiers["default"]) == rows
+        assert len(run.trainer.tables.tiers["default"]) == rows
     assert np.ptp(found) == 0
     assert 0 < found[0] < 1
 

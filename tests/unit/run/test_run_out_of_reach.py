@@ -67,7 +67,7 @@ def test_a_cluster_that_has_failed_is_not_saved_and_its_fault_is_what_is_told(
     def failed(_: Trainer) -> None:
         raise InputError("the cluster has failed")
 
-    monkeypatch.setattr(Trainer, "check_whole", failed)
+    monkeypatch.setattr(Trainer, "check_consistent", failed)
     (told,) = broken(run, InputError("a label is 3: must be from 0 to 1"))
     assert told == "stopped: the cluster has failed, and there is no checkpoint yet: run.checkpoint_every makes some"
     assert not run.saved

@@ -148,9 +148,9 @@ def test_trained_in_sync_a_model_is_as_good_as_one_worker_makes_it() -> None:
     assert found.metrics is not None
     assert found.metrics["auc"] == pytest.approx(expected["auc"], abs=1e-5)
     assert found.metrics["logloss"] == pytest.approx(expected["logloss"], abs=1e-6)
-    assert found.rows == {"default": len(trainer.client.tiers["default"])}
+    assert found.rows == {"default": len(trainer.tables.tiers["default"])}
     assert found.result.samples_applied == 960
-    trainer.client.close()
+    trainer.tables.close()
 
 
 def test_every_mode_trains_the_same_rows_from_the_same_start() -> None:

@@ -20,6 +20,7 @@ from hotrow.nn.inputs import Inputs
 from hotrow.runtime.cluster.backend import ClusterBackend
 from hotrow.runtime.cluster.embedding_workers import EmbeddingWorkers
 from hotrow.runtime.cluster.roles import Roles
+from hotrow.runtime.state import RunState
 from hotrow.server.dense_service import DenseService
 from hotrow.server.dense_shard import DenseShard
 from hotrow.server.process import ShardServer
@@ -31,6 +32,7 @@ from hotrow.transport.server import RpcServer
 from hotrow.worker.embedding_process import EmbeddingSetup
 from hotrow.worker.process import TrainerProcess
 from hotrow.worker.setup import TrainerSetup
+from hotrow.worker.spec import TrainingSpec
 from unit.worker.embedding_threads import embedding_worker, in_thread, served
 
 TABLES = {"t": hr.Table(dim=4, optimizer=hr.Adagrad(lr=0.05))}
@@ -84,7 +86,7 @@ class Cluster:
 
 @contextmanager
 def cluster(
-    now: Callable[[], tuple[int, float]],
+    state: RunState,
     trainers: int,
     embedding_workers: int,
     patience: RetryPolicy | None = None,
@@ -121,15 +123,8 @@ def cluster(
 
         def start_trainer(name: str) -> None:
             own = Net()
-            setup = TrainerSetup(
-                tables,
-                shards,
-                own,
-                torch.optim.Adam(own.parameters(), lr=0.01),
-                [0.01],
-                places,
-                through=embedding_workers > 0,
-            )
+            spec = TrainingSpec(own, tables, torch.optim.Adam(own.parameters(), lr=0.01))
+            setup = TrainerSetup(spec, shards, [0.01], places, pooled=embedding_workers > 0)
             at[name] = served(stack, lambda server, wire: TrainerProcess(setup, server, wire).serve, addresses, **lines)
             wire.connect(name, at[name])
             if known is not None:
@@ -147,5 +142,5 @@ def cluster(
         roles = Roles(wire, shards, workers, lambda: None, known)
         client = ShardedTables(tables, wire, shards, threads=1)
         hosts: dict[str, str] = defaultdict(lambda: "127.0.0.1")
-        site = ClusterBackend(model, client, optimizer, roles, now, places=places, hosts=hosts)
+        site = ClusterBackend(TrainingSpec(model, tables, optimizer), client, roles, state, places=places, hosts=hosts)
         yield Cluster(site, wire, cores, known, start_embedding_worker, start_trainer, at)

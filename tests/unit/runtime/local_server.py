@@ -6,6 +6,6 @@ from hotrow.trainer import Trainer
 
 
 def server_of(trainer: Trainer) -> ParameterServer:
-    site = trainer._engine.site
+    site = trainer._loop.backend
     assert isinstance(site, LocalBackend)
     return site.server

@@ -53,7 +53,7 @@ def losses(reports: Iterable[Report]) -> list[float]:
 
 
 def weights(trainer: Trainer) -> list[np.ndarray]:
-    (chunk,) = trainer.client.tiers["default"].export()
+    (chunk,) = trainer.tables.tiers["default"].export()
     rows = np.hstack([chunk.values, chunk.state])[np.argsort(chunk.keys)]
     return [*(each.detach().numpy().copy() for each in trainer.model.parameters()), rows]
 

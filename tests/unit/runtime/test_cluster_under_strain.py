@@ -18,6 +18,7 @@ from hotrow.errors import ConfigError, HotrowError, InputError
 from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
 from hotrow.runtime import LeaseQueue, TrainingLoop
+from hotrow.runtime.state import RunState
 from hotrow.server.pushes import OVERHEAD
 from hotrow.transport.errors import RemoteFault
 from hotrow.transport.limits import Limits
@@ -46,16 +47,11 @@ def run(
     before: Callable[[Cluster], None] = lambda there: None,
     **settings: Any,
 ) -> Outcome:
-    seen = {"samples": 0}
-
-    def account(samples: int, _: bool) -> tuple[int, float]:
-        seen["samples"] += samples
-        return seen["samples"], 1.0
-
+    state = RunState()
     facts, told = RunFacts(trainers, SAMPLES, 2 * SAMPLES), Outcome()
-    with cluster(lambda: (seen["samples"], 1.0), trainers, 0, HASTY, **settings) as there:
+    with cluster(state, trainers, 0, HASTY, **settings) as there:
         before(there)
-        engine = TrainingLoop(there.site, account, mode=mode, facts=facts)
+        engine = TrainingLoop(there.site, state, mode=mode, facts=facts)
         pool = LeaseQueue(iter(batches(2 * steps)))
         pool.open_epoch()
         with shards_end_first(there):
@@ -86,7 +82,7 @@ def rows_of(there: Cluster) -> list[np.ndarray]:
     found = []
     for core in there.cores:
         out = np.full((50, 4), np.nan, np.float32)
-        core.client.tiers["t"].find(np.arange(50), out)
+        core.tables.tiers["t"].find(np.arange(50), out)
         found.append(out)
     return found
 
@@ -193,10 +189,10 @@ def test_more_batches_in_flight_than_a_plain_wire_has_asks_open() -> None:
 
 def test_batches_in_flight_are_bounded_on_a_cluster() -> None:
     facts = RunFacts(1, SAMPLES, SAMPLES)
-    with cluster(lambda: (0, 1.0), 0, 0) as there:
-        there.site.check_fit(hr.Hybrid(max_in_flight=256), facts)
+    with cluster(RunState(), 0, 0) as there:
+        there.site.check_mode(hr.Hybrid(max_in_flight=256), facts)
         with pytest.raises(ConfigError, match=r"max_in_flight=257: on a cluster at most 256"):
-            there.site.check_fit(hr.Hybrid(max_in_flight=257), facts)
+            there.site.check_mode(hr.Hybrid(max_in_flight=257), facts)
 
 
 def test_an_order_that_fails_ends_the_run_and_leaves_nothing_to_be_saved(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +203,7 @@ def test_an_order_that_fails_ends_the_run_and_leaves_nothing_to_be_saved(monkeyp
         raise InputError("this order cannot be performed")
 
     def look(there: Cluster, step: int) -> None:
-        there.site.check_whole()
+        there.site.check_consistent()
         seen.append(there.site)
         if step == 1:
             monkeypatch.setattr(there.cores[1]._input, "apply", refuse)
@@ -215,4 +211,4 @@ def test_an_order_that_fails_ends_the_run_and_leaves_nothing_to_be_saved(monkeyp
     with pytest.raises(RemoteFault, match="shard 1: this order cannot be performed"):
         run(hr.GBA(), steps=20, meanwhile=look)
     with pytest.raises(InputError, match="the cluster has failed: close this trainer, and load the last checkpoint"):
-        seen[0].check_whole()
+        seen[0].check_consistent()

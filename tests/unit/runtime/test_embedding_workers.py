@@ -13,6 +13,7 @@ from hotrow.errors import ConfigError, HotrowError, InputError
 from hotrow.modes import Mode
 from hotrow.modes.base import Grant, RunFacts
 from hotrow.runtime import LeaseQueue, TrainingLoop
+from hotrow.runtime.state import RunState
 from hotrow.transport.errors import PeerLost
 from hotrow.transport.limits import RetryPolicy
 from hotrow.transport.messages import Query, QueryReply, Stop
@@ -29,15 +30,10 @@ def run(
     meanwhile: Callable[[Cluster, int], None] = lambda there, step: None,
 ) -> tuple[list[float], list[np.ndarray], int]:
     """Losses of all steps, the rows after them, and how many batches were done."""
-    seen = {"samples": 0}
-
-    def account(samples: int, _: bool) -> tuple[int, float]:
-        seen["samples"] += samples
-        return seen["samples"], 1.0
-
+    state = RunState()
     facts, losses, done = RunFacts(trainers, SAMPLES, 2 * SAMPLES), [], []
-    with cluster(lambda: (seen["samples"], 1.0), trainers, embedding_workers) as there:
-        engine = TrainingLoop(there.site, account, mode=mode, facts=facts)
+    with cluster(state, trainers, embedding_workers) as there:
+        engine = TrainingLoop(there.site, state, mode=mode, facts=facts)
         pool = LeaseQueue(iter(batches(2 * steps)))
         pool.open_epoch()
         for number, step in enumerate(engine.steps(pool, 0, lambda lease: done.append(lease.number))):
@@ -51,7 +47,7 @@ def run(
         rows = []
         for core in there.cores:
             out = np.full((50, 4), np.nan, np.float32)
-            core.client.tiers["t"].find(np.arange(50), out)
+            core.tables.tiers["t"].find(np.arange(50), out)
             rows.append(out)
     return losses, rows, len(done)
 
@@ -108,7 +104,7 @@ def test_embedding_workers_join_and_leave_while_a_run_goes_on() -> None:
 
 
 def test_a_leaving_one_is_waited_for_and_the_last_one_may_not_leave() -> None:
-    with cluster(lambda: (0, 1.0), 1, 2) as there:
+    with cluster(RunState(), 1, 2) as there:
         known = there.embedding_workers
         assert known is not None
         name, _ = known.turn(1)
@@ -126,7 +122,7 @@ def test_a_leaving_one_is_waited_for_and_the_last_one_may_not_leave() -> None:
 
 
 def test_who_joins_needs_a_number_of_its_own_and_must_be_an_embedding_worker() -> None:
-    with cluster(lambda: (0, 1.0), 1, 1) as there:
+    with cluster(RunState(), 1, 1) as there:
         assert there.embedding_workers is not None
         with pytest.raises(ConfigError, match="number=0 of another: is there already"):
             there.embedding_workers.join("another", there.start_embedding_worker(0))
@@ -143,14 +139,14 @@ def test_who_joins_needs_a_number_of_its_own_and_must_be_an_embedding_worker() -
 
 
 def test_batches_that_are_dropped_are_released_where_their_ids_are() -> None:
-    with cluster(lambda: (0, 1.0), 1, 1) as there:
+    with cluster(RunState(), 1, 1) as there:
         assert there.embedding_workers is not None
         facts = RunFacts(1, SAMPLES, SAMPLES)
         orders, executor = there.site.open(hr.Async(), facts, None)  # type: ignore[arg-type]
         there.wire.forget("trainer 0")  # the trainer is gone: its work cannot even be sent
         _, batch = next(batches(1))
         with pytest.raises(HotrowError, match="trainer 0"):
-            executor.start(Grant(0, 1, 0), batch)
+            executor.submit(Grant(0, 1, 0), batch)
         assert there.figures(peer_name(0))["kept"] == 1
         orders.discard(1)
         orders.settle()
@@ -161,10 +157,10 @@ def test_batches_that_are_dropped_are_released_where_their_ids_are() -> None:
 
 
 def test_a_lost_embedding_worker_is_named() -> None:
-    with cluster(lambda: (0, 1.0), 1, 1, RetryPolicy(first_s=0.5, most_s=1, give_up_s=3)) as there:
+    with cluster(RunState(), 1, 1, RetryPolicy(first_s=0.5, most_s=1, give_up_s=3)) as there:
         _, executor = there.site.open(hr.Async(), RunFacts(1, SAMPLES, SAMPLES), None)  # type: ignore[arg-type]
         there.wire.ask(peer_name(0), Stop()).result(20)  # it ends, and nobody was told that it leaves
         _, batch = next(batches(1))
-        executor.start(Grant(0, 1, 0), batch)
+        executor.submit(Grant(0, 1, 0), batch)
         with pytest.raises(PeerLost, match=r"embedding worker 0 at .*: nothing was heard for"):
-            executor.finished()
+            executor.next_result()

@@ -21,11 +21,11 @@ class Hand:
 def watched(hand: Hand) -> tuple[Trainer, Pilot]:
     """Two workers in Sync with a pilot that nobody asks."""
     trainer = make_trainer(workers=2, report_every_s=0)
-    engine = trainer._engine
+    engine = trainer._loop
     engine.clock = RunClock(hand)
     pilot = Pilot.of(Auto(), engine.facts.parts)
     pilot.started(engine.clock(), "sync")
-    engine.watcher = pilot
+    engine.hooks.observer = pilot
     return trainer, pilot
 
 
@@ -62,7 +62,7 @@ def test_what_the_caller_does_between_two_reports_is_no_cost_of_a_mode() -> None
         hand.now += 100
     assert len(pilot.controller.measured["sync"]) > 10
     assert set(pilot.controller.measured["sync"]) == {0.0}
-    assert trainer._engine.clock() == 0.0
+    assert trainer._loop.clock() == 0.0
     trainer.close()
 
 
@@ -74,13 +74,13 @@ def test_what_the_engine_does_itself_is() -> None:
     for report in reports:
         hand.now += 100
         if foretell is None and isinstance(report, Progress):
-            foretell = trainer._engine.before
+            foretell = trainer._loop.hooks.before
             assert foretell is not None
 
             def slow(batch: hr.data.Batch) -> None:
                 hand.now += 1.0
 
-            trainer._engine.before = slow
+            trainer._loop.hooks.before = slow
     assert pilot.controller.measured["sync"][-3:] == pytest.approx([2.0] * 3), "two batches a step, a second for each"
     trainer.close()
 
@@ -101,11 +101,11 @@ def test_who_watches_hears_when_the_data_of_a_worker_end_and_come_again() -> Non
             told.append(("ended", worker))
             ended(worker)
 
-    trainer._engine.watcher = Ears()
+    trainer._loop.hooks.observer = Ears()
     list(trainer.fit(Made(640), epochs=2))
     for worker in range(2):
         assert [what for what, who in told if who == worker] == ["joined", "ended", "joined", "ended"]
     assert pilot.controller.idle == {0, 1}
     assert all(len(own) == 20 for own in pilot.controller.batches.values()), "10 of each epoch"
-    assert trainer._engine.present == [0, 1], "for the next fit"
+    assert trainer._loop.workers == [0, 1], "for the next fit"
     trainer.close()

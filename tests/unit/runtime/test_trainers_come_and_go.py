@@ -10,6 +10,7 @@ from hotrow.modes import GBA, Async, BackupWorkers, BoundedStaleness, BulkSync, 
 from hotrow.modes.base import RunFacts
 from hotrow.runtime import LeaseQueue, StepResult, TrainingLoop
 from hotrow.runtime.membership import ScaleRequest
+from hotrow.runtime.state import RunState
 from hotrow.transport.messages import Query
 from unit.runtime.cluster_threads import SAMPLES, Cluster, batches, cluster
 
@@ -21,15 +22,10 @@ def run(
     mode: Mode, meanwhile: Meanwhile, *, count: int, trainers: int = 2, embedding_workers: int = 0
 ) -> tuple[list[StepResult], list[int], TrainingLoop]:
     """All steps, and the leases that were done."""
-    seen = {"samples": 0}
-
-    def account(samples: int, _: bool) -> tuple[int, float]:
-        seen["samples"] += samples
-        return seen["samples"], 1.0
-
+    state = RunState()
     steps, done = [], []
-    with cluster(lambda: (seen["samples"], 1.0), trainers, embedding_workers) as there:
-        engine = TrainingLoop(there.site, account, mode=mode, facts=RunFacts(trainers, SAMPLES, 2 * SAMPLES))
+    with cluster(state, trainers, embedding_workers) as there:
+        engine = TrainingLoop(there.site, state, mode=mode, facts=RunFacts(trainers, SAMPLES, 2 * SAMPLES))
         pool = LeaseQueue(iter(batches(count)))
         pool.open_epoch()
         for number, step in enumerate(engine.steps(pool, 0, lambda lease: done.append(lease.number))):
@@ -58,11 +54,11 @@ class OneComesTwoGo:
     def __call__(self, there: Cluster, engine: TrainingLoop, number: int) -> None:
         if number == 2:
             there.start_trainer(self.came.name)
-            engine.wish(self.came)
+            engine.scale(self.came)
         if number == 6:
             assert self.came.done.done()
             assert engine.facts.workers == 3
-            engine.wish(self.gone[0])
+            engine.scale(self.gone[0])
         if number == 12:
             self.gone[0].done.result(20)
             with pytest.raises(InputError, match="there is no such peer"):
@@ -70,12 +66,12 @@ class OneComesTwoGo:
             self.batches = {name: there.figures(name)["batches"] for name in ("trainer 1", "trainer 2")}
             if engine.mode.name == "backup_workers":  # of one nobody may be late
                 engine.switch(self.instead)
-            engine.wish(self.gone[1])
+            engine.scale(self.gone[1])
         if number == 18:
             self.gone[1].done.result(20)
-            assert engine.present == [1 if engine.mode == self.instead else 2]
+            assert engine.workers == [1 if engine.mode == self.instead else 2]
             engine.switch(Sync())
-            assert engine.present == [0]
+            assert engine.workers == [0]
         if number == 20:
             assert there.figures("trainer 2")["batches"] > self.batches["trainer 2"]
 
@@ -119,10 +115,10 @@ def test_another_trainer_goes_on_exactly_where_the_first_has_left() -> None:
         def meanwhile(there: Cluster, engine: TrainingLoop, number: int, changes: bool = changes) -> None:
             if changes and number == 7:
                 there.start_trainer("trainer 1")
-                engine.wish(ScaleRequest("trainer 1", comes=True))
-                engine.wish(ScaleRequest("trainer 0", comes=False))
+                engine.scale(ScaleRequest("trainer 1", comes=True))
+                engine.scale(ScaleRequest("trainer 0", comes=False))
             if changes and number == 9:
-                assert engine.present == [1]
+                assert engine.workers == [1]
 
         steps, done, _ = run(GBA(), meanwhile, count=40, trainers=1)
         found.append([float(each.loss) for step in steps for each in step.batches])

@@ -71,9 +71,9 @@ class Pair:
         rows = {}
         for table, numbers in chosen.items():
             keys = KEYS[numbers]
-            tier = self.server.client.tiers[table]
+            tier = self.server.tables.tiers[table]
             pulled = np.empty((len(keys), tier.dim), np.float32)
-            plan = tier.find_or_init(keys, pulled, samples=self.server.client.samples)
+            plan = tier.find_or_init(keys, pulled, samples=self.server.tables.samples)
             versions = tier.versions(plan)
             gradients = generator.normal(size=pulled.shape).astype(np.float32)
             if seed % 7 == 0:
@@ -151,11 +151,11 @@ class Pair:
     def check(self) -> None:
         """Every row is the same, wherever it is."""
         self.perform([])  # whatever was not told yet
-        for table, tier in self.server.client.tiers.items():
+        for table, tier in self.server.tables.tiers.items():
             expected = _by_key(tier)
             found: dict[int, list[float]] = {}
             for number, shard in enumerate(self.shards):
-                mine = _by_key(shard.client.tiers[table])
+                mine = _by_key(shard.tables.tiers[table])
                 assert all(shard_of(np.array([key], np.uint64), len(self.shards)) == number for key in mine)
                 found |= mine
             assert found.keys() == expected.keys()
@@ -167,8 +167,7 @@ class Pair:
     def _take(self, effect: base.Apply, lr_scale: float) -> None:
         changed = self.server.apply(effect, samples=self.samples, lr_scale=lr_scale)
         self.whole_lateness.update(changed.ids.late.counts)
-        for each in changed.tables.values():
-            self.whole.update(refused=each.refused, weightless=each.weightless, missing=each.absent)
+        self.whole.update(refused=changed.refused, weightless=changed.weightless)
         for part in effect.parts:
             self.server.discard(part.grant)  # its dense half, which nobody has
 

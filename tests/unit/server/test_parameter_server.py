@@ -16,6 +16,7 @@ from hotrow.client.aggregate import RowGradients
 from hotrow.modes.base import Apply, GradientPart, Group
 from hotrow.optim.sparse import Swap
 from hotrow.server import ParameterServer
+from hotrow.server.core import ApplyResult
 from hotrow.staleness import Cutoff, Histogram, IdCounts, Inverse, Power, Staleness
 from hotrow.worker import Gradients
 from oracles.modes import dense_aggregate
@@ -181,7 +182,7 @@ def test_a_policy_for_rows_alone_leaves_dense_gradients() -> None:
 
 def rows_push(server: ParameterServer, samples: int = 4) -> Gradients:
     keys = np.arange(2)
-    plan = server.client.tiers["t"].find_or_init(keys)
+    plan = server.tables.tiers["t"].find_or_init(keys)
     made = push([1.0] * 3, samples=samples)
     made.rows = {"t": RowGradients(keys, plan, np.ones((2, 2), np.float32))}
     return made
@@ -189,7 +190,7 @@ def rows_push(server: ParameterServer, samples: int = 4) -> Gradients:
 
 def values(server: ParameterServer) -> np.ndarray:
     out = np.empty((2, 2), np.float32)
-    server.client.tiers["t"].find(np.arange(2), out)
+    server.tables.tiers["t"].find(np.arange(2), out)
     return out
 
 
@@ -224,7 +225,7 @@ def test_rows_first_and_the_dense_part_when_its_step_comes() -> None:
     assert (server.parameters[0] == dense_before).all()
     assert server.parked == 1
     applied = server.apply(Apply("dense", 0, (GradientPart(1, 0, 0, 4, 1.0),)), samples=4)
-    assert applied.tables == {}
+    assert applied == ApplyResult()
     assert (values(server) == rows_after).all()
     torch.testing.assert_close(dense_before - server.parameters[0], torch.full((3,), LR))
     assert server.parked == 0
@@ -293,11 +294,11 @@ def test_ids_that_weigh_less_are_counted_one_by_one(late: Staleness | None, deca
     server = server_of(late=late)
     for grant in (1, 2):
         made = rows_push(server)
-        versions = server.client.tiers["t"].versions(made.rows["t"].plan)
+        versions = server.tables.tiers["t"].versions(made.rows["t"].plan)
         made.rows = {"t": replace(made.rows["t"], versions=versions)}
         server.park(grant, made)
     first = server.apply(Apply("both", 0, (GradientPart(1, 0, 0, 4, 1.0),)), samples=4)
     second = server.apply(Apply("both", 1, (GradientPart(2, 0, 0, 4, 1.0),)), samples=8)
     assert first.ids == IdCounts(Histogram({0: 2}))
     assert second.ids == IdCounts(Histogram({1: 2}), decayed, zero_weight)
-    assert second.tables["t"].weightless == zero_weight
+    assert second.weightless == zero_weight

@@ -156,7 +156,7 @@ def test_what_is_applied_on_arrival_bears_the_latest_step() -> None:
     last: list[int] = []
     for grant in (1, 2, 3):
         shard.exchange(a_push_of(grant, arrival=Arrival(4, 1.0, 1.0)), [gradient(5)], None, ())
-        last += shard.client.tiers["second"].last_updates(np.array([5])).tolist()
+        last += shard.tables.tiers["second"].last_updates(np.array([5])).tolist()
         shard.perform(grant, [a_step(step=6 + grant, group="dense")])
     assert last == [1, 9, 10]  # a row is stamped with the step after which it changed; of 0, 8 and 9
     assert shard.figures()["step"] == 10
@@ -438,7 +438,7 @@ def test_a_push_applied_on_arrival_is_not_repeated_after_a_restart(tmp_path: Pat
 def test_a_push_that_was_cut_in_the_middle_is_counted_and_its_other_tables_are_applied(tmp_path: Path) -> None:
     shard = Shard(in_segment(tmp_path), number=0, shards=1)
     with_rows(shard, 5)
-    shard.client.tiers["second"].pushes.begin(7)
+    shard.tables.tiers["second"].pushes.begin(7)
     before = values(shard, 5)
     other = RowBlock("third", *[getattr(gradient(5), name) for name in ("keys", "values", "versions")])
     taken, _ = shard.exchange(a_push_of(7, arrival=Arrival(4, 1.0, 1.0)), [gradient(5), other], None, ())

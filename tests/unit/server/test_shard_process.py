@@ -106,7 +106,7 @@ def test_rows_travel_as_their_table_says_if_the_pull_can_take_it(wanted: Values,
         assert [block.values for block in answer.message.blocks] == [first, second]
         for block in unpack(answer.message.blocks, answer.frames, DIMS):
             out = np.empty((2, DIMS[block.table]), np.float32)
-            asked.shard.client.tiers[block.table].find(np.array([5, 6]), out)
+            asked.shard.tables.tiers[block.table].find(np.array([5, 6]), out)
             np.testing.assert_allclose(block.values, out, rtol=1e-3)  # type: ignore[arg-type]
 
 
@@ -187,7 +187,7 @@ def test_whole_rows_move_from_shard_to_shard() -> None:
     with serving() as source, serving() as target:
         rows_in(exchange(source, None, pull_of(list(range(5)), "second")))
         exchange(source, push_of(1, [1, 2], "second", arrival=Arrival(4, 1.0, 1.0))).result(PATIENCE_S)
-        tier = source.shard.client.tiers["second"]
+        tier = source.shard.tables.tiers["second"]
         cursor, first = 0, True
         while first or cursor:
             given = source.ask(Export("second", cursor, 2)).result(PATIENCE_S)
@@ -196,7 +196,7 @@ def test_whole_rows_move_from_shard_to_shard() -> None:
             rows = unpack_rows(given.message.rows, given.message.fields, given.frames, dim=3, state_dim=tier.state_dim)
             put = Import("second", len(rows.keys), tuple(rows.fields))
             assert target.answer(put, pack_rows(rows)) == Done()
-        exported = [next(each.shard.client.tiers["second"].export()) for each in (source, target)]
+        exported = [next(each.shard.tables.tiers["second"].export()) for each in (source, target)]
         for rows in exported:
             assert len(rows.keys) == 5
         mine, theirs = (

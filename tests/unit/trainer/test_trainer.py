@@ -19,7 +19,7 @@ from unit.trainer.conftest import SCHEMA, Made, Net, make_trainer
 
 
 def weights(trainer: Trainer) -> list[np.ndarray]:
-    rows = {int(k): v for chunk in trainer.client.tiers["default"].export()
+    rows = {int(k): v for chunk in trainer.tables.tiers["default"].export()
             for k, v in zip(chunk.keys, np.hstack([chunk.values, chunk.state]), strict=True)}  # fmt: skip
     return [*(p.detach().numpy() for p in trainer.model.parameters()), *(rows[key] for key in sorted(rows))]
 

@@ -52,18 +52,18 @@ def test_a_loader_holds_as_much_as_before_when_the_fit_is_over() -> None:
 def test_after_a_fault_on_the_way_to_rest_the_next_fit_trains() -> None:
     trainer = make_trainer(mode="async", workers=2, report_every_s=0)
     fit = cast(Generator[Report, None, None], trainer.fit(Made(640)))
-    while (healthy := trainer._engine._executor) is None:
+    while (active := trainer._loop._active) is None:
         next(fit)
-    taken = healthy.finished
+    taken = active.executor.next_result
 
     def faulty() -> object:
         taken()
         raise RuntimeError("of the model")
 
-    healthy.finished = faulty  # type: ignore[method-assign, assignment]
+    active.executor.next_result = faulty  # type: ignore[method-assign, assignment]
     with pytest.raises(RuntimeError, match="of the model"):
         fit.close()
-    assert not trainer._engine.busy
+    assert not trainer._loop.busy
     before = trainer.samples
     list(trainer.fit(Made(640)))
     assert trainer.samples == before + 640

@@ -73,7 +73,7 @@ def trainer_of(
 
 def fill(trainer: Trainer, rows: int) -> None:
     """Make all rows, as peers have them from the start."""
-    client = trainer.client
+    client = trainer.tables
     assert isinstance(client, LocalTables | ShardedTables)
     for start in range(0, rows, FILL):
         keys = np.arange(start, min(start + FILL, rows))

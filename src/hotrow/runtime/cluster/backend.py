@@ -6,71 +6,78 @@ the mode ends it comes back from the first trainer, or from each shard what that
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from functools import partial
+from dataclasses import dataclass
 
 import torch
 from msgspec.structs import replace
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from hotrow.checkpoint import dense as dense_state
-from hotrow.client.aggregate import Average
 from hotrow.client.sharded import ShardedTables
 from hotrow.data.batch import Batch
 from hotrow.errors import ConfigError, InputError
 from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
 from hotrow.runtime.clock import RunClock
-from hotrow.runtime.cluster.executor import Now, RemoteExecutor
+from hotrow.runtime.cluster.executor import RemoteExecutor
 from hotrow.runtime.cluster.remote_parameters import RemoteParameters
 from hotrow.runtime.cluster.roles import Roles
+from hotrow.runtime.state import RunState
 from hotrow.server.replicas import k_step_adam
 from hotrow.transport.client import Answer
 from hotrow.transport.limits import Limits
 from hotrow.transport.messages import Begin, DenseGiven, GiveDense, Query, QueryReply, TakeDense
 from hotrow.transport.tensors import cut, joined
-from hotrow.worker.core import Learner, Loss
+from hotrow.worker.spec import TrainingSpec
 
 IN_FLIGHT_MOST = Limits().open_asks // 4  # a batch in flight has a lookup, a push and some words open at one shard
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _OpenMode:
+    """What exists only while a mode runs."""
+
+    mode: Mode
+    parameters: RemoteParameters
+    executor: RemoteExecutor
+    begun: Begin  # as the first trainer heard it
+
+
 class ClusterBackend:
-    """The `Site` of an engine whose workers are trainers of a cluster."""
+    """The backend whose workers are the trainers of a cluster, and its `WorkerPool`."""
 
     def __init__(
         self,
-        model: nn.Module,
-        client: ShardedTables,
-        optimizer: Optimizer | None,
+        spec: TrainingSpec,
+        tables: ShardedTables,
         roles: Roles,
-        now: Now,
+        state: RunState,
         *,
         places: Mapping[str, Sequence[int]],
         hosts: Mapping[str, str],
-        dismiss: Callable[[str], Future[None]] | None = None,
-        loss: Loss | None = None,
-        autocast: bool = False,
-        average: Average = "batch",
+        stop_trainer: Callable[[str], Future[None]] | None = None,
     ) -> None:
         """`places`: by shard, the parameters it serves; `hosts`: where each trainer is, also one that joins later.
 
-        `dismiss` ends a trainer that leaves, where that takes more than a word to it.
+        `stop_trainer` ends a trainer that leaves, where that takes more than a message to it.
         """
-        self.optimizer = optimizer
-        self.client = client
-        self._model, self._roles, self._now, self._average = model, roles, now, average
+        self.tables = tables
+        self._spec, self._roles, self._state = spec, roles, state
         self._places, self._hosts = places, hosts
-        self._dismiss = roles.dismiss if dismiss is None else dismiss
-        self._learner = Learner(model, loss=loss, autocast=autocast)
-        self._orders: RemoteParameters | None = None
-        self._number = 0  # of the last order
-        self._mode: Mode | None = None
-        self._executor: RemoteExecutor | None = None
-        self._begun: Begin | None = None  # as the first trainer heard it
-        self._home = (-1, False)  # the order after which the dense state was brought here, and whether all of it
+        self._stop_trainer = roles.dismiss if stop_trainer is None else stop_trainer
+        self._learner = spec.learner()
+        self._open: _OpenMode | None = None
+        self._order = 0  # number of the last order
+        self._fetched = (-1, False)  # the order after which the dense state was fetched, and whether all of it
         self._failed = False
 
-    def check_fit(self, mode: Mode, facts: RunFacts) -> None:
+    @property
+    def optimizer(self) -> Optimizer | None:
+        """The dense optimizer; None where the model has no parameters."""
+        return self._spec.optimizer
+
+    def check_mode(self, mode: Mode, facts: RunFacts) -> None:
         """ConfigError where a mode cannot work here."""
         mode.check(facts)
         if mode.most_in_flight > IN_FLIGHT_MOST:
@@ -88,71 +95,88 @@ class ClusterBackend:
             )
 
     def newest_grant(self) -> int:
-        """That the shards know, or the segments that they keep rows in."""
+        """The largest that the shards know, or the segments that they keep rows in."""
         return self._roles.newest_grant()
 
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[RemoteParameters, RemoteExecutor]:
-        """A mode begins."""
-        self.check_whole()
-        self.check_fit(mode, facts)  # trainers may have come since it was chosen
-        home = partial(self._bring_home, optimizer=True)
-        trained, _ = self._now()
-        orders = RemoteParameters(mode, facts, self._roles, self._number, self._average, trained, home)
-        self._number = orders.number  # shards have it, whatever becomes of the rest
-        tensors, settings = dense_state.to_bytes(self._model, self.optimizer)
+        """Start a mode: the dense state goes to the trainers, or to the shards where these serve it."""
+        self.check_consistent()
+        self.check_mode(mode, facts)  # trainers may have joined since it was chosen
+        parameters = RemoteParameters(
+            mode, facts, self._roles, self._order, self._spec.average, self._state.samples, self._fetch_at_rest
+        )
+        self._order = parameters.number  # shards have it, whatever becomes of the rest
+        tensors, settings = dense_state.to_bytes(self._spec.model, self.optimizer)
         if mode.dense == "server":
             state = TakeDense(facts.step, settings)
             for asked in self._roles.ask_all(list(self._places), state, self._frames(tensors)):
                 self._roles.answer(asked)
         begun = Begin(
             mode.model_dump_json(),
-            orders.number,
+            parameters.number,
             facts.step,
             rank=0,
             ranks=facts.workers,
             share=facts.parts // facts.workers,
             local_batch=facts.local_batch,
-            trained=trained,
-            meeting="" if mode.dense == "server" else self._meeting(),
+            trained=self._state.samples,
+            meeting="" if mode.dense == "server" else self._rendezvous(),
             optimizer=settings,
             seed=int(torch.randint(2**31, ())),
         )
         told = [self._tell(begun, rank, name, tensors) for rank, name in enumerate(self._roles.trainers)]
         for each in told:
             self._roles.answer(each)
-        executor = RemoteExecutor(self._roles, orders, mode, facts, self._now, self._ended)
-        self._orders, self._mode, self._executor, self._begun = orders, mode, executor, begun
-        return orders, executor
+        executor = RemoteExecutor(self._roles, parameters, mode, facts, self._state, self._close_mode)
+        self._open = _OpenMode(mode, parameters, executor, begun)
+        return parameters, executor
 
     @property
-    def staff(self) -> "ClusterBackend":
-        """Trainers come and go."""
+    def worker_pool(self) -> "ClusterBackend":
+        """Trainers join and leave."""
         return self
 
     @property
     def names(self) -> Sequence[str]:
-        """Of trainers that take part."""
+        """Trainers that take part."""
         return self._roles.trainers
 
-    def welcome(self, name: str) -> None:
-        """A trainer that was started and waited."""
+    def admit(self, name: str) -> None:
+        """Let a trainer take part that was started and waited."""
         self._roles.trainers.append(name)
 
-    def begin(self, name: str, worker: int, step: int) -> None:
-        """The mode at work begins on one more. Dense parameters are on the shards: it reads them for every batch."""
-        assert self._orders is not None
-        assert self._executor is not None
-        assert self._begun is not None
-        tensors, settings = dense_state.to_bytes(self._model, self.optimizer)
-        trained, _ = self._now()
-        begun = replace(self._begun, order=self._orders.number, step=step, trained=trained, optimizer=settings)
-        with self._orders.failing():
+    def start_worker(self, name: str, worker: int, step: int) -> None:
+        """Begin the open mode on one more trainer. It reads dense parameters from the shards for every batch."""
+        if (opened := self._open) is None:
+            raise AssertionError(f"{name}: no mode is open")
+        tensors, settings = dense_state.to_bytes(self._spec.model, self.optimizer)
+        begun = replace(
+            opened.begun,
+            order=opened.parameters.number,
+            step=step,
+            trained=self._state.samples,
+            optimizer=settings,
+        )
+        with opened.parameters.failing():
             self._roles.answer(self._tell(begun, worker, name, tensors))
-        self._executor.trainers[worker] = name
+        opened.executor.trainers[worker] = name
 
-    def dismiss(self, name: str) -> Future[None]:
-        """A trainer that has nothing to do any more."""
-        return self._dismiss(name)
+    def stop_worker(self, name: str) -> Future[None]:
+        """Stop a trainer that has nothing to do any more."""
+        return self._stop_trainer(name)
+
+    def predict(self, batch: Batch) -> Tensor:
+        """The model's output; no row is made or changed."""
+        self.check_consistent()
+        if self._open is not None:
+            self._fetch(self._open, optimizer=False)
+        after = self._order if self._open is None else self._open.parameters.number
+        return self._learner.predict(batch, self.tables.lookup(batch, learn=False, after=after))
+
+    def check_consistent(self) -> None:
+        """After a fault rows and dense parameters are of different steps, and trainers may wait for each other."""
+        if self._failed or (self._open is not None and self._open.parameters.failed):
+            raise InputError("the cluster has failed: close this trainer, and load the last checkpoint into another")
 
     def _tell(self, begun: Begin, rank: int, name: str, tensors: bytes) -> Future[Answer]:
         return self._roles.wire.ask(name, replace(begun, rank=rank, seed=begun.seed + rank), self._frames(tensors))
@@ -160,52 +184,42 @@ class ClusterBackend:
     def _frames(self, tensors: bytes) -> list[memoryview]:
         return cut([tensors], self._roles.wire.limits.frame_bytes)
 
-    def predict(self, batch: Batch) -> Tensor:
-        """The model's output; no row is made or changed."""
-        self.check_whole()
-        if self._mode is not None:
-            self._bring_home(optimizer=False)
-        after = self._number if self._orders is None else self._orders.number
-        return self._learner.predict(batch, self.client.lookup(batch, learn=False, after=after))
-
-    def _ended(self) -> None:
-        if self._orders is None:
+    def _close_mode(self) -> None:
+        if (opened := self._open) is None:
             return
-        self._failed = self._orders.failed
+        self._failed = opened.parameters.failed
         if not self._failed:
-            self._bring_home(optimizer=True)
-        self._number = self._orders.number
-        self._orders = self._mode = self._executor = self._begun = None
+            self._fetch(opened, optimizer=True)
+        self._order = opened.parameters.number
+        self._open = None
 
-    def _bring_home(self, *, optimizer: bool) -> None:
-        """As it is after the last order; at rest nothing of it is still on its way."""
-        assert self._mode is not None
-        assert self._orders is not None
-        number = self._orders.number
-        if self._home[0] != number or (optimizer and not self._home[1]):
-            self._fetch(self._mode, optimizer=optimizer)
-            self._home = (number, optimizer)
+    def _fetch_at_rest(self) -> None:
+        if self._open is not None:
+            self._fetch(self._open, optimizer=True)
 
-    def check_whole(self) -> None:
-        """After a fault rows and dense parameters are of different steps, and trainers may wait for each other."""
-        if self._failed or (self._orders is not None and self._orders.failed):
-            raise InputError("the cluster has failed: close this trainer, and load the last checkpoint into another")
-
-    def _fetch(self, mode: Mode, *, optimizer: bool) -> None:
-        own = self.optimizer if optimizer else None
-        if mode.dense != "server":
-            given = self._roles.answer(self._roles.wire.ask(self._roles.trainers[0], GiveDense(optimizer)))
-            told = given.of(DenseGiven, self._roles.trainers[0])
-            dense_state.from_bytes(joined(given.frames), told.optimizer, self._model, own)
+    def _fetch(self, opened: _OpenMode, *, optimizer: bool) -> None:
+        """Bring the dense state here as it is after the last order; at rest nothing of it is still on its way."""
+        number = opened.parameters.number
+        if self._fetched[0] == number and (self._fetched[1] or not optimizer):
             return
-        pieces = []
-        for name, places in self._places.items():
-            given = self._roles.answer(self._roles.wire.ask(name, GiveDense(optimizer)))
-            pieces.append((places, joined(given.frames), given.of(DenseGiven, name).optimizer))
-        dense_state.from_pieces(pieces, self._model, own)
+        own = self.optimizer if optimizer else None
+        if opened.mode.dense == "server":
+            pieces = []
+            for name, places in self._places.items():
+                given, told = self._given(name, optimizer)
+                pieces.append((places, given, told.optimizer))
+            dense_state.from_pieces(pieces, self._spec.model, own)
+        else:
+            given, told = self._given(self._roles.trainers[0], optimizer)
+            dense_state.from_bytes(given, told.optimizer, self._spec.model, own)
+        self._fetched = (number, optimizer)
 
-    def _meeting(self) -> str:
-        """Where the ranks meet: a free port of the first one's host."""
+    def _given(self, name: str, optimizer: bool) -> tuple[bytes, DenseGiven]:
+        answer = self._roles.answer(self._roles.wire.ask(name, GiveDense(optimizer)))
+        return joined(answer.frames), answer.of(DenseGiven, name)
+
+    def _rendezvous(self) -> str:
+        """Where the ranks find each other: a free port of the first one's host."""
         first = self._roles.trainers[0]
         told = self._roles.answer(self._roles.wire.ask(first, Query("meeting"))).of(QueryReply, first)
         return f"tcp://{self._hosts[first]}:{int(told.figures['port'])}"

@@ -18,16 +18,14 @@ from hotrow.runtime.cluster.remote_parameters import RemoteParameters
 from hotrow.runtime.cluster.roles import Roles
 from hotrow.runtime.executors import BatchResult
 from hotrow.runtime.interrupts import deliver_pending_sigint
+from hotrow.runtime.state import RunState
 from hotrow.transport.batches import pack_batch
 from hotrow.transport.client import Answer
 from hotrow.transport.ids import pack_ids
 from hotrow.transport.messages import BatchReply, BatchRequest, LookUp
-from hotrow.worker.core import Gradients
 
 WAKE_S = 0.1  # how long an interrupt, or the loss of a role, may go unnoticed
 LOSS_S = 2.0  # from a fault to word of the lost role that it came of
-
-Now = Callable[[], tuple[int, float]]  # samples trained so far, and what learning rates are multiplied by
 
 
 class RemoteExecutor:
@@ -36,35 +34,34 @@ class RemoteExecutor:
     def __init__(
         self,
         roles: Roles,
-        orders: RemoteParameters,
+        parameters: RemoteParameters,
         mode: Mode,
         facts: RunFacts,
-        now: Now,
+        state: RunState,
         ended: Callable[[], None],
     ) -> None:
         self.lock: AbstractContextManager[object] = nullcontext()
         self.trainers = dict(enumerate(roles.trainers))  # by worker
-        self._roles, self._orders, self._mode, self._facts = roles, orders, mode, facts
-        self._now, self._ended = now, ended
+        self._roles, self._parameters, self._mode, self._facts = roles, parameters, mode, facts
+        self._state, self._ended = state, ended
         self._step = facts.step
         self._next_look = 0.0
         self._given: dict[int, list[int]] = {}  # by step, the batches that each rank got
         self._results: SimpleQueue[tuple[Grant, Future[Answer]]] = SimpleQueue()
 
-    def start(self, grant: Grant, batch: Batch) -> None:
+    def submit(self, grant: Grant, batch: Batch) -> None:
         """Send the batch of a grant to its worker; its ids too, or to an embedding worker that looks them up for it."""
         sample = self._send_ids(grant, batch)
         header, frames = pack_batch(batch, ids=sample is None)
-        trained, lr_scale = self._now()
         factor = self._mode.on_arrival(self._facts, len(batch))
         work = BatchRequest(
             grant.grant,
             grant.worker,
             grant.token,
             self._step,
-            self._orders.number,
-            trained,
-            lr_scale,
+            self._parameters.number,
+            self._state.samples,
+            self._state.lr_scale,
             factor,
             header,
             sample,
@@ -72,13 +69,13 @@ class RemoteExecutor:
         asked = self._roles.wire.ask(self.trainers[self._rank(grant)], work, frames, deadline=False)
         asked.add_done_callback(lambda done: self._worked(grant, done))
 
-    def stepped(self, step: int) -> None:
+    def set_step(self, step: int) -> None:
         """So many dense steps are applied."""
         self._step = step
         for applied in [token for token in self._given if token < step]:
             del self._given[applied]
 
-    def finished(self) -> BatchResult:
+    def next_result(self) -> BatchResult:
         """Wait for the next word."""
         while True:
             self._check_alive()
@@ -91,7 +88,7 @@ class RemoteExecutor:
 
     def close(self, *, failed: bool = False) -> None:
         """The mode ends. Ids of batches that were cut off may go."""
-        self._orders.failed = self._orders.failed or failed
+        self._parameters.failed = self._parameters.failed or failed
         if self._roles.embedding_workers is not None:
             self._roles.embedding_workers.release()
         self._ended()
@@ -115,10 +112,9 @@ class RemoteExecutor:
         if self._roles.embedding_workers is None:
             return None
         name, sample = self._roles.embedding_workers.turn(grant.grant)
-        trained, _ = self._now()
         versions = self._mode.late is not None and self._mode.late.by == "version"
         parts, frames = pack_ids(batch)
-        told = LookUp(sample, grant.worker, self._orders.number, trained, versions, len(batch), parts)
+        told = LookUp(sample, grant.worker, self._parameters.number, self._state.samples, versions, len(batch), parts)
         asked = self._roles.wire.ask(name, told, frames)
         asked.add_done_callback(lambda done: self._results.put((grant, done)) if done.exception() else None)
         return sample
@@ -140,16 +136,16 @@ class RemoteExecutor:
         if now < self._next_look:
             return
         self._next_look = now + WAKE_S
-        with self._orders.failing():
+        with self._parameters.failing():
             self._roles.alive()
             try:
-                self._orders.look()
+                self._parameters.look()
             except HotrowError:
                 self._look_for_loss()
                 raise
 
     def _answer(self, done: Future[Answer]) -> Answer:
-        with self._orders.failing():
+        with self._parameters.failing():
             if done.exception() is not None:
                 self._look_for_loss()
             return done.result()
@@ -164,6 +160,5 @@ class RemoteExecutor:
     def _finished(self, grant: Grant, answer: Answer) -> BatchResult:
         told = answer.of(BatchReply, self.trainers[grant.worker])
         output = torch.from_numpy(np.frombuffer(answer.frames[0], np.float32).reshape(told.shape).copy())
-        gradients = Gradients(told.samples, [], {}, torch.tensor(told.loss), output)
-        busy = Span(told.busy_s, told.busy_s)
-        return BatchResult(grant, told.looked_step, told.pulled_step, gradients, busy)
+        busy, loss = Span(told.busy_s, told.busy_s), torch.tensor(told.loss)
+        return BatchResult(grant, told.looked_step, told.pulled_step, told.samples, loss, output, busy)

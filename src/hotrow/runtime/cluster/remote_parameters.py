@@ -15,19 +15,15 @@ from hotrow.modes.base import Apply, RunFacts
 from hotrow.runtime.cluster.roles import Roles
 from hotrow.server.core import ApplyResult
 from hotrow.staleness import Histogram, IdCounts
-from hotrow.store import Applied
 from hotrow.transport import messages
 from hotrow.transport.client import Answer
 from hotrow.transport.messages import CloseStep, OrderResult, Perform, Policy, Settle
-from hotrow.worker.core import Gradients
 
 UNDER_WAY = 64  # orders that may be unanswered before the next one waits
 
 
 class RemoteParameters:
     """The `Parameters` of a mode on a cluster."""
-
-    copies = None
 
     def __init__(
         self,
@@ -55,16 +51,13 @@ class RemoteParameters:
         self._under_way: deque[Future[Answer]] = deque()
         self._words: deque[Future[Answer]] = deque()  # to trainers
         self._untold: Counter[str] = Counter()
-        self._in_vain: Counter[str] = Counter()
+        self._undone: Counter[str] = Counter()
         self._lateness = Histogram()
         late = None if mode.late is None else mode.late.model_dump_json()
         serves = mode.dense == "server"
         pushes = max(1, mode.samples_per_step(facts) // facts.local_batch)
         told = average, late, serves, facts.step, trained, pushes
         self._order(lambda incarnation: Policy(incarnation, self.number, *told))
-
-    def park(self, grant: int, gradients: Gradients, worker: int = 0) -> None:
-        """They wait on the shards."""
 
     def discard(self, grant: int) -> None:
         """Forget a push that will not be applied."""
@@ -75,16 +68,25 @@ class RemoteParameters:
         merge_alone = self._mode.dense == "local" and not effect.parts  # it ends no step, and no row changes by it
         if not merge_alone and (effect.group != "embedding" or not self._arrives):
             self._applies.append(self._message(effect, samples, lr_scale))
-        match self._mode.dense:
-            case "all-reduce" if effect.group != "embedding" and len(effect.parts) < self._facts.parts:
-                self._close = CloseStep(effect.step, lr_scale)  # ranks wait for batches that will not come
-            case "local" if effect.group == "embedding":
-                self._settle = Settle(effect.step, False, samples, lr_scale)
-            case "local" if self._settle is not None:  # a merge takes the place of the move beside it
-                self._settle = Settle(self._settle.step, True, self._settle.trained, self._settle.lr_scale)
-            case "local":
-                self._settle = Settle(effect.step - 1, True, samples, lr_scale)
+        if self._mode.dense == "all-reduce":
+            self._close_short_step(effect, lr_scale)
+        elif self._mode.dense == "local":
+            self._move_copies(effect, samples, lr_scale)
         return self._told()
+
+    def _close_short_step(self, effect: Apply, lr_scale: float) -> None:
+        """Ranks wait for batches that will not come, unless they hear that the step is complete without them."""
+        if effect.group != "embedding" and len(effect.parts) < self._facts.parts:
+            self._close = CloseStep(effect.step, lr_scale)
+
+    def _move_copies(self, effect: Apply, samples: int, lr_scale: float) -> None:
+        """In KStep trainers move their own copies after a step; a merge takes the place of the move beside it."""
+        if effect.group == "embedding":
+            self._settle = Settle(effect.step, False, samples, lr_scale)
+        elif self._settle is not None:
+            self._settle = Settle(self._settle.step, True, self._settle.trained, self._settle.lr_scale)
+        else:
+            self._settle = Settle(effect.step - 1, True, samples, lr_scale)
 
     def settle(self) -> None:
         """Send what an event came to."""
@@ -137,17 +139,16 @@ class RemoteParameters:
                 told = self._roles.answer(asked[0]).message
             asked.popleft()
             if isinstance(told, OrderResult):
-                self._untold.update(refused=told.refused, weightless=told.weightless, missing=told.missing)
-                self._in_vain.update(lost_pushes=told.lost_pushes, forgotten_pushes=told.forgotten)
-                self._in_vain.update(partly_applied_pushes=told.partly_applied)
+                self._untold.update(refused=told.refused, weightless=told.weightless)
+                self._undone.update(lost_pushes=told.lost_pushes, forgotten_pushes=told.forgotten)
+                self._undone.update(partly_applied_pushes=told.partly_applied)
                 for age, count in told.lateness:
                     self._lateness.add(age, count)
 
     def _told(self) -> ApplyResult:
-        counts, late, in_vain = self._untold, self._lateness, self._in_vain
-        self._untold, self._lateness, self._in_vain = Counter(), Histogram(), Counter()
-        applied = Applied(0, counts["refused"], counts["missing"], counts["weightless"])
-        return ApplyResult({"": applied}, IdCounts.of(late, self._mode.late), in_vain)
+        counts, late, undone = self._untold, self._lateness, self._undone
+        self._untold, self._lateness, self._undone = Counter(), Histogram(), Counter()
+        return ApplyResult(counts["refused"], counts["weightless"], IdCounts.of(late, self._mode.late), undone)
 
     def _message(self, effect: Apply, samples: int, lr_scale: float) -> messages.ApplyOrder:
         parts = tuple(

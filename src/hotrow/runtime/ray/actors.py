@@ -8,10 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import ray
-from torch import nn
-from torch.optim import Optimizer
 
-from hotrow.config import Table
 from hotrow.server.dense_service import DenseService
 from hotrow.server.dense_shard import DenseShard
 from hotrow.server.process import ShardServer
@@ -24,6 +21,7 @@ from hotrow.transport.server import RpcServer
 from hotrow.worker.embedding_process import EmbeddingServer, EmbeddingSetup
 from hotrow.worker.process import TrainerProcess
 from hotrow.worker.setup import TrainerSetup
+from hotrow.worker.spec import TrainingSpec
 
 MOST_OPEN = 65_536  # asks of one peer; the grants that are out bound them, and who decides must never have to wait
 
@@ -59,14 +57,11 @@ class TransportSettings:
 class ShardSetup:
     """What a shard is made of."""
 
-    tables: Mapping[str, Table]
+    spec: TrainingSpec
     number: int
     shards: int
-    model: nn.Module
-    optimizer: Optimizer | None
     places: Sequence[int]  # of the model's parameters, that it serves in token modes
     threads: int = 1
-    clip: float | None = None
     values: Mapping[str, Values] | None = None
     parked_bytes: int = 2**30  # of rows' gradients that wait, and as many of dense ones
 
@@ -103,7 +98,7 @@ class ShardRole(_Role):
     def __init__(self, setup: ShardSetup, lines: TransportSettings, host: str | None) -> None:
         server = lines.server(host, f"shard {setup.number}")
         shard = Shard(
-            setup.tables,
+            setup.spec.tables,
             number=setup.number,
             shards=setup.shards,
             threads=setup.threads,
@@ -111,11 +106,11 @@ class ShardRole(_Role):
             parked_bytes=setup.parked_bytes,
         )
         piece = DenseShard(
-            setup.model,
-            setup.optimizer,
+            setup.spec.model,
+            setup.spec.optimizer,
             setup.places,
             buffers=setup.number == 0,
-            clip=setup.clip,
+            clip=setup.spec.clip,
             parked_bytes=setup.parked_bytes,
         )
         super().__init__(server, ShardServer(shard, server, DenseService(piece)), shard)

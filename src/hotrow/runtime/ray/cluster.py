@@ -5,16 +5,13 @@ Trainers and embedding workers join and leave meanwhile; they are numbered on, a
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 
 import ray
-from torch import nn
-from torch.optim import Optimizer
 
 from hotrow.client.pooled import peer_name
-from hotrow.config import Table
 from hotrow.errors import ConfigError, HotrowError
 from hotrow.runtime.cluster.embedding_workers import EmbeddingWorkers
 from hotrow.runtime.cluster.facts import ClusterFacts
@@ -23,10 +20,8 @@ from hotrow.runtime.ray.actor_pool import ActorPool, Options, RoleLost
 from hotrow.runtime.ray.actors import EmbeddingRole, ShardRole, TrainerRole, TransportSettings
 from hotrow.runtime.ray.setups import RoleSetups
 from hotrow.transport.ids import WORKERS_MOST
-from hotrow.transport.messages import Stop, Values
+from hotrow.transport.messages import Stop
 from hotrow.transport.server import RpcServer
-from hotrow.worker.core import Loss
-from hotrow.worker.embedding import BufferLimits
 
 STOP_S = 10.0  # that a role has to leave in good order
 
@@ -38,47 +33,19 @@ class RayCluster:
 
     def __init__(
         self,
-        tables: Mapping[str, Table],
-        model: nn.Module,
-        optimizer: Optimizer | None,
+        setups: RoleSetups,
         *,
-        shards: int,
         trainers: int,
         lines: TransportSettings,
         embedding_workers: int = 0,
-        bounds: BufferLimits | None = None,
-        loss: Loss | None = None,
-        clip: float | None = None,
-        autocast: bool = False,
-        threads: int = 1,
-        values: Mapping[str, Values] | None = None,
-        parked_bytes: int = 2**30,
-        device: str = "cpu",
         host: str | None = "127.0.0.1",
         options: Options = lambda role, number: {"num_cpus": 0},
     ) -> None:
-        """`host`: where roles listen, None for the address of their node; `options`: how Ray starts an actor;
-        `device`: that trainers compute on.
+        """`host`: where roles listen, None for the address of their node; `options`: how Ray starts an actor.
 
-        Without embedding workers trainers talk to the shards themselves; `bounds` are of what each of them keeps.
+        Without embedding workers trainers talk to the shards themselves.
         """
-        through, bounds = embedding_workers > 0, bounds or BufferLimits()
-        self._setups = RoleSetups(
-            tables,
-            model,
-            optimizer,
-            shards,
-            through,
-            bounds,
-            loss,
-            clip,
-            autocast,
-            threads,
-            values,
-            parked_bytes,
-            device,
-        )
-        self.places = self._setups.places
+        self._setups = setups
         self._lines, self._host = lines, host
         self._actors = ActorPool(lines, host, options)
         self._joining = threading.Lock()

@@ -1,39 +1,30 @@
 """What the roles of a run are made of, whenever one of them starts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from torch import nn
-from torch.optim import Optimizer
-
-from hotrow.config import Table
 from hotrow.runtime.ray.actors import ShardSetup
 from hotrow.server.dense_shard import spread
 from hotrow.transport.messages import Values
-from hotrow.worker.core import Loss
 from hotrow.worker.embedding import BufferLimits
 from hotrow.worker.embedding_process import EmbeddingSetup
 from hotrow.worker.setup import TrainerSetup
+from hotrow.worker.spec import TrainingSpec
 
 
 @dataclass(frozen=True, eq=False)
 class RoleSetups:
     """The same for all roles of a kind, but for their numbers."""
 
-    tables: Mapping[str, Table]
-    model: nn.Module
-    optimizer: Optimizer | None
+    spec: TrainingSpec
     shards: int
-    through: bool  # trainers get vectors from embedding workers
-    bounds: BufferLimits  # of what each of these keeps
-    loss: Loss | None
-    clip: float | None
-    autocast: bool
-    threads: int
-    values: Mapping[str, Values] | None
-    parked_bytes: int
-    device: str  # that trainers compute on
+    pooled: bool = False  # trainers get vectors from embedding workers
+    limits: BufferLimits = field(default_factory=BufferLimits)  # of what each of these keeps
+    threads: int = 1
+    values: Mapping[str, Values] | None = None
+    parked_bytes: int = 2**30
+    device: str = "cpu"  # that trainers compute on
 
     @property
     def names(self) -> list[str]:
@@ -43,8 +34,8 @@ class RoleSetups:
     @cached_property
     def held(self) -> list[list[int]]:
         """By shard, the dense parameters that it serves in token modes."""
-        sizes = [each.numel() for each in self.model.parameters() if each.requires_grad]
-        return spread(sizes, self.shards, together=self.clip is not None)
+        sizes = [each.numel() for each in self.spec.model.parameters() if each.requires_grad]
+        return spread(sizes, self.shards, together=self.spec.clip is not None)
 
     @property
     def places(self) -> dict[str, list[int]]:
@@ -54,34 +45,21 @@ class RoleSetups:
 
     def shard(self, number: int) -> ShardSetup:
         return ShardSetup(
-            self.tables,
-            number,
-            self.shards,
-            self.model,
-            self.optimizer,
-            self.held[number],
-            self.threads,
-            self.clip,
-            self.values,
-            self.parked_bytes,
+            self.spec, number, self.shards, self.held[number], self.threads, self.values, self.parked_bytes
         )
 
     def trainer(self) -> TrainerSetup:
+        optimizer = self.spec.optimizer
         return TrainerSetup(
-            self.tables,
+            self.spec,
             self.names,
-            self.model,
-            self.optimizer,
-            [] if self.optimizer is None else [group["lr"] for group in self.optimizer.param_groups],
+            [] if optimizer is None else [group["lr"] for group in optimizer.param_groups],
             self.places,
-            self.loss,
-            self.clip,
-            self.autocast,
             self.threads,
             self.values,
-            through=self.through,
+            pooled=self.pooled,
             device=self.device,
         )
 
     def embedding_worker(self, number: int) -> EmbeddingSetup:
-        return EmbeddingSetup(self.tables, number, self.names, self.threads, self.values, self.bounds)
+        return EmbeddingSetup(self.spec.tables, number, self.names, self.threads, self.values, self.limits)

@@ -1,4 +1,4 @@
-"""An engine whose workers finish when a test says so, on a site that notes who comes and goes."""
+"""A training loop whose workers finish when a test says so, on a backend that notes who joins and leaves."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -17,8 +17,8 @@ from hotrow.modes.base import Apply, Discipline, Effect, Event, Grant, RunFacts
 from hotrow.runtime import BatchResult, LeaseQueue, StepResult, TrainingLoop
 from hotrow.runtime.clock import RunClock, Span
 from hotrow.runtime.membership import ScaleRequest
+from hotrow.runtime.state import RunState
 from hotrow.server.core import ApplyResult
-from hotrow.worker.core import Gradients
 
 SAMPLES = 2
 
@@ -26,10 +26,6 @@ SAMPLES = 2
 @dataclass(slots=True)
 class Nothing:
     """Parameters that nobody looks at."""
-
-    copies: None = None
-
-    def park(self, grant: int, gradients: Gradients, worker: int = 0) -> None: ...
 
     def discard(self, grant: int) -> None: ...
 
@@ -43,8 +39,8 @@ class Nothing:
 
 
 @dataclass(slots=True, eq=False)
-class Told:
-    """A site, its executor and its staff in one."""
+class ScriptedBackend:
+    """A backend, its executor and its worker pool in one."""
 
     names: list[str]
     last: Callable[[list[Grant]], Grant]  # who finishes next
@@ -57,10 +53,10 @@ class Told:
     gone: list[str] = field(default_factory=list)
 
     @property
-    def staff(self) -> "Told":
+    def worker_pool(self) -> "ScriptedBackend":
         return self
 
-    def check_fit(self, mode: Mode, facts: RunFacts) -> None:
+    def check_mode(self, mode: Mode, facts: RunFacts) -> None:
         mode.check(facts)
         if mode.dense != "server" and facts.parts % facts.workers:
             raise ConfigError(f"trainers={facts.workers}: does not fit")
@@ -68,9 +64,9 @@ class Told:
     def newest_grant(self) -> int:
         return 0
 
-    def check_whole(self) -> None: ...
+    def check_consistent(self) -> None: ...
 
-    def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[Nothing, "Told"]:
+    def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[Nothing, "ScriptedBackend"]:
         assert facts.workers == len(self.names)
         self.opened.append((mode.name, facts.workers))
         self.step = facts.step
@@ -79,13 +75,13 @@ class Told:
     def predict(self, batch: Batch) -> Tensor:
         raise AssertionError("nobody predicts in these tests")
 
-    def welcome(self, name: str) -> None:
+    def admit(self, name: str) -> None:
         self.names.append(name)
 
-    def begin(self, name: str, worker: int, step: int) -> None:
+    def start_worker(self, name: str, worker: int, step: int) -> None:
         self.begun.append((name, worker, step))
 
-    def dismiss(self, name: str) -> "Future[None]":
+    def stop_worker(self, name: str) -> "Future[None]":
         self.gone.append(name)
         if name in self.names:
             self.names.remove(name)
@@ -93,17 +89,17 @@ class Told:
         left.set_result(None)
         return left
 
-    def start(self, grant: Grant, batch: Batch) -> None:
+    def submit(self, grant: Grant, batch: Batch) -> None:
         self.out.append(grant)
 
-    def stepped(self, step: int) -> None:
+    def set_step(self, step: int) -> None:
         self.step = step
 
-    def finished(self) -> BatchResult:
+    def next_result(self) -> BatchResult:
         grant = self.last(self.out)
         self.out.remove(grant)
-        gradients = Gradients(SAMPLES, [], {}, torch.tensor(0.0), torch.zeros(SAMPLES))
-        return BatchResult(grant, self.step, self.step, gradients, Span(1.0, 1.0))
+        loss, output = torch.tensor(0.0), torch.zeros(SAMPLES)
+        return BatchResult(grant, self.step, self.step, SAMPLES, loss, output, Span(1.0, 1.0))
 
     def close(self, *, failed: bool = False) -> None:
         self.out.clear()
@@ -118,21 +114,15 @@ class Run:
     """An engine on it, what its discipline heard, and the leases that are done."""
 
     def __init__(self, mode: Mode, workers: int, parts: int = 4, last: Callable[[list[Grant]], Grant] = by_number):
-        self.site = Told([f"trainer {worker}" for worker in range(workers)], last=last)
-        self.engine = TrainingLoop(
-            self.site, self._account, mode=mode, facts=RunFacts(workers, SAMPLES, parts * SAMPLES)
-        )
-        self.samples = 0
+        self.state = RunState()
+        self.site = ScriptedBackend([f"trainer {worker}" for worker in range(workers)], last=last)
+        self.engine = TrainingLoop(self.site, self.state, mode=mode, facts=RunFacts(workers, SAMPLES, parts * SAMPLES))
         self.done: list[int] = []
         self.heard: list[Event] = []
 
-    def _account(self, samples: int, _: bool) -> tuple[int, float]:
-        self.samples += samples
-        return self.samples, 1.0
-
     def wish(self, name: str, *, comes: bool) -> ScaleRequest:
         wish = ScaleRequest(name, comes)
-        self.engine.wish(wish)
+        self.engine.scale(wish)
         return wish
 
     def steps(self, batches: int, *, epochs: int = 1) -> Iterator[StepResult]:
@@ -149,10 +139,10 @@ class Run:
 
     def _listen(self) -> None:
         """To the discipline of the mode at work, from now on."""
-        coordinator = self.engine._coordinator
-        assert coordinator is not None
-        if not isinstance(coordinator.discipline, Heard):
-            coordinator.discipline = Heard(coordinator.discipline, self.heard)
+        active = self.engine._active
+        assert active is not None
+        if not isinstance(active.loop.discipline, Heard):
+            active.loop.discipline = Heard(active.loop.discipline, self.heard)
 
 
 @dataclass(slots=True)

@@ -20,7 +20,8 @@ def leases(*epochs: int) -> Iterator[tuple[Lease, Batch]]:
 
 
 def numbers(pool: LeaseQueue, count: int) -> list[int]:
-    return [pool.attach()[0].number for _ in range(count)]
+    attached = [pool.attach() for _ in range(count)]
+    return [lease[0].number for lease in attached if lease is not None]
 
 
 def test_leases_come_in_order_until_the_epoch_is_over() -> None:
@@ -57,8 +58,10 @@ def test_what_is_released_comes_again_first_and_in_order() -> None:
     for _ in range(3):
         pool.reserve()
     assert numbers(pool, 1) == [0]
-    pool.release()
-    pool.release()
+    assert pool.reserved == 2
+    pool.release(2)
+    pool.release(0)
+    assert pool.reserved == 0
     assert [pool.reserve() for _ in range(5)] == [True, True, True, True, False]
     assert numbers(pool, 4) == [1, 2, 3, 4]
     assert pool.open_epoch() == 1

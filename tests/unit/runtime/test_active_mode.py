@@ -1,7 +1,11 @@
-"""The coordinator performs what a discipline says on real parameters: leases done, steps told, GBA in order is Sync."""
+"""An active mode performs what a discipline says on real parameters: leases done, steps told, GBA in order is Sync."""
 
 import copy
+from collections import deque
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from itertools import count
 
 import numpy as np
 import pytest
@@ -12,38 +16,75 @@ from hotrow.client import LocalTables
 from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.data.loader import Lease
 from hotrow.modes import GBA, Async, BackupWorkers, Hybrid, KStep, Mode, Sync
-from hotrow.modes.base import Drain, Grant, Joined, Ready, Resume, RunFacts
+from hotrow.modes.base import Grant, RunFacts
 from hotrow.optim import KStepAdam
-from hotrow.runtime import BatchResult
-from hotrow.runtime.active_mode import Coordinator, EventResult
-from hotrow.runtime.clock import Span
+from hotrow.runtime import BatchResult, LeaseQueue
+from hotrow.runtime.active_mode import ActiveMode, RunHooks, StepResult
+from hotrow.runtime.clock import RunClock, Span
+from hotrow.runtime.effect_loop import EffectLoop
+from hotrow.runtime.state import RunState
 from hotrow.server import ParameterServer
 from hotrow.server.replicas import parameters_in
 from hotrow.staleness import Cutoff, Staleness, Statistics
 from hotrow.worker import Learner
+from hotrow.worker.core import Gradients
 from unit.trainer.conftest import Net
 
 LOCAL = 8
 
 
-def batches(count: int, local: int = LOCAL) -> Iterator[Batch]:
+def batches(number: int, local: int = LOCAL) -> Iterator[Batch]:
     """The same samples for any size of local batches."""
     rng = np.random.default_rng(5)
-    ids, numbers = rng.integers(0, 30, (count * LOCAL, 2)), rng.normal(size=(count * LOCAL, 1)).astype(np.float32)
-    labels = rng.integers(0, 2, (count * LOCAL, 1)).astype(np.float32)
-    for start in range(0, count * LOCAL, local):
+    ids, numbers = rng.integers(0, 30, (number * LOCAL, 2)), rng.normal(size=(number * LOCAL, 1)).astype(np.float32)
+    labels = rng.integers(0, 2, (number * LOCAL, 1)).astype(np.float32)
+    for start in range(0, number * LOCAL, local):
         rows = slice(start, start + local)
         yield Batch((FeatureBlock("t", "one", ("a", "b"), ids[rows].reshape(-1)),), numbers[rows], labels[rows])
 
 
+@dataclass(slots=True, eq=False)
+class Pulled:
+    """A batch that a worker looked up and computed."""
+
+    grant: Grant
+    step: int
+    gradients: Gradients
+
+
+@dataclass(slots=True, eq=False)
+class ScriptedExecutor:
+    """Notes what it is to compute, and gives back what the test says."""
+
+    lock: AbstractContextManager[object] = field(default_factory=nullcontext)
+    submitted: list[Grant] = field(default_factory=list)
+    results: list[BatchResult] = field(default_factory=list)
+
+    def submit(self, grant: Grant, batch: Batch) -> None:
+        self.submitted.append(grant)
+
+    def set_step(self, step: int) -> None: ...
+
+    def next_result(self) -> BatchResult:
+        return self.results.pop()
+
+    def close(self, *, failed: bool = False) -> None: ...
+
+
+def leases() -> Iterator[tuple[Lease, Batch]]:
+    """Data without end; which batch is trained under a lease a test says when it is pulled."""
+    for number in count():
+        yield Lease(number, 0, number, LOCAL), Batch((), np.zeros((LOCAL, 1), np.float32))
+
+
 class Run:
-    """A coordinator, and workers that pull and push when a script says so."""
+    """An active mode, and workers that pull and push when a script says so."""
 
     def __init__(self, mode: Mode, workers: int, parts: int, optimizer: str = "sgd", local: int = LOCAL) -> None:
         torch.manual_seed(1)
         self.model = Net()
         rows = {"sgd": hr.SGD(lr=0.1), "adam": hr.Adam(lr=0.01)}[optimizer]
-        client = LocalTables({"t": hr.Table(dim=4, optimizer=rows, init=hr.Normal(std=0.3), seed=2)}, threads=1)
+        tables = LocalTables({"t": hr.Table(dim=4, optimizer=rows, init=hr.Normal(std=0.3), seed=2)}, threads=1)
         dense: torch.optim.Optimizer
         if mode.name == "k_step":
             dense = KStepAdam(self.model.parameters(), lr=0.01)
@@ -51,54 +92,63 @@ class Run:
             dense = torch.optim.SGD(self.model.parameters(), lr=0.1)
         else:
             dense = torch.optim.Adam(self.model.parameters(), lr=0.01)
-        self.server = ParameterServer(self.model, client, dense)
-        self.samples = self.steps = 0
+        self.server = ParameterServer(self.model, tables, dense)
+        self.parameters = parameters_in(mode, self.server, workers)
+        self.state, self.statistics, self.executor = RunState(), Statistics(), ScriptedExecutor()
         self.done: list[int] = []
-        self.statistics = Statistics()
+        self.results: deque[StepResult] = deque()
+        queue = LeaseQueue(leases())
+        queue.open_epoch()
         facts = RunFacts(workers=workers, local_batch=local, global_batch=local * parts)
-        self.coordinator = Coordinator(
-            mode,
-            facts,
-            parameters_in(mode, self.server, workers),
-            self._account,
-            lambda lease: self.done.append(lease.number),
-            self.statistics,
+        self.active = ActiveMode(
+            EffectLoop(mode, facts, queue, self.statistics),
+            self.parameters,
+            self.executor,
+            self.state,
+            RunHooks(done=lambda lease: self.done.append(lease.number)),
+            RunClock(),
+            self.results,
         )
-        self.grants: list[Grant] = []
-        self.told: list[EventResult] = []
-        self._leases = 0
         for worker in range(workers):
-            self.take(self.coordinator.on(Joined(worker)))
+            self.active.join(worker)
 
-    def _account(self, samples: int, dense_step: bool) -> tuple[int, float]:
-        self.samples += samples
-        self.steps += dense_step
-        return self.samples, 1.0
+    @property
+    def samples(self) -> int:
+        return self.state.samples
 
-    def take(self, performed: EventResult) -> EventResult:
-        self.grants += performed.grants
-        self.told.append(performed)
-        return performed
+    @property
+    def steps(self) -> int:
+        return self.state.step
+
+    @property
+    def outstanding(self) -> int:
+        return self.active.loop.unpushed
 
     def ask(self, worker: int) -> None:
-        self.take(self.coordinator.on(Ready(worker)))
+        assert self.active.ask(worker)
 
-    def pull(self, batch: Batch) -> BatchResult:
+    def pull(self, batch: Batch) -> Pulled:
         """The first grant that waits: looked up and computed from parameters as they stand."""
-        grant = self.grants.pop(0)
-        self.coordinator.attach(grant, Lease(self._leases, 0, self._leases, len(batch)), batch)
-        self._leases += 1
-        handle = self.server.client.lookup(batch, learn=True)
-        copies = self.coordinator.parameters.copies
+        grant = self.executor.submitted.pop(0)
+        rows = self.server.tables.lookup(batch, learn=True)
+        copies = self.parameters.copies
         model = copy.deepcopy(self.model) if copies is None else copies[grant.worker]
-        step = self.coordinator.discipline.step
-        return BatchResult(grant, step, step, Learner(model).learn(batch, handle, self.server.client), Span())
+        return Pulled(grant, self.active.step, Learner(model).learn(batch, rows, self.server.tables))
 
-    def push(self, finished: BatchResult) -> EventResult:
-        return self.take(self.coordinator.pushed(finished))
+    def push(self, pulled: Pulled) -> list[StepResult]:
+        """What its gradients lead to."""
+        grant, gradients = pulled.grant, pulled.gradients
+        self.parameters.park(grant.grant, gradients, grant.worker)
+        self.executor.results.append(
+            BatchResult(grant, pulled.step, pulled.step, gradients.samples, gradients.loss, gradients.output, Span())
+        )
+        self.active.finish_next()
+        steps = list(self.results)
+        self.results.clear()
+        return steps
 
     def weights(self) -> tuple[list[np.ndarray], np.ndarray]:
-        (chunk,) = self.server.client.tiers["t"].export()
+        (chunk,) = self.server.tables.tiers["t"].export()
         return [each.detach().numpy() for each in self.model.parameters()], chunk.values[np.argsort(chunk.keys)]
 
 
@@ -140,8 +190,9 @@ def test_gba_out_of_order_is_not() -> None:
         late.ask(worker)
     under_way = [late.pull(next(data)) for _ in range(4)]
     for batch in data:  # each pull comes three pushes after the one before
-        late.push(under_way.pop(0))
-        late.ask(0)
+        finished = under_way.pop(0)
+        late.push(finished)
+        late.ask(finished.grant.worker)
         under_way.append(late.pull(batch))
     for batch in batches(100, local=4 * LOCAL):
         sync.ask(0)
@@ -156,11 +207,11 @@ def test_leases_are_done_with_their_step_and_not_before() -> None:
     run.ask(0)
     run.ask(1)
     first, second = run.pull(next(data)), run.pull(next(data))
-    assert run.coordinator.outstanding == 2
-    assert run.push(second).steps == []
-    assert (run.done, run.coordinator.outstanding, run.server.parked) == ([], 1, 1)
-    (stepped,) = run.push(first).steps
-    assert (run.done, run.coordinator.outstanding, run.server.parked) == ([0, 1], 0, 0)
+    assert run.outstanding == 2
+    assert run.push(second) == []
+    assert (run.done, run.outstanding, run.server.parked) == ([], 1, 1)
+    (stepped,) = run.push(first)
+    assert (run.done, run.outstanding, run.server.parked) == ([0, 1], 0, 0)
     assert (stepped.step, stepped.samples, len(stepped.batches), stepped.refused) == (0, 16, 2, 0)
     assert (run.samples, run.steps) == (16, 1)
 
@@ -171,9 +222,9 @@ def test_what_is_late_for_its_mode_is_done_and_not_applied() -> None:
     run.ask(0)
     run.ask(1)
     first, second = run.pull(next(data)), run.pull(next(data))
-    assert len(run.push(second).steps) == 1
+    assert len(run.push(second)) == 1
     before = copy.deepcopy(run.weights())
-    assert run.push(first).steps == []
+    assert run.push(first) == []
     assert run.done == [1, 0]
     assert (run.samples, run.server.parked) == (8, 0)
     assert all((a == b).all() for a, b in zip(before[0], run.weights()[0], strict=True))
@@ -188,11 +239,11 @@ def test_hybrid_applies_rows_first_and_tells_of_dense_steps_only() -> None:
     run.ask(1)
     first, second = run.pull(next(data)), run.pull(next(data))
     dense, rows = copy.deepcopy(run.weights())
-    assert run.push(first).steps == []
+    assert run.push(first) == []
     assert (rows != run.weights()[1]).any()
     assert all((a == b).all() for a, b in zip(dense, run.weights()[0], strict=True))
     assert (run.samples, run.steps, run.done) == (8, 0, [])  # rows of these samples are trained
-    (stepped,) = run.push(second).steps
+    (stepped,) = run.push(second)
     assert any((a != b).any() for a, b in zip(dense, run.weights()[0], strict=True))
     assert (stepped.samples, run.samples, run.steps, sorted(run.done)) == (16, 16, 1, [0, 1])
 
@@ -203,14 +254,14 @@ def test_rows_whose_gradient_is_refused_are_told_with_the_step() -> None:
     finished = run.pull(next(batches(1)))
     gradients = finished.gradients.rows["t"].gradients
     gradients[0] = np.nan
-    (stepped,) = run.push(finished).steps
+    (stepped,) = run.push(finished)
     assert stepped.refused == 1
 
 
 def test_k_step_moves_copies_and_merges_before_a_rest() -> None:
     run = Run(KStep(k=3, warmup=0), 2, 2)
     data = batches(10)
-    copies = run.coordinator.parameters.copies
+    copies = run.parameters.copies
     assert copies is not None
 
     def step() -> None:
@@ -229,10 +280,10 @@ def test_k_step_moves_copies_and_merges_before_a_rest() -> None:
     assert not same(*copies)
     before = copy.deepcopy(run.model)
     assert same(before, run.model)
-    run.take(run.coordinator.on(Drain()))
+    run.active.drain()
     assert same(run.model, *copies)
     assert not same(before, run.model)
-    run.take(run.coordinator.on(Resume()))
+    run.active.resume()
     step()
     assert (run.steps, run.samples, len(run.done), run.server.parked) == (3, 48, 6, 0)
 
@@ -242,13 +293,13 @@ def test_closing_forgets_what_was_not_applied_and_tells_the_last_counts() -> Non
     run.ask(0)
     run.ask(1)
     run.push(run.pull(next(batches(1))))
-    run.coordinator.close()
+    run.active.close()
     assert run.server.parked == 0
     assert run.done == []
-    assert run.coordinator.granted == 2
-    Coordinator(
-        Sync(), RunFacts(2, LOCAL, 2 * LOCAL), run.server, lambda *_: (0, 1.0), lambda _: None, run.statistics
-    ).on(Joined(0))  # whose counts begin at 0 again
+    assert run.active.loop.grants == 2
+    queue = LeaseQueue(leases())
+    after = EffectLoop(Sync(), RunFacts(2, LOCAL, 2 * LOCAL), queue, run.statistics)
+    run.statistics.told(after.discipline.counts)  # which begin at 0 again
 
 
 @pytest.mark.parametrize("mode", [Sync(), GBA(), Hybrid(), KStep()], ids=lambda mode: mode.name)

@@ -10,8 +10,8 @@ from hotrow.errors import ConfigError, InputError
 from hotrow.modes import GBA, Async, BackupWorkers, BoundedStaleness, BulkSync, Hybrid, KStep, Mode, Sync
 from hotrow.modes.base import Ended, Event, Grant, Joined, Pushed, Ready
 from hotrow.switching import Observation
+from unit.runtime.scripted_backend import Run
 from unit.runtime.small_training import trainer_of
-from unit.runtime.told_crew import Run
 
 TOKEN = [Async(), BulkSync(bulk=3), BoundedStaleness(bound=1), BackupWorkers(backups=1), GBA()]
 TOGETHER = [Sync(), Hybrid(max_in_flight=2), KStep(k=2, warmup=0)]
@@ -71,13 +71,13 @@ def test_numbers_rise_within_a_mode_and_begin_with_0_in_the_next(mode: Mode) -> 
             assert run.site.gone == ["trainer 0"]
             run.wish("trainer 2", comes=True)
         if number == 4:
-            assert run.engine.present == [1, 2]
+            assert run.engine.workers == [1, 2]
             run.heard.clear()
         if number == 8:
             assert {event.worker for event in run.heard if isinstance(event, Ready)} == {1, 2}
             run.engine.switch(Sync() if mode == GBA() else mode)
             run.engine.switch(mode)
-            assert run.engine.present == [0, 1]
+            assert run.engine.workers == [0, 1]
             run.heard.clear()
     assert {event.worker for event in run.heard if isinstance(event, Ready)} == {0, 1}
     assert run.site.opened[-1] == (mode.name, 2)
@@ -174,7 +174,7 @@ def test_a_number_that_does_not_divide_a_step_is_refused_and_nothing_changes(mod
     assert run.engine.facts.workers == 2
     assert sorted(run.done) == list(range(100))
     with pytest.raises(ConfigError, match="trainers=3"):
-        run.engine.demand(wish)
+        run.engine.check_scaling(wish)
 
 
 def test_between_fits_wishes_come_true_at_once() -> None:
@@ -233,7 +233,7 @@ def test_who_watches_forgets_those_that_left_and_those_with_another_number() -> 
         def stepped(self, time_s: float) -> None: ...
 
     run = Run(GBA(), 3)
-    run.engine.watcher = Ears()
+    run.engine.hooks.observer = Ears()
     for number, _ in enumerate(run.steps(80)):
         if number == 1:
             run.wish("trainer 1", comes=False)

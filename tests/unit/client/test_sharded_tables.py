@@ -77,7 +77,7 @@ def test_lookups_and_pushes_are_those_of_one_process(shards: int, on_arrival: bo
                 order = Perform(cores[number].incarnation, step + 1, () if on_arrival else (apply,))
                 wire.ask(f"shard {number}", order).result()
         for table in TABLES:
-            spread = rows_of([core.client for core in cores], table)
+            spread = rows_of([core.tables for core in cores], table)
             torch.testing.assert_close(spread, rows_of([here], table), rtol=1e-5, atol=1e-6, equal_nan=True)
     here.close()
 
@@ -104,7 +104,7 @@ def test_a_lookup_that_does_not_learn_makes_no_rows_and_counts_absent_ids() -> N
         distinct = {table: len(np.unique(np.concatenate([p.keys for p in batch.parts if p.table == table])))
                     for table in TABLES}  # fmt: skip
         assert there.absent_ids == sum(distinct.values())
-        assert sum(len(tier) for core in cores for tier in core.client.tiers.values()) == 0
+        assert sum(len(tier) for core in cores for tier in core.tables.tiers.values()) == 0
 
 
 def test_narrow_values_halve_the_bytes_of_rows_and_stay_close() -> None:

@@ -62,19 +62,19 @@ def test_a_run_goes_on_through_all_modes() -> None:
     for number, report in enumerate(trainer.fit(Made(64 * 40 + 7))):
         progress += isinstance(report, Progress)
         if number % 5 == 4 and (mode := next(ahead, None)) is not None:
-            trainer._engine.rest()  # so that the switch itself has nothing to apply
+            trainer._loop.rest()  # so that the switch itself has nothing to apply
             before, granted = state_of(trainer), trainer.statistics.granted
             trainer.switch(mode)
             assert trainer.mode == mode
             assert state_of(trainer) == before
             assert trainer.statistics.granted == granted
-            at_work = trainer._engine._coordinator
+            at_work = trainer._loop._active
             assert at_work is not None
-            assert (at_work.facts.step, at_work.facts.grants) == (trainer.step, granted)
+            assert (at_work.loop.facts.step, at_work.loop.facts.grants) == (trainer.step, granted)
     assert next(ahead, None) is None
     check_all_trained(trainer, 64 * 40 + 7)
     assert progress == trainer.step  # every step was told, once
-    assert trainer._engine._granted == trainer.statistics.granted
+    assert trainer._loop._grants == trainer.statistics.granted
 
 
 def test_after_the_way_back_steps_hold_the_global_batch_again() -> None:

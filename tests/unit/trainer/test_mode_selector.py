@@ -183,8 +183,9 @@ def shown(mode_selector: ModeSelector, clock: Clock, slow_s: float, steps: int, 
 
 
 def test_auto_goes_to_gba_when_a_worker_is_slow_and_says_why(engine_of_four: Trainer) -> None:
-    clock, engine = Clock(), engine_of_four._engine
-    mode_selector = ModeSelector(engine, EAGER, lambda: (7, 3), clock)
+    clock, engine = Clock(), engine_of_four._loop
+    engine.state.samples, engine.state.step = 7, 3
+    mode_selector = ModeSelector(engine, EAGER, clock)
     assert shown(mode_selector, clock, slow_s=1.0, steps=20) == []
     assert engine.mode.name == "sync"
     (told,) = shown(mode_selector, clock, slow_s=3.0, steps=20)
@@ -197,8 +198,8 @@ def test_auto_goes_to_gba_when_a_worker_is_slow_and_says_why(engine_of_four: Tra
 
 
 def test_auto_goes_back_when_gba_turns_out_to_be_the_slower_one(engine_of_four: Trainer) -> None:
-    clock, engine = Clock(), engine_of_four._engine
-    mode_selector = ModeSelector(engine, EAGER, lambda: (7, 3), clock)
+    clock, engine = Clock(), engine_of_four._loop
+    mode_selector = ModeSelector(engine, EAGER, clock)
     assert switches(shown(mode_selector, clock, slow_s=3.0, steps=20)) == [("sync", "gba")]
     while engine.mode.name == "gba":
         back = shown(mode_selector, clock, slow_s=1.0, steps=1, cost_s=2.0)
@@ -210,15 +211,15 @@ def test_auto_stays_where_sync_cannot_be_says_so_and_goes_on_to_watch(
     engine_of_four: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a cluster trainers that joined may be too many for equal shares; a run does not end of that."""
-    clock, engine = Clock(), engine_of_four._engine
-    mode_selector = ModeSelector(engine, EAGER, lambda: (7, 3), clock)
+    clock, engine = Clock(), engine_of_four._loop
+    mode_selector = ModeSelector(engine, EAGER, clock)
     shown(mode_selector, clock, slow_s=3.0, steps=20)
 
     def refuse(mode: Mode, facts: object) -> None:
         raise hr.ConfigError(f"trainers=5: not in {mode.name}")
 
     with monkeypatch.context() as patched:
-        patched.setattr(engine.site, "check_fit", refuse)
+        patched.setattr(engine.backend, "check_mode", refuse)
         told = sentences(shown(mode_selector, clock, slow_s=1.0, steps=60, cost_s=2.0))
     assert len(told) > 1
     assert set(told) == {"auto stays in gba: trainers=5: not in sync"}
@@ -228,18 +229,14 @@ def test_auto_stays_where_sync_cannot_be_says_so_and_goes_on_to_watch(
 
 def test_the_gba_of_auto_has_the_tolerance_that_was_asked_for(engine_of_four: Trainer) -> None:
     clock = Clock()
-    mode_selector = ModeSelector(
-        engine_of_four._engine, EAGER.model_copy(update={"tolerance": 9}), lambda: (0, 0), clock
-    )
+    mode_selector = ModeSelector(engine_of_four._loop, EAGER.model_copy(update={"tolerance": 9}), clock)
     shown(mode_selector, clock, slow_s=3.0, steps=20)
     assert engine_of_four.mode == hr.GBA(tolerance=9)
 
 
 def test_advice_changes_nothing_but_is_told(engine_of_four: Trainer) -> None:
     clock = Clock()
-    mode_selector = ModeSelector(
-        engine_of_four._engine, EAGER.model_copy(update={"advise": True}), lambda: (7, 3), clock
-    )
+    mode_selector = ModeSelector(engine_of_four._loop, EAGER.model_copy(update={"advise": True}), clock)
     told = shown(mode_selector, clock, slow_s=3.0, steps=20)
     assert told
     assert all(isinstance(report, Remark) and report.sentence.startswith("advice: to GBA") for report in told)
@@ -256,7 +253,7 @@ def test_it_is_asked_once_a_second_and_not_more_often(engine_of_four: Trainer, m
 
     monkeypatch.setattr(Controller, "decide", counted)
     clock = Clock()
-    mode_selector = ModeSelector(engine_of_four._engine, EAGER, lambda: (0, 0), clock)
+    mode_selector = ModeSelector(engine_of_four._loop, EAGER, clock)
     start = clock.now
     for _ in range(40):
         clock.now += 0.25
@@ -266,7 +263,7 @@ def test_it_is_asked_once_a_second_and_not_more_often(engine_of_four: Trainer, m
 
 def test_until_gba_works_it_is_taken_to_cost_what_sync_does(engine_of_four: Trainer) -> None:
     clock = Clock()
-    mode_selector = ModeSelector(engine_of_four._engine, EAGER, lambda: (0, 0), clock)
+    mode_selector = ModeSelector(engine_of_four._loop, EAGER, clock)
     shown(mode_selector, clock, slow_s=1.0, steps=20)
     assert mode_selector._pilot is not None
     costs = mode_selector._pilot.controller.present_costs
@@ -275,12 +272,12 @@ def test_until_gba_works_it_is_taken_to_cost_what_sync_does(engine_of_four: Trai
 
 def test_who_switches_by_hand_takes_over(engine_of_four: Trainer) -> None:
     engine_of_four.switch("auto")
-    assert engine_of_four._engine.watcher is not None
+    assert engine_of_four._loop.hooks.observer is not None
     engine_of_four.switch(hr.GBA())
-    assert engine_of_four._engine.watcher is None
+    assert engine_of_four._loop.hooks.observer is None
     engine_of_four.switch(EAGER)
     assert engine_of_four.mode == hr.Sync()
-    assert engine_of_four._engine.watcher is not None
+    assert engine_of_four._loop.hooks.observer is not None
 
 
 @pytest.mark.parametrize(

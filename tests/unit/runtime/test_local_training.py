@@ -89,7 +89,7 @@ def test_a_second_fit_goes_on_with_steps_and_counts(mode: Mode) -> None:
         assert position is not None
         assert position.samples == 333
         assert trainer.statistics.granted == 11 * times
-        assert trainer._engine._granted == 11 * times  # no number twice
+        assert trainer._loop._grants == 11 * times  # no number twice
     if mode.name not in ("k_step", "backup_workers"):
         assert trainer.statistics.steps == trainer.step
         assert trainer.samples == 666

@@ -61,8 +61,8 @@ def test_steps_through_embedding_workers_are_those_of_the_direct_client(
         for ours, theirs in zip(outputs, wanted, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
         for table in ("a", "b"):
-            moved = rows_of([core.client for core in there.cores], table)
-            expected = rows_of([core.client for core in here.cores], table)
+            moved = rows_of([core.tables for core in there.cores], table)
+            expected = rows_of([core.tables for core in here.cores], table)
             torch.testing.assert_close(moved, expected, rtol=1e-6, atol=1e-6, equal_nan=True)
         assert sum(there.figures(number)["kept"] for number in range(embedding_workers)) == 0
 
