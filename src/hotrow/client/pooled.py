@@ -21,6 +21,7 @@ from hotrow.transport.envelope import Buffer
 from hotrow.transport.ids import worker_of
 from hotrow.transport.messages import Folded, Pooled, PullPooled, PushPooled, Taken, Values
 from hotrow.transport.vectors import pack_gradients, plain_bytes, unpack_vectors
+from hotrow.types import RoleId
 
 
 class InFlightExchange(Protocol):
@@ -162,6 +163,6 @@ class PooledTables:
         return PooledLookup(expected.sample, count, outputs)
 
 
-def peer_name(number: int) -> str:
-    """How everybody's wire knows an embedding worker."""
-    return f"embedding worker {number}"
+def peer_name(number: int) -> RoleId:
+    """The name of an embedding worker on the wire."""
+    return RoleId("embedding worker", number)

@@ -15,6 +15,7 @@ from typing import Any
 from hotrow.errors import ConfigError, InputError
 from hotrow.runtime.cluster.facts import ClusterFacts, RoleAddress
 from hotrow.transport.security import ClusterKey
+from hotrow.types import RoleId
 
 CLUSTER, NEW, KEY = "cluster.json", "cluster.json.new", "cluster.key"
 
@@ -145,7 +146,7 @@ def read_cluster(folder: Path) -> Known:
     path = folder / CLUSTER
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        roles = {name: RoleAddress(**place) for name, place in document["roles"].items()}
+        roles = {RoleId.parse(name): RoleAddress(**place) for name, place in document["roles"].items()}
         kept = document["key"]
         key = None if kept is None else ClusterKey.read(folder / kept)  # a whole path stays as it is
         facts = ClusterFacts(document["security"], key, roles)

@@ -11,6 +11,7 @@ from hotrow.errors import HotrowError
 from hotrow.runtime.cluster.facts import ClusterFacts, RoleAddress
 from hotrow.transport import check_installed
 from hotrow.transport.errors import PeerLost
+from hotrow.types import RoleId
 
 if TYPE_CHECKING:  # it comes with the extra `ray`
     from hotrow.transport.client import RpcClient
@@ -102,11 +103,11 @@ def _heard(wire: "RpcClient", names: Iterable[str], wait_s: float) -> dict[str, 
     return heard
 
 
-def _state(name: str, place: RoleAddress, before: Heard, now: Heard) -> RoleState:
+def _state(role: RoleId, place: RoleAddress, before: Heard, now: Heard) -> RoleState:
     told = now.figures
     if told is None:
-        return RoleState(name, place, now.trouble)
-    unit = "samples" if "samples" in told and name.startswith("trainer") else "wire.requests"
+        return RoleState(role, place, now.trouble)
+    unit = "samples" if "samples" in told and role.kind == "trainer" else "wire.requests"
     passed = now.at_s - before.at_s
     rate = busy = None
     if before.figures is not None and passed > 0:
@@ -114,7 +115,7 @@ def _state(name: str, place: RoleAddress, before: Heard, now: Heard) -> RoleStat
         busy = _grown("computed_s", before.figures, told, passed)
     rows = [value for figure, value in told.items() if figure.startswith("rows.")]
     return RoleState(
-        name,
+        role,
         place,
         batches=told.get("batches"),
         rows=sum(rows) if rows else None,

@@ -45,11 +45,14 @@ class RoleScaling:
     def leave(self, name: str) -> "Future[None]":
         """One less: it gets no more batches, and is done when it has stopped."""
         cluster = self._cluster()
-        there = [each for each in cluster.facts().roles if not each.startswith("shard")]
-        if name not in there:
-            stays = "shards hold rows, and stay" if name.startswith("shard") else "there is no such role"
-            raise InputError(f"{name!r}: {stays}; there are: {', '.join(there)}")
-        if name.startswith("trainer"):
+        roles = cluster.facts().roles
+        role = next((each for each in roles if each == name), None)
+        if role is None or role.kind == "shard":
+            stays = "there is no such role" if role is None else "shards hold rows, and stay"
+            raise InputError(
+                f"{name!r}: {stays}; there are: {', '.join(each for each in roles if each.kind != 'shard')}"
+            )
+        if role.kind == "trainer":
             request = ScaleRequest(name, comes=False)
             self._loop.check_scaling(request)
             left = request.done

@@ -40,6 +40,7 @@ from hotrow.transport.messages import (
 from hotrow.transport.request import Request
 from hotrow.transport.server import RpcServer
 from hotrow.transport.vectors import pack_vectors, plain_bytes, unpack_gradients
+from hotrow.types import RoleId
 from hotrow.worker.embedding import BufferedBatch, BufferLimits, EmbeddingBuffers
 from hotrow.worker.exchange_queue import when_all
 
@@ -65,7 +66,7 @@ class EmbeddingServer:
 
     def __init__(self, setup: EmbeddingSetup, server: RpcServer, wire: RpcClient) -> None:
         self.number = whole_number("number", setup.number, 0, WORKERS_MOST - 1)
-        self.role = f"embedding worker {self.number}"
+        self.role = RoleId("embedding worker", self.number)
         self._server, self._wire, self._setup = server, wire, setup
         self._client = ShardedTables(setup.tables, wire, setup.shards, values=setup.values, threads=setup.threads)
         self._values = dict(setup.values or {})

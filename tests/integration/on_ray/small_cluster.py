@@ -17,6 +17,7 @@ from hotrow.trainer import Trainer
 from hotrow.trainer.reports import Progress, Report
 from hotrow.transport.client import RpcClient
 from hotrow.transport.messages import Query, QueryReply
+from hotrow.types import RoleId
 
 IDS, FEATURES, NUMBERS, DIM = 60, 4, 3, 4
 ALLOCATORS = 24 << 20  # bytes by which a process may grow beside what it holds
@@ -116,7 +117,7 @@ def asked(trainer: Trainer, role: str) -> dict[str, float]:
     cluster = trainer.cluster
     assert cluster is not None
     with RpcClient(security=cluster.security, key=cluster.key) as wire:
-        wire.connect(role, cluster.roles[role].address)
+        wire.connect(role, cluster.roles[RoleId.parse(role)].address)
         told = wire.ask(role, Query("status")).result().message
     assert isinstance(told, QueryReply)
     return dict(told.figures)

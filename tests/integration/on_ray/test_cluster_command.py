@@ -15,6 +15,7 @@ from hotrow.cli import app
 from hotrow.run import Run
 from hotrow.run.cluster_file import read_cluster
 from hotrow.trainer import Progress
+from hotrow.types import RoleId
 from small_run import CONFIG, write_data
 
 pytestmark = pytest.mark.usefixtures("one_ray")
@@ -103,7 +104,7 @@ def test_a_role_that_is_lost_ends_the_run_with_its_name_and_the_checkpoint_stays
     config = write_data(tmp_path, CONFIG.replace("epochs = 2", "epochs = 200\ncheckpoint_every = 100"))
 
     def kill(run: Run) -> None:
-        os.kill(read_cluster(run.folder).facts.roles["shard 1"].pid, signal.SIGKILL)
+        os.kill(read_cluster(run.folder).facts.roles[RoleId("shard", 1)].pid, signal.SIGKILL)
 
     with monkeypatch.context() as patched:
         at_first_progress(patched, kill)

@@ -15,6 +15,7 @@ from hotrow.modes import GBA, Mode, Sync
 from hotrow.runtime.ray.cluster import RoleLost
 from hotrow.trainer import Progress, Trainer
 from hotrow.transport.errors import RemoteFault
+from hotrow.types import RoleId
 from integration.on_ray.small_cluster import UNLUCKY, batches, losses, trainer_of
 
 pytestmark = pytest.mark.usefixtures("one_ray")
@@ -26,7 +27,7 @@ def endless() -> Iterator[Batch]:
 
 def kill(trainer: Trainer, role: str) -> None:
     assert trainer.cluster is not None
-    os.kill(trainer.cluster.roles[role].pid, signal.SIGKILL)
+    os.kill(trainer.cluster.roles[RoleId.parse(role)].pid, signal.SIGKILL)
 
 
 def train_and_kill(trainer: Trainer, role: str) -> None:

@@ -13,6 +13,7 @@ from hotrow.trainer import Progress
 from hotrow.transport.client import RpcClient
 from hotrow.transport.messages import Clear, Exchange, Export, GiveDense, Message, Query, Stop
 from hotrow.transport.security import ClusterKey
+from hotrow.types import RoleId
 from integration.on_ray.small_cluster import asked, batches, joined, largest_difference, losses, trainer_of
 
 pytestmark = pytest.mark.usefixtures("one_ray")
@@ -65,8 +66,8 @@ def test_strangers_get_nothing_and_change_nothing() -> None:
             if report.step == 10:
                 for place in places.values():
                     assert say_without_a_key(place.address) == 0
-                ask_with_another_key(places["shard 0"].address)
-                ask_with_another_key(places["trainer 1"].address)
+                ask_with_another_key(places[RoleId("shard", 0)].address)
+                ask_with_another_key(places[RoleId("trainer", 1)].address)
     local = trainer_of("local")
     np.testing.assert_allclose(found, losses(local.fit(joined(data, 16))), rtol=0, atol=1e-5)
     assert largest_difference(trainer, local) < 1e-4

@@ -15,6 +15,7 @@ from hotrow.run.cluster_file import ClusterFile
 from hotrow.run.cluster_status import RoleState
 from hotrow.runtime.cluster.facts import ClusterFacts, RoleAddress
 from hotrow.transport.security import ClusterKey
+from hotrow.types import RoleId
 from unit.cli.conftest import Command
 from unit.run.test_control_server import Noted, opened
 
@@ -32,7 +33,7 @@ def test_who_does_not_answer_is_shown_as_such(hotrow: Command, monkeypatch: pyte
     monkeypatch.setattr("hotrow.run.cluster_status.look.__kwdefaults__", {"wait_s": 0.2})
     Path("runs/demo").mkdir(parents=True)
     key = ClusterKey.generate()
-    ClusterFile(Path("runs/demo")).write(ClusterFacts("key", key, {"shard 0": NOBODY}), None)
+    ClusterFile(Path("runs/demo")).write(ClusterFacts("key", key, {RoleId("shard", 0): NOBODY}), None)
     done = hotrow("cluster", "status", "demo", "--json", "status.json")
     assert done.exit_code == 0, done.stderr
     header, row = done.stdout.splitlines()
@@ -60,7 +61,7 @@ def test_figures_of_a_large_cluster_fit_a_terminal() -> None:
 def test_what_cannot_join_or_leave_is_a_sentence(hotrow: Command) -> None:
     assert "there is no cluster.json" in hotrow("cluster", "leave", "trainer 1").stderr
     Path("runs/demo").mkdir(parents=True)
-    ClusterFile(Path("runs/demo")).write(ClusterFacts("off", None, {"shard 0": NOBODY}), None)
+    ClusterFile(Path("runs/demo")).write(ClusterFacts("off", None, {RoleId("shard", 0): NOBODY}), None)
     done = hotrow("cluster", "join", "shard", "demo")
     assert done.exit_code == 2
     assert "kind='shard': must be 'trainer' or 'embedding worker'; shards hold rows, and stay" in done.stderr

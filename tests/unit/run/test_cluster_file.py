@@ -12,11 +12,12 @@ from hotrow.errors import ConfigError, InputError
 from hotrow.run.cluster_file import ClusterFile, find_cluster, read_cluster, sweep
 from hotrow.runtime.cluster.facts import ClusterFacts, RoleAddress
 from hotrow.transport.security import ClusterKey
+from hotrow.types import RoleId
 
 KEY = ClusterKey(bytes(range(32)))
 ROLES = {
-    "shard 0": RoleAddress("tcp://127.0.0.1:4000", "here", 12),
-    "trainer 0": RoleAddress("tcp://10.0.0.2:1", "b", 13),
+    RoleId("shard", 0): RoleAddress("tcp://127.0.0.1:4000", "here", 12),
+    RoleId("trainer", 0): RoleAddress("tcp://10.0.0.2:1", "b", 13),
 }
 FACTS = ClusterFacts("key", KEY, ROLES)
 
@@ -59,7 +60,7 @@ def test_it_is_written_anew_when_roles_come_and_only_then(tmp_path: Path) -> Non
     (tmp_path / "cluster.json").unlink()
     file.write(FACTS, None)
     assert not (tmp_path / "cluster.json").exists()
-    more = replace(FACTS, roles={**ROLES, "trainer 1": RoleAddress("tcp://127.0.0.1:7", "here", 14)})
+    more = replace(FACTS, roles={**ROLES, RoleId("trainer", 1): RoleAddress("tcp://127.0.0.1:7", "here", 14)})
     file.write(more, None)
     assert read_cluster(tmp_path).facts.roles == more.roles
 

@@ -16,13 +16,14 @@ from hotrow.transport.messages import Done, QueryReply
 from hotrow.transport.request import Request
 from hotrow.transport.security import ClusterKey
 from hotrow.transport.server import RpcServer
+from hotrow.types import RoleId
 
 HERE = RoleAddress("tcp://127.0.0.1:1", "here", 1)
 SHARD = {"rows.users": 30.0, "rows.items": 12.0, "samples": 9.0, "parked": 2.0, "waiting": 1.0}
 
 
 def one(name: str, before: dict[str, float] | None, now: dict[str, float] | None, seconds: float = 2.0) -> RoleState:
-    facts = ClusterFacts("off", None, {name: HERE})
+    facts = ClusterFacts("off", None, {RoleId.parse(name): HERE})
     (state,) = states(facts, {name: Heard(before, 5.0)}, {name: Heard(now, 5.0 + seconds, "" if now else "silent")})
     return state
 
@@ -97,8 +98,8 @@ def test_all_are_asked_and_the_silent_the_dead_and_the_strange_are_told_apart() 
     }
     with ExitStack() as stack:
         addresses = {name: stack.enter_context(role(name, key, answer)) for name, answer in answers.items()}
-        places = {name: RoleAddress(address, "here", 1) for name, address in addresses.items()}
-        places["trainer 2"] = RoleAddress("tcp://127.0.0.1:9", "here", 1)  # nobody is there
+        places = {RoleId.parse(name): RoleAddress(address, "here", 1) for name, address in addresses.items()}
+        places[RoleId("trainer", 2)] = RoleAddress("tcp://127.0.0.1:9", "here", 1)  # nobody is there
         found = {each.role: each for each in look(ClusterFacts("key", key, places), over_s=0.01, wait_s=0.6)}
     assert found["shard 0"].rows == 42.0
     assert found["shard 1"].trouble == "no answer within 0.6 s"
@@ -109,6 +110,6 @@ def test_all_are_asked_and_the_silent_the_dead_and_the_strange_are_told_apart() 
 
 def test_with_another_key_nobody_answers() -> None:
     with role("shard 0", ClusterKey.generate(), QueryReply("shard 0", SHARD)) as address:
-        facts = ClusterFacts("key", ClusterKey.generate(), {"shard 0": RoleAddress(address, "here", 1)})
+        facts = ClusterFacts("key", ClusterKey.generate(), {RoleId("shard", 0): RoleAddress(address, "here", 1)})
         (state,) = look(facts, over_s=0, wait_s=0.4)
     assert state.trouble == "no answer within 0.4 s"

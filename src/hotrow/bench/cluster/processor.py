@@ -17,7 +17,7 @@ def processes(trainer: Trainer) -> dict[str, int]:
     """By kind and number of role, the process that plays it; the run itself is this one."""
     facts = trainer.cluster
     roles = {} if facts is None else {name: place.pid for name, place in facts.roles.items()}
-    return {"run": os.getpid(), **roles}
+    return {"run": os.getpid()} | {str(role): pid for role, pid in roles.items()}
 
 
 def spent_s(pid: int) -> float:

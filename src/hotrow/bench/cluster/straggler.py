@@ -18,6 +18,7 @@ from hotrow.modes import GBA, Sync
 from hotrow.nn.inputs import Inputs
 from hotrow.runtime.settings import Ray
 from hotrow.trainer import Trainer
+from hotrow.types import RoleId
 
 
 class Paced(nn.Module):
@@ -84,7 +85,7 @@ def _own_seconds(plan: ClusterPlan, source: Source, trainer: Trainer) -> float:
 def _slowed(trainer: Trainer, name: str, folder: Path, pause_s: float) -> Iterator[None]:
     facts = trainer.cluster
     assert facts is not None
-    told = folder / str(facts.roles[name].pid)
+    told = folder / str(facts.roles[RoleId.parse(name)].pid)
     told.write_text(f"{pause_s:.6f}")
     try:
         yield

@@ -57,7 +57,7 @@ def _where(run: RunRecord) -> str:
     engine, roles = text(began, "engine"), began.get("roles")
     if engine is None or not isinstance(roles, dict) or not roles:
         return ""
-    kinds = Counter(name.rpartition(" ")[0] or name for name in map(str, roles))
+    kinds = Counter(str(name).rstrip("0123456789").strip() or name for name in roles)
     *first, last = (formatting.plural(count, kind) for kind, count in kinds.items())
     return f" on {engine} ({', '.join(first)} and {last})" if first else f" on {engine} ({last})"
 

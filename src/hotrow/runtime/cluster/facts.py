@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hotrow.transport.security import ClusterKey, Security
+from hotrow.types import RoleId
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,5 +22,5 @@ class ClusterFacts:
 
     security: Security
     key: ClusterKey | None
-    roles: Mapping[str, RoleAddress]
+    roles: Mapping[RoleId, RoleAddress]
     lost: Mapping[str, str] = field(default_factory=dict)  # who of them has ended, and why

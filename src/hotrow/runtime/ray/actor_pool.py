@@ -13,6 +13,7 @@ from hotrow.errors import ConfigError, HotrowError
 from hotrow.runtime.cluster.facts import RoleAddress
 from hotrow.runtime.ray.actors import TransportSettings
 from hotrow.runtime.ray.failures import reason
+from hotrow.types import RoleId
 
 Options = Callable[[str, int], dict[str, Any]]  # (role, number among its kind) -> options of its actor
 
@@ -31,24 +32,23 @@ class ActorPool:
         self._lines, self._host, self._options = lines, host, options
         self._actors: dict[str, Any] = {}
         self._serving: dict[str, Any] = {}  # by name, what ends when the role does
-        self._where: dict[str, RoleAddress] = {}
+        self._where: dict[RoleId, RoleAddress] = {}
         self._closed = False
 
     @property
-    def where(self) -> dict[str, RoleAddress]:
+    def where(self) -> dict[RoleId, RoleAddress]:
         """Who is there."""
         return dict(self._where)
 
-    def start(self, role: type, given: Mapping[str, Sequence[Any]], *, joins: bool = False) -> dict[str, str]:
+    def start(self, role: type, given: Mapping[RoleId, Sequence[Any]], *, joins: bool = False) -> dict[RoleId, str]:
         """Some of one kind, by name; gives where they listen. For one that joins a run there may be no room."""
-        made: dict[str, Any] = {}
+        made: dict[RoleId, Any] = {}
         if self._closed:
             raise RoleLost(f"{', '.join(given)}: the run has ended")
         for name, (setup, *rest) in given.items():
-            kind, _, number = name.rpartition(" ")
-            options = self._options(kind, int(number))
+            options = self._options(name.kind, name.number)
             made[name] = ray.remote(role).options(**options).remote(setup, self._lines, self._host, *rest)
-        self._actors |= made
+        self._actors |= {str(role): actor for role, actor in made.items()}
         try:
             for name, actor in made.items():
                 if joins:
@@ -66,7 +66,7 @@ class ActorPool:
     def let_go(self, name: str) -> None:
         """It leaves: that it ends is no loss."""
         self._serving.pop(name, None)
-        self._where.pop(name, None)
+        self._where = {role: place for role, place in self._where.items() if role != name}
 
     def end(self, name: str) -> None:
         """One that has left, or could not start."""

@@ -18,6 +18,7 @@ from hotrow.transport.limits import Limits
 from hotrow.transport.messages import Values
 from hotrow.transport.security import ClusterKey, Security
 from hotrow.transport.server import RpcServer
+from hotrow.types import RoleId
 from hotrow.worker.embedding_process import EmbeddingServer, EmbeddingSetup
 from hotrow.worker.process import TrainerProcess
 from hotrow.worker.setup import TrainerSetup
@@ -96,7 +97,7 @@ class ShardRole(_Role):
     """One shard; a Ray actor when it is started as one."""
 
     def __init__(self, setup: ShardSetup, lines: TransportSettings, host: str | None) -> None:
-        server = lines.server(host, f"shard {setup.number}")
+        server = lines.server(host, RoleId("shard", setup.number))
         shard = Shard(
             setup.spec.tables,
             number=setup.number,
@@ -132,5 +133,5 @@ class EmbeddingRole(_Role):
     def __init__(
         self, setup: EmbeddingSetup, lines: TransportSettings, host: str | None, shards: Mapping[str, str]
     ) -> None:
-        server, wire = lines.server(host, f"embedding worker {setup.number}"), lines.wire_to(shards)
+        server, wire = lines.server(host, RoleId("embedding worker", setup.number)), lines.wire_to(shards)
         super().__init__(server, EmbeddingServer(setup, server, wire), wire)

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 
 import ray
 
-from hotrow.client.pooled import peer_name
 from hotrow.errors import ConfigError, HotrowError
 from hotrow.runtime.cluster.embedding_workers import EmbeddingWorkers
 from hotrow.runtime.cluster.facts import ClusterFacts
@@ -22,6 +21,7 @@ from hotrow.runtime.ray.setups import RoleSetups
 from hotrow.transport.ids import WORKERS_MOST
 from hotrow.transport.messages import Stop
 from hotrow.transport.server import RpcServer
+from hotrow.types import RoleId, RoleKind
 
 STOP_S = 10.0  # that a role has to leave in good order
 
@@ -49,7 +49,7 @@ class RayCluster:
         self._lines, self._host = lines, host
         self._actors = ActorPool(lines, host, options)
         self._joining = threading.Lock()
-        self._numbers = {"trainer": 0, "embedding worker": 0}  # that were given
+        self._numbers: dict[RoleKind, int] = {"trainer": 0, "embedding worker": 0}  # that were given
         self.hosts: dict[str, str] = {}  # by trainer
         self.wire = lines.wire(delayed=True)
         try:
@@ -60,16 +60,14 @@ class RayCluster:
 
     def _start(self, trainers: int, embedding_workers: int) -> None:
         names = self._setups.names
-        self._shards = self._actors.start(
-            ShardRole, {name: (self._setups.shard(number),) for number, name in enumerate(names)}
-        )
+        self._shards = self._actors.start(ShardRole, {name: (self._setups.shard(name.number),) for name in names})
         for name, address in self._shards.items():
             self.wire.connect(name, address)
         self._trainer = ray.put(self._setups.trainer())  # as it is now: one that joins later begins with the same
-        workers = [f"trainer {self._number('trainer')}" for _ in range(trainers)]
+        workers = [self._new_role("trainer") for _ in range(trainers)]
         self._start_trainers(workers)
         lookup_workers = EmbeddingWorkers(self.wire, workers) if embedding_workers else None
-        self.roles = Roles(self.wire, names, workers, self.check_alive, lookup_workers)
+        self.roles = Roles(self.wire, names, list(workers), self.check_alive, lookup_workers)
         for _ in range(embedding_workers):
             self._join_embedding_worker(self._embedding_workers(), joins=False)
 
@@ -86,10 +84,10 @@ class RayCluster:
         for name, reason in self._actors.lost().items():
             raise RoleLost(f"{name} is gone: {reason}")
 
-    def join_trainer(self) -> str:
+    def join_trainer(self) -> RoleId:
         """One more is started, and waits until the engine begins on it; gives its name. In any thread."""
         with self._joining:
-            name = f"trainer {self._number('trainer')}"
+            name = self._new_role("trainer")
             self._start_trainers([name], joins=True)
             if self.roles.embedding_workers is not None:
                 with self._or_never(name):
@@ -103,7 +101,7 @@ class RayCluster:
         left.add_done_callback(lambda _: self._actors.end(name))
         return left
 
-    def join_embedding_worker(self) -> str:
+    def join_embedding_worker(self) -> RoleId:
         """One more, also while a mode runs; gives its name. In any thread."""
         with self._joining:
             return self._join_embedding_worker(self._embedding_workers(), joins=True)
@@ -128,23 +126,22 @@ class RayCluster:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _number(self, kind: str) -> int:
+    def _new_role(self, kind: RoleKind) -> RoleId:
         number = self._numbers[kind]
         self._numbers[kind] += 1
-        return number
+        return RoleId(kind, number)
 
-    def _start_trainers(self, names: list[str], *, joins: bool = False) -> None:
+    def _start_trainers(self, names: list[RoleId], *, joins: bool = False) -> None:
         given = {name: (self._trainer, self._shards, name) for name in names}
         for name, address in self._actors.start(TrainerRole, given, joins=joins).items():
             self.hosts[name] = address.removeprefix("tcp://").rpartition(":")[0]
             self.wire.connect(name, address, near=True)
 
-    def _join_embedding_worker(self, embedding_workers: EmbeddingWorkers, *, joins: bool) -> str:
-        number = self._number("embedding worker")
-        if number >= WORKERS_MOST:
-            raise ConfigError(f"embedding worker {number}: a run has numbers for {WORKERS_MOST}, and none comes twice")
-        name = peer_name(number)
-        given = {name: (self._setups.embedding_worker(number), self._shards)}
+    def _join_embedding_worker(self, embedding_workers: EmbeddingWorkers, *, joins: bool) -> RoleId:
+        name = self._new_role("embedding worker")
+        if name.number >= WORKERS_MOST:
+            raise ConfigError(f"{name}: a run has numbers for {WORKERS_MOST}, and none comes twice")
+        given = {name: (self._setups.embedding_worker(name.number), self._shards)}
         address = self._actors.start(EmbeddingRole, given, joins=joins)[name]
         with self._or_never(name):
             embedding_workers.join(name, address)

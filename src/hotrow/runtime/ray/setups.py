@@ -7,6 +7,7 @@ from functools import cached_property
 from hotrow.runtime.ray.actors import ShardSetup
 from hotrow.server.dense_shard import spread
 from hotrow.transport.messages import Values
+from hotrow.types import RoleId
 from hotrow.worker.embedding import BufferLimits
 from hotrow.worker.embedding_process import EmbeddingSetup
 from hotrow.worker.setup import TrainerSetup
@@ -27,9 +28,9 @@ class RoleSetups:
     device: str = "cpu"  # that trainers compute on
 
     @property
-    def names(self) -> list[str]:
+    def names(self) -> list[RoleId]:
         """Of the shards."""
-        return [f"shard {number}" for number in range(self.shards)]
+        return [RoleId("shard", number) for number in range(self.shards)]
 
     @cached_property
     def held(self) -> list[list[int]]:
