@@ -2,9 +2,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# One thread per process: torch with two falls sixfold where another process holds a core.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=$(JOBS)
+JOBS ?= $(shell nproc)
 NATIVE := CMakeLists.txt $(wildcard native/*/*.h native/*/*.cpp native/*/*/*.h native/*/*/*.cpp)
 
-.PHONY: install demo test test-slow lint format bench clean
+.PHONY: install demo check test test-slow coverage lint format bench clean
 
 install: .venv/.installed
 
@@ -22,11 +25,20 @@ install: .venv/.installed
 demo: install
 	$(BIN)/hotrow train examples/demo.toml
 
+# Lint, types and unit tests: what to run while working.
+check: lint
+	$(PYTEST) tests/unit tests/sim
+
+# Everything but `slow`: what decides whether a change lands.
 test: lint
-	$(BIN)/python -m pytest
+	$(PYTEST) --durations=25
 
 test-slow: lint
-	$(BIN)/python -m pytest --slow
+	$(PYTEST) --slow --durations=25
+
+# The least covered files, over the tests that `test` runs.
+coverage: install
+	$(PYTEST) --cov --cov-report=term --cov-report=html:build/coverage
 
 lint: install
 	$(BIN)/ruff check .

@@ -33,11 +33,11 @@ class RoleScaling:
         """One more; gives its name. A trainer is begun on when the engine makes its next step."""
         cluster = self._cluster()
         if kind_of(kind) == "embedding worker":
-            name = cluster.join_embedding_worker()
+            name = str(cluster.join_embedding_worker())
             self._say(f"{name} takes part")
             return name
         self._loop.check_scaling(ScaleRequest("", comes=True))  # before anything is started
-        request = ScaleRequest(cluster.join_trainer(), comes=True)
+        request = ScaleRequest(str(cluster.join_trainer()), comes=True)
         request.done.add_done_callback(partial(self._tell, f"{request.name} takes part", f"{request.name} is let go"))
         self._loop.scale(request)
         return request.name

@@ -66,7 +66,7 @@ class EmbeddingServer:
 
     def __init__(self, setup: EmbeddingSetup, server: RpcServer, wire: RpcClient) -> None:
         self.number = whole_number("number", setup.number, 0, WORKERS_MOST - 1)
-        self.role = RoleId("embedding worker", self.number)
+        self.role = str(RoleId("embedding worker", self.number))
         self._server, self._wire, self._setup = server, wire, setup
         self._client = ShardedTables(setup.tables, wire, setup.shards, values=setup.values, threads=setup.threads)
         self._values = dict(setup.values or {})

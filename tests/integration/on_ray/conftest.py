@@ -6,10 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from deadlocks import nobody_hangs
-
-__all__ = ["nobody_hangs"]
-
 HERE = Path(__file__).parent
 # Ray keeps child processes and log files until its driver exits, and says so when they are collected.
 OF_RAY = (
@@ -23,6 +19,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.ray)
+            item.add_marker(pytest.mark.xdist_group("ray"))  # one process, and so one Ray, for all of them
             for known in OF_RAY:
                 item.add_marker(pytest.mark.filterwarnings(known))
 

@@ -65,7 +65,7 @@ def test_answers_may_come_from_other_threads_later_and_out_of_order() -> None:
         for number in (2, 0, 1):
             held[number].reply(QueryReply("shard", {"number": number}))
             assert answer_of(futures[number]).message == QueryReply("shard", {"number": number})
-        with pytest.raises(InputError, match="a second answer to one Ask"):
+        with pytest.raises(InputError, match="a second answer to one Query"):
             held[0].reply(Done())
 
 
@@ -75,7 +75,7 @@ def test_answers_may_come_from_other_threads_later_and_out_of_order() -> None:
         (InputError("rows=3: too few"), "input", "rows=3: too few"),
         (ConfigError("dim=0: too small"), "config", "dim=0: too small"),
         (SegmentError("no room"), "internal", "no room"),
-        (KeyError("slip"), "internal", "an error in handling Ask, see the log of shard 3: KeyError: 'slip'"),
+        (KeyError("slip"), "internal", "an error in handling Query, see the log of shard 3: KeyError: 'slip'"),
     ],
 )
 def test_what_a_handler_raises_is_told_and_the_server_goes_on(
@@ -103,12 +103,12 @@ def test_an_error_after_the_answer_is_logged(caplog: pytest.LogCaptureFixture) -
     with running(handle=handle) as server, wire_to(server) as wire:
         assert answer_of(wire.ask("shard", READY)).message == Done()
         until(lambda: bool(caplog.records))
-        assert "after the answer to Ask" in caplog.text
+        assert "after the answer to Query" in caplog.text
 
 
 def test_a_request_that_is_dropped_answers_for_itself() -> None:
     with running(handle=lambda request: None) as server, wire_to(server) as wire:
-        with pytest.raises(RemoteFault, match="the Ask was dropped without an answer"):
+        with pytest.raises(RemoteFault, match="the Query was dropped without an answer"):
             answer_of(wire.ask("shard", READY))
         assert server.counts.faults == 1
 
@@ -190,16 +190,16 @@ def test_a_process_that_closes_nothing_ends_all_the_same(tmp_path: Path) -> None
     program = tmp_path / "careless.py"
     program.write_text(
         "import threading\n"
-        "from hotrow.transport.messages import Ask, Done\n"
+        "from hotrow.transport.messages import Done, Query\n"
         "from hotrow.transport.security import ClusterKey\n"
-        "from hotrow.transport.server import Server\n"
-        "from hotrow.transport.client import Wire\n"
+        "from hotrow.transport.server import RpcServer\n"
+        "from hotrow.transport.client import RpcClient\n"
         "key = ClusterKey.generate()\n"
-        "server = Server(security='key', key=key)\n"
+        "server = RpcServer(security='key', key=key)\n"
         "threading.Thread(target=server.serve, args=(lambda request: request.reply(Done()),), daemon=True).start()\n"
-        "wire = Wire(security='key', key=key)\n"
+        "wire = RpcClient(security='key', key=key)\n"
         "wire.connect('shard', server.address)\n"
-        "print(wire.ask('shard', Ask('ready')).result(60).message)\n"
+        "print(wire.ask('shard', Query('ready')).result(60).message)\n"
     )
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "Done()\n"
