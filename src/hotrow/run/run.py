@@ -213,10 +213,10 @@ class Run:
 
     def _start(self) -> None:
         check_room(self.folder / CHECKPOINT, self.trainer.checkpoint_bytes, "a checkpoint as it is now")
-        if (server := self.trainer.members.listen()) is not None:
+        if (server := self.trainer.scaling.listen()) is not None:
             from hotrow.run.control_server import ControlServer
 
-            self._control_server = ControlServer(self.trainer.members, server)
+            self._control_server = ControlServer(self.trainer.scaling, server)
         self._write_cluster()
         cluster = self.trainer.cluster
         self._book.start(

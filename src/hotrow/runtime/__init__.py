@@ -1,4 +1,4 @@
-"""Who performs the effects of a mode: threads of this process, or the calling one alone."""
+"""One training job: the loop over events and effects, its backends, and the state it advances."""
 
 from hotrow.runtime.active_mode import StepResult, TrainedBatch
 from hotrow.runtime.executors import BatchResult

@@ -1,4 +1,4 @@
-"""Where a run takes place: who holds its parameters, and who computes."""
+"""The interface of a backend: where parameters are held and batches are computed."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -16,20 +16,20 @@ from hotrow.server.replicas import Parameters
 
 
 class WorkerPool(Protocol):
-    """The workers of a site where they come and go, by name."""
+    """Workers that join and leave, by name."""
 
     @property
     def names(self) -> Sequence[str]:
-        """Who is there. A mode that begins numbers them in this order."""
+        """All workers. A mode numbers them in this order when it opens."""
 
     def admit(self, name: str) -> None:
-        """One more that was started, and waited until now."""
+        """Let a worker take part that was started and waits."""
 
     def start_worker(self, name: str, worker: int, step: int) -> None:
-        """The mode at work, after so many steps, begins on one more worker."""
+        """Start the active mode, after `step` steps, on one more worker."""
 
     def stop_worker(self, name: str) -> Future[None]:
-        """One that has nothing to do any more, or never had: it stops."""
+        """Stop a worker that holds no batch."""
 
 
 class Backend(Protocol):
@@ -37,23 +37,23 @@ class Backend(Protocol):
 
     @property
     def worker_pool(self) -> WorkerPool | None:
-        """None where workers neither come nor go."""
+        """None where workers neither join nor leave."""
 
     @property
     def optimizer(self) -> Optimizer | None:
-        """The dense one; None where the model has no parameters."""
+        """The dense optimizer; None where the model has no parameters."""
 
     def check_mode(self, mode: Mode, facts: RunFacts) -> None:
         """ConfigError where a mode cannot work here."""
 
     def newest_grant(self) -> int:
-        """The largest number of a grant that is known here; those of a run go on from there."""
+        """The largest grant number that is known here; a run continues from it."""
 
     def check_consistent(self) -> None:
-        """InputError where something failed, and what is held here is of different steps."""
+        """InputError where a fault has left rows and dense parameters of different steps."""
 
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[Parameters, Executor]:
-        """A mode begins. It ends when its executor is closed."""
+        """Start a mode. It ends when its executor is closed."""
 
     def predict(self, batch: Batch) -> Tensor:
         """The model's output; no row is made or changed."""

@@ -1,6 +1,6 @@
-"""The clock of a run. It stands still while nobody asks for steps.
+"""The clock of a run. It is paused while the caller of the training loop handles a step.
 
-Evaluations, reports and the user's own code take time that no mode is to blame for.
+The time of evaluations, reports and the user's own code says nothing about a mode.
 """
 
 import time
@@ -32,7 +32,7 @@ class Span:
 
 
 class RunClock:
-    """Stands still until `go`. Threads that compute may read it meanwhile."""
+    """Paused until `resume`. Other threads may read it."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -48,10 +48,10 @@ class RunClock:
         return Moment(real_s, run_s if since_s is None else run_s + max(0.0, real_s - since_s))
 
     def resume(self) -> None:
-        """Somebody asks for steps."""
+        """Resume the clock."""
         now = self.moment()
         self._state = (now.run_s, now.real_s)
 
     def pause(self) -> None:
-        """Nobody does."""
+        """Pause the clock."""
         self._state = (self.moment().run_s, None)

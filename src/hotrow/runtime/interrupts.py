@@ -1,8 +1,8 @@
-"""Work that a Ctrl-C does not cut in two.
+"""Blocks of code that SIGINT does not interrupt.
 
-A step changes rows, dense parameters and the position in the data one after the other. Cut between them, a checkpoint
-would hold a batch that counts as not trained, and a resume would train it twice. Cut inside a library that holds a
-lock, the program would wait for that lock for ever when it saves.
+A step changes rows, dense parameters and the position in the data one after the other. Interrupted between them, a
+checkpoint would hold a batch that counts as not trained, and a resume would train it twice. Interrupted inside a library
+that holds a lock, the program would wait for that lock for ever when it saves.
 """
 
 import signal
@@ -18,11 +18,11 @@ from typing import Any
 class _Block:
     """The outermost block that is open."""
 
-    before: Callable[[int, FrameType | None], Any]  # what an interrupt did outside of it
+    before: Callable[[int, FrameType | None], Any]  # the handler outside of it
     held: tuple[int, FrameType | None] | None = None
 
     def hold(self, number: int, frame: FrameType | None) -> None:
-        """Keep an interrupt for later; one more, and somebody means now."""
+        """Keep SIGINT for later; a second one is delivered at once."""
         if self.held is not None:
             self.before(number, frame)
         self.held = (number, frame)
@@ -38,9 +38,9 @@ _blocks: list[_Block] = []  # at most one: signals belong to the whole process
 
 @contextmanager
 def defer_sigint() -> Iterator[None]:
-    """Hold an interrupt back until the end of the block, or until it takes a `breath`; a second one comes at once.
+    """Defer SIGINT to the end of the block or to `deliver_pending_sigint`; a second one is delivered at once.
 
-    Blocks inside it are a part of it. Only the main thread ever gets an interrupt: elsewhere this does nothing.
+    Nested blocks belong to the outermost one. Only the main thread receives SIGINT: elsewhere this does nothing.
     """
     before = signal.getsignal(signal.SIGINT)
     if _blocks or threading.current_thread() is not threading.main_thread() or not callable(before):
@@ -58,6 +58,6 @@ def defer_sigint() -> Iterator[None]:
 
 
 def deliver_pending_sigint() -> None:
-    """A good moment for an interrupt that is held back: it comes now."""
+    """Deliver a SIGINT that is deferred."""
     if _blocks and threading.current_thread() is threading.main_thread():
         _blocks[0].let_go()

@@ -1,7 +1,7 @@
-"""The data of a run as the engine deals them: one lease for each grant, epoch by epoch.
+"""The leases of a run in order, epoch by epoch: one for each grant.
 
-A worker that asks reserves a lease; it gets one when it is granted a batch, always the first that is reserved. So a
-worker that is asked to start has data, and in Sync slice r goes to rank r whoever asked first.
+A worker that asks reserves a lease. A grant takes the first reserved one, so in Sync slice r goes to rank r whatever
+the order of the requests.
 """
 
 import time
@@ -23,7 +23,7 @@ class LeaseQueue:
         self.waited_s = 0.0  # for data, since `take_waited`
 
     def open_epoch(self) -> int | None:
-        """Go on to the epoch of the next lease; None where there is none."""
+        """Move to the epoch of the next lease; None at the end of the data."""
         if self._reserved:
             raise AssertionError("an epoch ends when everything that was reserved is trained")
         self._look_ahead()
@@ -31,7 +31,7 @@ class LeaseQueue:
         return self.epoch
 
     def reserve(self) -> bool:
-        """Whether there is one more lease in this epoch; it is kept for whoever asked."""
+        """Reserve one more lease of this epoch; False where there is none."""
         self._look_ahead()
         if not self._ahead or self._ahead[0][0].epoch != self.epoch:
             return False
@@ -44,11 +44,11 @@ class LeaseQueue:
         return len(self._reserved)
 
     def attach(self) -> tuple[Lease, Batch] | None:
-        """The first that is reserved."""
+        """Hand out the first reserved lease."""
         return self._reserved.popleft() if self._reserved else None
 
     def take(self) -> tuple[Lease, Batch] | None:
-        """The next one that is not reserved."""
+        """Hand out the next lease that is not reserved."""
         return self._reserved.pop() if self.reserve() else None
 
     def release(self, count: int) -> None:
@@ -57,7 +57,7 @@ class LeaseQueue:
             self._ahead.appendleft(self._reserved.pop())
 
     def take_waited(self) -> float:
-        """Seconds spent on waiting for data since the last call."""
+        """Seconds spent waiting for data since the last call."""
         waited, self.waited_s = self.waited_s, 0.0
         return waited
 

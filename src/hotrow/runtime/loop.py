@@ -148,7 +148,7 @@ class TrainingLoop:
 
     def check_scaling(self, request: ScaleRequest) -> None:
         """Raise where a worker cannot join or leave as things stand. Changes nothing."""
-        self._membership.after(request, self._mode, self.facts)
+        self._membership.facts_after(request, self._mode, self.facts)
 
     def scale(self, request: ScaleRequest) -> None:
         """Queue a join or leave. Thread-safe; applied at the next safe point, at once where no mode is active."""
@@ -187,7 +187,7 @@ class TrainingLoop:
                 self.clock,
                 self._steps,
             )
-            renumbered = self._membership.number()
+            renumbered = self._membership.renumber()
         for worker in renumbered:
             self._forget(worker)
         for worker in range(facts.workers):
@@ -208,12 +208,12 @@ class TrainingLoop:
             self.rest()
             return self._reopen(active)
         while (request := self._membership.take()) is not None:
-            if request.comes:
+            if request.joins:
                 with active.failing():
-                    worker = self._membership.begin(request, active.step)
+                    worker = self._membership.start_worker(request, active.step)
                 active.join(worker)
             else:
-                self._membership.leave(request)
+                self._membership.start_leaving(request)
         for worker in self._membership.leaving:
             if not active.loop.holds(worker):  # in these modes a worker holds one batch at most
                 self._dismiss(active, worker)
@@ -223,11 +223,11 @@ class TrainingLoop:
         with active.failing():
             active.leave(worker)
             self._forget(worker)
-            self._membership.part(worker)
+            self._membership.remove(worker)
 
     def _change_members_at_rest(self) -> None:
         self.facts = self._membership.accept(self._mode, self.facts)
-        self._membership.at_rest()
+        self._membership.apply_at_rest()
 
     def _forget(self, worker: int) -> None:
         if self.hooks.observer is not None:

@@ -1,7 +1,7 @@
-"""Workers that come and go while a run goes on: who wishes it, and which number each has in the mode at work.
+"""Joins and leaves of workers during a run: requests, and the number of each worker in the active mode.
 
-Wishes come from any thread; the engine takes them where nothing is half done. A mode that begins numbers those who are
-there from 0 on. While it works numbers only rise: that of a worker which left is not used again.
+Requests come from any thread; the training loop applies them between two events. A mode numbers its workers from 0 when
+it opens. While it is active numbers only rise: the number of a worker that left is not used again.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from hotrow.runtime.backend import Backend, WorkerPool
 
 
 def _uncancelled() -> "Future[None]":
-    """Whoever holds it can wait for it, and not call it off."""
+    """A future that its holder can wait for and cannot cancel."""
     made: Future[None] = Future()
     made.set_running_or_notify_cancel()
     return made
@@ -23,20 +23,20 @@ def _uncancelled() -> "Future[None]":
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScaleRequest:
-    """A worker that is started is to take part, or one that takes part is to leave; `done` when it does, or has."""
+    """A started worker joins, or a member leaves; `done` when it takes part, or has stopped."""
 
     name: str
-    comes: bool
+    joins: bool
     done: "Future[None]" = field(default_factory=_uncancelled)
 
 
 class Membership:
-    """The workers of a site by name. Where a site has no staff nobody comes or goes."""
+    """The workers of a backend by name. Without a worker pool there are no joins and leaves."""
 
     def __init__(self, site: Backend) -> None:
         self._site = site
-        self._wishes: deque[ScaleRequest] = deque()  # not looked at
-        self._accepted: deque[ScaleRequest] = deque()  # that come true next
+        self._requests: deque[ScaleRequest] = deque()  # queued
+        self._accepted: deque[ScaleRequest] = deque()  # to be applied
         self._staying: tuple[str, ...] = () if site.worker_pool is None else tuple(site.worker_pool.names)
         self._workers = {name: worker for worker, name in enumerate(self._staying)}  # in the mode at work
         self._given = len(self._workers)  # numbers that it has used
@@ -44,25 +44,25 @@ class Membership:
 
     @property
     def pending(self) -> bool:
-        """Whether there is something to do."""
-        return bool(self._wishes or self._leaving)
+        """Whether requests or leaving workers wait."""
+        return bool(self._requests or self._leaving)
 
     @property
     def leaving(self) -> list[int]:
         """Workers that get no more batches."""
         return list(self._leaving)
 
-    def add(self, wish: ScaleRequest) -> None:
-        """In any thread."""
-        self._wishes.append(wish)
+    def add(self, request: ScaleRequest) -> None:
+        """Queue a request. Thread-safe."""
+        self._requests.append(request)
 
-    def after(self, wish: ScaleRequest, mode: Mode, facts: RunFacts) -> RunFacts:
-        """The run when a wish came true; an error, with a sentence, where it cannot. Nothing is changed by asking."""
-        if not wish.comes and wish.name not in self._staying:
-            raise InputError(f"{wish.name!r}: there is no such trainer; there are: {', '.join(self._staying)}")
-        if not wish.comes and len(self._staying) == 1:
-            raise InputError(f"{wish.name!r}: is the last trainer, a run needs one: let another join first")
-        changed = replace(facts, workers=len(self._staying) + (1 if wish.comes else -1))
+    def facts_after(self, request: ScaleRequest, mode: Mode, facts: RunFacts) -> RunFacts:
+        """The facts of the run once the request is applied; raises where it cannot be. Changes nothing."""
+        if not request.joins and request.name not in self._staying:
+            raise InputError(f"{request.name!r}: there is no such trainer; there are: {', '.join(self._staying)}")
+        if not request.joins and len(self._staying) == 1:
+            raise InputError(f"{request.name!r}: is the last trainer, a run needs one: let another join first")
+        changed = replace(facts, workers=len(self._staying) + (1 if request.joins else -1))
         try:
             self._site.check_mode(mode, changed)
         except ConfigError as refusal:
@@ -71,78 +71,78 @@ class Membership:
         return changed
 
     def accept(self, mode: Mode, facts: RunFacts) -> RunFacts:
-        """Look at all wishes: those that can come true will, the others are refused. Gives the run when they did."""
-        while self._wishes:
-            wish = self._wishes.popleft()
+        """Accept or refuse every queued request; returns the facts of the run once they are applied."""
+        while self._requests:
+            request = self._requests.popleft()
             try:
-                facts = self.after(wish, mode, facts)
+                facts = self.facts_after(request, mode, facts)
             except HotrowError as refusal:
-                if wish.comes:
-                    self._staff.stop_worker(wish.name)
-                wish.done.set_exception(refusal)
+                if request.joins:
+                    self._pool.stop_worker(request.name)
+                request.done.set_exception(refusal)
                 continue
-            self._accepted.append(wish)
-            others = tuple(name for name in self._staying if name != wish.name)
-            self._staying = (*others, wish.name) if wish.comes else others
+            self._accepted.append(request)
+            others = tuple(name for name in self._staying if name != request.name)
+            self._staying = (*others, request.name) if request.joins else others
         return facts
 
     @property
     def accepted(self) -> bool:
-        """Whether there is a wish that is to come true."""
+        """Whether accepted requests wait."""
         return bool(self._accepted)
 
     def take(self) -> ScaleRequest | None:
-        """The next one that is to come true."""
+        """The next accepted request."""
         return self._accepted.popleft() if self._accepted else None
 
-    def number(self) -> list[int]:
-        """A mode begins, and numbers who is there; gives the numbers that mean somebody else now, or nobody."""
+    def renumber(self) -> list[int]:
+        """Number the workers of a mode that opens; returns numbers that stand for another worker now, or for none."""
         before = self._workers
         if self._site.worker_pool is not None:
             self._workers = {name: worker for worker, name in enumerate(self._site.worker_pool.names)}
             self._given = len(self._workers)
         return [worker for name, worker in before.items() if self._workers.get(name) != worker]
 
-    def begin(self, wish: ScaleRequest, step: int) -> int:
-        """The mode at work begins on one more; gives its number."""
+    def start_worker(self, request: ScaleRequest, step: int) -> int:
+        """Start the active mode on one more worker; returns its number."""
         worker, self._given = self._given, self._given + 1
-        self._staff.admit(wish.name)
-        self._staff.start_worker(wish.name, worker, step)
-        self._workers[wish.name] = worker
-        wish.done.set_result(None)
+        self._pool.admit(request.name)
+        self._pool.start_worker(request.name, worker, step)
+        self._workers[request.name] = worker
+        request.done.set_result(None)
         return worker
 
-    def leave(self, wish: ScaleRequest) -> None:
-        """No more batches for this one."""
-        self._leaving[self._workers[wish.name]] = wish
+    def start_leaving(self, request: ScaleRequest) -> None:
+        """Give a worker no more batches."""
+        self._leaving[self._workers[request.name]] = request
 
-    def part(self, worker: int) -> None:
-        """One that leaves has nothing to do any more."""
-        wish = self._leaving.pop(worker)
-        del self._workers[wish.name]
-        self._dismiss(wish)
+    def remove(self, worker: int) -> None:
+        """Stop a leaving worker that holds no batch."""
+        request = self._leaving.pop(worker)
+        del self._workers[request.name]
+        self._dismiss(request)
 
-    def at_rest(self) -> None:
-        """No mode is at work: all that was accepted happens at once."""
+    def apply_at_rest(self) -> None:
+        """Apply all accepted requests at once. No mode is active."""
         for worker in self.leaving:
-            self.part(worker)
-        while (wish := self.take()) is not None:
-            if wish.comes:
-                self._staff.admit(wish.name)
-                wish.done.set_result(None)
+            self.remove(worker)
+        while (request := self.take()) is not None:
+            if request.joins:
+                self._pool.admit(request.name)
+                request.done.set_result(None)
             else:
-                self._dismiss(wish)
+                self._dismiss(request)
 
-    def _dismiss(self, wish: ScaleRequest) -> None:
+    def _dismiss(self, request: ScaleRequest) -> None:
         def left(done: "Future[None]") -> None:
             if (fault := done.exception()) is not None:
-                wish.done.set_exception(fault)
+                request.done.set_exception(fault)
             else:
-                wish.done.set_result(None)
+                request.done.set_result(None)
 
-        self._staff.stop_worker(wish.name).add_done_callback(left)
+        self._pool.stop_worker(request.name).add_done_callback(left)
 
     @property
-    def _staff(self) -> WorkerPool:
+    def _pool(self) -> WorkerPool:
         assert self._site.worker_pool is not None
         return self._site.worker_pool

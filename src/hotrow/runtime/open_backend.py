@@ -97,7 +97,7 @@ def _on_ray(engine: Ray, spec: TrainingSpec, state: RunState) -> OpenBackend:
         )
         stack.callback(cluster.close)
         threads = spec.threads or torch.get_num_threads()
-        tables = ShardedTables(spec.tables, cluster.wire, cluster.roles.shards, values=values, threads=threads)
+        tables = ShardedTables(spec.tables, cluster.rpc, cluster.roles.shards, values=values, threads=threads)
         backend = ClusterBackend(
             spec,
             tables,

@@ -73,7 +73,7 @@ class FitLoop:
         elif self.epoch is not None:
             yield from self._end_epoch(self.epoch)
         if self.progress is not None:
-            yield self.tell(self.trainer.judged("progressive", self.progress, self.epoch or 0))
+            yield self.tell(self.trainer.evaluation_report("progressive", self.progress, self.epoch or 0))
         yield from self._news()
         yield self.tell(self._end({**self.stream.counts, **mode_counts(self.trainer.statistics, counted)}))
 
@@ -157,7 +157,7 @@ class FitLoop:
         )
 
     def _news(self) -> Iterator[Report]:
-        for report in self.mode_selector.take_news():
+        for report in self.mode_selector.take_reports():
             yield self.tell(report)
 
     def _foretell(self, batch: Batch) -> None:

@@ -96,11 +96,11 @@ class ModeSelector:
         else:
             self._pilot.started(self._clock(), decision.mode)
 
-    def say(self, sentence: str) -> None:
+    def report(self, sentence: str) -> None:
         """Something about the workers of the mode at work. In any thread."""
         self._remark(sentence)
 
-    def take_news(self) -> list[Remark | Switched]:
+    def take_reports(self) -> list[Remark | Switched]:
         """What is to be told since the last call."""
         return [self._news.popleft() for _ in range(len(self._news))]
 

@@ -1,4 +1,4 @@
-"""Roles that join and leave a run on a cluster, for its user. All of this may be called from any thread."""
+"""Joins and leaves of roles on a cluster, as a user asks for them. Thread-safe."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -17,33 +17,33 @@ Kind: TypeAlias = Literal["trainer", "embedding worker"]
 
 
 def kind_of(text: str) -> Kind:
-    """What joins, from its name."""
+    """Check the kind of a role that joins."""
     if text not in get_args(Kind):
         raise ConfigError(f"kind={text!r}: must be 'trainer' or 'embedding worker'; shards hold rows, and stay")
     return cast(Kind, text)
 
 
 class RoleScaling:
-    """Who takes part in a run. Every change is told as a remark."""
+    """The roles of a run. Every change becomes a remark in its reports."""
 
-    def __init__(self, loop: TrainingLoop, cluster: "RayCluster | None", say: Callable[[str], None]) -> None:
-        self._loop, self._there, self._say = loop, cluster, say
+    def __init__(self, loop: TrainingLoop, cluster: "RayCluster | None", report: Callable[[str], None]) -> None:
+        self._loop, self._there, self._report = loop, cluster, report
 
     def join(self, kind: Kind) -> str:
-        """One more; gives its name. A trainer is begun on when the engine makes its next step."""
+        """Start one more role; returns its name. A trainer takes part from the next step on."""
         cluster = self._cluster()
         if kind_of(kind) == "embedding worker":
             name = str(cluster.join_embedding_worker())
-            self._say(f"{name} takes part")
+            self._report(f"{name} takes part")
             return name
-        self._loop.check_scaling(ScaleRequest("", comes=True))  # before anything is started
-        request = ScaleRequest(str(cluster.join_trainer()), comes=True)
+        self._loop.check_scaling(ScaleRequest("", joins=True))  # before anything is started
+        request = ScaleRequest(str(cluster.join_trainer()), joins=True)
         request.done.add_done_callback(partial(self._tell, f"{request.name} takes part", f"{request.name} is let go"))
         self._loop.scale(request)
         return request.name
 
     def leave(self, name: str) -> "Future[None]":
-        """One less: it gets no more batches, and is done when it has stopped."""
+        """Let a role leave: it gets no more batches; the future is done when it has stopped."""
         cluster = self._cluster()
         roles = cluster.facts().roles
         role = next((each for each in roles if each == name), None)
@@ -53,7 +53,7 @@ class RoleScaling:
                 f"{name!r}: {stays}; there are: {', '.join(each for each in roles if each.kind != 'shard')}"
             )
         if role.kind == "trainer":
-            request = ScaleRequest(name, comes=False)
+            request = ScaleRequest(name, joins=False)
             self._loop.check_scaling(request)
             left = request.done
             self._loop.scale(request)
@@ -73,4 +73,4 @@ class RoleScaling:
 
     def _tell(self, done: str, refused: str, future: "Future[None]") -> None:
         fault = future.exception()
-        self._say(done if fault is None else f"{refused}: {fault}")
+        self._report(done if fault is None else f"{refused}: {fault}")

@@ -114,7 +114,7 @@ class Trainer:
             self._open.close()
             raise
         self._mode_selector = ModeSelector(self._loop, choice)
-        self.members = RoleScaling(self._loop, self._open.cluster, self._mode_selector.say)
+        self.scaling = RoleScaling(self._loop, self._open.cluster, self._mode_selector.report)
         self._callbacks = tuple(callbacks)
         self._report_every_s = report_every_s
         self._loader: Loader | None = None
@@ -231,9 +231,9 @@ class Trainer:
             output = self._loop.predict(batch)
             for taker in (judge, also) if also is not None else (judge,):
                 taker.add(output, batch)
-        return self.judged(split, judge, epoch, day=day)
+        return self.evaluation_report(split, judge, epoch, day=day)
 
-    def judged(self, split: Split, judge: AnyEvaluator, epoch: int, day: str | None = None) -> Evaluated:
+    def evaluation_report(self, split: Split, judge: AnyEvaluator, epoch: int, day: str | None = None) -> Evaluated:
         """A judgement as a report of now."""
         metrics = judge.metrics()
         return Evaluated(split, self.samples, self.step, epoch, judge.rows, metrics, day=day, scores=judge.scores)
@@ -319,14 +319,14 @@ class Trainer:
         In any thread; it takes the seconds that a process takes to start. An embedding worker takes part then, a
         trainer from the next step on. In modes whose trainers end steps together that is a step as after a switch.
         """
-        return self.members.join(kind)
+        return self.scaling.join(kind)
 
     def leave(self, name: str) -> "Future[None]":
         """Let a trainer or an embedding worker go; done when all that it has is applied and its process has stopped.
 
         In any thread. It happens as steps are made: do not wait for it in the thread that makes them.
         """
-        return self.members.leave(name)
+        return self.scaling.leave(name)
 
     def forget_position(self) -> None:
         """What comes next are other data: a resume begins with their first row."""
@@ -347,7 +347,7 @@ class Trainer:
     def _tell_of_segments(self) -> None:
         found, self._found = self._found, None
         if found is not None:
-            self._mode_selector.say(str(found))
+            self._mode_selector.report(str(found))
 
     def _tell(self, report: Report) -> Report:
         for callback in self._callbacks:

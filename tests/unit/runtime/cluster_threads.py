@@ -128,7 +128,7 @@ def cluster(
             at[name] = served(stack, lambda server, wire: TrainerProcess(setup, server, wire).serve, addresses, **lines)
             wire.connect(name, at[name])
             if known is not None:
-                known.introduce(name)
+                known.add_trainer(name)
 
         def start_embedding_worker(number: int) -> str:
             return embedding_worker(stack, EmbeddingSetup(tables, number, shards), addresses)

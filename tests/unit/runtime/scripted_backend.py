@@ -120,10 +120,10 @@ class Run:
         self.done: list[int] = []
         self.heard: list[Event] = []
 
-    def wish(self, name: str, *, comes: bool) -> ScaleRequest:
-        wish = ScaleRequest(name, comes)
-        self.engine.scale(wish)
-        return wish
+    def request(self, name: str, *, joins: bool) -> ScaleRequest:
+        request = ScaleRequest(name, joins)
+        self.engine.scale(request)
+        return request
 
     def steps(self, batches: int, *, epochs: int = 1) -> Iterator[StepResult]:
         """Of all epochs, in which each lease has to be trained once."""

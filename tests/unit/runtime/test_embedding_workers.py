@@ -107,10 +107,10 @@ def test_a_leaving_one_is_waited_for_and_the_last_one_may_not_leave() -> None:
     with cluster(RunState(), 1, 2) as there:
         known = there.embedding_workers
         assert known is not None
-        name, _ = known.turn(1)
+        name, _ = known.assign(1)
         assert name == peer_name(0)
         left = known.leave(peer_name(0))
-        assert [known.turn(grant)[0] for grant in (2, 3)] == [peer_name(1)] * 2
+        assert [known.assign(grant)[0] for grant in (2, 3)] == [peer_name(1)] * 2
         assert not left.done()
         assert there.figures(peer_name(0))["number"] == 0  # still there
         known.done(1)

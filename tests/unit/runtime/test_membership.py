@@ -28,11 +28,11 @@ def test_a_newcomer_is_begun_on_where_the_run_stands_and_gets_batches(mode: Mode
     run = Run(mode, 2)
     for number, step in enumerate(run.steps(60)):
         if number == 2:
-            wish = run.wish("trainer 2", comes=True)
-            assert not wish.done.done()  # not while somebody has a step in hand
+            request = run.request("trainer 2", joins=True)
+            assert not request.done.done()  # not while somebody has a step in hand
             at = step.step + 1
     assert run.site.begun == [("trainer 2", 2, at)]
-    assert wish.done.result() is None
+    assert request.done.result() is None
     assert of_worker(run.heard, 2)[:2] == [Joined(2), Ready(2)]
     assert sum(isinstance(event, Pushed) for event in of_worker(run.heard, 2)) > 10
     assert sorted(run.done) == list(range(60))
@@ -45,13 +45,13 @@ def test_a_leaver_ends_what_it_has_and_gets_no_more(mode: Mode) -> None:
     run = Run(mode, 3)
     for number, _ in enumerate(run.steps(60)):
         if number == 2:
-            wish = run.wish("trainer 0", comes=False)
+            request = run.request("trainer 0", joins=False)
             held = [grant for grant in run.site.out if grant.worker == 0]
             before = len(run.heard)
         if number > 2 and any(grant in run.site.out for grant in held):
             assert not run.site.gone
     assert run.site.gone == ["trainer 0"]
-    assert wish.done.result() is None
+    assert request.done.result() is None
     after = of_worker(run.heard[before:], 0)
     assert after[-1] == Ended(0)
     assert [type(event) for event in after] in ([Pushed, Ended], [Ended])
@@ -66,10 +66,10 @@ def test_numbers_rise_within_a_mode_and_begin_with_0_in_the_next(mode: Mode) -> 
     run = Run(GBA(), 2)
     for number, _ in enumerate(run.steps(100)):
         if number == 1:
-            run.wish("trainer 0", comes=False)
+            run.request("trainer 0", joins=False)
         if number == 3:
             assert run.site.gone == ["trainer 0"]
-            run.wish("trainer 2", comes=True)
+            run.request("trainer 2", joins=True)
         if number == 4:
             assert run.engine.workers == [1, 2]
             run.heard.clear()
@@ -99,7 +99,7 @@ def test_data_that_a_leaver_waited_with_go_to_one_that_found_no_more() -> None:
         if number == 2:
             assert Ended(1) in run.heard
             assert {grant.worker for grant in run.site.out} == {2}
-            run.wish("trainer 0", comes=False)
+            run.request("trainer 0", joins=False)
     assert run.site.gone == ["trainer 0"]
     assert trained_by[5] == 1
     assert sorted(run.done) == list(range(5))
@@ -114,7 +114,7 @@ def test_one_that_joins_when_the_data_are_over_has_its_part_of_the_next_epoch(mo
     for _ in run.steps(24, epochs=2):
         if not asked and len(run.done) + len(run.site.out) >= 24 and len(run.site.out) <= left:
             asked = True
-            run.wish("trainer 2", comes=True)
+            run.request("trainer 2", joins=True)
     assert asked
     assert [name for name, _, _ in run.site.begun] == ["trainer 2"]
     assert sum(isinstance(event, Pushed) for event in of_worker(run.heard, 2)) > 2
@@ -126,9 +126,9 @@ def test_the_last_one_stays(mode: Mode) -> None:
     run = Run(mode, 3)
     for number, _ in enumerate(run.steps(40)):
         if number == 1:
-            wishes = [run.wish(f"trainer {worker}", comes=False) for worker in (1, 0, 2)]
-    kept = [wish for wish in wishes if wish.done.exception() is not None]
-    assert run.site.names == [wish.name for wish in kept]
+            requests = [run.request(f"trainer {worker}", joins=False) for worker in (1, 0, 2)]
+    kept = [request for request in requests if request.done.exception() is not None]
+    assert run.site.names == [request.name for request in kept]
     lasts = {"backup_workers": r"backups=1: is for several workers"}  # of two one may be late, of one none
     assert len(kept) == (2 if mode.name in lasts else 1)
     with pytest.raises((InputError, ConfigError), match=lasts.get(mode.name, "'trainer 2': is the last trainer")):
@@ -140,9 +140,9 @@ def test_who_is_not_there_cannot_leave_and_nothing_changes() -> None:
     run = Run(GBA(), 2)
     for number, _ in enumerate(run.steps(40)):
         if number == 1:
-            wish = run.wish("trainer 7", comes=False)
+            request = run.request("trainer 7", joins=False)
     with pytest.raises(InputError, match="'trainer 7': there is no such trainer; there are: trainer 0, trainer 1"):
-        wish.done.result()
+        request.done.result()
     assert (run.site.gone, run.engine.facts.workers) == ([], 2)
 
 
@@ -151,9 +151,9 @@ def test_where_all_end_steps_together_they_begin_anew_in_their_new_number(mode: 
     run = Run(mode, 2, parts=6)
     for number, _ in enumerate(run.steps(100)):
         if number == 2:
-            came = run.wish("trainer 2", comes=True)
+            came = run.request("trainer 2", joins=True)
         if number == 6:
-            left = run.wish("trainer 0", comes=False)
+            left = run.request("trainer 0", joins=False)
     assert run.site.opened == [(mode.name, 2), (mode.name, 3), (mode.name, 2)]
     assert (came.done.result(), left.done.result()) == (None, None)
     assert run.site.begun == []  # the mode was opened for it
@@ -166,25 +166,25 @@ def test_a_number_that_does_not_divide_a_step_is_refused_and_nothing_changes(mod
     run = Run(mode, 2)
     for number, _ in enumerate(run.steps(100)):
         if number == 2:
-            wish = run.wish("trainer 2", comes=True)
+            request = run.request("trainer 2", joins=True)
     with pytest.raises(ConfigError, match=r"trainers=3: .*or switch to a mode without equal shares first, as gba"):
-        wish.done.result()
+        request.done.result()
     assert run.site.opened == [(mode.name, 2)]
     assert run.site.gone == ["trainer 2"]  # it was started for nothing
     assert run.engine.facts.workers == 2
     assert sorted(run.done) == list(range(100))
     with pytest.raises(ConfigError, match="trainers=3"):
-        run.engine.check_scaling(wish)
+        run.engine.check_scaling(request)
 
 
 def test_between_fits_wishes_come_true_at_once() -> None:
     run = Run(GBA(), 2)
-    assert run.wish("trainer 2", comes=True).done.done()
-    assert run.wish("trainer 0", comes=False).done.done()
+    assert run.request("trainer 2", joins=True).done.done()
+    assert run.request("trainer 0", joins=False).done.done()
     assert (run.site.names, run.engine.facts.workers) == (["trainer 1", "trainer 2"], 2)
     list(run.steps(20))
     assert run.site.opened == [("gba", 2)]
-    assert run.wish("trainer 1", comes=False).done.done()
+    assert run.request("trainer 1", joins=False).done.done()
     assert run.site.names == ["trainer 2"]
 
 
@@ -192,8 +192,8 @@ def test_what_is_wished_with_the_last_step_in_hand_comes_true_when_the_fit_ends(
     run = Run(Async(), 2)
     for _ in run.steps(20):
         if len(run.done) == 20:
-            wishes = [run.wish("trainer 2", comes=True), run.wish("trainer 0", comes=False)]
-    assert [wish.done.result() for wish in wishes] == [None, None]
+            requests = [run.request("trainer 2", joins=True), run.request("trainer 0", joins=False)]
+    assert [request.done.result() for request in requests] == [None, None]
     assert run.site.names == ["trainer 1", "trainer 2"]
 
 
@@ -201,9 +201,9 @@ def test_a_fit_that_is_broken_off_leaves_no_wish_open() -> None:
     run = Run(GBA(), 3)
     steps = run.steps(40)
     next(steps)
-    wishes = [run.wish("trainer 0", comes=False), run.wish("trainer 3", comes=True)]
+    requests = [run.request("trainer 0", joins=False), run.request("trainer 3", joins=True)]
     run.engine.close()
-    assert all(wish.done.done() for wish in wishes)
+    assert all(request.done.done() for request in requests)
     assert run.site.names == ["trainer 1", "trainer 2", "trainer 3"]
 
 
@@ -211,7 +211,7 @@ def test_a_wish_cannot_be_called_off_behind_the_engines_back() -> None:
     run = Run(GBA(), 2)
     for number, _ in enumerate(run.steps(40)):
         if number == 1:
-            assert not run.wish("trainer 2", comes=True).done.cancel()
+            assert not run.request("trainer 2", joins=True).done.cancel()
     assert run.site.names == ["trainer 0", "trainer 1", "trainer 2"]
 
 
@@ -236,8 +236,8 @@ def test_who_watches_forgets_those_that_left_and_those_with_another_number() -> 
     run.engine.hooks.observer = Ears()
     for number, _ in enumerate(run.steps(80)):
         if number == 1:
-            run.wish("trainer 1", comes=False)
-            run.wish("trainer 3", comes=True)
+            run.request("trainer 1", joins=False)
+            run.request("trainer 3", joins=True)
         if number == 5:
             assert told[3:] == [("joined", 3), ("ended", 1), ("lost", 1)]
             told.clear()
@@ -252,32 +252,34 @@ def test_any_wishes_at_any_time_in_any_mode(seed: int) -> None:
     run = Run(GBA(), 2, parts=6, last=chance.choice)
     names = iter(f"trainer {number}" for number in range(2, 1000))
     modes = [*TOKEN, *TOGETHER]
-    wishes = []
+    requests = []
     for _ in run.steps(150, epochs=2):
         while chance.random() < 0.3:
             comes = chance.random() < 0.5
-            wishes.append(run.wish(next(names) if comes else chance.choice(run.site.names), comes=comes))
+            requests.append(run.request(next(names) if comes else chance.choice(run.site.names), joins=comes))
         if chance.random() < 0.05:
             try:
                 run.engine.switch(chance.choice(modes))
             except ConfigError:
                 continue  # too few or too many for it
     assert sorted(run.done) == list(range(300))
-    assert all(wish.done.done() for wish in wishes)
+    assert all(request.done.done() for request in requests)
     assert run.engine.facts.workers == len(run.site.names)
-    stayed = {wish.name for wish in wishes if wish.comes and wish.done.exception() is None} - set(run.site.gone)
+    stayed = {request.name for request in requests if request.joins and request.done.exception() is None} - set(
+        run.site.gone
+    )
     assert stayed <= set(run.site.names)
 
 
 def test_wishes_of_other_threads() -> None:
     run = Run(GBA(), 2)
-    wishes = []
+    requests = []
     stop = threading.Event()
 
     def come_and_go(first: int) -> None:
         for number in range(first, first + 40):
             name = f"trainer {number}"
-            wishes.extend([run.wish(name, comes=True), run.wish(name, comes=False)])
+            requests.extend([run.request(name, joins=True), run.request(name, joins=False)])
             stop.wait(0.001)
 
     threads = [threading.Thread(target=come_and_go, args=(first,)) for first in (100, 200)]
@@ -287,7 +289,7 @@ def test_wishes_of_other_threads() -> None:
         list(run.steps(400))
     for thread in threads:
         thread.join()
-    assert [wish.done.result(10) for wish in wishes] == [None] * 160
+    assert [request.done.result(10) for request in requests] == [None] * 160
     assert run.site.names == ["trainer 0", "trainer 1"]
     assert sorted(run.done) == sorted([*range(400)] * 3)
 

@@ -45,8 +45,8 @@ class OneComesTwoGo:
 
     def __init__(self) -> None:
         self.came, self.gone = (
-            ScaleRequest("trainer 2", comes=True),
-            [ScaleRequest(f"trainer {worker}", comes=False) for worker in (0, 1)],
+            ScaleRequest("trainer 2", joins=True),
+            [ScaleRequest(f"trainer {worker}", joins=False) for worker in (0, 1)],
         )
         self.instead = BulkSync(bulk=2)  # where a mode cannot bear it
         self.batches: dict[str, float] = {}
@@ -115,8 +115,8 @@ def test_another_trainer_goes_on_exactly_where_the_first_has_left() -> None:
         def meanwhile(there: Cluster, engine: TrainingLoop, number: int, changes: bool = changes) -> None:
             if changes and number == 7:
                 there.start_trainer("trainer 1")
-                engine.scale(ScaleRequest("trainer 1", comes=True))
-                engine.scale(ScaleRequest("trainer 0", comes=False))
+                engine.scale(ScaleRequest("trainer 1", joins=True))
+                engine.scale(ScaleRequest("trainer 0", joins=False))
             if changes and number == 9:
                 assert engine.workers == [1]
 

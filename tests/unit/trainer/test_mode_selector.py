@@ -179,7 +179,7 @@ def shown(mode_selector: ModeSelector, clock: Clock, slow_s: float, steps: int, 
         clock.now += cost_s
         pilot.stepped(clock.now)
         mode_selector.stepped()
-    return list(mode_selector.take_news())
+    return list(mode_selector.take_reports())
 
 
 def test_auto_goes_to_gba_when_a_worker_is_slow_and_says_why(engine_of_four: Trainer) -> None:

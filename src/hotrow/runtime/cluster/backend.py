@@ -65,7 +65,7 @@ class ClusterBackend:
         self.tables = tables
         self._spec, self._roles, self._state = spec, roles, state
         self._places, self._hosts = places, hosts
-        self._stop_trainer = roles.dismiss if stop_trainer is None else stop_trainer
+        self._stop_trainer = roles.stop_trainer if stop_trainer is None else stop_trainer
         self._learner = spec.learner()
         self._open: _OpenMode | None = None
         self._order = 0  # number of the last order
@@ -179,10 +179,10 @@ class ClusterBackend:
             raise InputError("the cluster has failed: close this trainer, and load the last checkpoint into another")
 
     def _tell(self, begun: Begin, rank: int, name: str, tensors: bytes) -> Future[Answer]:
-        return self._roles.wire.ask(name, replace(begun, rank=rank, seed=begun.seed + rank), self._frames(tensors))
+        return self._roles.rpc.ask(name, replace(begun, rank=rank, seed=begun.seed + rank), self._frames(tensors))
 
     def _frames(self, tensors: bytes) -> list[memoryview]:
-        return cut([tensors], self._roles.wire.limits.frame_bytes)
+        return cut([tensors], self._roles.rpc.limits.frame_bytes)
 
     def _close_mode(self) -> None:
         if (opened := self._open) is None:
@@ -215,11 +215,11 @@ class ClusterBackend:
         self._fetched = (number, optimizer)
 
     def _given(self, name: str, optimizer: bool) -> tuple[bytes, DenseGiven]:
-        answer = self._roles.answer(self._roles.wire.ask(name, GiveDense(optimizer)))
+        answer = self._roles.answer(self._roles.rpc.ask(name, GiveDense(optimizer)))
         return joined(answer.frames), answer.of(DenseGiven, name)
 
     def _rendezvous(self) -> str:
         """Where the ranks find each other: a free port of the first one's host."""
         first = self._roles.trainers[0]
-        told = self._roles.answer(self._roles.wire.ask(first, Query("meeting"))).of(QueryReply, first)
+        told = self._roles.answer(self._roles.rpc.ask(first, Query("meeting"))).of(QueryReply, first)
         return f"tcp://{self._hosts[first]}:{int(told.figures['port'])}"

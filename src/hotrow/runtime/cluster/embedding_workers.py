@@ -1,7 +1,7 @@
-"""The embedding workers of a cluster: who is there, whose turn it is, and which batches each has.
+"""The embedding workers of a cluster: which one gets the next batch, and which batches each of them holds.
 
-They join and leave while a run goes on, and so do the trainers that ask them. Who leaves gets no new batches, and is
-stopped when the gradients of those it has have come. All of this may be called from any thread.
+Embedding workers and trainers join and leave during a run. A leaving embedding worker gets no new batches, and stops
+when the gradients of its batches have arrived. Thread-safe.
 """
 
 import logging
@@ -39,12 +39,12 @@ class EmbeddingWorkers:
 
     @property
     def names(self) -> list[str]:
-        """Who gets batches."""
+        """Members that get batches."""
         with self._lock:
             return sorted(each.name for each in self._members if each.leaving is None)
 
     def join(self, name: str, address: str) -> None:
-        """Batches go to this one too, once all trainers know where it is."""
+        """Add a member; it gets batches once all trainers know its address."""
         self._wire.connect(name, address, near=True)
         told = self._wire.ask(name, Query("ready")).result().message
         if not isinstance(told, QueryReply) or "number" not in told.figures:
@@ -61,7 +61,7 @@ class EmbeddingWorkers:
                 self._members.append(_Member(name, number, address))
 
     def _meet(self, trainer: str, word: Meet) -> None:
-        """One that leaves meanwhile need not hear it."""
+        """Tell one trainer; a fault counts only while the trainer is a member."""
         try:
             self._wire.ask(trainer, word).result()
         except HotrowError:
@@ -69,8 +69,8 @@ class EmbeddingWorkers:
                 if trainer in self._trainers:
                     raise
 
-    def introduce(self, trainer: str) -> None:
-        """A trainer that is new learns where all are, also those who join later."""
+    def add_trainer(self, trainer: str) -> None:
+        """Tell a new trainer the addresses of all members, and of those that join later."""
         with self._meeting:
             with self._lock:  # so that nobody who leaves is forgotten by it before it was met
                 self._trainers.append(trainer)
@@ -78,8 +78,8 @@ class EmbeddingWorkers:
             for asked in met:
                 asked.result()
 
-    def part_with(self, trainer: str) -> None:
-        """A trainer that leaves has to be told of nobody."""
+    def forget_trainer(self, trainer: str) -> None:
+        """Remove a trainer that leaves."""
         with self._lock:
             if trainer in self._trainers:
                 self._trainers.remove(trainer)
@@ -105,8 +105,8 @@ class EmbeddingWorkers:
             self._part(found)
         return left
 
-    def turn(self, grant: int) -> tuple[str, int]:
-        """Who gets the ids of a grant's batch, and the sample id they go by."""
+    def assign(self, grant: int) -> tuple[str, int]:
+        """Choose the member that gets the ids of a grant's batch; returns its name and the sample id."""
         with self._lock:
             for place, member in enumerate(self._members):
                 if member.leaving is None:
@@ -121,7 +121,7 @@ class EmbeddingWorkers:
         self._part_all(parting)
 
     def release(self, grants: Iterable[int] | None = None) -> None:
-        """The gradients of these will not come (None: of any): who has their ids may let them go."""
+        """Free the ids of batches whose gradients will not come (None: of all batches)."""
         dropped, parting = self._drop(grants)
         for name, samples in dropped:
             try:
@@ -161,4 +161,4 @@ class EmbeddingWorkers:
 
 def _say_fault(done: "Future[Answer]") -> None:
     if (fault := done.exception()) is not None:
-        _log.warning("word of batches that will not come was not heard: %s", fault)
+        _log.warning("could not release cancelled batches: %s", fault)

@@ -1,4 +1,4 @@
-"""The trainers of a cluster, as the engine's executor: batches go out, word of their gradients comes back."""
+"""The executor of a cluster: batches go to trainers, replies say that their gradients are on the shards."""
 
 import time
 from collections.abc import Callable
@@ -66,7 +66,7 @@ class RemoteExecutor:
             header,
             sample,
         )
-        asked = self._roles.wire.ask(self.trainers[self._rank(grant)], work, frames, deadline=False)
+        asked = self._roles.rpc.ask(self.trainers[self._rank(grant)], work, frames, deadline=False)
         asked.add_done_callback(lambda done: self._worked(grant, done))
 
     def set_step(self, step: int) -> None:
@@ -111,11 +111,11 @@ class RemoteExecutor:
         """The sample id by which an embedding worker has them; None: the trainer looks them up itself."""
         if self._roles.embedding_workers is None:
             return None
-        name, sample = self._roles.embedding_workers.turn(grant.grant)
+        name, sample = self._roles.embedding_workers.assign(grant.grant)
         versions = self._mode.late is not None and self._mode.late.by == "version"
         parts, frames = pack_ids(batch)
         told = LookUp(sample, grant.worker, self._parameters.number, self._state.samples, versions, len(batch), parts)
-        asked = self._roles.wire.ask(name, told, frames)
+        asked = self._roles.rpc.ask(name, told, frames)
         asked.add_done_callback(lambda done: self._results.put((grant, done)) if done.exception() else None)
         return sample
 
@@ -137,7 +137,7 @@ class RemoteExecutor:
             return
         self._next_look = now + WAKE_S
         with self._parameters.failing():
-            self._roles.alive()
+            self._roles.check_alive()
             try:
                 self._parameters.look()
             except HotrowError:
@@ -154,7 +154,7 @@ class RemoteExecutor:
         """A fault may come of a role that is gone: then that is what went wrong, once it is known."""
         until = time.monotonic() + LOSS_S
         while time.monotonic() < until:
-            self._roles.alive()
+            self._roles.check_alive()
             time.sleep(WAKE_S)
 
     def _finished(self, grant: Grant, answer: Answer) -> BatchResult:

@@ -1,7 +1,7 @@
-"""The effects of a discipline on a cluster: numbered orders to the shards, words to the trainers about dense steps.
+"""The parameters of a mode on a cluster: numbered orders to the shards, messages about dense steps to the trainers.
 
-Gradients are on the shards before the coordinator hears of them. What it decides about one event goes out as one order.
-Orders are not waited for: whoever must see what one does names its number, and shards make him wait.
+Gradients are on the shards before their push is reported. The effects of one event go out as one order. The driver does
+not wait for orders: a lookup names the last order it must see, and a shard delays it until that order is applied.
 """
 
 from collections import Counter, deque
@@ -129,7 +129,7 @@ class RemoteParameters:
     def _order(self, made: Callable[[int], messages.Message]) -> None:
         self.number += 1
         for name, incarnation in zip(self._roles.shards, self._incarnations, strict=True):
-            self._under_way.append(self._roles.wire.ask(name, made(incarnation)))
+            self._under_way.append(self._roles.rpc.ask(name, made(incarnation)))
         self._take_answers(self._under_way, UNDER_WAY * len(self._roles.shards))
 
     def _take_answers(self, asked: deque[Future[Answer]], most: int) -> None:

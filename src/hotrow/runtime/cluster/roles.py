@@ -1,4 +1,4 @@
-"""Who is in a cluster, by the names its wire knows them under, and how all of them are asked the same."""
+"""The roles of a cluster by name, and requests to several of them."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
@@ -15,12 +15,12 @@ WAKE_S = 0.1  # how long the loss of a role may go unnoticed
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Roles:
-    """`alive` raises, naming the role, where one of them is gone. Trainers come and go, in the thread of the engine."""
+    """`check_alive` raises, naming the role, where one is gone. Trainers change in the thread of the training loop."""
 
-    wire: RpcClient
+    rpc: RpcClient
     shards: Sequence[str]
     trainers: list[str]  # that take part, in the order of their numbers when a mode begins
-    alive: Callable[[], None]
+    check_alive: Callable[[], None]
     embedding_workers: EmbeddingWorkers | None = None  # None: trainers talk to the shards themselves
 
     def incarnations(self) -> list[int]:
@@ -32,27 +32,27 @@ class Roles:
         return max(told.newest for told in self._shards_told())
 
     def _shards_told(self) -> list[Exchanged]:
-        asked = {name: self.wire.ask(name, Exchange(0)) for name in self.shards}
+        asked = {name: self.rpc.ask(name, Exchange(0)) for name in self.shards}
         return [self.answer(each).of(Exchanged, name) for name, each in asked.items()]
 
-    def dismiss(self, trainer: str) -> Future[None]:
+    def stop_trainer(self, trainer: str) -> Future[None]:
         """One that has nothing to do stops; what comes back is done when it has."""
         if trainer in self.trainers:
             self.trainers.remove(trainer)
         if self.embedding_workers is not None:
-            self.embedding_workers.part_with(trainer)
+            self.embedding_workers.forget_trainer(trainer)
         left = uncancellable_future()
-        forget_when_stopped(self.wire, trainer, [self.wire.ask(trainer, Stop())], left)
+        forget_when_stopped(self.rpc, trainer, [self.rpc.ask(trainer, Stop())], left)
         return left
 
     def answer(self, asked: Future[Answer]) -> Answer:
         """Wait for it; a role that is gone meanwhile is named."""
         while not wait([asked], timeout=WAKE_S).done:
-            self.alive()
+            self.check_alive()
         return asked.result()
 
     def ask_all(
         self, names: Sequence[str], message: Message, frames: Sequence[Buffer] = (), *, deadline: bool = True
     ) -> list[Future[Answer]]:
         """The same question to several."""
-        return [self.wire.ask(name, message, frames, deadline=deadline) for name in names]
+        return [self.rpc.ask(name, message, frames, deadline=deadline) for name in names]

@@ -42,13 +42,13 @@ class TransportSettings:
         where = host or ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         return RpcServer(f"tcp://{where}:*", security=self.security, key=self.key, name=name, limits=limits)
 
-    def wire(self, *, delayed: bool = False) -> RpcClient:
+    def rpc_client(self, *, delayed: bool = False) -> RpcClient:
         delay_s = self.delay_s if delayed else 0.0
         return RpcClient(security=self.security, key=self.key, delay_s=delay_s, most_open=MOST_OPEN)
 
-    def wire_to(self, shards: Mapping[str, str]) -> RpcClient:
+    def rpc_client_to(self, shards: Mapping[str, str]) -> RpcClient:
         """To shards by name, as they are where the delay says."""
-        wire = self.wire(delayed=True)
+        wire = self.rpc_client(delayed=True)
         for name, address in shards.items():
             wire.connect(name, address)
         return wire
@@ -123,7 +123,7 @@ class TrainerRole(_Role):
     def __init__(
         self, setup: TrainerSetup, lines: TransportSettings, host: str | None, shards: Mapping[str, str], name: str
     ) -> None:
-        server, wire = lines.server(host, name, OF_TRAINERS), lines.wire_to(shards)
+        server, wire = lines.server(host, name, OF_TRAINERS), lines.rpc_client_to(shards)
         super().__init__(server, TrainerProcess(setup, server, wire), wire)
 
 
@@ -133,5 +133,5 @@ class EmbeddingRole(_Role):
     def __init__(
         self, setup: EmbeddingSetup, lines: TransportSettings, host: str | None, shards: Mapping[str, str]
     ) -> None:
-        server, wire = lines.server(host, RoleId("embedding worker", setup.number)), lines.wire_to(shards)
+        server, wire = lines.server(host, RoleId("embedding worker", setup.number)), lines.rpc_client_to(shards)
         super().__init__(server, EmbeddingServer(setup, server, wire), wire)

@@ -51,7 +51,7 @@ class RayCluster:
         self._joining = threading.Lock()
         self._numbers: dict[RoleKind, int] = {"trainer": 0, "embedding worker": 0}  # that were given
         self.hosts: dict[str, str] = {}  # by trainer
-        self.wire = lines.wire(delayed=True)
+        self.rpc = lines.rpc_client(delayed=True)
         try:
             self._start(trainers, embedding_workers)
         except BaseException:
@@ -62,12 +62,12 @@ class RayCluster:
         names = self._setups.names
         self._shards = self._actors.start(ShardRole, {name: (self._setups.shard(name.number),) for name in names})
         for name, address in self._shards.items():
-            self.wire.connect(name, address)
+            self.rpc.connect(name, address)
         self._trainer = ray.put(self._setups.trainer())  # as it is now: one that joins later begins with the same
         workers = [self._new_role("trainer") for _ in range(trainers)]
         self._start_trainers(workers)
-        lookup_workers = EmbeddingWorkers(self.wire, workers) if embedding_workers else None
-        self.roles = Roles(self.wire, names, list(workers), self.check_alive, lookup_workers)
+        lookup_workers = EmbeddingWorkers(self.rpc, workers) if embedding_workers else None
+        self.roles = Roles(self.rpc, names, list(workers), self.check_alive, lookup_workers)
         for _ in range(embedding_workers):
             self._join_embedding_worker(self._embedding_workers(), joins=False)
 
@@ -91,13 +91,13 @@ class RayCluster:
             self._start_trainers([name], joins=True)
             if self.roles.embedding_workers is not None:
                 with self._or_never(name):
-                    self.roles.embedding_workers.introduce(name)
+                    self.roles.embedding_workers.add_trainer(name)
         return name
 
     def leave_trainer(self, name: str) -> "Future[None]":
         """One that has nothing to do any more; what comes back is done when it has stopped."""
         self._actors.let_go(name)
-        left = self.roles.dismiss(name)
+        left = self.roles.stop_trainer(name)
         left.add_done_callback(lambda _: self._actors.end(name))
         return left
 
@@ -116,9 +116,9 @@ class RayCluster:
         """Ask all roles to stop, and end those that do not."""
         for name in reversed(self._actors.where):  # who computes goes before who holds rows
             with contextlib.suppress(HotrowError):
-                self.wire.ask(name, Stop())
+                self.rpc.ask(name, Stop())
         self._actors.close(STOP_S)
-        self.wire.close()
+        self.rpc.close()
 
     def __enter__(self) -> "RayCluster":
         return self
@@ -135,7 +135,7 @@ class RayCluster:
         given = {name: (self._trainer, self._shards, name) for name in names}
         for name, address in self._actors.start(TrainerRole, given, joins=joins).items():
             self.hosts[name] = address.removeprefix("tcp://").rpartition(":")[0]
-            self.wire.connect(name, address, near=True)
+            self.rpc.connect(name, address, near=True)
 
     def _join_embedding_worker(self, embedding_workers: EmbeddingWorkers, *, joins: bool) -> RoleId:
         name = self._new_role("embedding worker")
@@ -154,10 +154,10 @@ class RayCluster:
             yield
         except BaseException:
             if self.roles.embedding_workers is not None:
-                self.roles.embedding_workers.part_with(name)
+                self.roles.embedding_workers.forget_trainer(name)
             self._actors.end(name)
             with contextlib.suppress(HotrowError):
-                self.wire.forget(name)
+                self.rpc.forget(name)
             raise
 
     def _embedding_workers(self) -> EmbeddingWorkers:
