@@ -1,8 +1,8 @@
 """Blocks of code that SIGINT does not interrupt.
 
 A step changes rows, dense parameters and the position in the data one after the other. Interrupted between them, a
-checkpoint would hold a batch that counts as not trained, and a resume would train it twice. Interrupted inside a library
-that holds a lock, the program would wait for that lock for ever when it saves.
+checkpoint would hold a batch that counts as not trained, and a resume would train it twice. Interrupted inside a
+library that holds a lock, the program would wait for that lock for ever when it saves.
 """
 
 import signal

@@ -265,13 +265,11 @@ def test_any_wishes_at_any_time_in_any_mode(seed: int) -> None:
     assert sorted(run.done) == list(range(300))
     assert all(request.done.done() for request in requests)
     assert run.engine.facts.workers == len(run.site.names)
-    stayed = {request.name for request in requests if request.joins and request.done.exception() is None} - set(
-        run.site.gone
-    )
-    assert stayed <= set(run.site.names)
+    joined = {request.name for request in requests if request.joins and request.done.exception() is None}
+    assert joined - set(run.site.gone) <= set(run.site.names)
 
 
-def test_wishes_of_other_threads() -> None:
+def test_requests_of_other_threads() -> None:
     run = Run(GBA(), 2)
     requests = []
     stop = threading.Event()
