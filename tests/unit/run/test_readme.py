@@ -18,7 +18,9 @@ def recorded(name: str) -> dict[str, float]:
     return found
 
 
-def test_its_program_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_program_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     lines = [f"{y},{user},{item}" for y, user, item, _ in clicks(2000, seed=1)[0]]
     Path("clicks.csv").write_text("\n".join(["clicked,user,item", *lines]) + "\n")
