@@ -113,8 +113,8 @@ def test_a_ray_that_knows_no_token_is_refused(monkeypatch: pytest.MonkeyPatch) -
 def test_a_refused_token_is_a_sentence(address: str, tmp_path: Path) -> None:
     program = (
         "import hotrow as hr, sys\n"
-        "from hotrow.runtime.ray.connection import connected\n"
-        "try:\n    with connected(hr.Ray(address=sys.argv[1])): pass\n"
+        "from hotrow.runtime.ray.connection import connect_ray\n"
+        "try:\n    with connect_ray(hr.Ray(address=sys.argv[1])): pass\n"
         "except hr.ConfigError as error: print(error)"
     )
     done = as_stranger(tmp_path, sys.executable, "-c", program, address)
