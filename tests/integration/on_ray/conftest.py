@@ -15,14 +15,12 @@ OF_RAY = (
 )
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.ray)
-            item.add_marker(pytest.mark.xdist_group("ray"))  # one process, and so one Ray, for all of them
-            for known in OF_RAY:
-                item.add_marker(pytest.mark.filterwarnings(known))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test of this folder, before pytest-xdist reads the groups."""
+    item.add_marker(pytest.mark.ray)
+    item.add_marker(pytest.mark.xdist_group("ray"))  # one process, and so one Ray, for all of them
+    for known in OF_RAY:
+        item.add_marker(pytest.mark.filterwarnings(known))
 
 
 @pytest.fixture(scope="session")
