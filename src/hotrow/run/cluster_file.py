@@ -1,7 +1,7 @@
 """`cluster.json` in the folder of a running run: the addresses of its roles, for `hotrow cluster` and other readers.
 
-A key that was made for the run lies beside it in `cluster.key`, readable by its user alone. The run removes both when it
-ends. Files of a killed run are removed by the next run in the same parent folder, or by `hotrow cluster status`.
+A key that was made for the run lies beside it in `cluster.key`, readable by its user alone. The run removes both at its
+end. Files of a killed run are removed by the next run in the same parent folder, or by `hotrow cluster status`.
 """
 
 import json
@@ -27,7 +27,7 @@ class ClusterFile:
         self._written: ClusterFacts | None = None
 
     def write(self, facts: ClusterFacts, key: Path | None, control_server: str | None = None) -> None:
-        """Replace the file if `facts` changed; `key` is the file the key was read from, None for a key of the run's own.
+        """Replace the file if `facts` changed; `key` is the file the key was read from, None for a key of this run.
 
         `control_server`: where the run itself listens.
         """

@@ -47,7 +47,7 @@ def test_all_processes_of_a_killed_run_end_and_the_next_start_sweeps(tmp_path: P
     hotrow = str(Path(sys.executable).with_name("hotrow"))
     left = tmp_path / "runs/small"
     with TemporaryDirectory(dir="/tmp") as short:
-        private = Path(short) / f"hotrow-{os.geteuid()}"
+        private = Path(short) / f"hotrow-ray-{os.geteuid()}"
         about: dict[str, Any] = {
             "cwd": tmp_path,
             "env": os.environ | {"RAY_TMPDIR": short},
