@@ -89,8 +89,8 @@ def test_auto_never_takes_the_ray_of_a_run(
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(address, "_private_addresses", lambda: ["own:1"])
-    monkeypatch.setattr(address.services, "find_gcs_addresses", lambda: running)
-    monkeypatch.setattr(address.services, "find_bootstrap_address", lambda _: latest)
+    monkeypatch.setattr("ray._private.services.find_gcs_addresses", lambda: running)
+    monkeypatch.setattr("ray._private.services.find_bootstrap_address", lambda _: latest)
     if chosen is None:
         with pytest.raises(ConfigError, match=r"'auto': no Ray runs on this machine that a run could join: start one"):
             address.resolve("auto")
