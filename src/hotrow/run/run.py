@@ -148,7 +148,7 @@ class Run:
         return str(fault) if isinstance(fault, PeerLost) else None
 
     def __iter__(self) -> Iterator[Report]:
-        self._start()
+        self.begin()
         if self._trained_again:
             message = f"its checkpoint is of {self._before:,} samples, and it had trained more when it ended"
             self._warn(f"{message}: at least {self._trained_again:,} samples are trained again")
@@ -211,7 +211,13 @@ class Run:
             **how,
         )
 
-    def _start(self) -> None:
+    def begin(self) -> None:
+        """Write the first files into the run's folder. FileError: there is no room, and the folder is removed again.
+
+        Iterating does it by itself; call it to know before that the folder stays.
+        """
+        if self._started:
+            return
         check_room(self.folder / CHECKPOINT, self.trainer.checkpoint_bytes, "a checkpoint as it is now")
         if (server := self.trainer.members.listen()) is not None:
             from hotrow.run.control_server import ControlServer

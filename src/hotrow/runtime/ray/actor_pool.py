@@ -76,7 +76,7 @@ class ActorPool:
             ray.kill(actor)
 
     def lost(self) -> dict[str, str]:
-        """By name, why those ended that nobody let go."""
+        """By name, why roles ended that were not let go."""
         serving = dict(self._serving)
         if not serving:
             return {}
