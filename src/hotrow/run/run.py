@@ -100,7 +100,7 @@ class Run:
 
     @property
     def samples_expected(self) -> int | None:
-        """When all is trained, where the source knows; day by day nobody does."""
+        """When all is trained; None where the source does not know, and day by day."""
         if self._only is not None:
             rows = self._only.train.rows()
             done = 0 if self._position is None else self._position.samples
@@ -130,7 +130,7 @@ class Run:
                 self._give_folder_back()
 
     def _give_folder_back(self) -> None:
-        """Of a run that never began: nothing is in it that anybody would miss."""
+        """Remove the folder of a new run that never began."""
         if not self._resumed:
             shutil.rmtree(self.folder, ignore_errors=True)
 
