@@ -1,6 +1,7 @@
 // Indices that a caller owns. Another thread of the caller may write to them while a call runs, so an index that was
 // checked in the caller's array need not be the one that is used: what decides where memory is touched is read once, or
-// copied before it is checked. A race then gives any values, and never an access out of bounds.
+// copied before it is checked. The same holds for outputs: what a call has written there is never read back to decide
+// where memory is touched or when a loop ends. A race then gives any values, and never an access out of bounds.
 #pragma once
 
 #include <algorithm>

@@ -92,7 +92,7 @@ struct Contents {
 // wrong.
 Contents read_contents(int descriptor, std::uint64_t size, std::uint32_t pieces, const std::string& path);
 
-// What a listing shows of a file, whoever owns it.
+// What a listing shows of a file of any user.
 struct SegmentReport {
   std::uint64_t bytes = 0;
   Identity identity;

@@ -24,7 +24,7 @@ namespace {
 constexpr int kTries = 20;
 constexpr auto kPause = std::chrono::milliseconds(10);
 
-constexpr int kFoundFlags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;  // of every file that somebody else may have made
+constexpr int kFoundFlags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;  // of every file that another user may have made
 
 // The locked descriptors of this process, for the handler that a forked child runs.
 std::mutex locks_mutex;
@@ -78,15 +78,15 @@ std::string octal(mode_t mode) {
   return text;
 }
 
-// Whoever may remove or rename files of the directory could put another in the place of ours at any time. A sticky
-// directory, as /dev/shm is, keeps everybody to files of their own.
+// A user who may remove or rename files of the directory could put another in the place of ours at any time. A sticky
+// directory, as /dev/shm is, keeps each user to files of their own.
 void check_safe_directory(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   const std::string directory = slash == std::string::npos ? "." : path.substr(0, std::max<std::size_t>(slash, 1));
   struct stat found;
   if (stat(directory.c_str(), &found) != 0 || (found.st_mode & S_IWOTH) == 0 || (found.st_mode & S_ISVTX) != 0) return;
   fail(path, "its directory " + directory + " has mode " + octal(found.st_mode) +
-                 ", so everybody may remove or replace its files: chmod o-w or chmod +t it, or choose another");
+                 ", so every user may remove or replace its files: chmod o-w or chmod +t it, or choose another");
 }
 
 std::uint64_t size_of(int descriptor) {

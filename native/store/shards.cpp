@@ -20,13 +20,14 @@ void for_each_key(std::size_t size, int threads, Body&& body) {
   });
 }
 
-// Counting sort of the unique keys by shard; places[u] becomes where the u-th one found went.
+// Counting sort of the unique keys by shard; places[u] becomes where the u-th one found went. The sums are made in
+// memory of this call's own: `bounds` is the caller's, who may write to it meanwhile.
 void group(std::span<const Key> found, std::uint32_t shards, Key* unique_keys, std::int64_t* bounds,
            std::uint32_t* places) {
-  std::fill_n(bounds, shards + 1, 0);
-  for (const Key key : found) ++bounds[shard_of(key, shards) + 1];
-  for (std::uint32_t s = 0; s < shards; ++s) bounds[s + 1] += bounds[s];
-  std::vector<std::int64_t> next(bounds, bounds + shards);
+  std::vector<std::int64_t> next(shards + 1);  // counted one place up: after the sums, where each shard begins
+  for (const Key key : found) ++next[shard_of(key, shards) + 1];
+  for (std::uint32_t s = 0; s < shards; ++s) next[s + 1] += next[s];
+  std::ranges::copy(next, bounds);
   for (std::size_t u = 0; u < found.size(); ++u) {
     const std::int64_t place = next[shard_of(found[u], shards)]++;
     unique_keys[place] = found[u];

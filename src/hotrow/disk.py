@@ -1,6 +1,7 @@
 """Files that are written whole or not at all, and the sentence where a file system does not take them."""
 
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from errno import EDQUOT, ENOSPC
@@ -13,15 +14,21 @@ PART = ".part"  # behind the name of a file that is not whole yet
 
 
 def write_text(path: Path, text: str, what: str) -> None:
-    """Replace a file, or make it; where that fails the one before stays whole and nothing is left beside it."""
+    """Replace a file, or make it; where that fails the one before stays whole and nothing is left beside it.
+
+    A symbolic link stays and its target is replaced. A file that is replaced keeps its mode.
+    """
     data = text.encode("utf-8", errors="replace")  # a damaged line may hold what UTF-8 has not
-    special = path.is_symlink() or (path.exists() and not path.is_file())  # as /dev/stdout: nothing to replace
-    part = path if special else part_of(path)
+    target = path.resolve()
+    special = target.exists() and not target.is_file()  # as /dev/stdout: nothing to replace
+    part = path if special else part_of(target)
     with written(path, what, len(data)):
         try:
             part.write_bytes(data)
             if not special:
-                part.replace(path)
+                if target.exists():
+                    part.chmod(stat.S_IMODE(target.stat().st_mode))
+                part.replace(target)
         except BaseException:
             if not special:
                 with suppress(OSError):
@@ -30,7 +37,7 @@ def write_text(path: Path, text: str, what: str) -> None:
 
 
 def part_of(path: Path) -> Path:
-    """Where a file is written before it takes its place."""
+    """Where a file or folder is written before it takes its place."""
     return path.with_name(path.name + PART)
 
 

@@ -1,4 +1,4 @@
-"""Calls into native code while another thread writes to the arrays of indices that they were given.
+"""Calls into native code while another thread writes to the arrays that they were given: indices, and outputs.
 
     python hammer_indices.py NATIVE_MODULE SECONDS_PER_CALL
 
@@ -40,11 +40,27 @@ def key_cases(native: ModuleType) -> Iterator[Case]:
     generator = np.random.default_rng(1)
     keys = generator.integers(0, 50_000, N).astype(np.uint64)
     other = [(keys, generator.integers(0, 2**63, N).astype(np.uint64))]
-    unique_keys, inverse, counts = np.empty(N, np.uint64), np.empty(N, np.uint32), np.empty(N, np.uint32)
-    yield "unique", lambda: native.unique(keys, unique_keys, inverse, counts, 1), other
-    yield "unique with threads", lambda: native.unique(keys, unique_keys, inverse, counts, 4), other
-    bounds = np.empty(9, np.int64)
-    yield "sharded", lambda: native.sharded(keys, 8, unique_keys, bounds, inverse, 4), other
+    unique_keys, inverse, counts = np.zeros(N, np.uint64), np.zeros(N, np.uint32), np.zeros(N, np.uint32)
+    bounds = np.zeros(9, np.int64)
+    for arrays, written in ((other, "keys"), (outputs(unique_keys, inverse, counts, bounds), "outputs")):
+        for threads in (1, 4):
+            yield (
+                f"unique, {threads} threads, {written}",
+                partial(native.unique, keys, unique_keys, inverse, counts, threads),
+                arrays,
+            )
+            for shards in (1, 8):
+                yield (
+                    f"sharded by {shards}, {threads} threads, {written}",
+                    partial(native.sharded, keys, shards, unique_keys, bounds[: shards + 1], inverse, threads),
+                    arrays,
+                )
+    yield "shard_of", lambda: native.shard_of(keys, 8, inverse, 4), outputs(inverse)
+
+
+def outputs(*arrays: Array) -> list[tuple[Array, Array]]:
+    """Arrays that a call fills, with numbers that lead out of any memory if they are taken for indices."""
+    return [(array, np.full_like(array, np.iinfo(array.dtype).max // 3)) for array in arrays]
 
 
 def table_cases(native: ModuleType) -> Iterator[Case]:
@@ -94,30 +110,28 @@ def bag_cases(native: ModuleType) -> Iterator[Case]:
             partial(native.pool_weight_gradient, bags, rows, inverse, offsets, positions, threads),
             bad,
         )
-    keys, unique_keys = inverse.astype(np.uint64), np.empty(N, np.uint64)
-    counts, samples = np.empty(N, np.uint32), np.empty(N, np.uint16)
-    yield (
-        "compress_ids",
-        lambda: native.compress_ids(keys, offsets, unique_keys, counts, samples, 1),
-        [(offsets, bad_offsets), (keys, np.arange(N, dtype=np.uint64))],
-    )
+    keys, unique_keys = inverse.astype(np.uint64), np.zeros(N, np.uint64)
+    counts, samples = np.zeros(N, np.uint32), np.zeros(N, np.uint16)
+    compress = partial(native.compress_ids, keys, offsets, unique_keys, counts, samples, 1)
+    yield "compress_ids, inputs", compress, [(offsets, bad_offsets), (keys, np.arange(N, dtype=np.uint64))]
+    yield "compress_ids, outputs", compress, outputs(unique_keys, counts, samples)
 
 
 def other_cases(native: ModuleType) -> Iterator[Case]:
     each, counts = np.arange(1000, dtype=np.uint64), np.full(1000, N // 1000, np.uint32)
     samples = np.random.default_rng(4).integers(0, BAGS, N).astype(np.uint32)
-    keys, offsets = np.empty(N, np.uint64), np.empty(BAGS + 1, np.int64)
-    yield (
-        "expand_ids",
-        lambda: native.expand_ids(each, counts, samples, keys, offsets),
-        [(samples, np.full_like(samples, BAD_NUMBER)), (counts, np.full_like(counts, BAD_NUMBER))],
-    )
+    keys, offsets = np.zeros(N, np.uint64), np.zeros(BAGS + 1, np.int64)
+    expand = partial(native.expand_ids, each, counts, samples, keys, offsets)
+    bad: list[tuple[Array, Array]] = [(array, np.full_like(array, BAD_NUMBER)) for array in (samples, counts)]
+    yield "expand_ids, inputs", expand, bad
+    yield "expand_ids, outputs", expand, outputs(keys, offsets)
     data = np.full(5 * N, ord("7"), np.uint8)
     bounds = np.arange(0, 5 * N + 1, 5, dtype=np.int64)
     bad_bounds = bounds + 2**40
     bad_bounds[1::2] = -(2**40)
-    yield "hash_strings", lambda: native.hash_strings(data, bounds, None, 0, keys, 0, 0, 2), [(bounds, bad_bounds)]
-    yield "string_ids", lambda: native.string_ids(data, bounds, None, 0, keys, 0, 0, 2), [(bounds, bad_bounds)]
+    both = [(bounds, bad_bounds), *outputs(keys)]
+    yield "hash_strings", lambda: native.hash_strings(data, bounds, None, 0, keys, 0, 0, 2), both
+    yield "string_ids", lambda: native.string_ids(data, bounds, None, 0, keys, 0, 0, 2), both
     field = native.RowField(100, 64, 1)
     numbers = np.zeros(N, np.int64)
     yield "read_seconds", lambda: field.read_seconds(numbers, 1), [(numbers, np.full_like(numbers, 2**40))]

@@ -53,15 +53,20 @@ def _called(function: ast.expr) -> str:
     return function.id if isinstance(function, ast.Name) else ""
 
 
-def test_log_lines_and_tracebacks_of_the_command_are_printable() -> None:
+def test_log_lines_warnings_and_tracebacks_of_the_command_are_printable() -> None:
     program = (
-        "import logging\n"
+        "import logging, threading, warnings\n"
         "from hotrow.cli.screen import make_faults_printable\n"
         "make_faults_printable()\n"
         "logging.getLogger('hotrow.run').warning('role %s', '\\x1b[2J')\n"
+        "warnings.warn('column \\x1b[3J')\n"
+        "thread = threading.Thread(target=lambda: int('\\x1b[32m'), name='\\x1b[33m')\n"
+        "thread.start(); thread.join()\n"
         "raise RuntimeError('\\x1b[31m')\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert "\x1b" not in done.stderr
     assert "role \\x1b[2J" in done.stderr
     assert "RuntimeError: \\x1b[31m" in done.stderr
+    assert "UserWarning: column \\x1b[3J" in done.stderr
+    assert "Exception in thread \\x1b[33m:" in done.stderr

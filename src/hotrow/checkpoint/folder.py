@@ -19,7 +19,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from hotrow.checkpoint import dense, rows
-from hotrow.disk import cannot_write, check_room, written
+from hotrow.disk import cannot_write, check_room, part_of, written
 from hotrow.errors import InputError
 from hotrow.store import SavedTable
 from hotrow.store.saved import check_same_kind
@@ -54,7 +54,7 @@ def save(
     discard_unfinished(folder)
     size = bytes_of(model, optimizer, tiers)
     check_room(folder, size, WHAT)
-    fresh = _fresh(folder)
+    fresh = part_of(folder)
     try:
         _write(fresh, model, optimizer, tiers, saved)
         _take_place(fresh, folder)
@@ -68,7 +68,7 @@ def save(
 
 def discard_unfinished(folder: Path) -> None:
     """Remove what a run that died while it wrote this checkpoint has left beside it."""
-    fresh = _fresh(folder)
+    fresh = part_of(folder)
     if fresh.exists():
         with written(fresh, "the rest of a checkpoint that was not finished"):
             shutil.rmtree(fresh)
@@ -139,10 +139,6 @@ def _whole(folder: Path) -> Path:
     return before
 
 
-def _fresh(folder: Path) -> Path:
-    return folder.with_name(folder.name + ".new")
-
-
 def _before(folder: Path) -> Path:
     return folder.with_name(folder.name + ".old")
 
@@ -160,8 +156,7 @@ def _take_place(fresh: Path, folder: Path) -> None:
             before.rename(folder)
         raise
     _sync(folder.parent)
-    if before.exists():
-        shutil.rmtree(before)
+    shutil.rmtree(before, ignore_errors=True)  # the new one is in its place: what is left of the old one is no fault
 
 
 def _manifest(folder: Path) -> dict[str, Any]:

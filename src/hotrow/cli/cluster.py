@@ -85,11 +85,8 @@ def status(
             place = f"process {state.place.pid} on {state.place.node}"
             say(f"{state.role} ({place}): {state.trouble}", err=True)
     if known.is_gone:
-        remove_left(known.folder)
-        message = (
-            f"process {known.pid}, the run itself, is not there any more: cluster.json and cluster.key are removed"
-        )
-        say(message, err=True)
+        removed = ": cluster.json and cluster.key are removed" if remove_left(known.folder) else ""
+        say(f"process {known.pid}, the run itself, is not there any more{removed}", err=True)
 
 
 def as_table(found: list[RoleState]) -> Table:

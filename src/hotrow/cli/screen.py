@@ -6,9 +6,12 @@ way, and Rich's markup is never read in them.
 
 import logging
 import sys
+import threading
+import warnings
 from collections.abc import Iterable
 from traceback import format_exception
 from types import TracebackType
+from typing import TextIO
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -44,12 +47,34 @@ class Printable(logging.Formatter):
 
 
 def make_faults_printable() -> None:
-    """For a process that is the command: log lines that nobody else takes, and tracebacks, go through here as well."""
+    """For a process that is the command: log lines without a handler, warnings and tracebacks go through here too."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(Printable("%(message)s"))
     sys.excepthook = show_traceback
+    threading.excepthook = show_thread_traceback
+    warnings.showwarning = show_warning
 
 
 def show_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """For sys.excepthook: a traceback ends with a message, which may hold names from files."""
     sys.stderr.write(printable("".join(format_exception(kind, error, trace))))
+
+
+def show_thread_traceback(fault: threading.ExceptHookArgs) -> None:
+    """For threading.excepthook."""
+    if fault.exc_value is not None and not isinstance(fault.exc_value, SystemExit):
+        name = fault.thread.name if fault.thread is not None else "?"
+        sys.stderr.write(printable(f"Exception in thread {name}:\n"))
+        show_traceback(fault.exc_type, fault.exc_value, fault.exc_traceback)
+
+
+def show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """For warnings.showwarning."""
+    (file or sys.stderr).write(printable(warnings.formatwarning(message, category, filename, lineno, line)))

@@ -43,7 +43,7 @@ def segments(context: typer.Context, directory: Directory = None, json_file: Jso
             say(info.damaged)
 
 
-@app.command("rm", hidden=True)  # the same by the name that shells have taught
+@app.command("rm", help="The same as `remove`.")
 @app.command()
 def remove(
     names: Annotated[list[str] | None, typer.Argument(help="Names as listed, or paths.")] = None,

@@ -86,10 +86,10 @@ def train(
     except FileError as error:
         Screen().print(result(run.summary))
         raise FileError(f"{error}; {after_a_full_disk(run, again)}") from None
-    write_json(json_file, dict.fromkeys(MEASURED) | run.summary)
     Screen().print(result(run.summary))
     if run.page is not None:  # None: a second Ctrl-C did not let it come to that
         say(str(run.page))
+    write_json(json_file, dict.fromkeys(MEASURED) | run.summary)  # last: a fault must not hide the figures
     if run.summary["stopped"] == "interrupted":
         say(f"go on with: {again}", err=True)
         raise typer.Exit(INTERRUPTED)
@@ -109,6 +109,7 @@ def starting(engine: Local | Ray, console: Console | None = None) -> AbstractCon
 def show(run: Run, again: str) -> None:
     """Let it run and tell how it goes; what it cannot go on with comes out."""
     with TrainBar(run.samples_expected, run.config.run.epochs, before=run.trainer.samples) as bar:
+        run.begin()  # a folder that takes nothing is removed: it is named once it stays
         bar.line(f"run {run.folder}")
         try:
             for report in run:

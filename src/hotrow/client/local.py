@@ -37,10 +37,10 @@ class LocalLookup:
 class LocalTables:
     """Tables in this process's memory. `samples` counts those whose gradients were pushed."""
 
-    def __init__(self, tables: Mapping[str, Table], *, threads: int | None = None) -> None:
+    def __init__(self, tables: Mapping[str, Table], *, threads: int | None = None, attach: bool = True) -> None:
         self.specs = named_tables(tables)
         self.threads = whole_number("threads", torch.get_num_threads() if threads is None else threads, 1, 1024)
-        self.tiers: dict[str, RamTier] = open_tiers(self.specs, self.threads)
+        self.tiers: dict[str, RamTier] = open_tiers(self.specs, self.threads, attach=attach)
         self.samples = max((tier.samples for tier in self.tiers.values() if tier.attached), default=0)
         self.absent_ids = 0  # distinct ids without a row in each lookup that made none, added up
 

@@ -47,10 +47,11 @@ class ParquetSource:
         tally = Tally(self.trouble, self._limit)
         for file in self._files:
             opened, first = self._opened(file), 0
+            probe = self._opened(file, probing=opened) if skip else opened
             for group in range(opened.num_row_groups):
                 whole = opened.metadata.row_group(group)
                 passed = skip >= whole.num_rows
-                if passed and self._is_faultless(file, opened, group):
+                if passed and self._is_faultless(file, probe, group):
                     skip -= whole.num_rows
                     tally.block(file.name, whole.num_rows, first + whole.num_rows, [])
                 else:
@@ -83,7 +84,8 @@ class ParquetSource:
         """Whether the statistics of a row group promise that every row of it can be used.
 
         One row is read first: a damaged description of a column is an error of the reader then, while to look at it
-        directly would abort the process, because pyarrow does not catch what its C++ throws there.
+        directly would abort the process, because pyarrow does not catch what its C++ throws there. `opened` must not
+        pre-buffer, or this one row costs whole column chunks.
         """
         try:
             needed = list(self._columns.demanding)
@@ -93,9 +95,12 @@ class ParquetSource:
         except UNREADABLE as error:
             raise InputError(f"{file.name} row group {group}: cannot be read: {error}") from None
 
-    def _opened(self, file: File) -> pq.ParquetFile:
+    def _opened(self, file: File, *, probing: pq.ParquetFile | None = None) -> pq.ParquetFile:
+        """`probing`: the file, opened already; this one is to read single rows of it."""
+        metadata = None if probing is None else probing.metadata
+        ahead = probing is None and not file.is_local
         try:
-            opened = pq.ParquetFile(file.file(), buffer_size=BUFFER, pre_buffer=not file.is_local)
+            opened = pq.ParquetFile(file.file(), metadata=metadata, buffer_size=BUFFER, pre_buffer=ahead)
             names = opened.schema_arrow.names
         except UNREADABLE as error:
             raise InputError(f"{file.name}: is no Parquet file that can be read: {error}") from None

@@ -1,7 +1,7 @@
-"""`cluster.json` in the folder of a run that goes on: who is in its cluster, for whoever wants to ask them.
+"""`cluster.json` in the folder of a running run: the addresses of its roles, for `hotrow cluster` and other readers.
 
-A key that was made for the run lies beside it in `cluster.key`, for its owner's eyes only. Both go when the run ends.
-What a killed run left goes when another one starts in the same parent folder, or when its status is asked.
+A key that was made for the run lies beside it in `cluster.key`, readable by its user alone. The run removes both at its
+end. Files of a killed run are removed by the next run in the same parent folder, or by `hotrow cluster status`.
 """
 
 import json
@@ -28,12 +28,16 @@ class ClusterFile:
         self._written: ClusterFacts | None = None
 
     def write(self, facts: ClusterFacts, key: Path | None, control_server: str | None = None) -> None:
-        """The cluster as it stands; `key` is the file it was read from, None where the run has one of its own.
+        """Replace the file if `facts` changed; `key` is the file the key was read from, None for a key of this run.
 
         `control_server`: where the run itself listens.
         """
         if facts == self._written:
             return
+        if self._written is None:  # before anything is written: the sweep visits this folder too
+            sweep(self._folder.parent)
+            for name in (KEY, NEW, CLUSTER):  # of a run that was killed, on whatever host
+                (self._folder / name).unlink(missing_ok=True)
         document = {
             "pid": os.getpid(),
             "started": _started(os.getpid()),
@@ -46,16 +50,13 @@ class ClusterFile:
         }
         new = self._folder / NEW
         new.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        if self._written is None:  # after the file that says whose key it is: a run that is killed here is found by it
-            sweep(self._folder.parent)
-            (self._folder / KEY).unlink(missing_ok=True)  # of a run that was killed
-            if facts.key is not None and key is None:
-                facts.key.write(self._folder / KEY)
-        new.replace(self._folder / CLUSTER)  # whoever reads it meanwhile has it whole
+        # The key comes second: if the run is killed here, the file that names its owner is there for the sweep.
+        if self._written is None and facts.key is not None and key is None:
+            facts.key.write(self._folder / KEY)
+        new.replace(self._folder / CLUSTER)  # a concurrent reader has one file or the other, each whole
         self._written = facts
 
     def remove(self) -> None:
-        """There is nobody to ask any more."""
         if self._written is not None:
             (self._folder / CLUSTER).unlink(missing_ok=True)
             (self._folder / KEY).unlink(missing_ok=True)
@@ -80,23 +81,35 @@ class Known:
 
 
 def sweep(parent: Path) -> list[Path]:
-    """Remove what killed runs of this user have left in their folders under `parent`; give those folders."""
-    swept = []
-    for folder in sorted(parent.iterdir()):
-        if any(_is_left(folder / name) for name in (CLUSTER, NEW)):
-            remove_left(folder)
-            swept.append(folder)
-    return swept
+    """Remove what killed runs of this user left in the folders of `parent`; return those folders.
+
+    A folder that cannot be read or changed (an archive, one of another user) is left as it is.
+    """
+    try:
+        folders = sorted(parent.iterdir())
+    except OSError:
+        return []
+    return [folder for folder in folders if remove_left(folder)]
 
 
-def remove_left(folder: Path) -> None:
-    """The key first, the file that says whose it is last."""
-    for name in (KEY, NEW, CLUSTER):
-        (folder / name).unlink(missing_ok=True)
+def remove_left(folder: Path) -> bool:
+    """Remove the files of a killed run of this user; False: there are none, or they could not be removed.
+
+    The files are read right before: the folder may hold a resumed run by now, whatever it held a moment ago.
+    """
+    owners = [path for path in (folder / NEW, folder / CLUSTER) if os.path.lexists(path)]
+    if not owners or not all(map(_is_left, owners)):
+        return False
+    try:
+        for path in (folder / KEY, *owners):  # the file that names the owner of the key is removed last
+            path.unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True
 
 
 def _is_left(path: Path) -> bool:
-    """Whether a run of this user on this machine has written it and is gone. What cannot be read is left alone."""
+    """Whether a run of this user on this machine wrote it and has ended; False for a file that cannot be read."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         if path.lstat().st_uid == os.geteuid():
             document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -105,7 +118,7 @@ def _is_left(path: Path) -> bool:
 
 
 def _is_gone(node: str, pid: int, started: int | None, pids: str | None) -> bool:
-    """Only a process of this machine and this namespace of pids can be known to have ended."""
+    """Whether a process has ended; False for one of another machine or another PID namespace, which is not visible."""
     if node != socket.gethostname() or pids not in (None, _pid_namespace()):
         return False
     now = _started(pid)
@@ -113,7 +126,7 @@ def _is_gone(node: str, pid: int, started: int | None, pids: str | None) -> bool
 
 
 def _started(pid: int) -> int | None:
-    """When a process started, in ticks since the machine booted; None: there is none."""
+    """When a process started, in ticks since the machine booted; None: there is no such process."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
     except OSError:
@@ -128,13 +141,13 @@ def find_cluster(given: Path | None, parent: Path = Path("runs")) -> Path:
     """The folder of a run on a cluster: as given, or by its name under `parent`; the newest one if nothing is given."""
     if given is not None:
         places = [given, parent / given]
-        found = [folder for folder in places if (folder / CLUSTER).is_file()]
+        found = [folder for folder in places if os.path.isfile(folder / CLUSTER)]
         if not found:
             looked = " nor in ".join(str(place) for place in places)
             message = f"no run goes on here on a cluster: there is no {CLUSTER} in {looked}"
             raise ConfigError(f"{message}: it is there while a run trains with engine = 'ray'")
         return found[0]
-    runs = [folder for folder in parent.iterdir() if (folder / CLUSTER).is_file()] if parent.is_dir() else []
+    runs = [folder for folder in parent.iterdir() if os.path.isfile(folder / CLUSTER)] if parent.is_dir() else []
     if not runs:
         message = f"no run goes on here on a cluster: there is no {CLUSTER} in the folders of {parent.absolute()}"
         raise ConfigError(f"{message}: name the folder of a run, as `hotrow cluster status DIR/NAME`")

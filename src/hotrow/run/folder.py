@@ -18,6 +18,7 @@ from hotrow.obs.events import EventLog, read_events
 from hotrow.obs.machine import machine
 from hotrow.obs.names import ALL, MODE_COUNTS, STALENESS, series
 from hotrow.obs.registry import Registry
+from hotrow.obs.report import FILE as PAGE
 from hotrow.obs.report import write_report
 from hotrow.obs.tensorboard import TensorBoard
 from hotrow.run.cluster_file import ClusterFile
@@ -26,6 +27,8 @@ from hotrow.staleness import Statistics
 from hotrow.trainer.reports import Evaluated, Progress, Remark, Report, Switched, TrainingEnded
 
 CONFIG, SCHEMA, CHECKPOINT, BEST = "config.toml", "schema.json", "checkpoint", "best"
+MACHINE, TABLES, EVALUATION = "machine.json", "tables.json", "evaluation.json"
+WRITTEN = (CONFIG, SCHEMA, MACHINE, TABLES, EVALUATION, PAGE)  # files that are written beside their place first
 MALFORMED_TOLD = 20
 
 
@@ -45,11 +48,11 @@ def free_folder(parent: Path, name: str) -> Path:
 
 
 def discard_unfinished(folder: Path) -> None:
-    """Remove what a run that died while it wrote has left: it fills the disk, and nobody will read it."""
+    """Remove what a run that died while it wrote has left. Files of other commands (`hotrow predict`) stay."""
     for name in (CHECKPOINT, BEST):
         checkpoint.discard_unfinished(folder / name)
-    for part in folder.glob(part_of(Path("*")).name):
-        part.unlink(missing_ok=True)
+    for name in WRITTEN:
+        part_of(folder / name).unlink(missing_ok=True)
 
 
 def trained_before(folder: Path) -> int:
@@ -79,17 +82,17 @@ class RunFolder:
         """The run begins, or goes on; FileError where its folder does not take what it is told."""
         write_text(self.path / SCHEMA, schema, "the schema")
         write_text(self.path / CONFIG, config, "the config")
-        self._write_json("machine.json", machine())
+        self._write_json(MACHINE, machine())
         self._events.write("start", **about)
         if (fault := self._events.fault) is not None:
             raise fault
 
     def failed(self, path: Path, fault: FileError) -> None:
-        """A file that could not be written, for which nobody need stop."""
+        """Note a file that could not be written; the run goes on without it."""
         self._faults.append((path, fault))
 
     def take_faults(self) -> list[str]:
-        """What could not be written since the last time, each file once: nobody need stop for it."""
+        """What could not be written since the last time, each file once; the run goes on without it."""
         logs = [(self._events.path, self._events.fault)]
         logs += [] if self._board is None else [(self.path / "tensorboard", self._board.fault)]
         new = [(path, fault) for path, fault in [*logs, *self._faults] if fault is not None and path not in self._told]
@@ -160,7 +163,7 @@ class RunFolder:
     def describe(self, client: TableCollection) -> None:
         """The last look at the tables."""
         pictures = {name: table_stats(client, name) | table_pictures(tier) for name, tier in client.tiers.items()}
-        self._write_json("tables.json", pictures)
+        self._write_json(TABLES, pictures)
 
     def finish(self) -> Path:
         """The page."""
@@ -201,7 +204,7 @@ class RunFolder:
                 self._set(f"evaluation/{name}", value, report.samples, split=report.split)
         if report.scores is not None:
             self.pictures[report.split] = {**report.scores.pictures(), "metrics": report.metrics}
-            self._try_json("evaluation.json", self.pictures)
+            self._try_json(EVALUATION, self.pictures)
 
     def _set(self, name: str, value: float | None, samples: int, **labels: str) -> None:
         if value is None:
@@ -211,7 +214,7 @@ class RunFolder:
             self._board.write(samples, {series(name, labels): value})
 
     def _known_pictures(self) -> dict[str, Any]:
-        path = self.path / "evaluation.json"
+        path = self.path / EVALUATION
         return json.loads(path.read_text()) if path.exists() else {}
 
     def _try_json(self, name: str, document: Mapping[str, Any]) -> None:

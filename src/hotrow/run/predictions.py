@@ -19,7 +19,7 @@ from hotrow.data.batch import Batch
 from hotrow.data.decode import Decoder
 from hotrow.data.schema import Schema
 from hotrow.data.source import Malformed, Source
-from hotrow.disk import written
+from hotrow.disk import part_of, written
 from hotrow.errors import ConfigError, InputError
 from hotrow.trainer import Trainer
 
@@ -89,7 +89,7 @@ class PredictionFile:
         names = ["probability"] if len(labels) == 1 else [f"probability_{label}" for label in labels]
         self._schema = pa.schema([("row", pa.int64()), *((name, pa.float32()) for name in names)])
         self._rows = 0
-        self._path, self._beside = path, path.with_name(f".{path.name}.{os.getpid()}.part")
+        self._path, self._beside = path, part_of(path.with_name(f".{path.name}.{os.getpid()}"))
         self._beside.unlink(missing_ok=True)  # of a process that had this number before
         with self._written():
             self._writer: Any = WRITERS[path.suffix](self._beside, self._schema)

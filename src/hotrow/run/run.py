@@ -100,7 +100,7 @@ class Run:
 
     @property
     def samples_expected(self) -> int | None:
-        """When all is trained, where the source knows; day by day nobody does."""
+        """When all is trained; None where the source does not know, and day by day."""
         if self._only is not None:
             rows = self._only.train.rows()
             done = 0 if self._position is None else self._position.samples
@@ -130,7 +130,7 @@ class Run:
                 self._give_folder_back()
 
     def _give_folder_back(self) -> None:
-        """Of a run that never began: nothing is in it that anybody would miss."""
+        """Remove the folder of a new run that never began."""
         if not self._resumed:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -148,7 +148,7 @@ class Run:
         return str(fault) if isinstance(fault, PeerLost) else None
 
     def __iter__(self) -> Iterator[Report]:
-        self._start()
+        self.begin()
         if self._trained_again:
             message = f"its checkpoint is of {self._before:,} samples, and it had trained more when it ended"
             self._warn(f"{message}: at least {self._trained_again:,} samples are trained again")
@@ -211,7 +211,13 @@ class Run:
             **how,
         )
 
-    def _start(self) -> None:
+    def begin(self) -> None:
+        """Write the first files into the run's folder. FileError: there is no room, and the folder is removed again.
+
+        Iterating does it by itself; call it to know before that the folder stays.
+        """
+        if self._started:
+            return
         check_room(self.folder / CHECKPOINT, self.trainer.checkpoint_bytes, "a checkpoint as it is now")
         if (server := self.trainer.scaling.listen()) is not None:
             from hotrow.run.control_server import ControlServer

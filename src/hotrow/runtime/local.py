@@ -20,7 +20,7 @@ class LocalBackend:
     """A model, its tables and the dense optimizer, all in this process."""
 
     def __init__(self, spec: TrainingSpec) -> None:
-        self.tables = LocalTables(spec.tables, threads=spec.threads)
+        self.tables = LocalTables(spec.tables, threads=spec.threads, attach=spec.attach)
         self.server = ParameterServer(spec.model, self.tables, spec.optimizer, average=spec.average, clip=spec.clip)
         self._spec = spec
         self._learner = spec.learner()

@@ -36,9 +36,10 @@ class OpenBackend:
 def open_backend(engine: Local | Ray, spec: TrainingSpec, state: RunState, *, attach: bool) -> OpenBackend:
     """Training in this process, or on a cluster that is started for the run.
 
-    `attach`: rows that segments hold are taken over.
+    `attach`: rows that segments hold are taken over; without it they are a SegmentError.
     """
-    if not attach:  # segments of shards on other machines are not seen from here; the trainer tells of their rows
+    spec = replace(spec, attach=attach)  # each table checks again when it is opened, on whatever machine
+    if not attach:  # before a cluster is started
         check_no_rows(_parts(engine, named_tables(spec.tables)))
     if isinstance(engine, Ray):
         return _on_ray(engine, spec, state)

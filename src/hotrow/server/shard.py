@@ -59,6 +59,7 @@ class Shard:
         values: Mapping[str, Values] | None = None,
         parked_bytes: int = 2**30,
         pull_bytes: int = 2**28,
+        attach: bool = True,
     ) -> None:
         self.shards = whole_number("shards", shards, 1, SHARDS_MOST)
         self.number = whole_number("number", number, 0, shards - 1)
@@ -72,7 +73,7 @@ class Shard:
         if strangers := self.values.keys() - named.keys():
             raise ConfigError(f"values: there is no table {listed(strangers)}: there are {listed(named)}")
         parts = {name: share_of(table, self.number, self.shards) for name, table in named.items()}
-        self.tables = LocalTables(parts, threads=threads)
+        self.tables = LocalTables(parts, threads=threads, attach=attach)
         self.dims = {name: table.dim for name, table in parts.items()}
         self.average: Average = "batch"
         self.late: Staleness | None = None  # of the mode

@@ -32,7 +32,7 @@ from hotrow.store.arrays import (
 from hotrow.store.native_spec import identity, table_spec
 from hotrow.store.pushes import Pushes
 from hotrow.store.rows import Applied, Attached, GoneKeys, LookupPlan, Rows, Stats
-from hotrow.store.segments import segment_path
+from hotrow.store.segments import refused_rows, segment_path
 
 Per: TypeAlias = Literal["key", "unique"]
 
@@ -41,12 +41,18 @@ class RamTier:
     """One table's rows in memory. Safe to use from several threads at once, in the process that made it.
 
     With `keep_evicted` a batch carries the rows that fell out for it. With a segment in the table's settings the rows
-    live there: what an earlier process left is taken over (`attached` says what was found), and `close`, or the end of
-    the program, removes it unless the segment is to be kept.
+    live there: what an earlier process left is taken over (`attached` says what was found) unless `attach` is False,
+    which refuses it. `close`, or the end of the program, removes the segment unless it is to be kept.
     """
 
     def __init__(
-        self, table: Table, *, threads: int = 1, partitions: int | None = None, keep_evicted: bool = False
+        self,
+        table: Table,
+        *,
+        threads: int = 1,
+        partitions: int | None = None,
+        keep_evicted: bool = False,
+        attach: bool = True,
     ) -> None:
         if not isinstance(table, Table):
             raise ConfigError(f"table={table!r}: give a hotrow.Table(dim=...)")
@@ -62,17 +68,21 @@ class RamTier:
         self.capacity_rows = spec.capacity_rows  # 0: no limit
         self.attached: Attached | None = None
         self._process = os.getpid()
-        self._opened: _native.RamTier | None = self._open(spec)
+        self._opened: _native.RamTier | None = self._open(spec, attach=attach)
         self.state_dim = self._native.state_dim
         self.fields: tuple[str, ...] = tuple(spec.fields)
 
-    def _open(self, spec: _native.TableSpec) -> _native.RamTier:
+    def _open(self, spec: _native.TableSpec, *, attach: bool) -> _native.RamTier:
         segment = self.table.segment
         if segment is None:
             return _native.RamTier(spec, None)
         path = segment_path(segment.run, self.table.name, segment.directory, huge=segment.huge)
         agreed = identity(self.table, spec, self.partitions)
         native = _native.RamTier(spec, (str(path), agreed, segment.huge, segment.keep))
+        if native.attached and not attach:  # its lock is held here: no rows can come between the check and the refusal
+            native.leave_segment()
+            native.close_segment()
+            raise refused_rows(path, path.stat().st_size, "left behind")
         if native.attached:
             start = time.perf_counter()
             rows, dropped = native.attach(self.threads)

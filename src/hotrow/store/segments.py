@@ -74,9 +74,14 @@ def check_no_rows(tables: Iterable[Table]) -> None:
         path = segment_path(segment.run, table.name, segment.directory, huge=segment.huge)
         info = _look_at(path)
         if info is not None and info.state in ("left behind", "kept"):
-            message = f"segment {path}: holds {size_text(info.bytes)} of rows of an earlier run ({info.state})"
-            ways = "go on with that run by --resume, take its rows over with --attach (in Python attach=True)"
-            raise SegmentError(f"{message}, and this run is new: {ways}, or remove them: hotrow segments rm {path}")
+            raise refused_rows(path, info.bytes, info.state)
+
+
+def refused_rows(path: Path, size: int, state: str) -> SegmentError:
+    """The sentence for a new run whose segment holds rows."""
+    message = f"segment {path}: holds {size_text(size)} of rows of an earlier run ({state})"
+    ways = "go on with that run by --resume, take its rows over with --attach (in Python attach=True)"
+    return SegmentError(f"{message}, and this run is new: {ways}, or remove them: hotrow segments remove {path}")
 
 
 def remove_segment(path: Path) -> None:

@@ -21,12 +21,15 @@ def named_tables(tables: Mapping[str, Table]) -> dict[str, Table]:
     return {name: table.model_copy(update={"name": name}) for name, table in tables.items()}
 
 
-def open_tiers(tables: Mapping[str, Table], threads: int) -> dict[str, RamTier]:
-    """All of them, or none: where one cannot be opened, segments that others attached to are left as they were."""
+def open_tiers(tables: Mapping[str, Table], threads: int, *, attach: bool = True) -> dict[str, RamTier]:
+    """All of them, or none: where one cannot be opened, segments that others attached to are left as they were.
+
+    Without `attach` a segment that holds rows of an earlier process is a SegmentError.
+    """
     tiers: dict[str, RamTier] = {}
     try:
         for name, table in tables.items():
-            tiers[name] = RamTier(table, threads=threads)
+            tiers[name] = RamTier(table, threads=threads, attach=attach)
     except BaseException:
         for tier in tiers.values():
             tier.close(leave=tier.attached is not None)

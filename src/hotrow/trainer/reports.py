@@ -65,12 +65,12 @@ class Switched:
     step: int
     before: str  # names of modes
     mode: str
-    sentence: str | None  # why, where nobody asked for it
+    sentence: str | None  # why; None where it was asked for
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What somebody should know who counts on the mode at work, on the rows it began with, or on a file of the run."""
+    """A warning about the mode at work, the rows that training began with, or a file of the run."""
 
     samples: int
     step: int

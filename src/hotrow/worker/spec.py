@@ -23,6 +23,7 @@ class TrainingSpec:
     autocast: bool = False
     average: Average = "batch"
     threads: int | None = None  # of table operations in this process
+    attach: bool = True  # take over the rows that segments hold; False: refuse them
 
     def learner(self, model: nn.Module | None = None, device: str = "cpu") -> Learner:
         """Forward and backward of the model, or of a copy of it."""

@@ -2,15 +2,21 @@
 
 import subprocess
 import sys
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import hotrow as hr
+from hotrow.errors import SegmentError
 from hotrow.modes import Hybrid
 from hotrow.runtime.ray import connection
 from hotrow.runtime.settings import Resources
-from integration.on_ray.small_cluster import trainer_of
+from hotrow.store import RamTier
+from hotrow.store.shards import share_of
+from integration.on_ray.small_cluster import DIM, Net, trainer_of
 
 pytestmark = pytest.mark.usefixtures("one_ray")
 
@@ -59,3 +65,20 @@ except hr.ConfigError as error:
 def test_an_address_where_no_ray_is_is_named() -> None:
     done = subprocess.run([sys.executable, "-c", NOBODY], capture_output=True, text=True, timeout=240)
     assert "told: engine.address='127.0.0.1:1': no Ray answers there" in done.stdout, done.stderr[-2000:]
+
+
+@pytest.mark.slow
+def test_a_shard_refuses_rows_of_an_earlier_run_that_the_driver_could_not_see(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = hr.Table(dim=DIM, optimizer=hr.Adagrad(), segment=hr.Segment(run="dead", directory=tmp_path))
+    tier = RamTier(share_of(table, 0, 1))
+    tier.put(np.array([7]), np.ones((1, DIM), np.float32))
+    tier.close(leave=True)
+    (left,) = tmp_path.iterdir()
+    monkeypatch.setattr("hotrow.runtime.open_backend.check_no_rows", lambda _: None)  # as on another machine
+    told = rf"^shard 0: segment {left}: holds .* of rows .* hotrow segments remove {left}$"
+    with pytest.raises(SegmentError, match=told):
+        hr.Trainer(Net(), table, engine=hr.Ray())
+    with closing(RamTier(share_of(table, 0, 1))) as found:
+        assert len(found) == 1

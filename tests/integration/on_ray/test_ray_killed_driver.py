@@ -41,12 +41,13 @@ def alive(pids: set[int]) -> dict[int, str]:
     return found
 
 
-def test_all_processes_of_a_killed_run_end_and_the_next_start_sweeps(tmp_path: Path) -> None:
+@pytest.mark.parametrize("next_run", [["--resume"], ["--set", "run.name=other"]], ids=["resumed", "another"])
+def test_all_processes_of_a_killed_run_end_and_the_next_start_sweeps(tmp_path: Path, next_run: list[str]) -> None:
     config = write_data(tmp_path, CONFIG.replace("epochs = 2", "epochs = 20000\ncheckpoint_every = 1000"))
     hotrow = str(Path(sys.executable).with_name("hotrow"))
     left = tmp_path / "runs/small"
     with TemporaryDirectory(dir="/tmp") as short:
-        private = Path(short) / f"hotrow-{os.geteuid()}"
+        private = Path(short) / f"hotrow-ray-{os.geteuid()}"
         about: dict[str, Any] = {
             "cwd": tmp_path,
             "env": os.environ | {"RAY_TMPDIR": short},
@@ -64,9 +65,10 @@ def test_all_processes_of_a_killed_run_end_and_the_next_start_sweeps(tmp_path: P
         assert (left / "cluster.key").exists()
         assert len(list(private.iterdir())) == 2  # the lock and one directory of Ray
 
-        again = [hotrow, "train", str(config), "--engine", "ray", "--set", "run.name=other", "--set", "run.epochs=1"]
-        done = subprocess.run(again, timeout=200, **about)
-        assert done.returncode == 0
+        config.write_text(config.read_text().replace("epochs = 20000", "epochs = 1"))  # a resumed run has done more
+        again = [hotrow, "train", str(config), "--engine", "ray", *next_run]
+        done = subprocess.run(again, timeout=200, **about | {"stderr": subprocess.PIPE}, text=True)
+        assert done.returncode == 0, done.stderr[-2000:]
         assert [path.name for path in private.iterdir()] == ["lock"]
         assert not (left / "cluster.json").exists()
         assert not (left / "cluster.key").exists()

@@ -11,10 +11,12 @@ from tempfile import TemporaryDirectory
 
 import pytest
 import ray
-from hotrow.runtime.ray.authentication import warn_if_open
 
 import hotrow as hr
+from hotrow.runtime.ray.address import _private_addresses
+from hotrow.runtime.ray.authentication import warn_if_open
 from integration.on_ray.small_cluster import trainer_of
+from unit.runtime.test_ray_address import CONNECT
 
 STRANGER = """
 import os, sys
@@ -91,7 +93,7 @@ def children(pid: int) -> set[int]:
     return found.union(*(children(each) for each in found))
 
 
-def test_it_listens_on_loopback_alone_and_shows_its_token_to_nobody(address: str) -> None:
+def test_it_listens_on_loopback_alone_and_writes_its_token_nowhere(address: str) -> None:
     ray.get(ray.remote(lambda: os.getpid()).options(num_cpus=0).remote())  # a worker is there
     pids = {os.getpid(), *children(os.getpid())}
     loopback = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
@@ -102,6 +104,11 @@ def test_it_listens_on_loopback_alone_and_shows_its_token_to_nobody(address: str
     assert len(token) == 64
     for pid in pids:
         assert token not in Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+    session = Path(import_module("ray._private.worker").global_worker.node.get_session_dir_path())
+    files = [path for path in session.rglob("*") if path.is_file()]
+    assert files
+    for path in files:
+        assert token.encode() not in path.read_bytes(), path
 
 
 def test_a_ray_that_knows_no_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,21 +118,19 @@ def test_a_ray_that_knows_no_token_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_refused_token_is_a_sentence(address: str, tmp_path: Path) -> None:
-    program = (
-        "import hotrow as hr, sys\n"
-        "from hotrow.runtime.ray.connection import connect_ray\n"
-        "try:\n    with connect_ray(hr.Ray(address=sys.argv[1])): pass\n"
-        "except hr.ConfigError as error: print(error)"
-    )
-    done = as_stranger(tmp_path, sys.executable, "-c", program, address)
-    assert f"engine.address='{address}': this Ray asks for a token" in done.stdout, done.stderr[-2000:]
+    done = as_stranger(tmp_path, sys.executable, "-c", CONNECT, address)
+    assert f"engine.address='{address}': this Ray requires a token" in done.stdout, done.stderr[-2000:]
+
+
+def test_a_run_does_not_take_the_private_ray_of_another_for_auto(address: str) -> None:
+    assert address in set(_private_addresses())
 
 
 @pytest.mark.parametrize(
     ("mode", "where", "warned"),
-    [("disabled", "192.0.2.7:6379", 1), ("disabled", "127.0.0.1:6379", 0), ("token", "192.0.2.7:6379", 0)],
+    [("disabled", "192.0.2.7:6379", 1), ("disabled", "127.0.0.1:6379", 1), ("token", "192.0.2.7:6379", 0)],
 )
-def test_a_ray_that_asks_for_no_token_is_warned_of(
+def test_a_ray_that_requires_no_token_is_warned_of(
     mode: str, where: str, warned: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = getattr(import_module("ray._raylet").AuthenticationMode, mode.upper())
@@ -133,7 +138,7 @@ def test_a_ray_that_asks_for_no_token_is_warned_of(
     warn_if_open(where)
     assert len(caplog.messages) == warned
     if warned:
-        assert "192.0.2.7:6379 asks for no token: whoever reaches it can run code" in caplog.text
+        assert f"{where} requires no token: any process that reaches it can run code" in caplog.text
 
 
 TWICE = """
@@ -149,7 +154,7 @@ for _ in range(2):
     assert ray._raylet.AuthenticationTokenLoader.instance().get_raw_token(ignore_auth_mode=True) == "mine"
     assert "RAY_AUTH_MODE" not in os.environ and "RAY_worker_niceness" not in os.environ
 assert len({*tokens, "mine"}) == 3
-print("kept:", os.listdir(f"{os.environ['RAY_TMPDIR']}/hotrow-{os.geteuid()}"))
+print("kept:", os.listdir(f"{os.environ['RAY_TMPDIR']}/hotrow-ray-{os.geteuid()}"))
 """
 
 

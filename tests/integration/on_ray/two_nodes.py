@@ -3,11 +3,11 @@
 import json
 
 import ray
-from hotrow.runtime.ray.authentication import token_authentication
 from ray._private import state
 from ray.cluster_utils import Cluster
 
 import hotrow as hr
+from hotrow.runtime.ray.authentication import token_authentication
 from integration.on_ray.small_cluster import batches, joined, losses, trainer_of
 
 

@@ -173,8 +173,8 @@ def test_a_model_that_holds_rows_itself_is_told_where_they_belong(tmp_path: Path
 def test_a_writer_that_died_leaves_the_checkpoint_before(tmp_path: Path) -> None:
     net, optimizer, tiers = trained(0, TABLES["adagrad"])
     folder = checkpoint.save(tmp_path / "c", net, optimizer, tiers, ABOUT)
-    shutil.copytree(folder, tmp_path / "c.new")  # while it wrote
-    (tmp_path / "c.new" / "manifest.json").write_text("{")
+    shutil.copytree(folder, tmp_path / "c.part")  # while it wrote
+    (tmp_path / "c.part" / "manifest.json").write_text("{")
     assert checkpoint.peek(folder) == ABOUT
     checkpoint.save(folder, net, optimizer, tiers, ABOUT)
     folder.rename(tmp_path / "c.old")  # between the two renames

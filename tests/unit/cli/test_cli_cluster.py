@@ -46,6 +46,29 @@ def test_who_does_not_answer_is_shown_as_such(hotrow: Command, monkeypatch: pyte
     assert key.secret.hex() not in Path("status.json").read_text()
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+def test_the_key_of_a_killed_run_is_removed_unless_it_was_resumed_meanwhile(
+    hotrow: Command, monkeypatch: pytest.MonkeyPatch, resumed: bool
+) -> None:
+    folder = Path("runs/demo")
+    folder.mkdir(parents=True)
+    facts = ClusterFacts("key", ClusterKey.generate(), {"shard 0": NOBODY})
+    ClusterFile(folder).write(facts, None)
+    document = json.loads((folder / "cluster.json").read_text())
+    (folder / "cluster.json").write_text(json.dumps(document | {"pid": 2**22 + 1}))
+
+    def resume(_: ClusterFacts, over_s: float) -> list[RoleState]:
+        if resumed:
+            ClusterFile(folder).write(facts, None)
+        return []
+
+    monkeypatch.setattr("hotrow.cli.cluster.look", resume)  # the seconds that the questions take
+    done = hotrow("cluster", "status", "demo")
+    assert done.exit_code == 0, done.stderr
+    assert ("cluster.json and cluster.key are removed" in done.stderr) is not resumed
+    assert (folder / "cluster.key").exists() is resumed
+
+
 def test_figures_of_a_large_cluster_fit_a_terminal() -> None:
     place = RoleAddress("tcp://10.128.14.3:39415", "node-3", 123456)
     shard = RoleState("shard 12", place, "", None, 4.56e8, 1234.0, "requests", None, 1.23e12, 9.87e11, 1024.0, 12.0)

@@ -33,6 +33,14 @@ def test_standard_output_holds_the_result_and_the_page_alone(hotrow: Command, tm
     assert "test  AUC 0." in done.stderr
 
 
+def test_figures_that_cannot_be_written_to_a_file_are_printed(hotrow: Command, tmp_path: Path) -> None:
+    done = hotrow("train", write_data(tmp_path), "--json", "/dev/full", "--set", "run.epochs=1")
+    assert done.exit_code == 2
+    assert "/dev/full: the figures" in done.stderr
+    assert "test AUC" in done.stdout
+    assert "report.html" in done.stdout
+
+
 def test_the_figures_go_to_a_file_with_null_where_nothing_was_measured(hotrow: Command, tmp_path: Path) -> None:
     done = hotrow("train", write_data(tmp_path), "--json", "figures.json", "--set", "run.epochs=1")
     figures = json.loads(Path("figures.json").read_text())

@@ -1,5 +1,6 @@
 """Parquet files: types, streaming, jumps over row groups, faults."""
 
+import io
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from hotrow.data.columns import Columns
 from hotrow.data.decode import Decoder
+from hotrow.data.files import File
 from hotrow.data.keys import Keyspace
 from hotrow.data.parquet import ParquetSource, is_faultless
 from hotrow.data.schema import Ids, Schema, Time
@@ -245,3 +247,37 @@ def test_integers_in_parquet_and_in_text_name_the_same_rows(tmp_path: Path) -> N
     one, other = decoder.batch(text), decoder.batch(typed)
     assert one.parts[0].keys.tolist() == other.parts[0].keys.tolist()
     assert one.numbers.tolist() == other.numbers.tolist()
+
+
+class CountingFileSystem:
+    """Files of this machine as if they were far away; the bytes that are read of them are counted."""
+
+    def __init__(self) -> None:
+        self.bytes_read = 0
+
+    def open_input_file(self, path: str) -> pa.PythonFile:
+        return pa.PythonFile(CountingFile(path, self), mode="r")
+
+
+class CountingFile(io.BytesIO):
+    def __init__(self, path: str, counter: CountingFileSystem) -> None:
+        super().__init__(Path(path).read_bytes())
+        self._counter = counter
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        found = super().read(size)
+        self._counter.bytes_read += len(found)
+        return found
+
+
+def test_row_groups_that_are_jumped_over_cost_a_page_of_a_far_file_and_not_their_chunks(tmp_path: Path) -> None:
+    count, group = 2_000_000, 1_000_000
+    numbers = np.random.default_rng(0).random(count, np.float32)
+    path = tmp_path / "a.parquet"
+    table = pa.table({"y": np.ones(count, np.int8), "n": numbers, "a": np.zeros(count, np.int8)})
+    pq.write_table(table, path, row_group_size=group, compression="none", use_dictionary=False)
+    filesystem = CountingFileSystem()
+    source = ParquetSource(File("far", str(path), filesystem), SCHEMA)
+    filesystem.bytes_read = 0
+    assert list(source.read(count)) == []
+    assert 0 < filesystem.bytes_read < path.stat().st_size / 3

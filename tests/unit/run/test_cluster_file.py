@@ -1,4 +1,4 @@
-"""cluster.json: what a run leaves for whoever wants to ask its roles, and that it goes with the run."""
+"""cluster.json: what a run writes for those that ask its roles, and that it goes with the run."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hotrow.errors import ConfigError, InputError
-from hotrow.run.cluster_file import ClusterFile, find_cluster, read_cluster, sweep
+from hotrow.run.cluster_file import ClusterFile, find_cluster, read_cluster, remove_left, sweep
 from hotrow.runtime.cluster.facts import ClusterFacts, RoleAddress
 from hotrow.transport.security import ClusterKey
 from hotrow.types import RoleId
@@ -146,6 +146,45 @@ def test_what_another_user_left_stays(tmp_path: Path, monkeypatch: pytest.Monkey
         other.setattr("os.geteuid", lambda: 2**31)
         assert sweep(tmp_path) == []
     assert sweep(tmp_path) == [ended]
+
+
+@pytest.mark.parametrize("name", ["cluster.json", "cluster.json.new"])
+def test_a_killed_run_is_resumed_in_its_own_folder(name: str, tmp_path: Path) -> None:
+    killed = left_by(tmp_path / "killed", pid=2**22 + 1)
+    (killed / "cluster.json").rename(killed / name)
+    resumed = replace(FACTS, key=ClusterKey(bytes(32)))
+    ClusterFile(killed).write(resumed, None)
+    assert read_cluster(killed).facts == resumed
+    assert {path.name for path in killed.iterdir()} == {"cluster.json", "cluster.key"}
+
+
+def test_folders_that_cannot_be_changed_do_not_stop_a_new_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = left_by(tmp_path / "archive", pid=2**22 + 1)
+    unlink = Path.unlink
+
+    def guarded(path: Path, missing_ok: bool = False) -> None:
+        if path.parent == archive:  # the user of the tests may be root, whom modes do not stop
+            raise PermissionError(13, "Permission denied")
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", guarded)
+    ended = left_by(tmp_path / "ended", pid=2**22 + 1)
+    (tmp_path / "new").mkdir()
+    ClusterFile(tmp_path / "new").write(FACTS, None)
+    assert read_cluster(tmp_path / "new").facts == FACTS
+    assert (archive / "cluster.key").exists()
+    assert not list(ended.iterdir())
+    assert sweep(tmp_path / "missing") == []
+
+
+def test_a_run_that_was_resumed_meanwhile_keeps_its_key(tmp_path: Path) -> None:
+    killed = left_by(tmp_path / "killed", pid=2**22 + 1)
+    assert read_cluster(killed).is_gone
+    ClusterFile(killed).write(FACTS, None)
+    assert not remove_left(killed)
+    (killed / "cluster.json").rename(killed / "cluster.json.new")  # not renamed yet
+    assert not remove_left(killed)
+    assert (killed / "cluster.key").exists()
 
 
 def test_a_key_is_never_written_through_a_link(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import nn
 from typer.testing import CliRunner
 
 from hotrow import checkpoint
@@ -20,6 +22,7 @@ from hotrow.errors import FileError
 from hotrow.obs.events import EventLog, read_events
 from hotrow.obs.tensorboard import TensorBoard
 from hotrow.run import Run, load_config
+from hotrow.run.folder import discard_unfinished
 from hotrow.run.predictions import Predicted, PredictionFile
 from hotrow.trainer import Remark, TrainingEnded
 from small_run import CONFIG, trained, write_data
@@ -54,8 +57,8 @@ def test_a_run_ends_with_one_sentence_and_its_checkpoint_serves_after_room_was_m
     config = write_data(tmp_path)
     folder = trained(config, f"run.folder={small_disk}", "run.epochs=1")
     before = checkpoint.peek(folder / "checkpoint").counters
-    (folder / "checkpoint.new").mkdir()
-    (folder / "checkpoint.new" / "left").write_text("by a run that was killed")
+    (folder / "checkpoint.part").mkdir()
+    (folder / "checkpoint.part" / "left").write_text("by a run that was killed")
     filler = fill(small_disk, leave=8192)
     given = ["train", str(config), "--set", f"run.folder={small_disk}", "--resume"]
     done = CliRunner().invoke(app, given)
@@ -63,7 +66,7 @@ def test_a_run_ends_with_one_sentence_and_its_checkpoint_serves_after_room_was_m
     told = r"hotrow: \S+/checkpoint: a checkpoint as it is now \([\d.]+ kB\) cannot be written: [\d.]+ kB are free"
     assert re.search(told, done.stderr), done.stderr
     assert checkpoint.peek(folder / "checkpoint").counters == before
-    assert not [each.name for each in folder.iterdir() if each.name.endswith((".new", ".part"))]
+    assert not [each.name for each in folder.iterdir() if each.name.endswith(".part")]
     filler.unlink()
     done = CliRunner().invoke(app, given)
     assert done.exit_code == 0, done.stderr
@@ -101,7 +104,7 @@ def test_files_that_may_not_grow_end_the_run_with_a_sentence_and_the_command_to_
     told = r"hotrow: \S+/small/checkpoint: the checkpoint \([\d.]+ [kM]B\) cannot be written: .*"
     assert re.search(told + r"go on from there with: hotrow train .* --resume$", done.stderr, re.M), done.stderr
     folder = tmp_path / "small"
-    assert not [each.name for each in folder.iterdir() if each.name.endswith((".new", ".part"))]
+    assert not [each.name for each in folder.iterdir() if each.name.endswith(".part")]
     again = trained_on(config, tmp_path)
     assert again == 6000
 
@@ -170,3 +173,70 @@ def test_a_file_that_cannot_be_replaced_stays_as_it_was(small_disk: Path) -> Non
         write_text(path, "x" * 100_000, "the report")
     assert path.read_text() == "before"
     assert sorted(each.name for each in small_disk.iterdir()) == ["filler", "report.html"]
+
+
+@pytest.fixture
+def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that says it is full, for those who may not mount one."""
+    real = os.statvfs
+
+    def full(path: str | Path) -> os.statvfs_result:
+        return os.statvfs_result([0 if place in (3, 4) else value for place, value in enumerate(real(path))])
+
+    monkeypatch.setattr(os, "statvfs", full)
+
+
+@pytest.mark.usefixtures("no_room")
+def test_a_run_without_room_for_a_checkpoint_writes_nothing_and_names_no_folder(tmp_path: Path) -> None:
+    config = write_data(tmp_path)
+    done = CliRunner().invoke(app, ["train", str(config), "--set", f"run.folder={tmp_path / 'runs'}"])
+    assert done.exit_code == 2
+    assert re.search(r"a checkpoint as it is now \([\d.]+ kB\) cannot be written: 0 B are free: make room", done.stderr)
+    assert not re.search(r"^run \S", done.stderr, re.M), done.stderr
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.mark.usefixtures("no_room")
+def test_a_checkpoint_without_room_writes_nothing(tmp_path: Path) -> None:
+    model = nn.Linear(2, 1)
+    with pytest.raises(FileError, match=r"the checkpoint \([\d.]+ kB\) cannot be written: 0 B are free"):
+        checkpoint.save(tmp_path / "c", model, None, {}, checkpoint.Saved({}, None, {}))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_whose_predecessor_cannot_be_removed_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, model = tmp_path / "c", nn.Linear(2, 1)
+    checkpoint.save(folder, model, None, {}, checkpoint.Saved({"samples": 1}, None, {}))
+    real = os.rmdir
+
+    def kept(path: str, **where: int) -> None:
+        if Path(path).name.startswith("c"):
+            raise PermissionError(13, "Permission denied")
+        real(path, **where)
+
+    monkeypatch.setattr(os, "rmdir", kept)
+    checkpoint.save(folder, model, None, {}, checkpoint.Saved({"samples": 2}, None, {}))
+    assert checkpoint.peek(folder).counters == {"samples": 2}
+
+
+def test_a_resumed_run_leaves_the_unfinished_files_of_other_commands(tmp_path: Path) -> None:
+    predictions, own = tmp_path / ".out.csv.4711.part", tmp_path / "report.html.part"
+    for path in (predictions, own):
+        path.touch()
+    discard_unfinished(tmp_path)
+    assert predictions.exists()
+    assert not own.exists()
+
+
+def test_a_file_behind_a_link_is_replaced_whole_and_keeps_its_mode(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("before")
+    target.chmod(0o640)
+    link.symlink_to(target)
+    inode = target.stat().st_ino
+    write_text(link, "after", "the report")
+    assert link.is_symlink()
+    assert (target.read_text(), stat.S_IMODE(target.stat().st_mode)) == ("after", 0o640)
+    assert target.stat().st_ino != inode  # not written in place, where a full disk would cut it

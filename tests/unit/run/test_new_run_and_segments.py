@@ -1,5 +1,6 @@
 """A new run never begins with the rows of another by chance: segments that hold some are refused, or told loudly."""
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -58,7 +59,7 @@ def test_a_new_run_refuses_the_rows_of_another_and_leaves_them(tmp_path: Path) -
     before = path.read_bytes()
     config = load_config(config_of(tmp_path), [f"run.folder={tmp_path / 'runs'}"])
     with pytest.raises(
-        SegmentError, match=rf"{path}: holds .* of rows .*--resume.*--attach.*hotrow segments rm {path}"
+        SegmentError, match=rf"{path}: holds .* of rows .*--resume.*--attach.*hotrow segments remove {path}"
     ):
         Run(config)
     assert path.read_bytes() == before
@@ -75,6 +76,23 @@ def test_a_trainer_refuses_them_too_unless_it_is_to_attach(tmp_path: Path) -> No
     trainer = hr.Trainer(model, table, attach=True)
     assert len(trainer.tables.tiers["default"]) == 1
     trainer.close()
+
+
+def test_rows_that_come_after_the_check_are_refused_when_the_table_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = left_behind(tmp_path)
+    monkeypatch.setattr("hotrow.runtime.open_backend.check_no_rows", lambda _: None)  # it saw nothing yet
+    segment = hr.Segment(run=RUN, directory=tmp_path)
+    tables = {"a": hr.Table(dim=1, segment=segment), "default": hr.Table(dim=1, segment=segment)}
+    model = hr.models.build("lr", InputShape(0, {"a": 1, "default": 1}, {}))
+    with pytest.raises(SegmentError, match=rf"{path}: holds .* this run is new.*hotrow segments remove {path}"):
+        hr.Trainer(model, tables)
+    assert [left.name for left in tmp_path.iterdir()] == [path.name]  # the new one of table "a" is gone
+    with contextlib.closing(RamTier(tables["default"])) as tier:
+        found = np.empty((1, 1), np.float32)
+        tier.find(np.array([7]), found)
+        assert found.item() == 1.0
 
 
 def test_rows_that_were_asked_for_are_told(tmp_path: Path) -> None:

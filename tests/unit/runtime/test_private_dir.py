@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("ray")
-from hotrow.runtime.ray.private_dir import base_dir, private_dir
-
 from hotrow.errors import ConfigError
+from hotrow.runtime.ray.private_dir import base_dir, private_dir
 
 pytestmark = pytest.mark.ray
 
@@ -50,11 +49,21 @@ def test_what_a_killed_process_left_goes_at_the_next_start_and_what_a_living_one
         assert not held.exists()
 
 
+def test_a_cleaner_that_removes_old_files_does_not_free_a_directory_in_use(tmp_path: Path) -> None:
+    with private_dir(tmp_path) as held:
+        (held / "session").mkdir()
+        for path in tmp_path.rglob("*"):
+            if path.is_file():
+                path.unlink()
+        with private_dir(tmp_path):
+            assert (held / "session").is_dir()
+
+
 @pytest.mark.parametrize("kind", ["open to others", "link", "of another user"])
 def test_a_directory_that_others_can_enter_is_refused(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / f"hotrow-{os.geteuid()}"
+    path = tmp_path / f"hotrow-ray-{os.geteuid()}"
     if kind == "link":
         (tmp_path / "target").mkdir(mode=0o700)
         path.symlink_to(tmp_path / "target")
@@ -63,7 +72,7 @@ def test_a_directory_that_others_can_enter_is_refused(
         path.chmod(0o755 if kind == "open to others" else 0o700)
     if kind == "of another user":
         monkeypatch.setattr("os.geteuid", lambda: 2**31)
-        path.rename(tmp_path / f"hotrow-{2**31}")
+        path.rename(tmp_path / f"hotrow-ray-{2**31}")
     with pytest.raises(ConfigError, match=r"with mode 700.*: remove it, or set TMPDIR"), private_dir(tmp_path):
         pass
 

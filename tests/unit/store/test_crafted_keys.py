@@ -1,7 +1,6 @@
 """Ids chosen to collide under the public hash, which anybody can invert, cost no more than any others."""
 
 import hashlib
-import statistics
 import subprocess
 import sys
 import time
@@ -41,14 +40,14 @@ def random_ids(count: int, seed: int) -> Ids:
 
 
 def times_slower(act: Callable[[Ids], object], crafted_ids: list[Ids], others: list[Ids]) -> float:
-    """Ratio of medians, measured in turns."""
+    """Ratio of the smallest times, measured in turns: what other processes take only adds to a time."""
     taken: list[list[float]] = [[], []]
     for pair in zip(crafted_ids, others, strict=True):
         for ids, into in zip(pair, taken, strict=True):
             began = time.perf_counter()
             act(ids)
             into.append(time.perf_counter() - began)
-    return statistics.median(taken[0]) / statistics.median(taken[1])
+    return min(taken[0]) / min(taken[1])
 
 
 def test_the_inverse_used_here_is_that_of_the_public_hash() -> None:
@@ -76,15 +75,15 @@ def test_lookups_of_absent_crafted_ids_are_as_fast_as_of_others() -> None:
 
 
 def test_duplicates_of_crafted_ids_are_folded_as_fast_as_of_others() -> None:
-    rounds = [crafted(20_000, first=20_000 * turn) for turn in range(3)]
-    assert times_slower(unique, rounds, [random_ids(20_000, turn) for turn in range(3)]) < SLOWER_MOST
+    rounds = [crafted(20_000, first=20_000 * turn) for turn in range(5)]
+    assert times_slower(unique, rounds, [random_ids(20_000, turn) for turn in range(5)]) < SLOWER_MOST
 
 
 def test_crafted_ids_that_wait_for_admission_are_counted_as_fast_as_others() -> None:
     tier = RamTier(Table(dim=4, optimizer=SGD(), admission=AtLeast(count=2)), partitions=1)
     # The exact counts were placed by the public hash of key XOR a constant.
-    hidden = [crafted(20_000, first=20_000 * turn) ^ np.uint64(0x9E3779B97F4A7C15) for turn in range(3)]
-    assert times_slower(tier.find_or_init, hidden, [random_ids(20_000, turn) for turn in range(3)]) < SLOWER_MOST
+    hidden = [crafted(20_000, first=20_000 * turn) ^ np.uint64(0x9E3779B97F4A7C15) for turn in range(5)]
+    assert times_slower(tier.find_or_init, hidden, [random_ids(20_000, turn) for turn in range(5)]) < SLOWER_MOST
     assert len(tier) == 0
 
 

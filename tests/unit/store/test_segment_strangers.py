@@ -88,10 +88,10 @@ def test_links_are_not_followed(path: Path) -> None:
     assert target.read_bytes() == before
 
 
-def test_a_directory_where_everybody_may_replace_files_is_refused(path: Path) -> None:
+def test_a_directory_where_every_user_may_replace_files_is_refused(path: Path) -> None:
     folder = path.parent
     folder.chmod(0o777)
-    assert f"its directory {folder} has mode 0777, so everybody may remove or replace its files" in refusal(path)
+    assert f"its directory {folder} has mode 0777, so every user may remove or replace its files" in refusal(path)
     folder.chmod(0o1777)  # sticky, as /dev/shm is
     open_tier(folder).close()
 

@@ -9,7 +9,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from hotrow.errors import ConfigError, HotrowError
+from hotrow.errors import ConfigError, HotrowError, SegmentError
 from hotrow.runtime.cluster.facts import RoleAddress
 from hotrow.runtime.ray.actors import TransportSettings
 from hotrow.runtime.ray.failures import reason
@@ -17,6 +17,7 @@ from hotrow.types import RoleId
 
 Options = Callable[[str, int], dict[str, Any]]  # (role, number among its kind) -> options of its actor
 
+SEGMENT_ERROR = f"{SegmentError.__module__}.{SegmentError.__name__}: "  # how Ray's text names it
 ROOM_S = 60.0  # that Ray has to find room for one that joins
 WAKE_S = 0.2  # how long it may go unnoticed that the run ends
 
@@ -75,7 +76,7 @@ class ActorPool:
             ray.kill(actor)
 
     def lost(self) -> dict[str, str]:
-        """By name, why those ended that nobody let go."""
+        """By name, why roles ended that were not let go."""
         serving = dict(self._serving)
         if not serving:
             return {}
@@ -106,7 +107,10 @@ def _place(name: str, actor: Any) -> RoleAddress:
         address = str(ray.get(actor.address.remote()))
         return RoleAddress(address, *ray.get(actor.__ray_call__.remote(_process)))
     except RayError as error:
-        raise RoleLost(f"{name} could not start: {reason(error)}") from None
+        why = reason(error)
+        if why.startswith(SEGMENT_ERROR):
+            raise SegmentError(f"{name}: {why.removeprefix(SEGMENT_ERROR)}") from None
+        raise RoleLost(f"{name} could not start: {why}") from None
 
 
 def _process(_: object) -> tuple[str, int]:

@@ -105,6 +105,7 @@ class ShardRole(_Role):
             threads=setup.threads,
             values=setup.values,
             parked_bytes=setup.parked_bytes,
+            attach=setup.spec.attach,
         )
         piece = DenseShard(
             setup.spec.model,

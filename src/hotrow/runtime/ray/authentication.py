@@ -1,23 +1,25 @@
-"""Who may use a Ray: Ray's own token authentication.
+"""Ray's token authentication, which decides which processes may use a Ray.
 
-Whoever Ray takes for one of its own can run code as the user who started it. A Ray of the run's own asks for a random
-token that only its processes have, in their environment. Another Ray does as its owner decided.
+Any process that Ray accepts can run code as the user that started it. A Ray that is started for a run requires a random
+token, which only the processes of the run have, in their environment. Any other Ray does as it was configured.
 """
 
-import ipaddress
 import logging
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 
 from hotrow.errors import ConfigError
 
 SINCE = "2.52"  # of Ray: older ones know no token
+ANSWER_MS = 5000  # for a Ray whose port has accepted a connection
+REMEDY = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, as where it was started"
 
 _raylet: Any = import_module("ray._raylet")  # Ray's native module: it has no types
 _log = logging.getLogger("hotrow.runtime")
@@ -26,7 +28,7 @@ _log = logging.getLogger("hotrow.runtime")
 def check_supported() -> None:
     """ConfigError where this Ray knows no token."""
     if not hasattr(_raylet, "AuthenticationTokenLoader"):
-        message = f"ray {ray.__version__}: has no token authentication, and lets whoever reaches it run code"
+        message = f"ray {ray.__version__}: has no token authentication: any process that reaches it can run code"
         raise ConfigError(f"{message}: install ray {SINCE} or later")
 
 
@@ -53,37 +55,44 @@ def environment(**values: str | None) -> Iterator[None]:
         _set(before)
 
 
-def check_token(address: str) -> None:
-    """ConfigError where the Ray at `address` refuses what this process has to show."""
+def check_has_token(address: str) -> None:
+    """ConfigError where RAY_AUTH_MODE requires a token and none can be loaded: Ray would abort the process."""
     from ray.exceptions import AuthenticationError  # which an old Ray does not have
 
+    _reload()
+    if _raylet.get_authentication_mode() == _raylet.AuthenticationMode.TOKEN:
+        with suppress(AuthenticationError):  # how the loader says that there is none, or that its file cannot be read
+            if _raylet.AuthenticationTokenLoader.instance().has_token():
+                return
+        message = f"engine.address={address!r}: RAY_AUTH_MODE is 'token', and this process has no token"
+        raise ConfigError(f"{message}: set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, as where that Ray was started")
+
+
+def check_token(address: str) -> None:
+    """ConfigError where the Ray at `address` refuses the token of this process, OSError where no Ray answers."""
+    from ray.exceptions import AuthenticationError
+
     try:
-        _raylet.GcsClient(address=address)
+        _raylet.InnerGcsClient.standalone(address, None, ANSWER_MS)
     except AuthenticationError:
-        message = f"engine.address={address!r}: this Ray asks for a token, and this process has another or none"
-        remedy = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, as where it was started"
-        raise ConfigError(f"{message}: {remedy}") from None
+        message = f"engine.address={address!r}: this Ray requires a token, and this process has another or none"
+        raise ConfigError(f"{message}: {REMEDY}") from None
+    except RayError as error:
+        raise ConnectionError(str(error)) from None
 
 
 def warn_if_open(address: str) -> None:
-    """Log a warning if the Ray at `address`, to which this process is connected, lets everybody in.
+    """Log a warning if the Ray at `address`, to which this process is connected, requires no token.
 
-    A client cannot ask for a cluster's mode. But one that authenticates asks for a token, and this process has shown
-    none where its own mode is "disabled".
+    On loopback too: every user of the host reaches it there. A client cannot ask for a cluster's mode. But one that
+    authenticates requires a token, and this process has shown none where its own mode is "disabled".
     """
-    if _raylet.get_authentication_mode() == _raylet.AuthenticationMode.DISABLED and not _is_loopback(address):
+    if _raylet.get_authentication_mode() == _raylet.AuthenticationMode.DISABLED:
         _log.warning(
-            "the Ray at %s asks for no token: whoever reaches it can run code as the user of this run: "
+            "the Ray at %s requires no token: any process that reaches it can run code as the user of this run: "
             "start it with RAY_AUTH_MODE=token, and set that and its token here",
             address,
         )
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address.rpartition(":")[0].strip("[]")).is_loopback
-    except ValueError:  # a name: it may be resolved differently elsewhere
-        return False
 
 
 def _set(values: dict[str, str | None]) -> None:

@@ -1,21 +1,22 @@
-"""Ray itself: the one that runs, or one for this run alone; and where its actors go."""
+"""The connection to Ray: to one that runs, or to one that is started for this run; and the placement of its actors."""
 
 import logging
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from hotrow.errors import ConfigError
-from hotrow.runtime.ray.authentication import check_supported, check_token, warn_if_open
+from hotrow.runtime.ray.address import check_answers, resolve
+from hotrow.runtime.ray.authentication import check_has_token, check_supported, warn_if_open
+from hotrow.runtime.ray.failures import first_line
 from hotrow.runtime.ray.own import own_ray
 from hotrow.runtime.settings import Ray, Resources
 
-KNOCK_S = 10.0  # for a host that is there to answer
 PLACING_S = 60.0  # that Ray has to find room for all roles
 
 
@@ -43,22 +44,17 @@ def connect_ray(settings: Ray) -> Iterator[bool]:
             ray.shutdown()
 
 
-def _connect(address: str) -> None:
+def _connect(given: str) -> None:
     """To a Ray that runs, with the mode and the token that the environment has for it."""
+    check_has_token(given)
+    address = resolve(given)
+    where = f"engine.address={given!r}" if address == given else f"engine.address={given!r} is {address}"
     try:
-        _check_answers(address)
+        check_answers(address)
         ray.init(address=address, logging_level=logging.WARNING, log_to_driver=True)
-    except OSError as error:
-        message = f"engine.address={address!r}: no Ray answers there: {error}"
+    except (OSError, RayError) as error:
+        message = f"{where}: no Ray answers there: {first_line(str(error))}"
         raise ConfigError(f"{message}: start one, or leave it out") from None
-
-
-def _check_answers(address: str) -> None:
-    """OSError where nobody listens, ConfigError where a token is refused: Ray itself would try for minutes."""
-    host, colon, port = address.rpartition(":")
-    if colon and "/" not in host and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=KNOCK_S).close()
-        check_token(address)
 
 
 def _cpus(settings: Ray) -> int:

@@ -21,31 +21,33 @@ def reason(error: RayError) -> str:
     text = str(error).strip()
     match error:
         case RayTaskError():
-            return _one_line(f"{type(error.cause).__name__}: {error.cause}")
+            return _joined_lines(f"{type(error.cause).__name__}: {error.cause}")
         case OutOfMemoryError():
             return _out_of_memory(text)
         case RayActorError() if error.actor_init_failed and (raised := _RAISED.search(text)):
-            return _one_line(raised[0])
+            return _joined_lines(raised[0])
         case RayActorError():
             host = _HOST.search(text)
-            return _first_line(text) + (f" (on host {host['host']})" if host else "")
-    return f"{type(error).__name__}: {_first_line(text)}"
+            return first_line(text) + (f" (on host {host['host']})" if host else "")
+    return f"{type(error).__name__}: {first_line(text)}"
 
 
 def _out_of_memory(text: str) -> str:
     """Which host was short of memory, and what the role had of it."""
     found, own = _MEMORY.search(text), _OF_ROLE.search(text)
     if found is None:
-        return f"Ray ended it because its host ran out of memory ({_first_line(text)})"
+        return f"Ray ended it because its host ran out of memory ({first_line(text)})"
     role = "" if own is None else f", {own['used']} by this role"
     figures = f"{found['used']} of {found['limit']} in use{role}"
     remedy = "give it more memory, or spread the run over more shards and hosts"
     return f"Ray ended it because its host {found['host']} ran out of memory ({figures}): {remedy}"
 
 
-def _first_line(text: str) -> str:
-    return text.splitlines()[0].rstrip(".") if text else "no reason given"
+def first_line(text: str) -> str:
+    """Of an exception's text, which may be empty or a page."""
+    lines = text.strip().splitlines()
+    return lines[0].rstrip(".") if lines else "no reason given"
 
 
-def _one_line(text: str) -> str:
+def _joined_lines(text: str) -> str:
     return " ".join(text.split()).rstrip(".")

@@ -1,4 +1,4 @@
-"""A Ray of the run's own: started for it, for its user alone, and ended with it."""
+"""A private Ray: started for one run, usable by its processes alone, and ended with it."""
 
 import logging
 import os
@@ -11,6 +11,7 @@ from ray._private import ray_constants
 
 from hotrow.errors import HotrowError
 from hotrow.runtime.ray.authentication import environment, token_authentication
+from hotrow.runtime.ray.failures import first_line
 from hotrow.runtime.ray.private_dir import private_dir
 
 LOOPBACK = "127.0.0.1"
@@ -19,7 +20,7 @@ NICENESS = "RAY_worker_niceness"  # Ray's default of 15 lets any other process s
 
 @contextmanager
 def own_ray(cpus: int, *, log_to_driver: bool = True) -> Iterator[None]:
-    """Ray on this machine, with room for `cpus`. It listens on loopback and asks for a token that is made for it."""
+    """Ray on this machine, with room for `cpus`. It listens on loopback and requires a token made for it."""
     niceness = {NICENESS: os.environ.get(NICENESS, "0")}
     with environment(**niceness), token_authentication(), private_dir() as folder:
         try:
@@ -42,7 +43,7 @@ def _start(cpus: int, folder: Path, *, log_to_driver: bool) -> None:
                 _node_ip_address=LOOPBACK,
             )
     except Exception as error:  # Ray has no type of its own for it
-        raise HotrowError(f"engine: Ray did not start on this machine: {str(error).splitlines()[0]}") from error
+        raise HotrowError(f"engine: Ray did not start on this machine: {first_line(str(error))}") from error
 
 
 @contextmanager

@@ -1,12 +1,13 @@
-"""The directory in which a Ray of the run's own keeps sockets and logs: private to the user, removed with the run.
+"""The directory in which a private Ray keeps sockets and logs: private to the user, removed with the run.
 
-All directories of a user are under one of mode 0700, because Ray opens its own to everybody. Each has a file that its
-process holds a lock on. The kernel drops the lock when the process dies, however it dies; the next start removes what
-nobody holds.
+All directories of a user are under one of mode 0700, because Ray opens its own to every user. A process holds a lock on
+its directory itself, so that a cleaner of /tmp, which removes old files, cannot drop the lock. The kernel drops it when
+the process dies, however it dies; the next start removes all directories without a lock.
 """
 
 import fcntl
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -19,7 +20,8 @@ from hotrow.errors import ConfigError
 SOCKET_PATH_BYTES = 107  # of a unix socket's path, at most
 RAY_PATH = "/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"  # that Ray adds to its directory
 RANDOM_NAME = "/abcdefgh"  # as mkdtemp makes them
-OWNER, LOCK = "owner", "lock"
+LOCK, PREFIX = "lock", "hotrow-ray-"
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 @contextmanager
@@ -27,26 +29,31 @@ def private_dir(base: Path | None = None) -> Iterator[Path]:
     """A new directory under `base`. Remove those of dead processes before, and this one after."""
     root = _user_dir(base or base_dir())
     try:
-        made, owner = _make(root)
+        made, lock = _make(root)
     except OSError as error:
         raise ConfigError(f"{root}: cannot hold files of Ray ({error.strerror}): set TMPDIR to another place") from None
     try:
         yield made
     finally:
         shutil.rmtree(made, ignore_errors=True)
-        os.close(owner)
+        os.close(lock)
+
+
+def is_private_dir(path: Path) -> bool:
+    """Whether `path` was made by `private_dir`, in a process of any user."""
+    return re.fullmatch(f"{PREFIX}[0-9]+", path.parent.name) is not None
 
 
 def _make(root: Path) -> tuple[Path, int]:
-    """A directory and the lock that says that it is in use."""
+    """A directory and the handle that locks it."""
     with _locked(root / LOCK):
         for left in root.iterdir():
-            if left.is_dir() and not _is_held(left / OWNER):
+            if left.is_dir() and not _is_locked(left):
                 shutil.rmtree(left, ignore_errors=True)
         made = Path(tempfile.mkdtemp(prefix="", dir=root))
-        owner = os.open(made / OWNER, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        fcntl.flock(owner, fcntl.LOCK_EX)
-    return made, owner
+        lock = os.open(made, DIRECTORY)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    return made, lock
 
 
 def base_dir() -> Path:
@@ -58,11 +65,11 @@ def base_dir() -> Path:
 
 
 def _user_path(base: Path) -> Path:
-    return base / f"hotrow-{os.geteuid()}"
+    return base / f"{PREFIX}{os.geteuid()}"
 
 
 def _user_dir(base: Path) -> Path:
-    """Made if it is missing. Anybody may have made one of this name before, so it is not trusted blindly."""
+    """Made if it is missing. Another user may have made one of this name before: its owner and mode are checked."""
     path = _user_path(base)
     try:
         path.mkdir(mode=0o700, exist_ok=True)
@@ -75,12 +82,12 @@ def _user_dir(base: Path) -> Path:
     return path
 
 
-def _is_held(owner: Path) -> bool:
-    """Whether a process lives that has locked it."""
+def _is_locked(directory: Path) -> bool:
+    """Whether a living process holds the lock; True where that cannot be seen."""
     try:
-        handle = os.open(owner, os.O_RDWR | os.O_NOFOLLOW)
+        handle = os.open(directory, DIRECTORY)
     except OSError:
-        return False
+        return True
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -92,7 +99,7 @@ def _is_held(owner: Path) -> bool:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """One at a time makes and removes directories: none is seen before it is locked."""
+    """Serialise making and removing directories: none is visible to another process before it is locked."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
