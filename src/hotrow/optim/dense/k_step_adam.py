@@ -194,7 +194,8 @@ def _corrected(group: dict[str, Any], state: dict[str, Any]) -> Tensor:
     square: Tensor = state["square"]
     if group["literal"] or state.get("hot_start"):
         return square.clone()
-    return square / (1 - group["beta2"] ** state["step"])
+    corrected: Tensor = square / (1 - group["beta2"] ** state["step"])
+    return corrected
 
 
 def _means(tensors: Sequence[Sequence[Tensor]]) -> list[Tensor]:
