@@ -6,6 +6,7 @@ keeps its own books, from the events and effects that pass by.
 
 from dataclasses import dataclass, field
 
+from hotrow.errors import ConfigError
 from hotrow.modes import GBA, Async, BackupWorkers, BoundedStaleness, BulkSync, Hybrid, KStep, Mode, Sync
 from hotrow.modes.base import GradientPart, Group, RunFacts
 from hotrow.staleness import Cutoff
@@ -195,7 +196,7 @@ def promise_of(mode: Mode, facts: RunFacts) -> Promise:
         case KStep():
             warm = mode.warm_until(facts)
             return Merging(whole, step, "embedding", None, ("embedding",), fresh=True, k=mode.k, warm_until=warm)
-    raise AssertionError(f"nobody wrote down what {mode.name} promises")
+    raise ConfigError(f"mode={mode.name!r}: checkers know the promises of Hotrow's own modes: simulate it without them")
 
 
 def _tolerance(mode: Async | BulkSync | BoundedStaleness) -> int | None:

@@ -195,6 +195,17 @@ def test_batches_in_flight_are_bounded_on_a_cluster() -> None:
             there.site.check_mode(hr.Hybrid(max_in_flight=257), facts)
 
 
+def test_a_mode_that_trainers_could_not_make_is_refused_before_they_are_told() -> None:
+    class Mine(hr.Async):
+        name: Any = "mine"
+
+    with (
+        cluster(RunState(), 0, 0) as there,
+        pytest.raises(ConfigError, match=r"mode='mine': .* not on a cluster: set engine to 'local', or take one of"),
+    ):
+        there.site.check_mode(Mine(), RunFacts(1, SAMPLES, SAMPLES))
+
+
 def test_an_order_that_fails_ends_the_run_and_leaves_nothing_to_be_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lookups wait for it, so no batch would ever come; rows and dense parameters are of different steps."""
     seen = []
