@@ -16,7 +16,7 @@ struct Optimizer {
   double clip = 0;  // 0: none
   double eps = 1e-10;
   bool eps_inside = false;
-  double initial = 0;                 // the first second moment of the Adagrads
+  double initial = 0;                 // the first second moment of the Adagrads, the first n of FTRL
   double rate = 1;                    // decayed Adagrad
   double beta1 = 0.9, beta2 = 0.999;  // Adam
   bool correct_by_row = false;        // Adam: bias by the row's own updates, not by the step

@@ -130,7 +130,8 @@ class RamTier {
 
   // Gradients per unique key are summed already: they take neither weights nor rows.
   Applied apply(Batch& batch, const Gradients& gradients, Per per, When when, int threads);
-  // Adds changes of value and state (null: none); clocks (null: none) only ever rise.
+  // Adds changes of value and state (null: none), which stand at the SWAP period of when.samples; clocks (null: none)
+  // only ever rise.
   Applied add(Batch& batch, const float* values, const float* state, const std::uint32_t* clocks, When when,
               int threads);
   // Whole rows, one per key, inserted or overwritten; they become the newest. Everyone is let in while there is room;
@@ -180,7 +181,7 @@ class RamTier {
   std::uint32_t quota(std::size_t partition) const;
   bool expired(const std::byte* row) const;
   void advance(const Sight& sight);
-  void advance_to(std::uint32_t tick);
+  static void advance_to(std::atomic<std::uint32_t>& clock, std::uint32_t to);
   void see(Partition& partition, const Batch& batch, std::size_t begin, std::size_t end) const;
   void sweep(Partition& partition, std::uint32_t rows) const;
   bool let_in(Partition& partition, const Batch& batch, std::size_t unique, std::uint64_t call) const;
@@ -199,7 +200,10 @@ class RamTier {
   std::size_t store_value(std::byte* row, const float* value, std::uint32_t version) const;
   void copy_columns(const std::byte* row, const Columns& out, std::size_t at) const;
 
+  std::uint32_t swap_period(std::uint64_t samples) const;  // 0 in a table without SWAP
+  float swap_factor(std::uint32_t from, std::uint32_t to) const;
   float swap_decay(std::byte* row, std::uint32_t period) const;
+  void decay_state(float* state, float factor, float floor) const;
   // What all rows of one update share.
   struct Update {
     When when;
@@ -210,10 +214,10 @@ class RamTier {
   Update update_of(When when) const;
   void stamp(std::byte* row, When when) const;
   bool apply_row(Partition& partition, std::byte* row, const float* gradient, const Update& update) const;
-  bool add_row(Partition& partition, std::byte* row, const float* value, const float* state, When when) const;
+  bool add_row(Partition& partition, std::byte* row, const float* value, float* state, When when) const;
   void put_row(Partition& partition, std::uint32_t index, const Columns& columns, std::size_t at) const;
   Applied count(const Applied& applied);
-  std::size_t recover(Partition& partition, std::uint32_t& newest) const;
+  std::size_t recover(Partition& partition, std::uint32_t& newest, std::uint32_t& period) const;
   void recover_order(Partition& partition) const;
   void verify_order(const Partition& partition, std::size_t live, std::vector<std::string>& faults) const;
 
@@ -229,7 +233,8 @@ class RamTier {
   std::unique_ptr<Arena> arena_ = std::make_unique<Arena>();
   std::vector<std::unique_ptr<Partition>> partitions_;
   mutable std::atomic<std::uint64_t> next_start_{0}, refused_{0}, absent_{0}, unadmitted_{0}, calls_{0};
-  std::atomic<std::uint32_t> now_{0};  // the latest tick anyone told
+  std::atomic<std::uint32_t> now_{0};     // the latest tick anyone told
+  std::atomic<std::uint32_t> period_{0};  // the latest SWAP period anyone told: new rows stand at it
 };
 
 }  // namespace hotrow::store

@@ -16,9 +16,10 @@ Attached RamTier::attach(int threads) {
   parallel_for(threads, partitions_.size(), [&](std::size_t p) {
     Partition& partition = *partitions_[p];
     const std::unique_lock held(partition.mutex);
-    std::uint32_t newest = 0;
-    dropped += recover(partition, newest);
-    advance_to(newest);
+    std::uint32_t newest = 0, period = 0;
+    dropped += recover(partition, newest, period);
+    advance_to(now_, newest);
+    advance_to(period_, period);
     if (spec_.life.ordered()) recover_order(partition);
     rows += partition.slab.rows();
   });
@@ -27,8 +28,9 @@ Attached RamTier::attach(int threads) {
 }
 
 // Rows -> index. A key that stands twice, or in a partition that is not its own, is nothing a process can leave behind
-// by dying; its row is dropped. Returns how many were; `newest` becomes the latest tick at which a row was seen.
-std::size_t RamTier::recover(Partition& partition, std::uint32_t& newest) const {
+// by dying; its row is dropped. Returns how many were; `newest` becomes the latest tick at which a row was seen,
+// `period` the latest SWAP period at which one stands.
+std::size_t RamTier::recover(Partition& partition, std::uint32_t& newest, std::uint32_t& period) const {
   constexpr std::uint32_t kAhead = 16;
   Slab& slab = partition.slab;
   const std::uint32_t room = slab.room();
@@ -48,6 +50,7 @@ std::size_t RamTier::recover(Partition& partition, std::uint32_t& newest) const 
     if (is_ours(key) && partition.index.find(hash, key) == kNoRow) {
       partition.index.insert(hash, at);
       if (layout_.has(kLastSeen)) newest = std::max(newest, layout_.field(row, kLastSeen));
+      if (layout_.has(kPeriod)) period = std::max(period, layout_.field(row, kPeriod));
     } else {
       Layout::mark(row, 0);
       ++dropped;

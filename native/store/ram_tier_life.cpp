@@ -16,16 +16,17 @@ std::uint32_t RamTier::quota(std::size_t partition) const {
 // Moves the table's clock: to the samples told, or by one tick for a call that tells none. A table with expiry goes by
 // samples alone.
 void RamTier::advance(const Sight& sight) {
+  if (sight.samples) advance_to(period_, swap_period(*sight.samples));
   if (!layout_.has(kLastSeen)) return;
   if (sight.samples)
-    advance_to(clamp32(ticks_.of(*sight.samples)));
+    advance_to(now_, clamp32(ticks_.of(*sight.samples)));
   else if (spec_.life.expiry == 0 && sight.seen)
-    advance_to(clamp32(std::uint64_t{now_} + 1));
+    advance_to(now_, clamp32(std::uint64_t{now_} + 1));
 }
 
-void RamTier::advance_to(std::uint32_t tick) {
-  std::uint32_t now = now_.load();
-  while (tick > now && !now_.compare_exchange_weak(now, tick)) {
+void RamTier::advance_to(std::atomic<std::uint32_t>& clock, std::uint32_t to) {
+  std::uint32_t now = clock.load();
+  while (to > now && !clock.compare_exchange_weak(now, to)) {
   }
 }
 
@@ -74,6 +75,7 @@ std::byte* RamTier::create(Partition& partition, Batch& batch, std::size_t uniqu
                             layout_.dim());
   partition.counts.saturated += store_value(row, value, 1);
   if (layout_.has(kLastSeen)) layout_.field(row, kLastSeen) = now_.load(std::memory_order_relaxed);
+  if (layout_.has(kPeriod)) layout_.field(row, kPeriod) = period_.load(std::memory_order_relaxed);
   if (layout_.has(kFrequency)) layout_.field(row, kFrequency) = batch.occurrences(unique);
   try {
     partition.index.insert(hash, fresh);

@@ -45,15 +45,29 @@ std::vector<bool> weighted_keys(const Batch& batch, const Gradients& gradients) 
 
 }  // namespace
 
-// How much the second moment has to lose before an update in `period`, which the row then stands at. A row that was
-// never updated has nothing to lose.
+std::uint32_t RamTier::swap_period(std::uint64_t samples) const {
+  const std::uint64_t length = spec_.optimizer.swap_period;
+  return length == 0 ? 0 : clamp32(samples / length);
+}
+
+// What a second moment decayed to period `from` is multiplied by to stand at period `to`.
+float RamTier::swap_factor(std::uint32_t from, std::uint32_t to) const {
+  return from >= to ? 1.0f : static_cast<float>(std::pow(spec_.optimizer.swap_decay, to - from));
+}
+
+// How much the second moment has to lose before an update in `period`, which the row then stands at.
 float RamTier::swap_decay(std::byte* row, std::uint32_t period) const {
   if (!layout_.has(kPeriod)) return 1;
   std::uint32_t& stands_at = layout_.field(row, kPeriod);
-  const bool updated = layout_.field(row, kLastUpdate) != 0;
-  const std::uint32_t behind = updated && period > stands_at ? period - stands_at : 0;
+  const float factor = swap_factor(stands_at, period);
   stands_at = std::max(stands_at, period);
-  return behind == 0 ? 1.0f : static_cast<float>(std::pow(spec_.optimizer.swap_decay, behind));
+  return factor;
+}
+
+// Of Adam's state only v decays.
+void RamTier::decay_state(float* state, float factor, float floor) const {
+  const std::size_t moment = rule_.rule == Rule::adam ? layout_.dim() : 0;
+  if (factor != 1) row_kernels().decay(state + moment, factor, floor, layout_.state_dim() - moment);
 }
 
 void RamTier::stamp(std::byte* row, When when) const {
@@ -85,7 +99,7 @@ bool RamTier::apply_row(Partition& partition, std::byte* row, const float* gradi
   const double clip = optimizer.clip;
   if (clip > 0 && squares > clip * clip) touch.scale = static_cast<float>(clip / std::sqrt(double{squares}));
   const When& when = update.when;
-  if (optimizer.swap_period != 0) touch.swap_decay = swap_decay(row, clamp32(when.samples / optimizer.swap_period));
+  if (optimizer.swap_period != 0) touch.swap_decay = swap_decay(row, swap_period(when.samples));
   if (optimizer.rule == Rule::adam)
     touch.step_size = optimizer.correct_by_row ? update.adam_scale * adam_steps_.at(++layout_.field(row, kUpdates))
                                                : update.adam_step;
@@ -100,6 +114,7 @@ Applied RamTier::apply(Batch& batch, const Gradients& gradients, Per per, When w
   const std::size_t dim = layout_.dim();
   const std::vector<bool> weighted = weighted_keys(batch, gradients);
   const Update shared = update_of(when);
+  advance_to(period_, swap_period(when.samples));
   const float* sums = gradients.values;
   if (per == Per::key) {
     float* const own = unique_rows(batch, dim);
@@ -120,6 +135,14 @@ Applied RamTier::apply(Batch& batch, const Gradients& gradients, Per per, When w
 Applied RamTier::add(Batch& batch, const float* values, const float* state, const std::uint32_t* clocks, When when,
                      int threads) {
   const std::size_t dim = layout_.dim(), state_dim = layout_.state_dim();
+  const std::uint32_t period = swap_period(when.samples);
+  // The floor holds for a whole moment: what a part of it loses in a period that has ended cannot be told from the
+  // part.
+  if (state != nullptr && spec_.optimizer.swap_floor != 0 && period < period_)
+    throw std::invalid_argument("samples=" + std::to_string(when.samples) + ": a change of state from SWAP period " +
+                                std::to_string(period) + " cannot be added at period " + std::to_string(period_) +
+                                " under a floor: add it in its period, or leave the floor out");
+  advance_to(period_, period);
   std::vector<std::uint32_t> newest(clocks != nullptr ? batch.unique() : 0);
   for (std::size_t i = 0; clocks != nullptr && i < batch.size(); ++i)
     newest[batch.inverse()[i]] = std::max(newest[batch.inverse()[i]], clocks[i]);
@@ -129,7 +152,7 @@ Applied RamTier::add(Batch& batch, const float* values, const float* state, cons
   if (state != nullptr) fold(batch, {state, nullptr, nullptr}, state_changes, state_dim, threads);
   const auto change = [&](Partition& partition, const Visit& visit, Applied& done) {
     const std::size_t u = visit.unique;
-    const float* state_change = state != nullptr ? state_changes + u * state_dim : nullptr;
+    float* const state_change = state != nullptr ? state_changes + u * state_dim : nullptr;
     if (visit.row == nullptr) {
       ++(batch.slots()[u] == kTurnedAway ? done.unadmitted : done.absent);
     } else if (!add_row(partition, visit.row, changes + u * dim, state_change, when)) {
@@ -142,15 +165,17 @@ Applied RamTier::add(Batch& batch, const float* values, const float* state, cons
   return count(visit(batch, threads, {true, layout_.row_bytes()}, change));
 }
 
-bool RamTier::add_row(Partition& partition, std::byte* row, const float* value, const float* state, When when) const {
+// Row and change may stand at different SWAP periods. The earlier one is decayed to the period of the other, so that
+// the sum stands at one.
+bool RamTier::add_row(Partition& partition, std::byte* row, const float* value, float* state, When when) const {
   const RowKernels& kernels = row_kernels();
   const std::size_t dim = layout_.dim(), state_dim = layout_.state_dim();
   if (!std::isfinite(kernels.squared_norm(value, dim))) return false;
   if (state != nullptr && !std::isfinite(kernels.squared_norm(state, state_dim))) return false;
   if (spec_.optimizer.swap_period != 0) {
-    const float factor = swap_decay(row, clamp32(when.samples / spec_.optimizer.swap_period));
-    const std::size_t moment = rule_.rule == Rule::adam ? dim : 0;  // of Adam's state only v decays
-    if (factor != 1) kernels.decay(layout_.state(row) + moment, factor, rule_.swap_floor, state_dim - moment);
+    const std::uint32_t of_change = swap_period(when.samples), of_row = layout_.field(row, kPeriod);
+    decay_state(layout_.state(row), swap_decay(row, of_change), rule_.swap_floor);
+    if (state != nullptr) decay_state(state, swap_factor(of_change, of_row), 0);
   }
   float* sum = open_value(row);
   kernels.add(sum, value, dim);
@@ -171,10 +196,16 @@ std::size_t RamTier::put(Batch& batch, const Columns& columns, int threads) {
   if (batch.unique() != batch.size()) throw std::invalid_argument("put: a key stands in the batch twice");
   std::vector<std::uint32_t> places(batch.size());
   for (std::size_t i = 0; i < batch.size(); ++i) places[batch.inverse()[i]] = static_cast<std::uint32_t>(i);
-  // Rows that come back into an empty table bring its clock with them. Otherwise the clock stands, and nobody can have
-  // been seen later than now.
+  // Rows that come back into an empty table bring its clock and its SWAP period with them. Otherwise the clock stands,
+  // and nobody can have been seen later than now.
+  const bool empty = size() == 0;
   const std::uint32_t* seen = columns.fields[kLastSeen];
-  if (seen != nullptr && batch.size() != 0 && size() == 0) now_ = *std::max_element(seen, seen + batch.size());
+  if (seen != nullptr && batch.size() != 0 && empty) now_ = *std::max_element(seen, seen + batch.size());
+  const std::uint32_t* periods = columns.fields[kPeriod];
+  if (periods != nullptr && batch.size() != 0) {
+    if (empty) period_ = 0;
+    advance_to(period_, *std::max_element(periods, periods + batch.size()));
+  }
   std::atomic<std::size_t> turned_away{0}, made{0};
   start_eviction(batch);
   const auto overwrite = [&](Partition& partition, Visit& visit, Applied&) {
@@ -205,6 +236,7 @@ void RamTier::put_row(Partition& partition, std::uint32_t index, const Columns& 
   if (spec_.life.ordered()) partition.order.remove(index);  // its frequency may change
   const std::uint32_t now = now_.load(std::memory_order_relaxed);
   if (layout_.has(kLastSeen)) layout_.field(row, kLastSeen) = now;
+  if (layout_.has(kPeriod) && columns.state != nullptr) layout_.field(row, kPeriod) = period_;  // unless one is given
   for (int field = 0; field < kExportedFields; ++field)
     if (columns.fields[field] != nullptr && layout_.has(Field(field)))
       layout_.field(row, Field(field)) = columns.fields[field][at];

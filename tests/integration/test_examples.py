@@ -29,6 +29,14 @@ def test_click_model_learns_from_a_slice_and_says_how_well() -> None:
     assert "\r" not in done.stdout + done.stderr
 
 
+def test_own_mode_runs_in_the_simulator_and_in_a_trainer() -> None:
+    done = run("own_mode.py")
+    assert done.returncode == 0, done.stderr
+    *simulated, trained = done.stdout.splitlines()
+    assert len(simulated) == 3
+    assert all("dropped as late" in line for line in (*simulated, trained))
+
+
 def test_click_model_refuses_what_it_cannot_do() -> None:
     done = run("click_model.py", "--dim", "1")
     assert done.returncode == 2

@@ -139,6 +139,7 @@ class KStepAdam:
     beta2: float = 0.999
     eps: float = 1e-8
     literal: bool = False
+    second_moment: F64 | None = None  # a hot start: v_i and v, which are not corrected then
     t: int = 0
     x: list[F64] = field(init=False)
     mean: list[F64] = field(init=False)
@@ -151,6 +152,9 @@ class KStepAdam:
         self.mean = [np.zeros_like(self.start) for _ in range(self.workers)]
         self.square = [first.copy() for _ in range(self.workers)]
         self.merged = first if self.literal else None
+        if self.second_moment is not None:
+            self.square = [self.second_moment.copy() for _ in range(self.workers)]
+            self.merged = self.second_moment.copy()
 
     def step(self, gradient: Callable[[int, F64], F64], *, merge: bool) -> None:
         """One step of all workers; `gradient(i, x_i)` is worker i's own."""
@@ -159,7 +163,7 @@ class KStepAdam:
             g = gradient(i, self.x[i])
             self.mean[i] = self.beta1 * self.mean[i] + (1 - self.beta1) * g
             self.square[i] = self.beta2 * self.square[i] + (1 - self.beta2) * g**2
-        correction = 1.0 if self.literal else 1 - self.beta2**self.t
+        correction = 1.0 if self.literal or self.second_moment is not None else 1 - self.beta2**self.t
         if merge:
             self.merged = np.mean(self.square, axis=0) / correction
         moved = []

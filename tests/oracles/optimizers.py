@@ -42,7 +42,8 @@ def first_state(spec: Spec, value: F64) -> F64:
         case Adam():
             return np.zeros(2 * dim)
         case FTRL():
-            return np.concatenate([_ftrl_z(spec, value, np.zeros(dim)), np.zeros(dim)])
+            n = np.full(dim, spec.initial)
+            return np.concatenate([_ftrl_z(spec, value, n), n])
 
 
 def state_put_under(spec: Spec, value: F64, state: F64) -> F64:

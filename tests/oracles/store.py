@@ -2,7 +2,7 @@
 
 Arithmetic is float64; a row is rounded to float32 when it is stored, as the native rows are. Duplicates are summed in
 float64 too, so tests give gradients whose float32 sums are exact. SWAP is eager here: when the period moves, every row
-that was ever changed decays at once; a native row decays when it is next changed (`settled` brings it up to date).
+decays at once; a native row decays when it is next changed (`settled` brings it up to date).
 """
 
 from collections.abc import Callable, Iterable
@@ -63,11 +63,15 @@ class TwinTier:
                 out[i] = self.rows[key].value
         return out, {key for key in keys if key not in self.rows}
 
-    def find_or_init(self, keys: Iterable[int]) -> tuple[F32, set[int]]:
+    def find_or_init(self, keys: Iterable[int], samples: int | None = None) -> tuple[F32, set[int]]:
         """Values per key and the keys that were created for it."""
         keys = list(keys)
         fresh = {key for key in keys if key not in self.rows}
-        self.now += 1
+        if samples is None:
+            self.now += 1
+        else:
+            self.now = max(self.now, samples // 1024)
+            self._move_period(samples)
         for key in fresh:
             self._create(key)
         for key in keys:
@@ -105,9 +109,13 @@ class TwinTier:
         samples: int = 0,
         clocks: NDArray[np.uint32] | None = None,
     ) -> TwinApplied:
-        """Add changes of value and state; the clock becomes the larger of the row's and the caller's."""
+        """Add changes of value and state; the clock becomes the larger of the row's and the caller's.
+
+        A change from an earlier period is decayed to the table's, border by border, as if it had come in its time.
+        """
         keys = list(keys)
         self._move_period(samples)
+        ended = self._periods_since(samples)
         ones = np.ones(len(keys), np.float32)
         sums = _summed(keys, values if state is None else np.hstack([values, state]), ones)
         present = {key: total for key, total in sums.items() if key in self.rows}
@@ -116,7 +124,8 @@ class TwinTier:
             row = self.rows[key]
             row.value = _stored(row.value + total[: self.table.dim])
             if state is not None:
-                row.state = _stored(row.state + total[self.table.dim :])
+                change = total[self.table.dim :].astype(np.float64)
+                row.state = _stored(row.state + optimizers.decayed(self.table.optimizer, change, self.table.dim, ended))
             self._changed(row, step)
         for i, key in enumerate(keys):
             if clocks is not None and key in accepted:
@@ -143,6 +152,7 @@ class TwinTier:
     def touch(self, keys: Iterable[int], samples: int) -> int:
         """Say that the rows were seen after `samples` samples; return how many are present."""
         self.now = max(self.now, samples // 1024)
+        self._move_period(samples)
         present = {key for key in keys if key in self.rows}
         for key in present:
             self.rows[key].last_seen = self.now
@@ -165,10 +175,8 @@ class TwinTier:
     def export(self) -> dict[int, TwinRow]:
         return dict(self.rows)
 
-    def settled(self, state: F32, last_update: int, period: int) -> F32:
+    def settled(self, state: F32, period: int) -> F32:
         """The state of a native row that was last decayed to `period`, decayed to the twin's period."""
-        if last_update == 0:
-            return state
         spec = self.table.optimizer
         return _stored(optimizers.decayed(spec, state.astype(np.float64), self.table.dim, self.period - period))
 
@@ -187,9 +195,12 @@ class TwinTier:
             return
         moved, self.period = samples // swap.period - self.period, samples // swap.period
         for row in self.rows.values():
-            if row.last_update > 0:  # a row that was never updated keeps the accumulator it was born with
-                state = row.state.astype(np.float64)
-                row.state = _stored(optimizers.decayed(self.table.optimizer, state, self.table.dim, moved))
+            state = row.state.astype(np.float64)
+            row.state = _stored(optimizers.decayed(self.table.optimizer, state, self.table.dim, moved))
+
+    def _periods_since(self, samples: int) -> int:
+        swap = optimizers.swap_of(self.table.optimizer)
+        return 0 if swap is None else self.period - samples // swap.period
 
     def _update(self, row: TwinRow, gradient: NDArray[np.float64], step: int) -> None:
         spec = self.table.optimizer

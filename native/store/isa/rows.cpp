@@ -328,8 +328,10 @@ void first_state(const UpdateRule& rule, float initial, const float* value, floa
       *state = initial;
       return;
     case Rule::adam:
-    case Rule::ftrl:
       for (size_t i = 0; i < 2 * dim; ++i) state[i] = 0;
+      return;
+    case Rule::ftrl:
+      for (size_t i = 0; i < dim; ++i) state[dim + i] = initial;
       follow_value(rule, value, state, dim);
       return;
     default:

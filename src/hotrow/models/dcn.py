@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from hotrow.models.layers import MLP, Activation, Dropout, Hidden, Switch, Units, VectorCross
+from hotrow.models.layers import MLP, Activation, DataNormChoice, Dropout, Hidden, Switch, Units, VectorCross
 from hotrow.models.reading import side_by_side, width
 from hotrow.nn.inputs import Inputs, InputShape
 
@@ -20,7 +20,7 @@ class DCN(nn.Module):
         activation: Activation = "relu",
         dropout: Dropout = 0.0,
         batch_norm: Switch = True,
-        data_norm: Switch = False,
+        data_norm: DataNormChoice = False,
     ) -> None:
         super().__init__()
         inputs = width(shape, "dcn")

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from hotrow.models.layers import MLP, Activation, Dropout, Hidden, MatrixCross, Switch, Units
+from hotrow.models.layers import MLP, Activation, DataNormChoice, Dropout, Hidden, MatrixCross, Switch, Units
 from hotrow.models.reading import side_by_side, width
 from hotrow.nn.inputs import Inputs, InputShape
 
@@ -27,7 +27,7 @@ class DCNv2(nn.Module):
         activation: Activation = "relu",
         dropout: Dropout = 0.0,
         batch_norm: Switch = False,
-        data_norm: Switch = False,
+        data_norm: DataNormChoice = False,
     ) -> None:
         super().__init__()
         inputs = width(shape, "dcnv2")

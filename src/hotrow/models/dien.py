@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from hotrow.models.layers import AUGRU, MLP, Activation, Dropout, Hidden, Switch, WithAuxiliary
+from hotrow.models.layers import AUGRU, MLP, Activation, DataNormChoice, Dropout, Hidden, Switch, WithAuxiliary
 from hotrow.models.reading import side_by_side, target_and_history
 from hotrow.nn.inputs import Inputs, InputShape, SequenceRows
 
@@ -29,7 +29,7 @@ class DIEN(nn.Module):
         activation: Activation = "dice",
         dropout: Dropout = 0.0,
         batch_norm: Switch = False,
-        data_norm: Switch = False,
+        data_norm: DataNormChoice = False,
         auxiliary: Annotated[float, Field(strict=True, ge=0, le=1e6)] = 1.0,
     ) -> None:
         super().__init__()

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from hotrow.models.layers import MLP, Activation, AttentionUnit, Dropout, Hidden, Switch
+from hotrow.models.layers import MLP, Activation, AttentionUnit, DataNormChoice, Dropout, Hidden, Switch
 from hotrow.models.reading import side_by_side, target_and_history
 from hotrow.nn.inputs import Inputs, InputShape
 
@@ -25,7 +25,7 @@ class DIN(nn.Module):
         activation: Activation = "dice",
         dropout: Dropout = 0.0,
         batch_norm: Switch = False,
-        data_norm: Switch = False,
+        data_norm: DataNormChoice = False,
     ) -> None:
         super().__init__()
         self.target, self.history = target_and_history(shape, "din", target, history)

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from hotrow.models.layers import MLP, Activation, Dropout, Hidden, Switch
+from hotrow.models.layers import MLP, Activation, DataNormChoice, Dropout, Hidden, Switch
 from hotrow.models.reading import side_by_side, width
 from hotrow.nn.inputs import Inputs, InputShape
 
@@ -18,7 +18,7 @@ class DNN(nn.Module):
         activation: Activation = "relu",
         dropout: Dropout = 0.0,
         batch_norm: Switch = False,
-        data_norm: Switch = False,
+        data_norm: DataNormChoice = False,
     ) -> None:
         super().__init__()
         inputs = width(shape, "dnn")

@@ -1,22 +1,34 @@
 """The pieces that models are made of: networks, interactions of fields, attention over a history."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, PlainValidator
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from hotrow.errors import ConfigError
-from hotrow.nn.data_norm import DataNorm
+from hotrow.nn.data_norm import DataNorm, DataNormSettings
 from hotrow.nn.inputs import Inputs, InputShape, SequenceRows
 from hotrow.sizes import Whole
 
 Units = Annotated[Whole, Field(ge=1, le=65_536)]
 Hidden = tuple[Units, ...]
 Switch = Annotated[bool, Field(strict=True)]
+
+
+def _data_norm(value: Any) -> bool | DataNormSettings:
+    """As a file says it: a switch, or settings."""
+    if isinstance(value, bool | DataNormSettings):
+        return value
+    if isinstance(value, Mapping):
+        return DataNormSettings(**value)
+    raise ValueError("must be true, false, or settings of DataNorm, as { least = 0.5 }")
+
+
+DataNormChoice = Annotated[bool | DataNormSettings, PlainValidator(_data_norm)]  # True: with its defaults
 Dropout = Annotated[float, Field(strict=True, ge=0, lt=1)]
 Activation = Literal["relu", "tanh", "sigmoid", "prelu", "dice"]
 
@@ -33,16 +45,19 @@ class MLP(nn.Sequential):
         activation: Activation = "relu",
         dropout: float = 0.0,
         batch_norm: bool = False,
-        data_norm: bool = False,
+        data_norm: DataNormChoice = False,
     ) -> None:
         if batch_norm and data_norm:
-            raise ConfigError("data_norm=True: a layer is normalised in one way: set batch_norm to false beside it")
+            raise ConfigError(
+                f"data_norm={data_norm!r}: a layer is normalised in one way: set batch_norm to false beside it"
+            )
+        settings = DataNormSettings() if data_norm is True else data_norm
         layers: list[nn.Module] = []
         width = inputs
         for units in hidden:
             layers.append(nn.Linear(width, units, bias=not batch_norm))  # the mean goes anyway
             layers += [BatchNorm(units)] if batch_norm else []
-            layers += [DataNorm(units)] if data_norm else []
+            layers += [DataNorm(units, **settings.model_dump())] if settings else []
             layers.append(_activation(activation, units))
             layers += [nn.Dropout(dropout)] if dropout else []
             width = units

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from hotrow.models.layers import MLP, Activation, Dropout, FirstOrder, Hidden, Switch
+from hotrow.models.layers import MLP, Activation, DataNormChoice, Dropout, FirstOrder, Hidden, Switch
 from hotrow.models.reading import side_by_side, weight_and_vector, width
 from hotrow.nn.inputs import Inputs, InputShape
 
@@ -18,7 +18,7 @@ class WideDeep(nn.Module):
         activation: Activation = "relu",
         dropout: Dropout = 0.0,
         batch_norm: Switch = False,
-        data_norm: Switch = False,
+        data_norm: DataNormChoice = False,
     ) -> None:
         super().__init__()
         weight_and_vector(shape, "wide_deep")

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from hotrow.models.layers import CIN, MLP, Activation, Dropout, FirstOrder, Hidden, Switch
+from hotrow.models.layers import CIN, MLP, Activation, DataNormChoice, Dropout, FirstOrder, Hidden, Switch
 from hotrow.models.reading import multiplied, side_by_side, width
 from hotrow.nn.inputs import Inputs, InputShape
 
@@ -19,7 +19,7 @@ class XDeepFM(nn.Module):
         activation: Activation = "relu",
         dropout: Dropout = 0.0,
         batch_norm: Switch = False,
-        data_norm: Switch = False,
+        data_norm: DataNormChoice = False,
     ) -> None:
         super().__init__()
         inputs = width(shape, "xdeepfm")

@@ -1,7 +1,32 @@
-"""Training modes: pure disciplines that say when a worker may start a batch, and when gradients count for how much."""
+"""Training modes: pure disciplines that say when a worker may start a batch, and when gradients count for how much.
+
+A mode of one's own is a `Mode` whose `start(facts)` gives a `Discipline`: `on(event)` changes its fields and returns
+effects. Events and effects are below; docs/modes.md has an example.
+"""
 
 from hotrow.modes.asynchronous import Async
 from hotrow.modes.backup_workers import BackupWorkers
+from hotrow.modes.base import (
+    Apply,
+    Discipline,
+    Drain,
+    Drop,
+    Effect,
+    Ended,
+    Event,
+    GradientPart,
+    Grant,
+    Grants,
+    Group,
+    Joined,
+    Lost,
+    Park,
+    Pushed,
+    Ready,
+    Resume,
+    RunFacts,
+    part,
+)
 from hotrow.modes.bounded_staleness import BoundedStaleness
 from hotrow.modes.bulk_sync import BulkSync
 from hotrow.modes.gba import GBA
@@ -15,13 +40,32 @@ __all__ = [
     "GBA",
     "MODES",
     "AnyMode",
+    "Apply",
     "Async",
     "BackupWorkers",
     "BoundedStaleness",
     "BulkSync",
+    "Discipline",
+    "Drain",
+    "Drop",
+    "Effect",
+    "Ended",
+    "Event",
+    "GradientPart",
+    "Grant",
+    "Grants",
+    "Group",
     "Hybrid",
+    "Joined",
     "KStep",
+    "Lost",
     "Mode",
+    "Park",
+    "Pushed",
+    "Ready",
+    "Resume",
+    "RunFacts",
     "Sync",
     "mode_of",
+    "part",
 ]

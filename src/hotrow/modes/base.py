@@ -35,21 +35,21 @@ def value(cls: type[Class]) -> type[Class]:
 
 @value
 class Joined:
-    """A worker is there. Workers are numbered; a restarted one joins under its old number."""
+    """Event: a worker joins. Workers are numbered; a restarted one joins under its old number."""
 
     worker: int
 
 
 @value
 class Ready:
-    """A worker has data and wants to start one more batch."""
+    """Event: a worker has data and asks for a grant to start one more batch."""
 
     worker: int
 
 
 @value
 class Pushed:
-    """Gradients are in, whole and on every shard."""
+    """Event: the gradients of a grant are in, on every shard. `samples` is the size of the batch."""
 
     group: Group
     worker: int
@@ -61,26 +61,26 @@ class Pushed:
 
 @value
 class Lost:
-    """A worker is gone without a word."""
+    """Event: a worker failed. Its grants without a push are given up."""
 
     worker: int
 
 
 @value
 class Ended:
-    """There are no more data for a worker."""
+    """Event: there are no more data for a worker. It asks no more, unless it joins again."""
 
     worker: int
 
 
 @value
 class Drain:
-    """Come to rest: a checkpoint, a switch, the end."""
+    """Event: come to rest for a checkpoint, a switch or the end. No grants until `Resume`."""
 
 
 @value
 class Resume:
-    """Go on after a drain."""
+    """Event: grant again after a drain."""
 
 
 Event = Joined | Ready | Pushed | Lost | Ended | Drain | Resume
@@ -88,7 +88,7 @@ Event = Joined | Ready | Pushed | Lost | Ended | Drain | Resume
 
 @value
 class GradientPart:
-    """A push as a step takes it."""
+    """A push in an `Apply`, with the weight of its dense gradient."""
 
     grant: int
     token: int
@@ -99,7 +99,7 @@ class GradientPart:
 
 @value
 class Grant:
-    """A worker may start a batch."""
+    """Effect: a worker looks rows up and computes one batch. `token` is the step that staleness is counted from."""
 
     worker: int
     grant: int
@@ -108,7 +108,10 @@ class Grant:
 
 @value
 class Apply:
-    """Change parameters: sum of weight * samples * gradient over all parts, divided by the samples of all parts."""
+    """Effect: change parameters by sum(weight * samples * gradient) / sum(samples) over all parts.
+
+    `step` is the number of the dense step, from 0.
+    """
 
     group: Group
     step: int
@@ -125,7 +128,7 @@ class Apply:
 
 @value
 class Drop:
-    """What was computed under a grant counts for nothing."""
+    """Effect: discard what was computed under a grant."""
 
     grant: int
     reason: Reason
@@ -133,7 +136,7 @@ class Drop:
 
 @value
 class Park:
-    """A worker has to wait. For show."""
+    """Effect: a worker waits for its grant. It is counted and shown, nothing else."""
 
     worker: int
 
@@ -142,7 +145,7 @@ Effect = Grant | Apply | Drop | Park
 
 
 class Discipline(Protocol):
-    """One mode at work."""
+    """One mode at work: its fields are its whole state, and `on(event)` returns effects."""
 
     @property
     def step(self) -> int:
@@ -150,20 +153,20 @@ class Discipline(Protocol):
 
     @property
     def counts(self) -> dict[str, int]:
-        """What went otherwise than planned: duplicate pushes, pushes after a loss, short steps."""
+        """Counts by name that a run reports: duplicate pushes, pushes after a loss, short steps."""
 
     def on(self, event: Event) -> list[Effect]:
-        """Take an event in and say what is to be done."""
+        """Change the state by an event, and return the effects to perform, in order."""
 
 
 def part(push: Pushed, weight: float) -> GradientPart:
-    """A push with its weight."""
+    """The part of an `Apply` that a push becomes."""
     return GradientPart(push.grant, push.token, push.pulled_step, push.samples, weight)
 
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What a mode has to know of a run."""
+    """What a mode has to know of a run when it starts: sizes in samples, and where step and grant numbers go on."""
 
     workers: int
     local_batch: int

@@ -6,7 +6,8 @@ never depends on who is slow. A gradient that is too old stays in its step with 
 because its rows may still count, id by id.
 
 A lost grant frees its place for the next worker that asks, or tokens would drift ahead of the steps and nobody would
-ever be too late. Who takes it over pulls now, so the token is not below the step.
+ever be too late. Freed places go out smallest first, whoever lost them. Who takes one over pulls now, so the token is
+not below the step.
 """
 
 from dataclasses import dataclass, field
@@ -59,7 +60,7 @@ class GlobalBatch(Aggregating):
     """GBA at work."""
 
     places: int = 0  # given out so far
-    freed: list[int] = field(default_factory=list)  # places of lost grants
+    freed: list[int] = field(default_factory=list)  # places of lost grants, in order
     held: dict[int, int] = field(default_factory=dict)  # grant -> place
 
     def _grant(self, worker: int) -> Grant:
@@ -71,8 +72,8 @@ class GlobalBatch(Aggregating):
 
     def _lose(self, worker: int) -> list[Effect]:
         dropped = self.grants.lose(worker)
-        places = sorted(self.held.pop(grant) for grant in list(self.held) if grant not in self.grants.out)
-        self.freed += places
+        places = [self.held.pop(grant) for grant in list(self.held) if grant not in self.grants.out]
+        self.freed = sorted([*self.freed, *places])
         return dropped
 
     def _take(self, push: Pushed) -> bool:

@@ -2,8 +2,10 @@
 
 Embeddings follow Sync, so all workers step together. Every step ends with `Apply("embedding", ...)`; the workers then
 move their own dense parameters, unless an `Apply("dense", ...)` stands beside it: that is a merge, which takes the
-place of the move. Through a warm-up every step merges. A drain ends with a merge, so whatever comes next finds one
-model: a dense `Apply` without parts merges workers that have moved since the last one.
+place of the move. Step t of the run, counted from 1, merges where t mod k = 0, as in the paper: a switch, a resumed run
+or a merge between two multiples of k does not move the others. Through a warm-up every step merges. A drain
+ends with a merge, so whatever comes next finds one model: a dense `Apply` without parts merges workers that have moved
+since the last one.
 """
 
 from dataclasses import dataclass
@@ -45,9 +47,8 @@ class KStep(Mode):
         return [f"k_step moves dense parameters by {facts.local_batch:,} samples on each worker, {merged}"]
 
     def warm_until(self, facts: RunFacts) -> int:
-        """Steps of the run before this one merge, and always the first: nobody moves alone before a merge."""
-        warm = WARM if self.warmup is None else -(-self.warmup // facts.global_batch)
-        return max(warm, facts.step + 1)
+        """Steps of the run before this one merge."""
+        return WARM if self.warmup is None else -(-self.warmup // facts.global_batch)
 
     def start(self, facts: RunFacts) -> Discipline:
         self.check(facts)
@@ -82,7 +83,7 @@ class Merged(Synchronous):
         Synchronous._closed(self, step)
         moved = Apply("embedding", step.step, step.parts)
         ends = self.draining and not self.grants.out
-        if self.apart + 1 >= self.k or step.step < self.warm_until or ends:
+        if (step.step + 1) % self.k == 0 or step.step < self.warm_until or ends:
             self.apart = 0
             return [moved, Apply("dense", step.step, step.parts)]
         self.apart += 1

@@ -10,20 +10,28 @@ dense layer and its activation:
 """
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
-from hotrow.errors import ConfigError, InputError
-from hotrow.spec import whole_number
+from hotrow.errors import InputError
+from hotrow.spec import Spec, whole_number
 
-SMALLEST = 1e-5  # what a mean is kept away from 0 by where all x are 0
+
+class DataNormSettings(Spec):
+    """How a `DataNorm` keeps its means."""
+
+    momentum: float = Field(default=0.1, gt=0, le=1)
+    bound: float = Field(default=1e-5, gt=0)  # the least |mean| that is divided by
+    least: float = Field(default=0.0, ge=0, le=1)  # the same as a share of the mean of |x|; 0: only `bound` guards
 
 
 class DataNorm(nn.Module):
     """y = alpha * x / mean(x) - beta for x [samples, units]; in eval mode the mean is that of past batches.
 
-    A mean is too near 0 where it is less than `least` times the mean of |x|: it is put there, on its own side (0 on the
-    positive one), and no gradient goes through it. `guarded` counts the means of units that this befell in training.
-    The bound follows the size of x, because x / mean(x) does not depend on it.
+    A mean below `bound` is put there, on its own side of 0 (0 itself on the positive one), and no gradient goes through
+    it. `guarded` counts the means of units that this befell in training. With `least` the bound is also that share of
+    the mean of |x|: a guard that follows the size of x, as x / mean(x) does not depend on it, and that leaves the
+    formula wherever a mean is small beside its x.
 
     The running means are plain ones of all batches at first, and move by `momentum` once 1 / momentum of them are in. A
     batch of one sample is its own mean and says nothing, so it is normalised as in eval mode.
@@ -34,15 +42,11 @@ class DataNorm(nn.Module):
     batches: Tensor
     guarded: Tensor
 
-    def __init__(self, units: int, *, momentum: float = 0.1, least: float = 0.5) -> None:
+    def __init__(self, units: int, *, momentum: float = 0.1, bound: float = 1e-5, least: float = 0.0) -> None:
         super().__init__()
         self.units = whole_number("units", units, 1, 2**31)
-        if not 0 < momentum <= 1:
-            raise ConfigError(f"momentum={momentum!r}: must be more than 0 and at most 1")
-        if not 0 <= least <= 1:
-            raise ConfigError(f"least={least!r}: must be from 0 (nearly no guard) to 1 (every mean is guarded)")
-        self.momentum = momentum
-        self.least = least
+        settings = DataNormSettings(momentum=momentum, bound=bound, least=least)
+        self.momentum, self.bound, self.least = settings.momentum, settings.bound, settings.least
         self.alpha = nn.Parameter(torch.ones(self.units))
         self.beta = nn.Parameter(torch.ones(self.units))
         self.register_buffer("running_mean", torch.ones(self.units))
@@ -62,11 +66,11 @@ class DataNorm(nn.Module):
         return x * (self.alpha / divisor) - self.beta
 
     def extra_repr(self) -> str:
-        return f"{self.units}, momentum={self.momentum}, least={self.least}"
+        return f"{self.units}, momentum={self.momentum}, bound={self.bound}, least={self.least}"
 
     def _guarded(self, mean: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
         """The mean, kept away from 0, and where it had to be."""
-        bound = (self.least * size).clamp(min=SMALLEST)
+        bound = (self.least * size).clamp(min=self.bound)
         near = mean.abs() < bound
         return torch.where(near, torch.where(mean < 0, -bound, bound), mean), near
 

@@ -96,11 +96,15 @@ class Adam(SparseOptimizer):
 
 
 class FTRL(SparseOptimizer):
-    """FTRL-proximal (McMahan 2013): lr is its alpha; l1 and l2 are its own penalties, so l2 is not in the gradient."""
+    """FTRL-proximal (McMahan 2013): lr is its alpha; l1 and l2 are its own penalties, so l2 is not in the gradient.
+
+    `initial` is the first n, its sum of squared gradients; 0 is the paper's.
+    """
 
     name: Literal["ftrl"] = "ftrl"
     beta: Positive = 1.0
     l1: NotNegative = 0.0
+    initial: NotNegative = 0.0
 
     def state_dim(self, dim: int) -> int:
         return 2 * dim
@@ -111,6 +115,8 @@ def shaping_settings(optimizer: Mapping[str, Any]) -> dict[str, Any]:
     free = {"lr", "l2", "decay", "clip"}
     if optimizer["name"] == "ftrl":  # its z says what the value is only together with lr and l2
         free -= {"lr", "l2"}
+        if not optimizer.get("initial"):  # rows that were saved before FTRL had it started with 0
+            free = free | {"initial"}
     return {name: value for name, value in optimizer.items() if name not in free}
 
 

@@ -58,7 +58,8 @@ class Figure5Size:
             drift=0.0,
             new_ids=0.0,
             dim=5,
-            model_settings={"hidden": [16], "data_norm": data_norm},
+            # The recorded curves were trained with this guard; without it the means of a fresh layer lie too near 0.
+            model_settings={"hidden": [16], "data_norm": {"least": 0.5} if data_norm else False},
         )
 
     @property

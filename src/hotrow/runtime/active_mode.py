@@ -239,6 +239,7 @@ class ActiveMode:
     def _count(self, applied: ApplyResult) -> None:
         statistics = self.loop.statistics
         statistics.add_ids(applied.ids)
+        statistics.correct_weights(applied.weights)
         statistics.add_counts(applied.undone)
         self._refused += applied.refused
 

@@ -1,7 +1,7 @@
 """Parameters, and pushes that wait under their grant until a discipline says `Apply`: values in, values out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
@@ -10,7 +10,7 @@ from hotrow.client import LocalTables
 from hotrow.client.aggregate import Average, RowPart
 from hotrow.modes.base import Apply
 from hotrow.server.dense import DenseParameters
-from hotrow.staleness import Histogram, IdCounts
+from hotrow.staleness import Histogram, IdCounts, WeightCorrection
 from hotrow.worker.core import Gradients
 
 
@@ -22,6 +22,7 @@ class ApplyResult:
     weightless: int = 0  # rows whose gradients all weighed 0
     ids: IdCounts = field(default_factory=IdCounts)
     undone: Mapping[str, int] = field(default_factory=dict)  # pushes that never came or were not taken, by name
+    weights: WeightCorrection = field(default_factory=WeightCorrection)  # of dense gradients
 
 
 class ParameterServer(DenseParameters):
@@ -100,7 +101,10 @@ class ParameterServer(DenseParameters):
             )
         if effect.group != "embedding":
             dense, buffers = [push.dense for _, push in pushes], [push.buffers for _, push in pushes]
-            self.dense_step(effect, dense, buffers, samples, lr_scale)
+            spans = self.dense_step(effect, dense, buffers, samples, lr_scale)
+            if spans is not None:
+                given = [part.weight for part in effect.parts]
+                changed = replace(changed, weights=WeightCorrection.of(zip(given, spans, strict=True)))
         for part, push in pushes:
             self._finish(part.grant, push, effect.group)
         return changed

@@ -1,7 +1,8 @@
 """Dense parameters and how a step changes them: values in, values out.
 
 Gradients of a step are combined as sum(weight * samples * gradient) / sum(samples) over all its parts, those of weight
-0 included. Where all parts weigh 0 nothing is touched, as with ids.
+0 included. Where all parts weigh 0 nothing is touched, as with ids. A policy with `movement` weighs every tensor of a
+part by itself; running figures of a part count where any of its gradients does.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from hotrow.modes.base import Apply, GradientPart
+from hotrow.modes.base import Apply
 from hotrow.staleness import Staleness
+from hotrow.staleness.weights import Span
 
 
 class DenseParameters:
@@ -40,12 +42,20 @@ class DenseParameters:
         buffers: Sequence[list[Tensor] | None],
         samples: int,
         lr_scale: float,
-    ) -> None:
-        """Perform a step with the gradients of its parts, and what each added to running figures."""
-        self._take_buffers(effect, buffers)
-        if self.optimizer is None or not self._counts(effect):
-            return
-        combined = self._combined(effect, dense)
+    ) -> list[Span] | None:
+        """Perform a step with the gradients of its parts, and what each added to running figures.
+
+        Gives what the gradients of each part weighed, where that is not the weight of the part.
+        """
+        weights = self._tensor_weights(effect) if self._follows_movement and self.parameters else None
+        spans = _spans(effect, dense, weights)
+        self._take_buffers(effect, buffers, spans)
+        if self.optimizer is not None and any(greatest for _, greatest in spans):
+            self._update(self._combined(effect, dense, weights), samples, lr_scale)
+        return None if weights is None else spans
+
+    def _update(self, combined: Sequence[Tensor | None], samples: int, lr_scale: float) -> None:
+        assert self.optimizer is not None
         for parameter, gradient in zip(self.parameters, combined, strict=True):
             parameter.grad = gradient
         if self.clip is not None:
@@ -66,33 +76,29 @@ class DenseParameters:
     def _follows_movement(self) -> bool:
         return self.late is not None and self.late.movement is not None
 
-    def _counts(self, effect: Apply) -> bool:
-        """Whether any gradient weighs something."""
-        if not self._follows_movement:
-            return any(part.weight for part in effect.parts)
-        places = range(len(self.parameters))
-        return any(self._share(part, effect, place) for part in effect.parts for place in places)
-
-    def _combined(self, effect: Apply, dense: Sequence[list[Tensor | None]]) -> list[Tensor | None]:
+    def _combined(
+        self, effect: Apply, dense: Sequence[list[Tensor | None]], weights: Sequence[Sequence[float]] | None
+    ) -> list[Tensor | None]:
         whole = effect.samples
-        if self._follows_movement:
-            return [
-                _sum([each[place] for each in dense], [self._share(part, effect, place) for part in effect.parts])
-                for place in range(len(self.parameters))
-            ]
-        shares = [part.weight * part.samples / whole for part in effect.parts]
-        return _sums(dense, shares)
+        if weights is None:
+            return _sums(dense, [part.weight * part.samples / whole for part in effect.parts])
+        pairs = list(zip(effect.parts, weights, strict=True))
+        return [
+            _sum([each[place] for each in dense], [own[place] * part.samples / whole for part, own in pairs])
+            for place in range(len(self.parameters))
+        ]
 
-    def _share(self, part: GradientPart, effect: Apply, place: int) -> float:
-        """As the discipline's weight, but a tensor that hardly moves makes its gradients less late."""
-        assert self.late is not None
-        change = self._changes[place] if self._changes is not None else 0.0
-        age = self.late.moved(max(0, effect.step - part.token), change)
-        return self.late.dense_weight(age) * part.samples / effect.samples
+    def _tensor_weights(self, effect: Apply) -> list[list[float]]:
+        """By part and tensor: as the discipline weighs, but gradients of a tensor that hardly moves are less late."""
+        late = self.late
+        assert late is not None
+        changes = self._changes if self._changes is not None else [0.0] * len(self.parameters)
+        ages = [max(0, effect.step - part.token) for part in effect.parts]
+        return [[late.dense_weight(late.moved(age, change)) for change in changes] for age in ages]
 
-    def _take_buffers(self, effect: Apply, added: Sequence[list[Tensor] | None]) -> None:
+    def _take_buffers(self, effect: Apply, added: Sequence[list[Tensor] | None], spans: Sequence[Span]) -> None:
         """Running figures go on by the mean of what workers added to theirs; whole numbers as the last one counted."""
-        counted = [each for part, each in zip(effect.parts, added, strict=True) if part.weight]
+        counted = [each for each, (_, greatest) in zip(added, spans, strict=True) if greatest]
         gathered = [each for each in counted if each is not None]
         if not gathered:
             return
@@ -103,6 +109,19 @@ class DenseParameters:
                     buffer.logical_xor_(theirs[-1])
                 else:
                     buffer.add_(torch.stack(theirs).mean(0) if buffer.is_floating_point() else theirs[-1])
+
+
+def _spans(
+    effect: Apply, dense: Sequence[list[Tensor | None]], weights: Sequence[Sequence[float]] | None
+) -> list[Span]:
+    """What the gradients of each part weigh. A part without gradients is weighed as if it had all."""
+    if weights is None:
+        return [(part.weight, part.weight) for part in effect.parts]
+    spans = []
+    for gradients, of_part in zip(dense, weights, strict=True):
+        there = [weight for weight, each in zip(of_part, gradients, strict=True) if each is not None] or of_part
+        spans.append((min(there), max(there)))
+    return spans
 
 
 def _sums(given: Sequence[list[Tensor | None]], given_shares: Sequence[float]) -> list[Tensor | None]:

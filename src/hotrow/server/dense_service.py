@@ -10,7 +10,7 @@ from hotrow.server.dense_shard import DensePush, DenseShard
 from hotrow.server.pushes import SeenGrants
 from hotrow.staleness import Staleness
 from hotrow.transport.limits import Limits
-from hotrow.transport.messages import DenseGiven, DensePulled, GiveDense, Perform, PushDense, TakeDense
+from hotrow.transport.messages import DenseGiven, DensePulled, GiveDense, PartWeights, Perform, PushDense, TakeDense
 from hotrow.transport.tensors import cut, tensors_of
 
 FRAME_BYTES = Limits().frame_bytes
@@ -30,17 +30,19 @@ class DenseService:
         self._serving, self._piece.late = serving, late
         self._piece.parked.needed = max(1, pushes)
 
-    def perform(self, order: Perform) -> None:
-        """The dense side of an order."""
+    def perform(self, order: Perform) -> list[PartWeights]:
+        """The dense side of an order; what parts weighed, where that is not what the order says."""
         if not self._serving:
-            return
+            return []
+        weights = []
         for apply in order.applies:
             if apply.group != "embedding":
-                self._piece.apply(apply)
+                weights += self._piece.apply(apply)
                 self._step = apply.step + 1
         for grant in order.discards:
             self._seen.add(grant)  # its push may still be on the way
             self._piece.parked.take(grant)
+        return weights
 
     def pulled(self, frame_bytes: int = FRAME_BYTES) -> tuple[DensePulled, list[memoryview]]:
         """Parameters as they are now, in frames of at most so many bytes."""

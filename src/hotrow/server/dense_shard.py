@@ -66,8 +66,8 @@ class DenseShard(DenseParameters):
         most = whole_number("parked_bytes", parked_bytes, 1, 2**62)
         self.parked: PushBuffer[DensePush] = PushBuffer(most, lambda push: push.nbytes)
 
-    def apply(self, apply: messages.ApplyOrder) -> None:
-        """Perform a step with the pushes that wait under its grants."""
+    def apply(self, apply: messages.ApplyOrder) -> list[messages.PartWeights]:
+        """Perform a step with the pushes that wait under its grants; what parts weighed, if not what the order says."""
         grants = [part.grant for part in apply.parts]
         if missing := [grant for grant in grants if self.parked.look_at(grant) is None]:
             raise InputError(f"grant={missing[0]}: its dense gradients never came here")
@@ -77,7 +77,10 @@ class DenseShard(DenseParameters):
         )
         effect = Apply("dense", apply.step, parts)
         dense, buffers = [push.gradients for push in pushes], [push.buffers for push in pushes]
-        self.dense_step(effect, dense, buffers, apply.samples, apply.lr_scale)
+        spans = self.dense_step(effect, dense, buffers, apply.samples, apply.lr_scale)
+        if spans is None:
+            return []
+        return [messages.PartWeights(grant, *span) for grant, span in zip(grants, spans, strict=True)]
 
     def pulled(self) -> list[Tensor]:
         """Parameters and running figures as they are now: copies, since the next step may change them."""

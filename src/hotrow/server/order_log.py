@@ -1,11 +1,14 @@
 """Which orders a shard has performed, and what their answers tell: each count once, however often an order comes."""
 
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import structs
 
 from hotrow.errors import InputError
 from hotrow.staleness import Histogram
-from hotrow.transport.messages import OrderResult
+from hotrow.transport.messages import OrderResult, PartWeights
 
 ANSWERS_KEPT = 1_000  # for orders that come again
 
@@ -35,9 +38,17 @@ class OrderLog:
         """The next order was performed."""
         self.performed += 1
         lateness = tuple(sorted(self.lateness.counts.items()))
-        answer = OrderResult(self.performed, lateness=lateness, **self._untold)
+        counts: dict[str, Any] = dict(self._untold)
+        answer = OrderResult(self.performed, lateness=lateness, **counts)
         self._untold, self.lateness = Counter(), Histogram()
-        self._answers[self.performed] = answer
+        return self._keep(answer)
+
+    def with_weights(self, answer: OrderResult, weights: Sequence[PartWeights]) -> OrderResult:
+        """The last answer and what parts of its order weighed; it is the one that comes again."""
+        return self._keep(structs.replace(answer, weights=tuple(weights))) if weights else answer
+
+    def _keep(self, answer: OrderResult) -> OrderResult:
+        self._answers[answer.order] = answer
         if len(self._answers) > ANSWERS_KEPT:
             self._answers.popitem(last=False)
         return answer

@@ -126,7 +126,7 @@ class ShardServer:
         if isinstance(order, Perform):
             done = self._shard.perform(order.order, order.applies, order.discards)
             if self._dense is not None and not again:
-                self._dense.perform(order)
+                done = self._shard.with_weights(done, self._dense.perform(order))
         else:
             done = self._shard.policy(
                 order.order,

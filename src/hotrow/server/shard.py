@@ -25,7 +25,7 @@ from hotrow.store.arrays import Keys
 from hotrow.store.shards import SHARDS_MOST, export_from, share_of
 from hotrow.store.tiers import listed, named_tables
 from hotrow.transport.frames import RowBlock
-from hotrow.transport.messages import ApplyOrder, Arrival, OrderResult, PullRows, PushRows, Taken, Values
+from hotrow.transport.messages import ApplyOrder, Arrival, OrderResult, PartWeights, PullRows, PushRows, Taken, Values
 
 EXPORT_ROWS = 65_536  # in one answer, at most
 COUNTED = (
@@ -128,6 +128,10 @@ class Shard:
             self._seen.add(grant)  # its push may still be on the way
             self.counts["discarded"] += self.parked.take(grant) is not None
         return self._ledger.answer()
+
+    def with_weights(self, done: OrderResult, weights: Sequence[PartWeights]) -> OrderResult:
+        """The answer to an order with what its dense side tells."""
+        return self._ledger.with_weights(done, weights)
 
     def policy(
         self,

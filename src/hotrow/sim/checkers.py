@@ -66,7 +66,6 @@ class Checkers:
         self._ended: set[int] = set()
         self._waiting: dict[int, int] = {}  # worker -> how often it asked in vain so far
         self._draining = False
-        self._lost = 0
         self.samples = 0  # trained or dropped as late
 
     def started(self, time_s: float, mode: Mode, facts: RunFacts) -> None:
@@ -161,8 +160,9 @@ class Checkers:
             self._waiting[worker] = asked - 1
         else:
             self._waiting.pop(worker, None)
-        fault = self._promise.grant_fault(worker, grant.token, self._live)
+        fault = self._promise.grant_fault(worker, grant.token)
         self._demand(fault is None, f"grant {number} {fault}")
+        self._promise.granted(number)
         self._books[number] = _Entry(worker, grant.token)
         self._out.add(number)
 
@@ -186,7 +186,7 @@ class Checkers:
             at_the_end = self._draining and not awaited and bool(apply.parts)
             message = f"{name} holds {len(apply.parts)} of {promise.parts} parts"
             self._demand(at_the_end, f"{message}, and it is not the end of a drain")
-        promise.closed(short, self._live)
+        promise.closed(at_rest=self._draining and not self._out)
 
     def _take(self, part: GradientPart, apply: Apply) -> None:
         promise, entry, group = self._promise, self._books.get(part.grant), apply.group
@@ -228,7 +228,7 @@ class Checkers:
             return
         self._demand(isinstance(event, Lost) and event.worker == entry.worker, f"{name}, and its worker is not lost")
         self._demand(self._promise.stepping not in entry.pushed, f"{name}, and its gradient is in")
-        self._lost += 1
+        self._promise.lost(drop.grant)
 
     # States
 
@@ -254,11 +254,6 @@ class Checkers:
             awaited |= {self._books[grant].worker for grant in self._out} & self._present
             self._demand(bool(awaited), f"workers {sorted(self._waiting)} wait, and there is nobody to wait for")
         self._time_s = time_s
-
-    @property
-    def _live(self) -> int:
-        """Grants that were not lost."""
-        return len(self._books) - self._lost
 
     def _is_awaited(self, entry: _Entry, step: int) -> bool:
         """Whether a gradient that is out belongs to a step: any, or in Hybrid those whose token it is."""

@@ -109,9 +109,10 @@ class SimCoordinator:
                     del out[part.grant]
         if group != "dense":  # in Hybrid the same samples come again with their dense gradients
             self._meter.applied(self._clock.now_s, effect.samples)
-        ids = self._work.apply(effect, self._samples_before + self._meter.samples)
-        if ids is not None:
-            self.statistics.add_ids(ids)
+        applied = self._work.apply(effect, self._samples_before + self._meter.samples)
+        if applied is not None:
+            self.statistics.add_ids(applied.ids)
+            self.statistics.correct_weights(applied.weights)
         self.workers.applied(effect, tasks)
         for task in tasks:
             if task.given_up and not task.to_apply:

@@ -10,11 +10,10 @@ from hotrow.client.local import LocalLookup
 from hotrow.data.batch import Batch
 from hotrow.modes import Mode
 from hotrow.modes.base import Apply, Effect, Event, Grant, RunFacts
-from hotrow.server.core import ParameterServer
+from hotrow.server.core import ApplyResult, ParameterServer
 from hotrow.server.replicas import LocalParameters, parameters_in
 from hotrow.sim.leases import SimLease
 from hotrow.sim.work import BatchBytes
-from hotrow.staleness import IdCounts
 from hotrow.worker.core import Learner
 
 
@@ -53,8 +52,8 @@ class RealWork:
         learner = self._learners[worker] if self._learners else self.learner
         self._parameters.park(grant.grant, learner.learn(batch, handle, self.server.tables), worker)
 
-    def apply(self, effect: Apply, samples: int) -> IdCounts:
-        return self._parameters.apply(effect, samples=samples).ids
+    def apply(self, effect: Apply, samples: int) -> ApplyResult:
+        return self._parameters.apply(effect, samples=samples)
 
     def discard(self, grant: int) -> None:
         self._pulled.pop(grant, None)

@@ -4,8 +4,9 @@ A promise knows how many gradients a step holds, how old they may be and what th
 keeps its own books, from the events and effects that pass by.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from hotrow.errors import ConfigError
 from hotrow.modes import GBA, Async, BackupWorkers, BoundedStaleness, BulkSync, Hybrid, KStep, Mode, Sync
 from hotrow.modes.base import GradientPart, Group, RunFacts
 from hotrow.staleness import Cutoff
@@ -37,9 +38,15 @@ class Promise:
         """Of a part that is applied on arrival."""
         return None
 
-    def grant_fault(self, worker: int, token: int, live: int) -> Fault:
-        """Of a grant; `live` counts those before that were not lost."""
+    def grant_fault(self, worker: int, token: int) -> Fault:
+        """Of a grant."""
         return None if token == self.step else f"has token {token} in step {self.step}"
+
+    def granted(self, grant: int) -> None:
+        """A grant that was found to be right."""
+
+    def lost(self, grant: int) -> None:
+        """A grant that its lost worker gave up."""
 
     def apply_fault(self, group: Group, step: int, draining: bool) -> Fault:
         """Of a group whose steps are not counted; only who merges has one."""
@@ -54,8 +61,8 @@ class Promise:
     def pushed(self, worker: int) -> None:
         """A batch is finished."""
 
-    def closed(self, short: bool, live: int) -> None:
-        """A step was applied; `live` counts the grants that were not lost."""
+    def closed(self, at_rest: bool) -> None:
+        """A step was applied; `at_rest`: in a drain, and no grant is out."""
         self.step += 1
 
     def rest_fault(self) -> Fault:
@@ -80,30 +87,39 @@ class Bound(Promise):
         if worker in self.finished:
             self.finished[worker] += 1
 
-    def grant_fault(self, worker: int, token: int, live: int) -> Fault:
+    def grant_fault(self, worker: int, token: int) -> Fault:
         ahead = self.finished[worker] - min(self.finished.values())
         if ahead > self.bound:
             return f"lets worker {worker} start, {ahead} batches ahead of the slowest"
-        return Promise.grant_fault(self, worker, token, live)
+        return Promise.grant_fault(self, worker, token)
 
 
 @dataclass(slots=True)
 class Tokens(Promise):
-    """GBA: place n has token n // parts, and never one below the step."""
+    """GBA: place n has token n // parts, and never one below the step. The smallest free place goes out first."""
 
-    base: int = 0  # places before the first grant of this count
-    before: int = 0  # live grants then
+    first: int = 0  # the places from here on were never given out
+    free: set[int] = field(default_factory=set)  # below it: places of lost grants
+    held: dict[int, int] = field(default_factory=dict)  # grant -> place
 
-    def grant_fault(self, worker: int, token: int, live: int) -> Fault:
-        most = max(self.step, (self.base + live - self.before) // self.parts)
-        if self.step <= token <= most:
-            return None
-        return f"has token {token}, and it must be from {self.step} to {most}"
+    def grant_fault(self, worker: int, token: int) -> Fault:
+        place = min(self.free, default=self.first)
+        right = max(self.step, place // self.parts)
+        return None if token == right else f"has token {token}, and place {place} has {right}"
 
-    def closed(self, short: bool, live: int) -> None:
+    def granted(self, grant: int) -> None:
+        place = min(self.free, default=self.first)
+        self.free.discard(place)
+        self.first = max(self.first, place + 1)
+        self.held[grant] = place
+
+    def lost(self, grant: int) -> None:
+        self.free.add(self.held[grant])
+
+    def closed(self, at_rest: bool) -> None:
         self.step += 1
-        if short:  # nothing is out, and the places of this step that nobody filled are gone
-            self.base, self.before = self.step * self.parts, live
+        if at_rest:  # the places of earlier steps that nobody filled are gone
+            self.first, self.free = self.step * self.parts, set()
 
 
 @dataclass(slots=True)
@@ -121,34 +137,37 @@ class InStep(Promise):
             return f"belongs to step {part.token} and is in step {step}"
         return Promise.weight_fault(self, part, step)
 
-    def grant_fault(self, worker: int, token: int, live: int) -> Fault:
+    def grant_fault(self, worker: int, token: int) -> Fault:
         return None if token >= self.step else f"has token {token} in step {self.step}"
 
 
 @dataclass(slots=True)
 class Merging(Promise):
-    """KStep: steps as in Sync; dense parameters are merged beside every k-th, and at rest."""
+    """KStep: steps as in Sync; dense parameters are merged beside every k-th step of the run, and at rest."""
 
     k: int = 1
     warm_until: int = 0
     apart: int = 0  # steps since the last merge
 
-    def closed(self, short: bool, live: int) -> None:
+    def closed(self, at_rest: bool) -> None:
         self.step += 1
         self.apart += 1
 
     def apply_fault(self, group: Group, step: int, draining: bool) -> Fault:
         if group != "dense":
             return "belongs to no group of this mode"
-        due = self.apart == self.k or step < self.warm_until or draining
         beside = step == self.step - 1 or (draining and step == self.step)
-        apart, self.apart = self.apart, 0
-        return None if due and beside else f"merges after {apart} steps, beside step {self.step - 1}"
+        self.apart = 0
+        return None if (self._is_due(step) or draining) and beside else f"merges beside step {self.step - 1}"
 
-    def grant_fault(self, worker: int, token: int, live: int) -> Fault:
-        if self.apart >= self.k or (self.apart and self.step - 1 < self.warm_until):
-            return f"starts a step, and {self.apart} were not merged"
-        return Promise.grant_fault(self, worker, token, live)
+    def grant_fault(self, worker: int, token: int) -> Fault:
+        if self.apart and self._is_due(self.step - 1):
+            return f"starts a step, and step {self.step - 1} was not merged"
+        return Promise.grant_fault(self, worker, token)
+
+    def _is_due(self, step: int) -> bool:
+        """Step number 0 is t = 1 of the run."""
+        return (step + 1) % self.k == 0 or step < self.warm_until
 
     def rest_fault(self) -> Fault:
         return f"{self.apart} steps were not merged" if self.apart else None
@@ -169,15 +188,15 @@ def promise_of(mode: Mode, facts: RunFacts) -> Promise:
         case BackupWorkers():
             return Promise(facts.workers - mode.backups, step, fresh=True, drops_late=True)
         case GBA():
-            return Tokens(whole, step, tolerance=mode.tolerance, base=step * whole)
+            return Tokens(whole, step, tolerance=mode.tolerance, first=step * whole)
         case Hybrid():
             share_of = facts.global_batch if mode.scale == "global" else 0
             groups: tuple[Group, ...] = ("embedding", "dense")
             return InStep(whole, step, "dense", "embedding", groups, fresh=True, unasked=True, share_of=share_of)
         case KStep():
-            warm = mode.warm_until(replace(facts, step=step))
+            warm = mode.warm_until(facts)
             return Merging(whole, step, "embedding", None, ("embedding",), fresh=True, k=mode.k, warm_until=warm)
-    raise AssertionError(f"nobody wrote down what {mode.name} promises")
+    raise ConfigError(f"mode={mode.name!r}: checkers know the promises of Hotrow's own modes: simulate it without them")
 
 
 def _tolerance(mode: Async | BulkSync | BoundedStaleness) -> int | None:

@@ -7,8 +7,8 @@ from parameters as they stand, and wait under their grant until virtual time bri
 from typing import NamedTuple, Protocol
 
 from hotrow.modes.base import Apply, Grant
+from hotrow.server.core import ApplyResult
 from hotrow.sim.leases import SimLease
-from hotrow.staleness import IdCounts
 
 
 class BatchBytes(NamedTuple):
@@ -32,8 +32,8 @@ class SimWork(Protocol):
         Comes right after `pull`, but for Hybrid, which looks rows up ahead of the dense step.
         """
 
-    def apply(self, effect: Apply, samples: int) -> IdCounts | None:
-        """Perform a step; how late its ids were, if there are any. `samples` counts all up to and including it."""
+    def apply(self, effect: Apply, samples: int) -> ApplyResult | None:
+        """Perform a step; what it did, where anything was changed. `samples` counts all up to and including it."""
 
     def discard(self, grant: int) -> None:
         """Forget a batch: it was dropped. It may not even have been pulled."""

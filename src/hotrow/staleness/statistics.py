@@ -12,6 +12,7 @@ from hotrow.errors import InputError
 from hotrow.modes.base import Apply, Drop, Effect, Event, GradientPart, Grant, Group, Pushed
 from hotrow.staleness.histogram import Histogram
 from hotrow.staleness.ids import IdCounts
+from hotrow.staleness.weights import WeightCorrection
 
 NOBODY_KNOWS: Mapping[int, int] = {}
 
@@ -23,8 +24,8 @@ class Statistics:
     granted: int = 0
     parked: int = 0
     steps: int = 0  # times that dense parameters were changed by an `Apply`; in KStep: merges
-    decayed: int = 0  # parts whose dense gradient weighed less than 1, those of weight 0 included
-    zero_weight: int = 0  # parts whose dense gradient weighed nothing
+    decayed: int = 0  # parts of whose dense gradients any weighed less than 1, those of weight 0 included
+    zero_weight: int = 0  # parts whose dense gradients weighed nothing
     parts: dict[Group, int] = field(default_factory=dict)  # applied, by the group of their `Apply`
     samples: dict[Group, int] = field(default_factory=dict)  # of these parts
     dropped: dict[str, int] = field(default_factory=dict)  # grants, by reason
@@ -96,6 +97,11 @@ class Statistics:
         self.ids.merge(counted.late)
         self.ids_decayed += counted.decayed
         self.ids_zero_weight += counted.zero_weight
+
+    def correct_weights(self, correction: WeightCorrection) -> None:
+        """Count parts by what their tensors weighed, and not by the discipline's weights: who holds them tells it."""
+        self.decayed += correction.decayed
+        self.zero_weight += correction.zero_weight
 
     def add_counts(self, counts: Mapping[str, int]) -> None:
         """What those who hold parameters counted, since they told the last time."""

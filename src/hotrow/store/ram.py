@@ -206,7 +206,12 @@ class RamTier:
         samples: int = 0,
         clocks: ArrayLike | None = None,
     ) -> Applied:
-        """Add changes of value and state to the rows (a cache's write-back); clocks only ever rise."""
+        """Add changes of value and state to the rows (a cache's write-back); clocks only ever rise.
+
+        Changes stand at the SWAP period of `samples`. Row or change, whichever stands at the earlier period, is decayed
+        to the other's, then they are added. Where SWAP has a floor, a change of state from an earlier period than the
+        table's is refused.
+        """
         batch = self._batch(keys)
         change = as_matrix("values", values, len(batch), self.dim)
         change_of_state = None if state is None else as_matrix("state", state, len(batch), self.state_dim)
@@ -214,7 +219,11 @@ class RamTier:
             raise InputError(f"clocks: rows of table '{self.table.name}' keep no clock, make it with clock=True")
         clock = None if clocks is None else as_integers("clocks", clocks, len(batch))
         when = _when(step, samples)
-        return Applied(*self._native.add(batch._native, change, change_of_state, clock, *when, self.threads))
+        try:
+            added = self._native.add(batch._native, change, change_of_state, clock, *when, self.threads)
+        except ValueError as refused:  # a change that is late for a floor: only the table knows its period
+            raise InputError(str(refused)) from None
+        return Applied(*added)
 
     def put(
         self,

@@ -120,6 +120,18 @@ def test_freed_places_of_one_worker_are_taken_in_order() -> None:
     assert [ask(gba, 2).token for _ in range(4)] == [0, 1, 2, 2]
 
 
+def test_the_smallest_freed_place_goes_out_first_whichever_was_lost_first() -> None:
+    gba = started(1)
+    for worker in range(6):  # place and token of worker i are i
+        ask(gba, worker)
+    for worker in (4, 1, 3):
+        gba.on(Lost(worker))
+    assert gba.freed == [1, 3, 4]
+    assert ask(gba, 7).token == 1
+    gba.on(Lost(0))
+    assert [ask(gba, 7).token for _ in range(4)] == [0, 3, 4, 6]
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_tokens_do_not_drift_over_many_losses(seed: int) -> None:
     workers = 6

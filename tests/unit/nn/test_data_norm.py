@@ -22,6 +22,11 @@ def norm(units: int = UNITS, momentum: float = 0.1, least: float = 0.5) -> DataN
     return DataNorm(units, momentum=momentum, least=least).double()
 
 
+def paper(units: int = UNITS) -> DataNorm:
+    """With its defaults."""
+    return DataNorm(units).double()
+
+
 def column(*values: float) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)[:, None]
 
@@ -42,6 +47,26 @@ def test_output_is_the_formula_over_the_batch() -> None:
         layer.beta.copy_(torch.tensor([0.0, 3.0, -1.0]))
     expected = formula(array(x), np.array([2.0, -1.0, 0.5]), np.array([0.0, 3.0, -1.0]), array(x).mean(0))
     np.testing.assert_allclose(array(layer(x)), expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.01, -0.2, 3.0])
+def test_by_default_it_is_the_papers_equation_on_plain_batches(shift: float) -> None:
+    x = torch.from_numpy(np.random.default_rng(4).standard_normal((64, UNITS)) + shift)
+    layer = paper()
+    np.testing.assert_allclose(array(layer(x)), array(x) / array(x).mean(0) - 1, rtol=1e-12)
+    assert int(layer.guarded) == 0
+    np.testing.assert_allclose(array(layer.eval()(x)), array(x) / array(x).mean(0) - 1, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("mean", "divisor"), [(2e-5, 2e-5), (1e-5, 1e-5), (9e-6, 1e-5), (-9e-6, -1e-5), (-2e-5, -2e-5), (0.0, 1e-5)]
+)
+def test_an_absolute_bound_keeps_a_mean_away_from_zero_on_its_own_side(mean: float, divisor: float) -> None:
+    x = column(1.0 + mean, -1.0 + mean)
+    layer = paper(1)
+    np.testing.assert_allclose(array(layer(x))[:, 0], array(x)[:, 0] / divisor - 1, rtol=1e-9)
+    wider = DataNorm(1, bound=0.5).double()
+    np.testing.assert_allclose(array(wider(x))[:, 0], array(x)[:, 0] / np.copysign(0.5, divisor) - 1, rtol=1e-12)
 
 
 def test_it_starts_as_the_distance_from_the_mean_in_means() -> None:
@@ -193,6 +218,8 @@ def test_an_input_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
     [
         ({"units": 0}, "units=0"),
         ({"units": 2.5}, "units=2.5: must be a whole number"),
+        ({"bound": 0.0}, "bound=0.0"),
+        ({"bound": float("inf")}, "bound=inf"),
         ({"momentum": 0.0}, "momentum=0.0"),
         ({"momentum": 1.1}, "momentum=1.1"),
         ({"least": -0.1}, "least=-0.1"),
@@ -207,13 +234,24 @@ def test_settings_that_cannot_be_are_refused(chosen: dict[str, float], told: str
 
 def test_settings_at_their_bounds_are_welcome() -> None:
     DataNorm(1, momentum=1.0, least=0.0)
-    DataNorm(1, momentum=1e-6, least=1.0)
+    DataNorm(1, momentum=1e-6, least=1.0, bound=1e-30)
 
 
 def test_an_mlp_puts_it_between_layer_and_activation() -> None:
     mlp = MLP(4, (3, 2), 1, dropout=0.5, data_norm=True)
     assert [type(layer) for layer in mlp] == 2 * [nn.Linear, DataNorm, nn.ReLU, nn.Dropout] + [nn.Linear]
     assert all(layer.bias is not None for layer in mlp if isinstance(layer, nn.Linear))  # dividing takes no bias away
+
+
+def test_a_model_takes_its_settings() -> None:
+    model = build("deepfm", FIELDS, {"hidden": [8], "data_norm": {"least": 0.5}})
+    assert [each.least for each in model.modules() if isinstance(each, DataNorm)] == [0.5]
+    plain = build("deepfm", FIELDS, {"hidden": [8], "data_norm": True})
+    assert [(each.least, each.bound) for each in plain.modules() if isinstance(each, DataNorm)] == [(0.0, 1e-5)]
+    with pytest.raises(ConfigError, match=r"DataNormSettings.*lest"):
+        build("deepfm", FIELDS, {"hidden": [8], "data_norm": {"lest": 0.5}})
+    with pytest.raises(ConfigError, match=r"deepfm.data_norm=3: must be true, false, or settings"):
+        build("deepfm", FIELDS, {"hidden": [8], "data_norm": 3})
 
 
 def test_one_normalisation_is_enough() -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hotrow.checkpoint import dense as checkpoint
 from hotrow.errors import ConfigError, InputError
-from hotrow.optim import KStepAdam, merge
+from hotrow.optim import KStepAdam, adam_second_moments, merge
 from oracles import modes
 from oracles.modes import F64
 
@@ -24,9 +24,9 @@ DIM = 5
 class Worker:
     """A replica of two parameters and its optimizer."""
 
-    def __init__(self, start: F64, **chosen: float) -> None:
+    def __init__(self, start: F64, **chosen: Any) -> None:
         self.parameters = [nn.Parameter(torch.from_numpy(part.copy())) for part in (start[:2], start[2:].reshape(1, 3))]
-        self.optimizer = KStepAdam(self.parameters, **chosen)  # type: ignore[arg-type]
+        self.optimizer = KStepAdam(self.parameters, **chosen)
 
     @property
     def x(self) -> F64:
@@ -41,7 +41,7 @@ class Worker:
         return np.concatenate([self.optimizer.state[parameter][name].numpy().ravel() for parameter in self.parameters])
 
 
-def workers(count: int, **chosen: float) -> list[Worker]:
+def workers(count: int, **chosen: Any) -> list[Worker]:
     return [Worker(np.arange(1.0, DIM + 1), **chosen) for _ in range(count)]
 
 
@@ -72,8 +72,8 @@ def train(team: list[Worker], gradients: F64, merges: Callable[[int], bool], how
             how([worker.optimizer for worker in team])
 
 
-def reference(gradients: F64, merges: Callable[[int], bool], **chosen: float) -> modes.KStepAdam:
-    twin = modes.KStepAdam(np.arange(1.0, DIM + 1), gradients.shape[1], **chosen)  # type: ignore[arg-type]
+def reference(gradients: F64, merges: Callable[[int], bool], **chosen: Any) -> modes.KStepAdam:
+    twin = modes.KStepAdam(np.arange(1.0, DIM + 1), gradients.shape[1], **chosen)
     for t, of_step in enumerate(gradients, start=1):
         twin.step(lambda i, x, of_step=of_step: of_step[i] + 0.1 * x, merge=merges(t))  # type: ignore[misc]
     return twin
@@ -120,6 +120,61 @@ def test_workers_go_where_the_reference_goes(
     team = workers(count, **chosen)
     train(team, gradients, merges, how)
     check(team, reference(gradients, merges, **chosen))
+
+
+@pytest.mark.parametrize("literal", [False, True])
+@pytest.mark.parametrize("k", [1, 3, 20])
+def test_workers_that_start_from_a_second_moment_go_where_the_reference_goes(k: int, literal: bool) -> None:
+    gradients = np.random.default_rng(7).standard_normal((8, 2, DIM))
+    start = np.array([0.5, 2.0, 0.1, 1.0, 3.0])
+    chosen: dict[str, Any] = {"lr": 0.01, "beta2": 0.9, "literal": literal}
+    given = [torch.from_numpy(start[:2].copy()), torch.from_numpy(start[2:].reshape(1, 3).copy())]
+    team = workers(2, **chosen, second_moment=given)
+    train(team, gradients, lambda t: t % k == 0)
+    check(team, reference(gradients, lambda t: t % k == 0, **chosen, second_moment=start))
+
+
+def test_the_second_moment_of_a_torch_adam_is_one_to_start_from(tmp_path: Path) -> None:
+    ours, theirs = nn.Linear(3, 2), nn.Linear(3, 2)
+    ours.load_state_dict(theirs.state_dict())
+    adam = torch.optim.Adam(theirs.parameters(), lr=0.1, betas=(0.0, 0.9))
+    for scale in (1.0, 2.0, 3.0):
+        adam.zero_grad()
+        (theirs(torch.ones(1, 3)) * scale).sum().backward()
+        adam.step()
+    moments = adam_second_moments(adam)
+    squares = sum(0.1 * 0.9 ** (3 - t) * t**2 for t in (1, 2, 3)) / (1 - 0.9**3)
+    torch.testing.assert_close(moments, [torch.full((2, 3), squares), torch.full((2,), squares)])
+    hot = KStepAdam(ours.parameters(), lr=0.1, beta2=0.9, second_moment=moments)
+    before = ours.bias.detach().clone()
+    ours(torch.ones(1, 3)).sum().backward()
+    hot.step(local=True)
+    torch.testing.assert_close(before - ours.bias, torch.full((2,), 0.1 / squares**0.5))
+    settings_ = checkpoint.write(tmp_path / "dense.safetensors", ours, hot)
+    again = KStepAdam(ours.parameters(), lr=0.1, beta2=0.9)
+    checkpoint.read(tmp_path / "dense.safetensors", ours, again, settings_)
+    torch.testing.assert_close(again.second_moments(), hot.second_moments())
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ([torch.ones(2)], "second_moment: shapes"),
+        ([torch.ones(2), -torch.ones(1, 3)], "second_moment holds negative"),
+        ([torch.ones(2), torch.full((1, 3), np.nan)], "second_moment holds negative or non-finite"),
+    ],
+)
+def test_what_cannot_be_a_second_moment_is_refused(given: list[Tensor], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        Worker(np.ones(DIM), second_moment=given)
+
+
+def test_an_optimizer_without_second_moments_to_start_from_is_refused() -> None:
+    layer = nn.Linear(2, 1)
+    with pytest.raises(InputError, match="optimizer=SGD: take v from"):
+        adam_second_moments(torch.optim.SGD(layer.parameters(), lr=0.1))
+    with pytest.raises(InputError, match="parameter 0 of the Adam was never updated"):
+        adam_second_moments(torch.optim.Adam(layer.parameters()))
 
 
 def test_defaults_are_those_of_the_design() -> None:

@@ -54,7 +54,8 @@ SPECS: dict[str, Spec] = {
     "ftrl_l1": FTRL(lr=0.5, l1=0.8),
     "ftrl_l2": FTRL(lr=0.5, l2=3.0),
     "ftrl_decay": FTRL(lr=0.5, decay=0.2, l1=0.8),
-    "ftrl_everything": FTRL(lr=0.5, l1=0.3, l2=2.0, clip=0.5),
+    "ftrl_initial": FTRL(lr=0.5, initial=0.7),
+    "ftrl_everything": FTRL(lr=0.5, l1=0.3, l2=2.0, clip=0.5, initial=0.1),
 }
 
 
@@ -212,10 +213,23 @@ def test_rows_decay_by_the_periods_between_two_updates(spec: Adagrad | RowwiseAd
         pair.check()
 
 
-def test_first_update_is_undecayed_however_late_it_comes() -> None:
-    pair = Pair(Adagrad(initial=1.0, swap=Swap(period=1, decay=0.5)), 3)
-    pair.apply(np.ones((len(KEYS), 3), np.float32), step=0, samples=100)
-    pair.check()
+@pytest.mark.parametrize(("made_at", "updated_at"), [(0, 0), (0, 9), (0, 10), (0, 39), (25, 29), (25, 30), (25, 45)])
+def test_a_row_decays_from_the_period_of_its_making_on(made_at: int, updated_at: int) -> None:
+    spec = Adagrad(initial=1.0, swap=Swap(period=10, decay=0.5))
+    tier = RamTier(Table(dim=3, optimizer=spec))
+    tier.find_or_init(KEYS, samples=made_at)
+    tier.apply(KEYS, np.ones((len(KEYS), 3), np.float32), samples=updated_at)
+    eager = optimizers.decayed(spec, np.ones(3), 3, updated_at // 10 - made_at // 10) + 1
+    np.testing.assert_array_equal(rows_of(tier, KEYS)[1], np.tile(eager, (len(KEYS), 1)))
+
+
+def test_a_row_is_made_in_the_period_that_an_update_has_reached() -> None:
+    tier = RamTier(Table(dim=1, optimizer=Adagrad(initial=1.0, swap=Swap(period=10, decay=0.5))))
+    zero = np.zeros((1, 1), np.float32)
+    tier.apply(KEYS[:1], zero, samples=25)  # no such row: the period moves all the same
+    tier.find_or_init(KEYS[:1])
+    tier.apply(KEYS[:1], zero, samples=35)
+    assert rows_of(tier, KEYS[:1])[1].item() == 0.5
 
 
 def test_period_never_goes_back() -> None:
@@ -321,7 +335,7 @@ REFUSED: list[tuple[Callable[..., object], str, Any]] = [
     *[(spec, "clip", -2.0) for spec in ALL],
     *[(spec, "clip", 0) for spec in ALL],
     *[(spec, "eps", -1e-8) for spec in (Adagrad, RowwiseAdagrad, DecayedAdagrad, Adam)],
-    *[(spec, "initial", -3.0) for spec in (Adagrad, RowwiseAdagrad, DecayedAdagrad)],
+    *[(spec, "initial", -3.0) for spec in (Adagrad, RowwiseAdagrad, DecayedAdagrad, FTRL)],
     (DecayedAdagrad, "rate", 0),
     (DecayedAdagrad, "rate", 1),
     (Adam, "beta1", 1),

@@ -203,3 +203,14 @@ def test_data_that_are_tested_day_by_day_are_refused(tmp_path: Path) -> None:
 def test_the_same_file_gives_the_same_figures(document: dict[str, object]) -> None:
     first, second = ({label: each.document() for label, each in outcomes(config(document)).items()} for _ in range(2))
     assert first == second
+
+
+@pytest.mark.parametrize(("movement", "too_late"), [(None, 3), (1e-6, 4)])
+def test_batches_are_counted_by_what_their_tensors_weighed(movement: float | None, too_late: int) -> None:
+    """A tensor that hardly moves has half the staleness: of 3 steps 1.5 are left, and of 4 a little more than 2."""
+    late = {"decay": {"name": "cutoff", "tolerance": 2}, "groups": "dense", "movement": movement}
+    trained = config(TRAINED, cluster={"workers": 6}, modes={"async": {"staleness": late}})
+    found = outcomes(trained)["async"].result.statistics
+    right = sum(count for age, count in found.data.counts.items() if age >= too_late)
+    assert found.zero_weight == found.decayed == right
+    assert found.data.counts[3] > 0

@@ -20,6 +20,7 @@ from hotrow.modes.base import RunFacts
 from hotrow.runtime import LeaseQueue, TrainingLoop
 from hotrow.runtime.state import RunState
 from hotrow.server.pushes import OVERHEAD
+from hotrow.staleness import Power, Staleness, Statistics
 from hotrow.transport.errors import RemoteFault
 from hotrow.transport.limits import Limits
 from hotrow.transport.messages import Stop
@@ -36,6 +37,7 @@ class Outcome:
     counts: dict[str, int] = field(default_factory=dict)
     computed: float = 0  # batches, as trainers count them
     busy: int = 0  # times that shards had no room
+    statistics: Statistics | None = None
 
 
 def run(
@@ -61,7 +63,7 @@ def run(
         engine.rest()
         engine.close()
         told.rows = rows_of(there)
-        told.counts = engine.statistics.counts
+        told.counts, told.statistics = engine.statistics.counts, engine.statistics
         told.computed = sum(there.figures(f"trainer {number}")["batches"] for number in range(trainers))
         told.busy = int(sum(there.figures(name)["wire.busy"] for name in ("shard 0", "shard 1")))
     return told
@@ -187,12 +189,33 @@ def test_more_batches_in_flight_than_a_plain_wire_has_asks_open() -> None:
     assert sorted(told.done) == list(range(160))
 
 
+def test_parts_are_counted_by_what_their_tensors_weighed_on_all_shards() -> None:
+    """A tensor at rest halves the staleness, so only what is two steps late or more is decayed."""
+    late = Staleness(decay=Power(reference=0.6), groups="dense", movement=1e-6)
+    told = run(hr.Async(staleness=late), trainers=3, steps=20).statistics
+    assert told is not None
+    assert sum(told.data.counts.values()) == 40
+    assert told.decayed == sum(count for age, count in told.data.counts.items() if age >= 2)
+    assert told.data.counts[1] > 0  # the discipline has weighed these less
+
+
 def test_batches_in_flight_are_bounded_on_a_cluster() -> None:
     facts = RunFacts(1, SAMPLES, SAMPLES)
     with cluster(RunState(), 0, 0) as there:
         there.site.check_mode(hr.Hybrid(max_in_flight=256), facts)
         with pytest.raises(ConfigError, match=r"max_in_flight=257: on a cluster at most 256"):
             there.site.check_mode(hr.Hybrid(max_in_flight=257), facts)
+
+
+def test_a_mode_that_trainers_could_not_make_is_refused_before_they_are_told() -> None:
+    class Mine(hr.Async):
+        name: Any = "mine"
+
+    with (
+        cluster(RunState(), 0, 0) as there,
+        pytest.raises(ConfigError, match=r"mode='mine': .* not on a cluster: set engine to 'local', or take one of"),
+    ):
+        there.site.check_mode(Mine(), RunFacts(1, SAMPLES, SAMPLES))
 
 
 def test_an_order_that_fails_ends_the_run_and_leaves_nothing_to_be_saved(monkeypatch: pytest.MonkeyPatch) -> None:

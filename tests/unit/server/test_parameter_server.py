@@ -17,7 +17,7 @@ from hotrow.modes.base import Apply, GradientPart, Group
 from hotrow.optim.sparse import Swap
 from hotrow.server import ParameterServer
 from hotrow.server.core import ApplyResult
-from hotrow.staleness import Cutoff, Histogram, IdCounts, Inverse, Power, Staleness
+from hotrow.staleness import Cutoff, Histogram, IdCounts, Inverse, Power, Staleness, WeightCorrection
 from hotrow.worker import Gradients
 from oracles.modes import dense_aggregate
 
@@ -172,6 +172,36 @@ def test_movement_can_save_what_the_plain_cut_off_would_drop() -> None:
     kept = copy.deepcopy(server.model.state_dict())
     server.apply(Apply("both", 20, (GradientPart(2, 0, 0, 4, 0.0),)), samples=8)
     assert str(kept) == str(server.model.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("first_moves", "tau", "gradients", "spans"),
+    [
+        (0.0, 8, "both", (1.0, 1.0)),  # both at rest: 4 late, which counts in full
+        (50.0, 8, "both", (0.0, 1.0)),  # the first is 8 late, the second 4
+        (50.0, 8, "first", (0.0, 0.0)),  # a tensor without a gradient saves nothing
+        (0.0, 9, "both", (0.0, 0.0)),
+        (50.0, 4, "both", (1.0, 1.0)),
+    ],
+)
+def test_counts_and_running_figures_follow_what_the_tensors_weighed(
+    first_moves: float, tau: int, gradients: str, spans: tuple[float, float]
+) -> None:
+    server = server_of(late=Staleness(decay=Cutoff(tolerance=4), movement=1.0))
+    server.apply(step_of(server, [(push([first_moves / LR, 0.0, 0.0]), 1.0)]), samples=4)
+    second = [1.0] * 3 if gradients == "both" else None
+    server.park(7, push([1.0] * 3, second, buffers=[torch.full((2,), 5.0), torch.tensor(1), torch.tensor(True)]))
+    given = 1.0 if tau <= 4 else 0.0  # by the discipline
+    applied = server.apply(Apply("both", 10 + tau, (GradientPart(7, 10, 10, 4, given),)), samples=8)
+    least, greatest = spans
+    assert applied.weights == WeightCorrection((least < 1) - (given < 1), (greatest == 0) - (given == 0))
+    assert server.buffers[0].tolist() == ([5.0, 5.0] if greatest else [0.0, 0.0])
+
+
+def test_without_movement_there_is_nothing_to_correct() -> None:
+    server = server_of(late=Staleness(decay=Cutoff(tolerance=4)))
+    server.park(1, push([1.0] * 3))
+    assert server.apply(Apply("both", 8, (GradientPart(1, 0, 0, 4, 0.0),)), samples=4).weights == WeightCorrection()
 
 
 def test_a_policy_for_rows_alone_leaves_dense_gradients() -> None:

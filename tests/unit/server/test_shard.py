@@ -22,7 +22,16 @@ from hotrow.store import Rows
 from hotrow.store.shards import shard_of
 from hotrow.transport.errors import Busy
 from hotrow.transport.frames import RowBlock
-from hotrow.transport.messages import ApplyOrder, Arrival, OrderPart, PullRows, PushRows, Taken
+from hotrow.transport.messages import (
+    ApplyOrder,
+    Arrival,
+    OrderPart,
+    OrderResult,
+    PartWeights,
+    PullRows,
+    PushRows,
+    Taken,
+)
 from unit.server.shard_pair import F32, KEYS, TABLES, Pair, pull
 
 LATE: list[Staleness | None] = [
@@ -234,6 +243,15 @@ def test_a_pull_without_learning_makes_no_row_and_counts_the_absent() -> None:
     assert shard.figures()["rows.second"] == 1
     without_row = values(shard, 6, 7)
     assert (with_rows(shard, 6, 7) == without_row).all()
+
+
+def test_what_parts_weighed_is_told_again_with_the_answer() -> None:
+    shard = one_shard()
+    weights = [PartWeights(3, 0.25, 1.0)]
+    done = shard.with_weights(shard.perform(1, ()), weights)
+    assert done == OrderResult(1, weights=tuple(weights))
+    assert shard.perform(1, ()) == done
+    assert shard.with_weights(shard.perform(2, ()), []) == OrderResult(2)
 
 
 def test_orders_go_in_turn_and_give_their_answer_again() -> None:

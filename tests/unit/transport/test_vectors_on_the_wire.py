@@ -78,12 +78,12 @@ def test_rows_move_as_they_do_without_an_embedding_worker(
     there.close()
 
 
-def test_halves_are_close_and_one_scale_serves_a_sample() -> None:
+def test_halves_are_close_and_each_vector_has_its_own_scale() -> None:
     client, batch = LocalTables(TABLES, threads=1), batch_of(30, 1)
     outputs = client.lookup(batch, learn=True).outputs
     heads, frames = pack_vectors(outputs, NARROW)
     wide = [head for head in heads if not head.lengths]
-    assert [frame.nbytes for frame in frames[:2]] == [2 * 30 * 2 * 4, 4 * 30]
+    assert [frame.nbytes for frame in frames[:2]] == [2 * 30 * 2 * 4, 4 * 30 * 2]
     assert len(wide) == 3
     assert plain_bytes(heads) == 4 * (30 * (2 * 4 + 2 * 3 + 3) + len(batch.parts[2].keys) * 4)
     for ours, wanted in zip(given_to_trainer(batch, outputs, NARROW), outputs, strict=True):
@@ -96,6 +96,26 @@ def test_halves_are_close_and_one_scale_serves_a_sample() -> None:
     taken_back(theirs, outputs, NARROW)
     for output, gradient in zip(outputs, before, strict=True):
         torch.testing.assert_close(output.rows.grad, gradient, rtol=1e-3, atol=1e-5)
+    client.close()
+
+
+@pytest.mark.parametrize("smaller", [1.0, 1e-9, 1e-20])
+def test_a_small_vector_beside_a_large_one_is_as_close_as_a_row(smaller: float) -> None:
+    """Halves have 11 bits: an element is within 2^-11 of itself while it is above 2^-28 of its vector's largest."""
+    client, batch = LocalTables(TABLES, threads=1), batch_of(30, 1)
+    outputs = client.lookup(batch, learn=True).outputs
+    assert outputs[0].rows.shape[1] == 2
+    generator = np.random.default_rng(0)
+    with torch.no_grad():
+        for output in outputs:
+            drawn = generator.uniform(0.01, 1, output.rows.shape) * generator.choice([-1, 1], output.rows.shape)
+            output.rows.copy_(torch.from_numpy(drawn))
+            output.rows[:, 1:] *= smaller
+    for ours, wanted in zip(given_to_trainer(batch, outputs, NARROW), outputs, strict=True):
+        there = np.ones(wanted.rows.shape[:2], bool) if wanted.mask is None else wanted.mask.numpy()
+        exact = wanted.rows.detach().numpy().astype(np.float64)[there]
+        error = np.abs(ours.rows.numpy().astype(np.float64)[there] - exact)
+        assert (error <= 2**-11 * 1.001 * np.abs(exact)).all()
     client.close()
 
 
@@ -129,9 +149,9 @@ def test_vectors_that_do_not_fit_are_refused_before_room_is_taken() -> None:
     huge = msgspec.structs.replace(heads[2], rows=2**31)
     with pytest.raises(InputError, match=r"vectors of 'w': the frame has .* bytes, the header says"):
         unpack((*heads[:2], huge, heads[3]), good)
-    with pytest.raises(InputError, match="vectors of 'x' are \\[6, 8\\], expected \\[5, 8\\]"):
+    with pytest.raises(InputError, match="vectors of 'x' are \\[6, 4\\], expected \\[10, 4\\]"):
         unpack((msgspec.structs.replace(heads[0], rows=6), *heads[1:]), good)
-    with pytest.raises(InputError, match="vectors of 'x' are \\[5, 9\\], expected \\[5, 8\\]"):
+    with pytest.raises(InputError, match="vectors of 'x' are \\[10, 9\\], expected \\[10, 4\\]"):
         unpack((msgspec.structs.replace(heads[0], wide=9), *heads[1:]), good)
     with pytest.raises(InputError, match="vectors of 3 parts came, the batch has 4"):
         unpack(heads[:3], good)

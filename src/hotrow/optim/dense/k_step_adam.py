@@ -21,7 +21,9 @@ bring their x_j as it is. Before the first merge there is no merged v, and a wor
 without a gradient has the gradient 0.
 
 `literal` is the paper: v starts at eps, is not corrected, and nothing is added to its root. Cold, that makes the first
-steps long, so the paper starts from a trained model.
+steps long, so the paper starts from a trained model: with `second_moment` v_i and v start there, and are not corrected.
+
+    KStepAdam(model.parameters(), second_moment=adam_second_moments(adam))     # of a torch.optim.Adam
 """
 
 import math
@@ -47,9 +49,13 @@ class KStepAdam(torch.optim.Optimizer):
         eps: float = 1e-8,
         *,
         literal: bool = False,
+        second_moment: Sequence[Tensor] | None = None,
     ) -> None:
+        """`second_moment`: v to start from, one tensor per parameter in their order; None: a cold start."""
         super().__init__(params, {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "literal": literal})
         self._owes = False  # a gradient was taken in and has moved nothing yet
+        if second_moment is not None:
+            self._start_from(list(second_moment))
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Parameters with settings of their own."""
@@ -96,7 +102,7 @@ class KStepAdam(torch.optim.Optimizer):
     @torch.no_grad()
     def second_moments(self) -> list[Tensor]:
         """v of this worker for each parameter, corrected: what is averaged first."""
-        if any(state["step"] == 0 for _, _, state in self._entries()):
+        if any(state["step"] == 0 and not state.get("hot_start") for _, _, state in self._entries()):
             raise InputError("second_moments() of a worker that saw no gradient: load the state of one that did")
         return [_corrected(group, state) for _, group, state in self._entries()]
 
@@ -117,6 +123,13 @@ class KStepAdam(torch.optim.Optimizer):
         for (parameter, _, _), merged in self._paired("load_parameters", mean):
             parameter.copy_(merged)
         self._owes = False
+
+    @torch.no_grad()
+    def _start_from(self, second_moment: Sequence[Tensor]) -> None:
+        for (parameter, _, state), given in self._paired("second_moment", second_moment):
+            if not (given.isfinite().all() and (given >= 0).all()):
+                raise InputError("second_moment holds negative or non-finite numbers: give means of squared gradients")
+            state.update(square=given.to(parameter, copy=True), merged=given.to(parameter, copy=True), hot_start=True)
 
     def _moved(self, parameter: Tensor, group: dict[str, Any], state: dict[str, Any]) -> Tensor:
         merged = state["merged"] if "merged" in state else _corrected(group, state)
@@ -147,6 +160,20 @@ class KStepAdam(torch.optim.Optimizer):
         return list(zip(entries, given, strict=True))
 
 
+def adam_second_moments(adam: torch.optim.Optimizer) -> list[Tensor]:
+    """v of a torch.optim.Adam or AdamW for each of its parameters, corrected: a start for `KStepAdam`."""
+    if not isinstance(adam, torch.optim.Adam | torch.optim.AdamW):
+        raise InputError(f"optimizer={type(adam).__name__}: take v from a torch.optim.Adam or AdamW")
+    moments = []
+    for group in adam.param_groups:
+        for number, parameter in enumerate(group["params"]):
+            state = adam.state.get(parameter)
+            if not state:
+                raise InputError(f"parameter {number} of the Adam was never updated: it has no second moment, train it")
+            moments.append(state["exp_avg_sq"] / (1 - group["betas"][1] ** float(state["step"])))
+    return moments
+
+
 @torch.no_grad()
 def merge(optimizers: Sequence[KStepAdam]) -> None:
     """Merge workers that live in this process; afterwards their parameters and the v they divide by are the same."""
@@ -163,9 +190,12 @@ def merge(optimizers: Sequence[KStepAdam]) -> None:
 
 
 def _corrected(group: dict[str, Any], state: dict[str, Any]) -> Tensor:
-    """v of one worker as if it had not started at 0; the paper does not start there."""
+    """v of one worker as if it had not started at 0; the paper does not start there, nor does a given v."""
     square: Tensor = state["square"]
-    return square.clone() if group["literal"] else square / (1 - group["beta2"] ** state["step"])
+    if group["literal"] or state.get("hot_start"):
+        return square.clone()
+    corrected: Tensor = square / (1 - group["beta2"] ** state["step"])
+    return corrected
 
 
 def _means(tensors: Sequence[Sequence[Tensor]]) -> list[Tensor]:

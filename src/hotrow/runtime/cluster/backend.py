@@ -17,7 +17,7 @@ from hotrow.checkpoint import dense as dense_state
 from hotrow.client.sharded import ShardedTables
 from hotrow.data.batch import Batch
 from hotrow.errors import ConfigError, InputError
-from hotrow.modes import Mode
+from hotrow.modes import MODES, Mode
 from hotrow.modes.base import RunFacts
 from hotrow.runtime.clock import RunClock
 from hotrow.runtime.cluster.executor import RemoteExecutor
@@ -79,6 +79,11 @@ class ClusterBackend:
 
     def check_mode(self, mode: Mode, facts: RunFacts) -> None:
         """ConfigError where a mode cannot work here."""
+        if mode.name not in MODES:  # trainers make a mode from its settings
+            raise ConfigError(
+                f"mode={mode.name!r}: a mode of your own runs in one process and in the simulator, not on a cluster: "
+                f"set engine to 'local', or take one of {', '.join(MODES)}"
+            )
         mode.check(facts)
         if mode.most_in_flight > IN_FLIGHT_MOST:
             raise ConfigError(

@@ -5,7 +5,7 @@ not wait for orders: a lookup names the last order it must see, and a shard dela
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 
@@ -14,10 +14,11 @@ from hotrow.modes import Mode
 from hotrow.modes.base import Apply, RunFacts
 from hotrow.runtime.cluster.roles import Roles
 from hotrow.server.core import ApplyResult
-from hotrow.staleness import Histogram, IdCounts
+from hotrow.staleness import Histogram, IdCounts, WeightCorrection
+from hotrow.staleness.weights import Span, joined
 from hotrow.transport import messages
 from hotrow.transport.client import Answer
-from hotrow.transport.messages import CloseStep, OrderResult, Perform, Policy, Settle
+from hotrow.transport.messages import CloseStep, OrderResult, PartWeights, Perform, Policy, Settle
 
 UNDER_WAY = 64  # orders that may be unanswered before the next one waits
 
@@ -53,6 +54,10 @@ class RemoteParameters:
         self._untold: Counter[str] = Counter()
         self._undone: Counter[str] = Counter()
         self._lateness = Histogram()
+        self._weighed: dict[int, list[Span]] = {}  # by grant, what it weighed on the shards that have answered
+        self._given: dict[int, float] = {}  # by grant, the weight in an order that is not answered by all
+        self._corrections: list[tuple[float, Span]] = []
+        self._answers = 0  # to orders, by all shards
         late = None if mode.late is None else mode.late.model_dump_json()
         serves = mode.dense == "server"
         pushes = max(1, mode.samples_per_step(facts) // facts.local_batch)
@@ -144,13 +149,27 @@ class RemoteParameters:
                 self._undone.update(partly_applied_pushes=told.partly_applied)
                 for age, count in told.lateness:
                     self._lateness.add(age, count)
+                self._take_weights(told.weights)
+
+    def _take_weights(self, weights: Sequence[PartWeights]) -> None:
+        """Shards answer each order in turn, so with the answer of the last one all tensors of its parts are known."""
+        for each in weights:
+            self._weighed.setdefault(each.grant, []).append((each.least, each.greatest))
+        self._answers += 1
+        if self._answers % len(self._roles.shards) == 0:
+            self._corrections += [(self._given.pop(grant), joined(spans)) for grant, spans in self._weighed.items()]
+            self._weighed.clear()
 
     def _told(self) -> ApplyResult:
         counts, late, undone = self._untold, self._lateness, self._undone
         self._untold, self._lateness, self._undone = Counter(), Histogram(), Counter()
-        return ApplyResult(counts["refused"], counts["weightless"], IdCounts.of(late, self._mode.late), undone)
+        corrections, self._corrections = self._corrections, []
+        ids, weights = IdCounts.of(late, self._mode.late), WeightCorrection.of(corrections)
+        return ApplyResult(counts["refused"], counts["weightless"], ids, undone, weights)
 
     def _message(self, effect: Apply, samples: int, lr_scale: float) -> messages.ApplyOrder:
+        if effect.group != "embedding" and self._mode.late is not None and self._mode.late.movement is not None:
+            self._given.update({part.grant: part.weight for part in effect.parts})
         parts = tuple(
             messages.OrderPart(part.grant, part.token, part.pulled_step, part.samples, part.weight)
             for part in effect.parts

@@ -34,7 +34,7 @@ from hotrow.transport.messages.embedding import (
     Vectors,
 )
 from hotrow.transport.messages.header import Header, Values
-from hotrow.transport.messages.orders import ApplyOrder, OrderPart, OrderResult, Perform, Policy
+from hotrow.transport.messages.orders import ApplyOrder, OrderPart, OrderResult, PartWeights, Perform, Policy
 from hotrow.transport.messages.rows import (
     Arrival,
     Clear,
@@ -119,6 +119,7 @@ __all__ = [
     "Message",
     "OrderPart",
     "OrderResult",
+    "PartWeights",
     "Perform",
     "Policy",
     "Pooled",

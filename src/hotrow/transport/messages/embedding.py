@@ -46,8 +46,8 @@ class LookUp(Header, frozen=True, tag="look_up"):
 class Vectors(Header, frozen=True):
     """Vectors of a part or their gradients, fp32 or halves and scales as a block's; without values there are none.
 
-    A row is all of a sample's, one scale for them; of a sequence it is one id's, without padding, and lengths follow,
-    as many bytes wide as they say.
+    A row is one vector: of a sample and a feature, sample by sample; of a sequence one id's, without padding, and
+    lengths follow, as many bytes wide as they say.
     """
 
     rows: Count

@@ -36,6 +36,14 @@ class Perform(Header, frozen=True, tag="perform"):
     discards: tuple[Number, ...] = ()
 
 
+class PartWeights(Header, frozen=True):
+    """What the dense gradients of a parked push weighed on a server, from the least to the greatest."""
+
+    grant: Number
+    least: float
+    greatest: float
+
+
 class OrderResult(Header, frozen=True, tag="performed"):
     """Since the last answer: what became of rows, and how late their gradients were as pairs of age and count."""
 
@@ -47,6 +55,7 @@ class OrderResult(Header, frozen=True, tag="performed"):
     forgotten: Count = 0  # that came under a grant too old to tell whether they had come before
     partly_applied: Count = 0  # that were under way to a kept segment when it was left: not taken again
     lateness: tuple[tuple[Number, Number], ...] = ()
+    weights: tuple[PartWeights, ...] = ()  # of the parts of this order, where a policy weighs tensors by their movement
 
 
 class Policy(Header, frozen=True, tag="policy"):
