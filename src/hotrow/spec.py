@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hotrow.errors import ConfigError, HotrowError
+from hotrow.sizes import number_text
 
 
 def whole_number(name: str, value: Any, low: int, high: int, error: type[HotrowError] = ConfigError) -> int:
@@ -17,7 +18,7 @@ def whole_number(name: str, value: Any, low: int, high: int, error: type[HotrowE
         raise error(f"{name}={value!r}: must be a whole number")
     number = operator.index(value)
     if not low <= number <= high:
-        raise error(f"{name}={number}: must be from {low:,} to {high:,}")
+        raise error(f"{name}={number:,}: must be from {low:,} to {high:,}")
     return number
 
 
@@ -79,8 +80,23 @@ def _told(fault: Any, known: list[str]) -> str:
     if fault["type"] in ("union_tag_not_found", "model_type", "model_attributes_type"):
         message = "give one of hotrow's settings for it, or a dict with its name and settings"
     if fault["type"] == "union_tag_invalid":
-        message = f"there is none of this name: must be one of {fault['ctx']['expected_tags']}"
-    return f"={fault['input']!r}: {message}"
+        message = _unknown_tag(fault["ctx"])
+    given = fault["input"]
+    number = isinstance(given, int | float) and not isinstance(given, bool)
+    return f"={number_text(given) if number else repr(given)}: {message}"
+
+
+def _unknown_tag(about: Any) -> str:
+    """A name that is none of a family: all names, the nearest first."""
+    expected = about["expected_tags"]
+    names = [name.strip().strip("'") for name in expected.split(",")]
+    return f"there is none of this name{did_you_mean(str(about['tag']), names)}: must be one of {expected}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """ ", did you mean NAME?" where a known name is close; else nothing."""
+    close = get_close_matches(name.lower(), list(known), n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def _nearest(name: str, known: list[str]) -> str:

@@ -75,6 +75,10 @@ def status(
     """
     check_writable("--json", json_file)
     known = read_cluster(find_cluster(run))
+    if known.starting and not known.is_gone:
+        write_json(json_file, {**as_document(known, []), "starting": True})
+        say(f"run {known.folder}: the cluster is starting (process {known.pid} on {known.node}); ask again in a while")
+        return
     found = look(known.facts, over_s=over)
     write_json(json_file, as_document(known, found))
     say(f"run {known.folder} on {known.node}, process {known.pid}", err=True)

@@ -10,6 +10,7 @@ from hotrow.cli import formatting
 from hotrow.cli.bars import Bar
 from hotrow.cli.files import JsonFile, check_writable, write_json
 from hotrow.cli.screen import Screen, cell
+from hotrow.run.checks import one_class
 from hotrow.run.restored import Part, Restored, find_run
 from hotrow.trainer import Evaluated
 
@@ -39,6 +40,8 @@ def evaluate(
             found = restored.evaluate(source, split=split, watch=bar.rows)
             if source.trouble.malformed:
                 bar.line(formatting.left_out(source.trouble))
+            if (reason := one_class(found)) is not None:
+                bar.line(f"note: {reason}")
     write_json(
         json_file,
         {

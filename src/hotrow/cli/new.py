@@ -13,5 +13,5 @@ def new(
     folder: Annotated[Path, typer.Argument(help="Where to write it; made if it is not there.", metavar="DIR")],
 ) -> None:
     """Write DIR/train.toml: a config for your own CSV or Parquet file, with every important setting explained."""
-    path = write_starter(folder)
+    path = write_starter(folder)  # its run has the name of the folder
     say(f"{path}\nput in your files and columns, then: hotrow train {path}")

@@ -86,12 +86,14 @@ def train(
     except FileError as error:
         Screen().print(result(run.summary))
         raise FileError(f"{error}; {after_a_full_disk(run, again)}") from None
+    if run.summary["stopped"] == "interrupted" and run.trained_nothing:
+        raise typer.Exit(INTERRUPTED)
     write_json(json_file, dict.fromkeys(MEASURED) | run.summary)
     Screen().print(result(run.summary))
     if run.page is not None:  # None: a second Ctrl-C did not let it come to that
         say(str(run.page))
     if run.summary["stopped"] == "interrupted":
-        say(f"go on with: {again}", err=True)
+        say(f"resume with: {again}", err=True)
         raise typer.Exit(INTERRUPTED)
 
 
@@ -114,34 +116,36 @@ def show(run: Run, again: str) -> None:
             for report in run:
                 bar.report(report)
         except KeyboardInterrupt:
-            bar.line("interrupted: saving what is trained")
+            nothing = "interrupted before the first step: nothing is trained, no run folder is left"
+            bar.line(nothing if run.trained_nothing else "interrupted: saving what is trained")
             raise
         except FileError:
             raise  # what is left is known when the run has ended
         except HotrowError as error:
-            bar.line(stopped(run, error, again))
+            if not run.trained_nothing:  # else there is nothing to go on from: the error alone is told
+                bar.line(stopped(run, error, again))
             raise
 
 
 def after_a_full_disk(run: Run, again: str) -> str:
     """What is left of a run that could not write its last files, and how to go on."""
     if not run.saved:
-        return f"nothing is saved, start anew when there is room: {again.removesuffix(' --resume')}"
+        return f"nothing is saved, free some space and start again with: {again.removesuffix(' --resume')}"
     if run.unsaved is not None:
-        return f"what was trained since the last checkpoint is not kept, go on from there with: {again}"
-    return f"what is trained is kept, go on with: {again}"
+        return f"samples trained since the last checkpoint are lost, resume from it with: {again}"
+    return f"all that was trained is saved, resume with: {again}"
 
 
 def stopped(run: Run, error: HotrowError, again: str) -> str:
     """What is left of a run that cannot go on."""
     if run.out_of_reach(error) is None:
-        return f"stopped: what is trained is kept, go on with: {again}"
+        return f"stopped: all that was trained is saved, resume with: {again}"
     cluster = run.trainer.cluster
     gone = isinstance(error, PeerLost) or (cluster is not None and cluster.lost)
-    message = "a part of the cluster is gone" if gone else "the cluster has failed"
+    message = "a role of the cluster is lost" if gone else "the cluster has failed"
     if run.saved:
-        return f"stopped: {message}, go on from the last checkpoint with: {again}"
-    return f"stopped: {message}, and there is no checkpoint yet: run.checkpoint_every makes some"
+        return f"stopped: {message}, resume from the last checkpoint with: {again}"
+    return f"stopped: {message} before the first checkpoint: set run.checkpoint_every to save more often"
 
 
 def command(file: Path, changes: list[str], asked: str, name: str, further: list[str]) -> str:

@@ -25,6 +25,7 @@ class ClusterFile:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._written: ClusterFacts | None = None
+        self.announced = False  # there is a file that says that the roles are being started
 
     def write(self, facts: ClusterFacts, key: Path | None, control_server: str | None = None) -> None:
         """The cluster as it stands; `key` is the file it was read from, None where the run has one of its own.
@@ -34,10 +35,7 @@ class ClusterFile:
         if facts == self._written:
             return
         document = {
-            "pid": os.getpid(),
-            "started": _started(os.getpid()),
-            "pids": _pid_namespace(),
-            "node": socket.gethostname(),
+            **_process(),
             "security": facts.security,
             "key": None if facts.key is None else KEY if key is None else str(key.absolute()),
             "control_server": control_server,
@@ -53,9 +51,15 @@ class ClusterFile:
         new.replace(self._folder / CLUSTER)  # whoever reads it meanwhile has it whole
         self._written = facts
 
+    def announce(self) -> None:
+        """Write down that the roles are being started: there is no address yet."""
+        document = {**_process(), "starting": True, "security": "off", "key": None, "roles": {}}
+        (self._folder / CLUSTER).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        self.announced = True
+
     def remove(self) -> None:
-        """There is nobody to ask any more."""
-        if self._written is not None:
+        """Delete the files: the run has ended."""
+        if self._written is not None or self.announced:
             (self._folder / CLUSTER).unlink(missing_ok=True)
             (self._folder / KEY).unlink(missing_ok=True)
 
@@ -71,11 +75,18 @@ class Known:
     control_server: str | None = None  # where the run itself listens
     started: int | None = None  # its process, in ticks since the machine booted: another may get its pid
     pids: str | None = None  # the namespace that its pid is of
+    starting: bool = False  # its roles are being started: there is none to ask yet
 
     @property
     def is_gone(self) -> bool:
         """Whether the run was a process of this machine that has ended."""
         return _is_gone(self.node, self.pid, self.started, self.pids)
+
+
+def _process() -> dict[str, Any]:
+    """This process, as `_is_gone` looks for it."""
+    pid = os.getpid()
+    return {"pid": pid, "started": _started(pid), "pids": _pid_namespace(), "node": socket.gethostname()}
 
 
 def sweep(parent: Path) -> list[Path]:
@@ -149,7 +160,7 @@ def read_cluster(folder: Path) -> Known:
         kept = document["key"]
         key = None if kept is None else ClusterKey.read(folder / kept)  # a whole path stays as it is
         facts = ClusterFacts(document["security"], key, roles)
-        process = document.get("started"), document.get("pids")
+        process = document.get("started"), document.get("pids"), bool(document.get("starting"))
         return Known(
             folder, int(document["pid"]), str(document["node"]), facts, document.get("control_server"), *process
         )

@@ -23,6 +23,7 @@ from hotrow.obs.tensorboard import TensorBoard
 from hotrow.run.cluster_file import ClusterFile
 from hotrow.run.skew import table_pictures
 from hotrow.staleness import Statistics
+from hotrow.store.rows import Stats
 from hotrow.trainer.reports import Evaluated, Progress, Remark, Report, Switched, TrainingEnded
 
 CONFIG, SCHEMA, CHECKPOINT, BEST = "config.toml", "schema.json", "checkpoint", "best"
@@ -113,14 +114,16 @@ class RunFolder:
                 self.registry.add("train/refused_gradients", report.counts.get("refused_gradients", 0))
                 self._events.write("end", **asdict(report))
 
-    def tables(self, client: TableCollection, samples: int) -> None:
-        """What the tables hold now."""
-        told = {name: table_stats(client, name) for name in client.tiers}
+    def tables(self, client: TableCollection, samples: int, loaded: Mapping[str, int]) -> dict[str, Stats]:
+        """Write down what the tables hold now, and give it; `loaded`: rows by table that checkpoints brought."""
+        found = {name: tier.stats() for name, tier in client.tiers.items()}
+        told = {name: table_stats(client, name, found[name], loaded) for name in found}
         self._events.write("tables", samples=samples, tables=told)
         for name, stats in told.items():
             for metric, value in stats.items():
                 if f"table/{metric}" in ALL:
                     self._set(f"table/{metric}", value, samples, table=name)
+        return found
 
     def begins_in(self, mode: Mode, facts: RunFacts, trained: dict[str, int], chosen: str) -> None:
         """The first mode of a run, or of its resumption; `chosen` is what the config says."""
@@ -157,9 +160,12 @@ class RunFolder:
         """The run ends before its time."""
         self._events.write("end", stopped=why, **trained)
 
-    def describe(self, client: TableCollection) -> None:
-        """The last look at the tables."""
-        pictures = {name: table_stats(client, name) | table_pictures(tier) for name, tier in client.tiers.items()}
+    def describe(self, client: TableCollection, loaded: Mapping[str, int]) -> None:
+        """Write down the tables at the end, with how often their rows were updated."""
+        pictures = {
+            name: table_stats(client, name, tier.stats(), loaded) | table_pictures(tier)
+            for name, tier in client.tiers.items()
+        }
         self._write_json("tables.json", pictures)
 
     def finish(self) -> Path:
@@ -225,8 +231,8 @@ class RunFolder:
         write_text(self.path / name, json.dumps(document, indent=1) + "\n", "a file of the run")
 
 
-def table_stats(client: TableCollection, name: str) -> dict[str, int]:
-    """The figures of one table that people look at."""
-    stats = client.tiers[name].stats()
+def table_stats(client: TableCollection, name: str, stats: Stats, loaded: Mapping[str, int]) -> dict[str, int]:
+    """The figures of one table that people look at. A row that a checkpoint brought back was not created again."""
     shown = ("rows", "value_bytes", "state_bytes", "bytes", "created", "evicted", "expired", "turned_away")
-    return {"dim": client.tiers[name].dim, **{figure: getattr(stats, figure) for figure in shown}}
+    figures = {figure: getattr(stats, figure) for figure in shown}
+    return {"dim": client.tiers[name].dim, **figures, "created": stats.created - loaded.get(name, 0)}

@@ -40,6 +40,8 @@ class FitLoop:
     progress: AnyEvaluator | None  # takes predictions in that were made before training
     requires_rows: bool  # whether data without rows are a mistake
     leases: LeaseQueue = field(init=False)
+    best_at: int | None = None  # samples at which this fit saved its best state
+    epochs_ended: int = 0
 
     def __post_init__(self) -> None:
         self.leases = LeaseQueue(iter(self.stream))
@@ -107,6 +109,7 @@ class FitLoop:
             yield self._progress(epoch)
         found = None if self.valid is None else self.trainer.evaluate(self.valid, split="valid", epoch=epoch)
         self.watch.ended = epoch + 1
+        self.epochs_ended += 1
         if found is not None:
             self._judge(found)
             yield self.tell(found)
@@ -125,14 +128,17 @@ class FitLoop:
         better = self.watch.better(value, found.epoch)
         if better and self.best is not None:
             self.trainer.save(self.best)
+            self.best_at = self.trainer.samples
         if not better and plateau is not None:
             self.trainer.state.plateau *= plateau
 
     def _end(self, counts: dict[str, int]) -> TrainingEnded:
         watch, meter, found = self.watch, self.meter, None
         if self.best is not None and watch.best is not None and watch.epoch is not None:
-            found = Best(watch.rule.metric, watch.best, watch.epoch)
-            self.trainer.go_back(self.best)
+            restored = self.best_at != self.trainer.samples  # else the state at the end is the best one
+            found = Best(watch.rule.metric, watch.best, watch.epoch, restored)
+            if restored:
+                self.trainer.go_back(self.best)
         return TrainingEnded(
             samples=self.trainer.samples,
             step=self.trainer.step,
@@ -141,6 +147,7 @@ class FitLoop:
             stopped=self.stopped,
             best=found,
             counts={**counts, "refused_gradients": meter.refused, "losses_not_finite": meter.losses_not_finite},
+            epochs=self.epochs_ended,
         )
 
     def _progress(self, epoch: int) -> Report:

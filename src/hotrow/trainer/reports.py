@@ -55,6 +55,7 @@ class Best:
     metric: str
     value: float
     epoch: int
+    restored: bool = True  # False: the last epoch was the best, so there was nothing to go back to
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Switched:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What somebody should know who counts on the mode at work, on the rows it began with, or on a file of the run."""
+    """A sentence for the user: a limit of the mode, rows found in segments, a file not written, a warning."""
 
     samples: int
     step: int
@@ -89,6 +90,7 @@ class TrainingEnded:
     stopped: Stopped
     best: Best | None
     counts: dict[str, int]  # trouble: malformed lines, gradients that were refused, batches that came too late, ...
+    epochs: int = 0  # that ended: the last step of each may be a short one
 
 
 Report = Progress | Evaluated | EpochEnded | Switched | Remark | TrainingEnded

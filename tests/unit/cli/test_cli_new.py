@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from hotrow.run.starter import starter_text
+from hotrow.run.starter import named_starter
 from unit.cli.conftest import Command
 
 
 def test_a_starter_is_written_and_the_next_step_is_told(hotrow: Command, tmp_path: Path) -> None:
     done = hotrow("new", "mine/first")
     assert done.exit_code == 0
-    assert Path("mine/first/train.toml").read_text() == starter_text()
+    assert Path("mine/first/train.toml").read_text() == named_starter(Path("first"))
     assert done.stdout.splitlines()[0] == "mine/first/train.toml"
     assert "hotrow train mine/first/train.toml" in done.stdout
     assert [path.name for path in Path("mine/first").iterdir()] == ["train.toml"]

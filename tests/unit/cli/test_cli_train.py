@@ -107,8 +107,8 @@ def test_ctrl_c_saves_writes_the_page_and_says_how_to_go_on(
     )  # the next step was whole
     assert "interrupted: saving what is trained\n" in done.stderr
     told = done.stderr.splitlines()[-1]
-    assert told == f"go on with: hotrow train {config} --set run.seed=1 --resume"
-    again = hotrow(*told.split()[4:], "--json", "rest.json")
+    assert told == f"resume with: hotrow train {config} --set run.seed=1 --resume"
+    again = hotrow(*told.split()[3:], "--json", "rest.json")
     assert again.exit_code == 0, again.stderr
     assert json.loads(Path("rest.json").read_text())["samples"] == 6000
 
@@ -125,7 +125,7 @@ def test_a_fault_in_the_middle_of_the_data_keeps_what_was_trained(hotrow: Comman
     write_csv(tmp_path / "broken.csv", [["maybe", "u", "i", "1"]] * 500)
     done = hotrow("train", config)
     assert done.exit_code == 2
-    assert "stopped: what is trained is kept, go on with: hotrow train" in done.stderr
+    assert "stopped: all that was trained is saved, resume with: hotrow train" in done.stderr
     assert done.stderr.splitlines()[-1].startswith("hotrow: ")
     assert "clicked? 'maybe' is no number" in done.stderr.splitlines()[-1]
     assert Path("runs/small/checkpoint").is_dir()
@@ -140,7 +140,7 @@ FAULTS = {
     "a missing column": (("small.toml", "--set", "data.ids=['user']"), "there is no column 'user'; its columns are"),
     "a missing data file": (("small.toml", "--set", "data.test=no.csv"), "no.csv: there is no such file"),
     "an unknown optimizer": (("small.toml", "--set", "dense.optimizer=adma"), "dense.optimizer.name='adma': there is"),
-    "an unknown mode": (("small.toml", "--set", "run.mode=gbba"), "there is none of this name: must be one of 'sync'"),
+    "an unknown mode": (("small.toml", "--set", "run.mode=gbba"), "there is none of this name (did you mean gba?): must be one of 'sync'"),
     "uneven workers": (("small.toml", "--set", "run.workers=3"), "workers=3: do not divide global_batch=128 evenly"),
     "shards without a cluster": (("small.toml", "--shards", "2"), "--shards 2: is for a cluster, and the engine"),
     "trainers in one process": (("small.toml", "--engine", "local", "--trainers", "2"), "--trainers 2: is for a"),

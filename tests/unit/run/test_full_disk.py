@@ -99,7 +99,7 @@ def test_files_that_may_not_grow_end_the_run_with_a_sentence_and_the_command_to_
     assert "Traceback" not in done.stderr
     assert "note: " in done.stderr, "a checkpoint on the way failed too"
     told = r"hotrow: \S+/small/checkpoint: the checkpoint \([\d.]+ [kM]B\) cannot be written: .*"
-    assert re.search(told + r"go on from there with: hotrow train .* --resume$", done.stderr, re.M), done.stderr
+    assert re.search(told + r"resume from it with: hotrow train .* --resume$", done.stderr, re.M), done.stderr
     folder = tmp_path / "small"
     assert not [each.name for each in folder.iterdir() if each.name.endswith((".new", ".part"))]
     again = trained_on(config, tmp_path)
