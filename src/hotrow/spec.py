@@ -94,9 +94,10 @@ def _unknown_tag(about: Any) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """ ", did you mean NAME?" where a known name is close; else nothing."""
-    close = get_close_matches(name.lower(), list(known), n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
+    """` (did you mean NAME?)` where a known name is close; of several the one nearest in length."""
+    close = get_close_matches(name.lower(), list(known), n=3)
+    nearest = min(close, key=lambda each: abs(len(each) - len(name)), default=None)
+    return "" if nearest is None else f" (did you mean {nearest}?)"
 
 
 def _nearest(name: str, known: list[str]) -> str:

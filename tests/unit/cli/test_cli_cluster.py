@@ -11,10 +11,14 @@ pytest.importorskip("zmq")
 pytest.importorskip("msgspec")
 
 from hotrow.cli.cluster import as_table
+from hotrow.errors import InputError
+from hotrow.run import load_config
 from hotrow.run.cluster_file import ClusterFile
 from hotrow.run.cluster_status import RoleState
+from hotrow.run.starting import starting_cluster
 from hotrow.runtime.cluster.facts import ClusterFacts, RoleAddress
 from hotrow.transport.security import ClusterKey
+from small_run import write_data
 from unit.cli.conftest import Command
 from unit.run.test_control_server import Noted, opened
 
@@ -43,6 +47,38 @@ def test_who_does_not_answer_is_shown_as_such(hotrow: Command, monkeypatch: pyte
     assert (document["answering"], document["pid"], document["run"]) == (0, os.getpid(), "runs/demo")
     assert document["roles"]["shard 0"]["trouble"] == "no answer within 0.2 s"
     assert key.secret.hex() not in Path("status.json").read_text()
+
+
+def test_a_cluster_that_is_starting_is_told_as_such(hotrow: Command) -> None:
+    folder = Path("runs/demo")
+    folder.mkdir(parents=True)
+    announced = ClusterFile(folder)
+    announced.announce()
+    done = hotrow("cluster", "status", "--json", "status.json")
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.startswith(f"run runs/demo: the cluster is starting (process {os.getpid()} on ")
+    assert json.loads(Path("status.json").read_text())["starting"] is True
+    assert "runs/demo: the cluster is starting: try again" in hotrow("cluster", "join", "trainer").stderr
+    announced.remove()
+    assert "there is no cluster.json" in hotrow("cluster", "status").stderr
+
+
+def test_a_cluster_that_does_not_start_leaves_no_folder(hotrow: Command, tmp_path: Path) -> None:
+    config = load_config(write_data(tmp_path), engine={"name": "ray"})
+    for resumed in (False, True):
+        folder = Path("runs/small")
+        if resumed:
+            folder.mkdir(parents=True)
+        with (
+            pytest.raises(InputError, match="no"),
+            starting_cluster(config, folder, resumed=resumed) as place,
+        ):
+            assert place == folder
+            assert "the cluster is starting" in hotrow("cluster", "status").stdout
+            raise InputError("no")
+        assert folder.exists() is resumed
+        assert Path("runs").exists() is resumed
+        assert not (folder / "cluster.json").exists()
 
 
 def test_figures_of_a_large_cluster_fit_a_terminal() -> None:

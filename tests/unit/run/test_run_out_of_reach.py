@@ -48,10 +48,9 @@ def test_nothing_is_saved_and_the_page_says_why(
         Run, "_look", lambda _: None if not run._ended else pytest.fail("a role that is gone was asked")
     )
     (told,) = broken(run, fault)
-    assert told == (
-        "stopped: a role of the cluster is lost, resume from the last checkpoint with: AGAIN" if saved else
-        "stopped: a role of the cluster is lost before the first checkpoint: set run.checkpoint_every to save more often"
-    )  # fmt: skip
+    rest = " before the first checkpoint: set run.checkpoint_every to save more often"
+    rest = ", resume from the last checkpoint with: AGAIN" if saved else rest
+    assert told == f"stopped: a role of the cluster is lost{rest}"
     assert run.saved is saved
     assert run.page is not None
     kept = "what was trained since the last checkpoint" if saved else "what was trained"
