@@ -1,6 +1,7 @@
 """The base of every setting: frozen, checked when made, and faults told in a sentence; and numbers that stand alone."""
 
 import operator
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -94,9 +95,10 @@ def _unknown_tag(about: Any) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """` (did you mean NAME?)` where a known name is close; of several the one nearest in length."""
+    """` (did you mean NAME?)` where a known name is close; of several the one with the fewest letters more or less."""
+    given = Counter(name.lower())
     close = get_close_matches(name.lower(), list(known), n=3)
-    nearest = min(close, key=lambda each: abs(len(each) - len(name)), default=None)
+    nearest = min(close, key=lambda each: (given - Counter(each) + (Counter(each) - given)).total(), default=None)
     return "" if nearest is None else f" (did you mean {nearest}?)"
 
 

@@ -16,7 +16,7 @@ from hotrow.trainer import Evaluated
 
 OTHERS: Part = "test"  # any files are something to test on
 RunFolder = Annotated[
-    Path | None, typer.Option("--run", help="The folder of a run; else the newest in runs/.", metavar="RUNS/NAME")
+    Path | None, typer.Option("--run", help="Folder of a run; default: the newest in runs/.", metavar="RUNS/NAME")
 ]
 Trust = Annotated[bool, typer.Option("--trust", help="Run the Python code that the run's folder names as its model.")]
 
@@ -25,7 +25,9 @@ def evaluate(
     run: RunFolder = None,
     on: Annotated[
         list[str] | None,
-        typer.Option("--on", help="Files to evaluate on, may be repeated; else the config's test (or valid) data."),
+        typer.Option(
+            "--on", help="Files to evaluate on, may be repeated; default: the test (or valid) data of the config."
+        ),
     ] = None,
     trust: Trust = False,
     json_file: JsonFile = None,

@@ -16,14 +16,16 @@ from hotrow.run.restored import Restored, find_run
 
 
 def predict(
-    given: Annotated[str, typer.Argument(help="A file like those of training; labels are not needed.", metavar="IN")],
+    given: Annotated[
+        str, typer.Argument(help="A file with the columns of the features; labels are not needed.", metavar="IN")
+    ],
     out: Annotated[Path, typer.Argument(help="A file to write, .csv or .parquet.", metavar="OUT")],
     run: RunFolder = None,
     keep: Annotated[
         list[str] | None,
         typer.Option("--keep", help="Copy this column of IN to OUT; may be repeated.", metavar="COLUMN"),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
     trust: Trust = False,
     json_file: JsonFile = None,
 ) -> None:
@@ -36,7 +38,7 @@ def predict(
     check_writable("--json", json_file)
     check_free(out, force=force)
     if out.exists() and Path(given).exists() and out.samefile(given):
-        raise ConfigError(f"{out}: is the file to predict: write to another")
+        raise ConfigError(f"{out}: is the input file: write to another file")
     folder = find_run(run)
     written = 0
     with Restored(folder, trust=trust) as restored:

@@ -39,7 +39,7 @@ Changes = Annotated[
 def train(
     file: ConfigFile,
     changes: Changes = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in the run's folder.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume from the checkpoint in the run's folder.")] = False,
     day: Annotated[
         str | None,
         typer.Option(
@@ -54,18 +54,18 @@ def train(
     shards: Annotated[int | None, typer.Option(help="On ray: processes that hold rows.", min=1)] = None,
     address: Annotated[
         str | None,
-        typer.Option(help="On ray: of one that runs, auto for this machine's; else one is started for the run."),
+        typer.Option(help="On ray: address of a running Ray, auto for this machine's; default: start one for the run."),
     ] = None,
     attach: Annotated[
         bool,
-        typer.Option("--attach", help="Begin a new run with the rows that segments of an earlier one hold."),
+        typer.Option("--attach", help="Start a new run with the rows that segments of an earlier run hold."),
     ] = False,
     trust: Trust = False,
     json_file: JsonFile = None,
 ) -> None:
-    """Train what FILE.toml describes and leave everything in runs/NAME: checkpoint, curves, report.html.
+    """Train the model of FILE.toml and write checkpoint, curves and report.html to runs/NAME.
 
-    Ctrl-C saves what is trained; --resume goes on from there. The options of the engine replace what the file says.
+    Ctrl-C saves a checkpoint; --resume continues from it. Options of the engine replace the settings of the file.
     """
     check_writable("--json", json_file)
     options = {"name": engine, "trainers": trainers, "shards": shards, "address": address}
@@ -98,7 +98,7 @@ def train(
 
 
 def starting(engine: Local | Ray, console: Console | None = None) -> AbstractContextManager[None]:
-    """A cluster takes its time to stand: say what is waited for."""
+    """Show which roles are being started: that takes seconds."""
     if isinstance(engine, Local):
         return nullcontext()
     where = "a Ray of its own" if engine.address is None else f"the Ray at {engine.address}"
@@ -109,7 +109,7 @@ def starting(engine: Local | Ray, console: Console | None = None) -> AbstractCon
 
 
 def show(run: Run, again: str) -> None:
-    """Let it run and tell how it goes; what it cannot go on with comes out."""
+    """Train and show the reports; raises what stops the run."""
     with TrainBar(run.samples_expected, run.config.run.epochs, before=run.trainer.samples) as bar:
         bar.line(f"run {run.folder}")
         try:
@@ -128,7 +128,7 @@ def show(run: Run, again: str) -> None:
 
 
 def after_a_full_disk(run: Run, again: str) -> str:
-    """What is left of a run that could not write its last files, and how to go on."""
+    """What is saved of a run that could not write its last files, and the command that resumes it."""
     if not run.saved:
         return f"nothing is saved, free some space and start again with: {again.removesuffix(' --resume')}"
     if run.unsaved is not None:
@@ -137,7 +137,7 @@ def after_a_full_disk(run: Run, again: str) -> str:
 
 
 def stopped(run: Run, error: HotrowError, again: str) -> str:
-    """What is left of a run that cannot go on."""
+    """What is saved of a run that an error stopped, and the command that resumes it."""
     if run.out_of_reach(error) is None:
         return f"stopped: all that was trained is saved, resume with: {again}"
     cluster = run.trainer.cluster
@@ -149,7 +149,7 @@ def stopped(run: Run, error: HotrowError, again: str) -> str:
 
 
 def command(file: Path, changes: list[str], asked: str, name: str, further: list[str]) -> str:
-    """What to type to go on; a run whose name was taken went to another folder."""
+    """The command that resumes a run; one whose name was taken has another folder."""
     named = changes if asked == name else [*(each for each in changes if not _sets_name(each)), f"run.name={name}"]
     given = [part for change in named for part in ("--set", change)]
     return shlex.join(["hotrow", "train", str(file), *given, *further])
@@ -160,7 +160,7 @@ def _sets_name(change: str) -> bool:
 
 
 def result(summary: dict[str, object]) -> Table:
-    """The figures that count."""
+    """The result as a table."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column()
     table.add_column(justify="right")

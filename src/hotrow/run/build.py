@@ -1,4 +1,4 @@
-"""From a config to the things it names: tables, model, dense optimizer, trainer."""
+"""Build what a config names: tables, model, dense optimizer, trainer."""
 
 from collections.abc import Iterable, Mapping
 from inspect import Parameter, signature

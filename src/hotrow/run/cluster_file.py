@@ -1,7 +1,7 @@
-"""`cluster.json` in the folder of a run that goes on: who is in its cluster, for whoever wants to ask them.
+"""`cluster.json` in the folder of a running run: the addresses of its roles, for `hotrow cluster`.
 
-A key that was made for the run lies beside it in `cluster.key`, for its owner's eyes only. Both go when the run ends.
-What a killed run left goes when another one starts in the same parent folder, or when its status is asked.
+A key that was made for the run is beside it in `cluster.key`, readable by its owner only. Both are removed at its end.
+Files of a killed run are removed when another run starts in the same parent folder, or by `hotrow cluster status`.
 """
 
 import json
@@ -48,7 +48,7 @@ class ClusterFile:
             (self._folder / KEY).unlink(missing_ok=True)  # of a run that was killed
             if facts.key is not None and key is None:
                 facts.key.write(self._folder / KEY)
-        new.replace(self._folder / CLUSTER)  # whoever reads it meanwhile has it whole
+        new.replace(self._folder / CLUSTER)  # a reader sees the old file or the new one
         self._written = facts
 
     def announce(self) -> None:
@@ -141,12 +141,12 @@ def find_cluster(given: Path | None, parent: Path = Path("runs")) -> Path:
         found = [folder for folder in places if (folder / CLUSTER).is_file()]
         if not found:
             looked = " nor in ".join(str(place) for place in places)
-            message = f"no run goes on here on a cluster: there is no {CLUSTER} in {looked}"
-            raise ConfigError(f"{message}: it is there while a run trains with engine = 'ray'")
+            message = f"no run is training on a cluster: there is no {CLUSTER} in {looked}"
+            raise ConfigError(f"{message}: a run with engine = 'ray' writes it while it trains")
         return found[0]
     runs = [folder for folder in parent.iterdir() if (folder / CLUSTER).is_file()] if parent.is_dir() else []
     if not runs:
-        message = f"no run goes on here on a cluster: there is no {CLUSTER} in the folders of {parent.absolute()}"
+        message = f"no run is training on a cluster: there is no {CLUSTER} in the folders of {parent.absolute()}"
         raise ConfigError(f"{message}: name the folder of a run, as `hotrow cluster status DIR/NAME`")
     return max(runs, key=lambda folder: (folder / CLUSTER).stat().st_mtime)
 
@@ -165,4 +165,4 @@ def read_cluster(folder: Path) -> Known:
             folder, int(document["pid"]), str(document["node"]), facts, document.get("control_server"), *process
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path}: cannot be read: {error}: it is written while a run goes on") from None
+        raise InputError(f"{path}: cannot be read: {error}: a run writes it while it trains") from None

@@ -46,7 +46,7 @@ def free_folder(parent: Path, name: str) -> Path:
 
 
 def discard_unfinished(folder: Path) -> None:
-    """Remove what a run that died while it wrote has left: it fills the disk, and nobody will read it."""
+    """Remove files that a killed run had not finished: they fill the disk, and nothing reads them."""
     for name in (CHECKPOINT, BEST):
         checkpoint.discard_unfinished(folder / name)
     for part in folder.glob(part_of(Path("*")).name):
@@ -77,7 +77,7 @@ class RunFolder:
         self._samples, self._step = samples, step  # that were told already
 
     def start(self, config: str, schema: str, **about: Any) -> None:
-        """The run begins, or goes on; FileError where its folder does not take what it is told."""
+        """Write down that the run begins or is resumed; FileError where its folder cannot be written."""
         write_text(self.path / SCHEMA, schema, "the schema")
         write_text(self.path / CONFIG, config, "the config")
         self._write_json("machine.json", machine())
@@ -86,11 +86,11 @@ class RunFolder:
             raise fault
 
     def failed(self, path: Path, fault: FileError) -> None:
-        """A file that could not be written, for which nobody need stop."""
+        """Note a file that could not be written; training continues without it."""
         self._faults.append((path, fault))
 
     def take_faults(self) -> list[str]:
-        """What could not be written since the last time, each file once: nobody need stop for it."""
+        """Errors of files that could not be written since the last call, each file once."""
         logs = [(self._events.path, self._events.fault)]
         logs += [] if self._board is None else [(self.path / "tensorboard", self._board.fault)]
         new = [(path, fault) for path, fault in [*logs, *self._faults] if fault is not None and path not in self._told]
@@ -157,7 +157,7 @@ class RunFolder:
         self._events.write("checkpoint", samples=samples, path=path.name)
 
     def stopped(self, why: str, trained: dict[str, int]) -> None:
-        """The run ends before its time."""
+        """Write down that the run stopped before its end."""
         self._events.write("end", stopped=why, **trained)
 
     def describe(self, client: TableCollection, loaded: Mapping[str, int]) -> None:
@@ -169,7 +169,7 @@ class RunFolder:
         self._write_json("tables.json", pictures)
 
     def finish(self) -> Path:
-        """The page."""
+        """Write report.html."""
         return write_report(self.path)
 
     def close(self) -> None:

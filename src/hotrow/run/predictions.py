@@ -178,4 +178,4 @@ def check_free(path: Path, *, force: bool = False) -> None:
     if path.is_dir():
         raise ConfigError(f"{path}: is a folder, name a file in it")
     if path.exists() and not force:
-        raise ConfigError(f"{path}: is there already: name another file, or give --force to replace it")
+        raise ConfigError(f"{path}: exists: name another file, or give --force to replace it")

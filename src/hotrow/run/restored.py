@@ -98,8 +98,8 @@ class Restored:
 
     def _of_files(self) -> DataConfig:
         if not isinstance(self.config.data, DataConfig):
-            message = f"data.format={self.config.data.format!r}: {self.folder} was trained on made-up rows"
-            raise ConfigError(f"{message}, so it knows no format of files: name a run that was trained on files")
+            message = f"data.format={self.config.data.format!r}: {self.folder} was trained on synthetic rows"
+            raise ConfigError(f"{message}, so it has no file format: name a run that was trained on files")
         return self.config.data
 
 

@@ -1,4 +1,4 @@
-"""A run that goes on reads its columns as before: the same features, numbers scaled by what was measured then."""
+"""A resumed run reads its columns as before: the same features, numbers with the mean and deviation measured then."""
 
 from pathlib import Path
 from typing import Any

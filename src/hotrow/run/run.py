@@ -37,13 +37,14 @@ TABLES_EVERY = 10  # progress reports between two looks at the tables
 class Run:
     """Iterate it once: it trains and gives reports. Afterwards `summary` holds the result, `page` the report's path.
 
-    Use it with `with`: whatever ends it, what was trained is saved and the page is written. `resume` goes on from the
+    Use it with `with`: whatever ends it, what was trained is saved and the page is written; a run that trained nothing
+    leaves no folder. `resume` continues from the
     checkpoint in the run's folder. `day` trains on one day's rows alone, on top of that checkpoint if there is one, and
     tests on the next day: what a job does that runs every night. `attach` begins a new run with the rows that segments
     of an earlier one hold, which are refused otherwise.
 
-    What cannot be written while it trains (a checkpoint of `checkpoint_every`, events) is told, and training goes on.
-    What cannot be written at the end is a FileError.
+    A file that cannot be written while it trains (a checkpoint of `checkpoint_every`, events) is a warning.
+    A file that cannot be written at the end is a FileError.
     """
 
     def __init__(
@@ -59,7 +60,9 @@ class Run:
         self._resumed = (resume or day is not None) and checkpoint.exists(folder / CHECKPOINT)
         if resume and not self._resumed:
             message = f"--resume: there is no checkpoint in {folder}"
-            raise ConfigError(f"{message}: name another with --set run.name=..., or leave --resume out to start anew")
+            raise ConfigError(
+                f"{message}: name another run with --set run.name=NAME, or leave --resume out to start a new one"
+            )
         if self._resumed:
             check_same_order(config, folder)
             config = with_kept_schema(config, folder)
@@ -110,7 +113,7 @@ class Run:
 
     @property
     def saved(self) -> bool:
-        """Whether there is a checkpoint to go on from."""
+        """Whether there is a checkpoint to resume from."""
         return checkpoint.exists(self.folder / CHECKPOINT)
 
     @property
@@ -120,7 +123,7 @@ class Run:
 
     @property
     def samples_expected(self) -> int | None:
-        """When all is trained, where the source knows; day by day nobody does."""
+        """Samples at the end of training; None where the source does not know its rows, and day by day."""
         if self._only is not None:
             rows = self._only.train.rows()
             done = 0 if self._position is None else self._position.samples
@@ -171,7 +174,7 @@ class Run:
     def __iter__(self) -> Iterator[Report]:
         self._start()
         if self._trained_again:
-            message = f"its checkpoint is of {self._before:,} samples, and it had trained more when it ended"
+            message = f"the checkpoint holds {self._before:,} samples, and the run had trained more when it ended"
             self._warn(f"{message}: at least {self._trained_again:,} samples are trained again")
         if self._is_finished():
             epochs = self.config.run.epochs
@@ -214,7 +217,7 @@ class Run:
         self._told_of(tested)
         for sentence in self._checks.report(tested):
             self._warn(sentence)
-        if isinstance(source, SyntheticSource):  # what the teacher who drew the labels would reach
+        if isinstance(source, SyntheticSource):  # the AUC of the model that drew the labels
             self.summary["best_auc"] = best(source.log_odds()).auc
         return tested
 
@@ -356,11 +359,11 @@ class Run:
         self._book.checkpoint(self.trainer.samples, path)
 
     def _try_to_save(self, every: int) -> None:
-        """A checkpoint on the way: one that cannot be written is no reason to lose what is being trained."""
+        """A checkpoint while training: where it cannot be written, training continues."""
         fault = fault_of(self._save)
         if fault is not None:
             self._saved_at = self.trainer.samples
-            self._warn(f"{fault}; training goes on, the next try is {every:,} samples later")
+            self._warn(f"{fault}; training continues, the next attempt is {every:,} samples later")
 
     def _warn(self, sentence: str) -> None:
         self._book.warning(sentence)
@@ -368,7 +371,7 @@ class Run:
 
     def _warnings(self) -> Iterator[Remark]:
         for fault in self._book.take_faults():
-            self._warn(f"{fault}; training goes on without it")
+            self._warn(f"{fault}; training continues without it")
         unsaid, self._unsaid = self._unsaid, []
         yield from unsaid
 

@@ -30,7 +30,7 @@ def write_starter(folder: Path) -> Path:
             file.write(named_starter(folder))
     except FileExistsError:
         if path.exists():
-            raise ConfigError(f"{path}: is there already: name another folder, or move it away first") from None
+            raise ConfigError(f"{path}: exists: name another folder, or move the file away first") from None
         raise ConfigError(f"{folder}: is a file: name a folder") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error}") from None

@@ -1,4 +1,4 @@
-"""One fit: its loop over epochs and steps, its validations, and what it tells on the way."""
+"""One fit: the loop over epochs and steps, the validations, and the reports."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class FitLoop:
     meter: ProgressMeter
     tell: Callable[[Report], Report]
     valid: Batches | None
-    best: Path | None  # where the best state is kept; None: nobody stops early
+    best: Path | None  # where the best state is kept; None: no early stopping
     epoch: int | None  # that runs
     stopped: Stopped
     most_samples: int | None
@@ -119,7 +119,7 @@ class FitLoop:
         metric, plateau = self.watch.rule.metric, self.trainer.schedule.plateau
         if metric not in found.metrics:
             if self.best is None and plateau is None:
-                return  # nobody judges by it
+                return  # no rule needs it
             known = ", ".join(found.metrics) or "none"
             raise ConfigError(f"early_stopping.metric={metric!r}: the validation has no such metric, it has {known}")
         value = found.metrics[metric]
@@ -173,7 +173,7 @@ class FitLoop:
 
 
 def _hold_all(stream: Leases) -> int | None:
-    """The trainer reports every lease, and a step may hold more batches than somebody forgetful should."""
+    """Lift the bound on open leases: the trainer reports every lease, and a step may hold many batches."""
     if not isinstance(stream, Loader):
         return None
     held, stream.held = stream.held, None

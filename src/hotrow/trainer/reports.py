@@ -1,4 +1,4 @@
-"""What a run tells while it goes: plain values, for a bar, a notebook, a log or a test."""
+"""Reports of a run while it trains: plain values, for a bar, a notebook, a log or a test."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -50,7 +50,7 @@ class EpochEnded:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The best validation, to which the run went back."""
+    """The best validation of a run with early stopping."""
 
     metric: str
     value: float
@@ -66,7 +66,7 @@ class Switched:
     step: int
     before: str  # names of modes
     mode: str
-    sentence: str | None  # why, where nobody asked for it
+    sentence: str | None  # the reason, where the automatic controller switched
 
 
 @dataclass(frozen=True, slots=True)

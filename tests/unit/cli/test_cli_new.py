@@ -20,7 +20,7 @@ def test_a_second_one_is_refused(hotrow: Command) -> None:
     Path("mine/train.toml").write_text("edited")
     done = hotrow("new", "mine")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr == "hotrow: mine/train.toml: is there already: name another folder, or move it away first\n"
+    assert done.stderr == "hotrow: mine/train.toml: exists: name another folder, or move the file away first\n"
     assert Path("mine/train.toml").read_text() == "edited"
 
 

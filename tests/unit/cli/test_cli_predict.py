@@ -68,7 +68,7 @@ def test_a_file_that_is_there_stays_unless_force_is_given(hotrow: Command, finis
     Path("out.csv").write_text("mine")
     done = hotrow("predict", "in.csv", "out.csv", "--run", finished)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr == "hotrow: out.csv: is there already: name another file, or give --force to replace it\n"
+    assert done.stderr == "hotrow: out.csv: exists: name another file, or give --force to replace it\n"
     assert Path("out.csv").read_text() == "mine"
     assert hotrow("predict", "in.csv", "out.csv", "--run", finished, "--force").exit_code == 0
     assert len(read("out.csv")[0]) == 400
@@ -104,7 +104,7 @@ def test_columns_to_keep_stand_beside_the_probabilities_as_they_were(
         (("in.csv", "out.csv", "--keep", "item.no", "--keep", "item.no"), "--keep item.no: is given twice"),
         (("in.csv", "out.txt"), "out.txt: predictions are written as .csv or .parquet"),
         (("no.csv", "out.csv"), "no.csv: there is no such file"),
-        (("in.csv", "in.csv", "--force"), "in.csv: is the file to predict: write to another"),
+        (("in.csv", "in.csv", "--force"), "in.csv: is the input file: write to another file"),
         (("bad.csv", "out.csv"), "bad.csv: there is no column 'price in €'; its columns are 'a', 'b'"),
     ],
 )

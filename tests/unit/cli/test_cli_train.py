@@ -72,7 +72,7 @@ def test_resume_without_a_checkpoint_is_told(hotrow: Command, tmp_path: Path) ->
     done = hotrow("train", write_data(tmp_path), "--resume")
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith(
-        "hotrow: --resume: there is no checkpoint in runs/small: name another with --set run."
+        "hotrow: --resume: there is no checkpoint in runs/small: name another run with --set run."
     )
 
 
@@ -132,7 +132,7 @@ def test_a_fault_in_the_middle_of_the_data_keeps_what_was_trained(hotrow: Comman
 
 
 FAULTS = {
-    "no file": (("none.toml",), "none.toml: there is no such file; `hotrow new DIR` makes one to start from"),
+    "no file": (("none.toml",), "none.toml: there is no such file; `hotrow new DIR` writes one to start from"),
     "an unknown field": (("small.toml", "--set", "run.epoch=1"), "run.epoch=1: there is no such setting; did you mean"),
     "a wrong number": (("small.toml", "--set", "run.global_batch=0"), "run.global_batch=0: Input should be greater"),
     "an unknown model": (("small.toml", "--set", "model=deepmf"), "model='deepmf': there is none of this name"),
@@ -193,7 +193,7 @@ def test_the_options_of_the_engine_are_kept_with_the_run(hotrow: Command, tmp_pa
 
 def test_bad_toml_is_told_with_its_line(hotrow: Command) -> None:
     Path("bad.toml").write_text("[data]\ntrain = 'a.csv'\nlabel = oops\n")
-    assert "bad.toml: this is no TOML: Invalid value (at line 3, column 9)" in hotrow("train", "bad.toml").stderr
+    assert "bad.toml: invalid TOML: Invalid value (at line 3, column 9)" in hotrow("train", "bad.toml").stderr
 
 
 def test_nothing_is_made_where_the_data_cannot_be_read(hotrow: Command, tmp_path: Path) -> None:

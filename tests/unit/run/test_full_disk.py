@@ -84,7 +84,7 @@ def test_a_checkpoint_on_the_way_that_finds_no_room_is_told_and_training_goes_on
                 fill(small_disk, leave=12 * 1024)
     assert run.summary["stopped"] == "epochs done"
     (told,) = [each for each in remarks if "the checkpoint (" in each]
-    assert "training goes on, the next try is 1 samples later" in told
+    assert "training continues, the next attempt is 1 samples later" in told
     assert run.unsaved is None
     assert checkpoint.peek(run.folder / "checkpoint").counters["samples"] == 9000
     assert any(told == event.get("text") for event in read_events(run.folder / "events.jsonl").events)

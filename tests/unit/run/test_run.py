@@ -170,7 +170,7 @@ def test_one_day_at_a_time_is_the_whole_stretch(tmp_path: Path) -> None:
     with pytest.raises(hr.ConfigError, match="--day 2024-01-03: is trained already"):
         finish(path, day="2024-01-03")
     with pytest.raises(
-        hr.ConfigError, match="--day tuesday: there is none; days run from 2024-01-02 to 2024-01-05, and"
+        hr.ConfigError, match="--day tuesday: there is no such day; days run from 2024-01-02 to 2024-01-05, and"
     ):
         finish(path, day="tuesday")
 

@@ -59,7 +59,7 @@ def test_the_settings_that_people_ask_for_are_shown() -> None:
 def test_nothing_is_written_over(tmp_path: Path) -> None:
     path = write_starter(tmp_path)
     path.write_text("mine")
-    with pytest.raises(ConfigError, match=r"train\.toml: is there already: name another folder"):
+    with pytest.raises(ConfigError, match=r"train\.toml: exists: name another folder"):
         write_starter(tmp_path)
     assert path.read_text() == "mine"
     with pytest.raises(ConfigError, match="is a file: name a folder"):

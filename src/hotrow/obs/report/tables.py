@@ -132,7 +132,7 @@ def _memory(found: dict[str, Record], names: list[str]) -> Html:
     spare = max(0, 3 - len(known)) / 2  # one bar alone would be a wall
     ticks = {"tickvals": list(range(len(known))), "ticktext": [cut(name) for name in known]}
     up = axis("", showgrid=False, range=[-0.5 - spare, len(known) - 0.5 + spare], **ticks)
-    note = "What lies beside values and state: the index, keys, counters and room to grow."
+    note = "The rest is the index, the keys, the counters and room to grow."
     return chart(title, note, traces, barmode="stack", xaxis=axis(unit, rangemode="tozero"), yaxis=up)
 
 

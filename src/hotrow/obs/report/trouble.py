@@ -17,7 +17,7 @@ def trouble(folder: ReportInputs) -> Html:
     cells = [_count(name, value) for name, value in found.items() if value]
     nothing = [name[:1].lower() + name[1:] for name, value in found.items() if value == 0]
     told = isinstance((run.end or {}).get("counts"), dict)
-    unknown = "The run has not written its counts of lines and gradients: they come with an orderly end."
+    unknown = "The run has not written its counts of lines and gradients: they are written at the end of training."
     return section(
         "Trouble",
         "trouble",
