@@ -10,7 +10,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hotrow.errors import ConfigError, HotrowError
-from hotrow.sizes import number_text
 
 
 def whole_number(name: str, value: Any, low: int, high: int, error: type[HotrowError] = ConfigError) -> int:
@@ -82,9 +81,7 @@ def _told(fault: Any, known: list[str]) -> str:
         message = "give one of hotrow's settings for it, or a dict with its name and settings"
     if fault["type"] == "union_tag_invalid":
         message = _unknown_tag(fault["ctx"])
-    given = fault["input"]
-    number = isinstance(given, int | float) and not isinstance(given, bool)
-    return f"={number_text(given) if number else repr(given)}: {message}"
+    return f"={fault['input']!r}: {message}"
 
 
 def _unknown_tag(about: Any) -> str:
