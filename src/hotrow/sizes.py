@@ -1,5 +1,6 @@
-"""Sizes in bytes as people write them ("8GB", "512MiB"), whole numbers that are no booleans, names fit for files."""
+"""Sizes in bytes as people write them ("8GB", "512MiB"), numbers in messages, whole numbers, names fit for files."""
 
+import math
 import operator
 import re
 from decimal import Decimal
@@ -13,6 +14,8 @@ UNITS = {
     "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
 }  # fmt: skip
 MOST = 2**62  # rows or bytes; more would not fit the store's numbers
+DIGITS = 12  # of a number in a message: the rest is binary rounding
+PLAIN = 1e-9, 1e15  # magnitudes that are written without an exponent
 
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*")
 _FOLDER_NAME = re.compile(r"(?!-)(?!\.{1,2}$)[A-Za-z0-9._-]{1,64}")
@@ -66,6 +69,15 @@ def size_text(size: int) -> str:
         if size >= factor:
             return f"{size / factor:.1f} {unit}"
     return f"{size} B"
+
+
+def number_text(value: float) -> str:
+    """A number in a message: thousands separators, no exponent, no digits of binary rounding."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    if not math.isfinite(value) or (value and not PLAIN[0] <= abs(value) < PLAIN[1]):
+        return f"{value:.3g}"
+    return f"{Decimal(f'{value:.{DIGITS}g}'):,f}"
 
 
 FILE_NAME_RULE = "1 to 64 of the letters A-Z and a-z, digits, '.', '_' and '-'"

@@ -1,6 +1,7 @@
 """The base of every setting: frozen, checked when made, and faults told in a sentence; and numbers that stand alone."""
 
 import operator
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -17,7 +18,7 @@ def whole_number(name: str, value: Any, low: int, high: int, error: type[HotrowE
         raise error(f"{name}={value!r}: must be a whole number")
     number = operator.index(value)
     if not low <= number <= high:
-        raise error(f"{name}={number}: must be from {low:,} to {high:,}")
+        raise error(f"{name}={number:,}: must be from {low:,} to {high:,}")
     return number
 
 
@@ -79,8 +80,23 @@ def _told(fault: Any, known: list[str]) -> str:
     if fault["type"] in ("union_tag_not_found", "model_type", "model_attributes_type"):
         message = "give one of hotrow's settings for it, or a dict with its name and settings"
     if fault["type"] == "union_tag_invalid":
-        message = f"there is none of this name: must be one of {fault['ctx']['expected_tags']}"
+        message = _unknown_tag(fault["ctx"])
     return f"={fault['input']!r}: {message}"
+
+
+def _unknown_tag(about: Any) -> str:
+    """A name that is none of a family: all names, the nearest first."""
+    expected = about["expected_tags"]
+    names = [name.strip().strip("'") for name in expected.split(",")]
+    return f"there is none of this name{did_you_mean(str(about['tag']), names)}: must be one of {expected}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """` (did you mean NAME?)` where a known name is close; of several the one with the fewest letters more or less."""
+    given = Counter(name.lower())
+    close = get_close_matches(name.lower(), list(known), n=3)
+    nearest = min(close, key=lambda each: (given - Counter(each) + (Counter(each) - given)).total(), default=None)
+    return "" if nearest is None else f" (did you mean {nearest}?)"
 
 
 def _nearest(name: str, known: list[str]) -> str:

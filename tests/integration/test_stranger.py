@@ -67,7 +67,7 @@ def edit(config: Path) -> None:
 def interrupted(folder: Path, *arguments: str) -> tuple[int, str]:
     """A training run that gets a Ctrl-C once it has told its first progress."""
     process = hotrow(folder, *arguments)
-    events, end = folder / "runs/train/events.jsonl", time.monotonic() + WAIT_S
+    events, end = folder / "runs/mine/events.jsonl", time.monotonic() + WAIT_S
     while process.poll() is None and time.monotonic() < end:
         if events.exists() and '"progress"' in events.read_text():
             process.send_signal(signal.SIGINT)
@@ -89,15 +89,15 @@ def test_somebody_with_a_file_of_his_own_gets_predictions(tmp_path: Path) -> Non
     code, told = interrupted(tmp_path, "train", "mine/train.toml", "--json", "cut.json")
     assert code == 130, told
     cut = json.loads((tmp_path / "cut.json").read_text())
-    assert "go on with: hotrow train mine/train.toml --resume" in told
+    assert "resume with: hotrow train mine/train.toml --resume" in told
     assert (cut["stopped"], cut["test_auc"]) == ("interrupted", None)
 
     with_rest = trained_rows(described) * (epochs := cut["samples"] // trained_rows(described) + 6)
     out = done(tmp_path, "train", "mine/train.toml", "--resume", "--set", f"run.epochs={epochs}", "--json", "all.json")
     figures = json.loads((tmp_path / "all.json").read_text())
     assert figures["samples"] == with_rest  # not one batch twice, not one left out
-    assert out.splitlines()[-1] == "runs/train/report.html"
-    assert trained_in_all(tmp_path / "runs/train/events.jsonl") == with_rest
+    assert out.splitlines()[-1] == "runs/mine/report.html"
+    assert trained_in_all(tmp_path / "runs/mine/events.jsonl") == with_rest
 
     evaluated = done(tmp_path, "evaluate", "--json", "evaluated.json")
     assert evaluated.split()[:2] == ["AUC", f"{figures['test_auc']:.4f}"]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hotrow import AtLeast, ConfigError, Table
-from hotrow.sizes import MOST, parse_bytes
+from hotrow.sizes import MOST, number_text, parse_bytes
 
 
 def refusal(capacity: str) -> str:
@@ -62,3 +62,14 @@ def test_the_largest_size_is_accepted() -> None:
 @given(number=st.integers(1, 10**6), unit=st.sampled_from(["B", "KB", "MiB", "GB", "TiB"]))
 def test_sizes_grow_with_their_number(number: int, unit: str) -> None:
     assert parse_bytes(f"{number}{unit}") == number * parse_bytes(f"1{unit}")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1_000_000, "1,000,000"), (1e6, "1,000,000"), (0.1 + 0.2, "0.3"), (8.25e11, "825,000,000,000"),
+        (1e-6, "0.000001"), (0.0, "0"), (-1, "-1"), (1e300, "1e+300"), (float("nan"), "nan"), (0.05, "0.05"),
+    ],
+)  # fmt: skip
+def test_numbers_in_messages_are_as_people_write_them(value: float, text: str) -> None:
+    assert number_text(value) == text

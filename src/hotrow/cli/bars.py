@@ -1,4 +1,4 @@
-"""How long work shows itself: a bar on a terminal, a plain line every few seconds elsewhere; always standard error."""
+"""Progress of long work on standard error: a bar on a terminal, a plain line every few seconds elsewhere."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -16,11 +16,12 @@ from hotrow.trainer import Progress as Trained
 
 QUIET_S = 5.0  # between two plain lines
 WIDE = 110  # columns of a terminal that has room for all digits
+STABLE_S, STABLE_REPORTS = 10.0, 3  # after which an estimate of the time left is worth showing
 
 
 @contextmanager
 def waiting(text: str, console: Console | None = None) -> Iterator[None]:
-    """Something that takes a while and has no parts to count."""
+    """Show a text while work without countable parts goes on."""
     where = console or Screen(stderr=True)
     if not where.is_terminal:
         _print(where, text)
@@ -31,12 +32,12 @@ def waiting(text: str, console: Console | None = None) -> Iterator[None]:
 
 
 def _print(console: Console, text: str) -> None:
-    """One line, whatever names from files are in it."""
+    """Print one line; control characters of names from files are escaped."""
     console.print(one_line(text), markup=False, highlight=False, soft_wrap=True)
 
 
 class Bar:
-    """Rows or samples that are done, and what else there is to say."""
+    """How many rows or samples are done, the speed, and the time left."""
 
     def __init__(
         self,
@@ -55,6 +56,12 @@ class Bar:
         self._clock = clock
         self._start = clock()
         self._next_line = self._start + QUIET_S
+        self.restart_estimate()
+
+    def restart_estimate(self) -> None:
+        """Forget the speed so far: other work begins."""
+        self._first: tuple[float, int] | None = None  # when the first report came, and what was done by then
+        self._reports = 0
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -72,19 +79,34 @@ class Bar:
 
     def show(self, done: int, per_s: float, *more: str) -> None:
         """So many are done, at this speed."""
+        left_s = self._left_s(done)
         if self._live:
-            text = formatting.state(self.unit, done, self.total, per_s, *more, short=not self._room)
+            text = formatting.state(self.unit, done, self.total, per_s, *more, left_s=left_s, short=not self._room)
             self._bar.update(self._task, completed=done, total=self.total, description=text)
         elif self._clock() >= self._next_line:
             self._next_line = self._clock() + QUIET_S
-            self.line(formatting.state(self.unit, done, self.total, per_s, *more))
+            self.line(formatting.state(self.unit, done, self.total, per_s, *more, left_s=left_s))
+
+    def _left_s(self, done: int) -> float | None:
+        """Seconds that the rest takes at the mean speed since the first report; None before that speed is stable.
+
+        The time before the first report is left out: imports, the first allocation and the first compilation are in it.
+        """
+        now = self._clock()
+        self._reports += 1
+        if self._first is None:
+            self._first = now, done
+        seconds, more = now - self._first[0], done - self._first[1]
+        if self.total is None or seconds < STABLE_S or self._reports <= STABLE_REPORTS or more <= 0:
+            return None
+        return (self.total - done) * seconds / more
 
     @property
     def _room(self) -> bool:
         return not self._live or self.console.width >= WIDE
 
     def line(self, text: str) -> None:
-        """Something to keep."""
+        """Print a line that stays."""
         _print(self.console, text)
 
 
@@ -105,7 +127,7 @@ class TrainBar(Bar):
         self._bar.update(self._task, completed=before, description="waiting for the first step")
 
     def report(self, report: Report) -> None:
-        """Show what came."""
+        """Show one report."""
         match report:
             case Trained():
                 epoch = [f"epoch {report.epoch + 1}/{self._epochs}"] if self._epochs > 1 else []
@@ -118,9 +140,7 @@ class TrainBar(Bar):
             case Switched() | Remark():
                 self.line(formatting.of_the_mode(report))
             case EpochEnded(samples=samples):
-                if (
-                    self.total is None and self._whole_epoch and self._epochs > 1
-                ):  # nobody knew how many there are; now it is known
+                if self.total is None and self._whole_epoch and self._epochs > 1:  # an epoch counts the rows
                     self.total = samples * self._epochs
             case TrainingEnded():
                 for line in formatting.ending(report):

@@ -1,4 +1,4 @@
-"""`hotrow cluster`: the roles of a run that goes on: how each of them is, one more, one less."""
+"""`hotrow cluster`: the roles of a running run: show their state, add one, remove one."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -16,16 +16,16 @@ from hotrow.sizes import size_text
 from hotrow.trainer.scaling import kind_of
 from hotrow.transport import check_installed
 
-app = typer.Typer(help="A run on a cluster, while it goes on.", no_args_is_help=True)
+app = typer.Typer(help="Show and change the roles of a run on a cluster.", no_args_is_help=True)
 
 COLUMNS = ("role", "address", "done", "per s", "busy", "in", "out", "parked", "waiting")
 LEFT = COLUMNS[:2]
-WIDE = 200  # columns where nobody limits them
+WIDE = 200  # columns of a pipe or a file
 
 
 @app.callback()
 def cluster() -> None:
-    """A run on a cluster, while it goes on."""
+    """Show and change the roles of a run on a cluster."""
 
 
 RunFolder = Annotated[
@@ -39,7 +39,7 @@ def join(
     role: Annotated[str, typer.Argument(help='"trainer" or "embedding worker".', metavar="ROLE")],
     run: RunFolder = None,
 ) -> None:
-    """Start one more role of a run; a trainer takes part from its next step on."""
+    """Start one more role of a run. A trainer takes part from the next step on."""
     check_installed()
     from hotrow.run.control_server import let_join
 
@@ -52,7 +52,7 @@ def leave(
     name: Annotated[str, typer.Argument(help='As the status shows it, "trainer 2".', metavar="NAME")],
     run: RunFolder = None,
 ) -> None:
-    """Let a role of a run go, when all that it has is applied; wait for it."""
+    """Stop a role of a run once its gradients are applied, and wait until it has stopped."""
     check_installed()
     from hotrow.run.control_server import let_leave
 
@@ -65,16 +65,24 @@ def leave(
 def status(
     run: RunFolder = None,
     over: Annotated[
-        float, typer.Option(help="Seconds between the two looks that rates come from; 0: one look.", min=0, max=600)
+        float,
+        typer.Option(
+            help="Seconds between the two queries that give the rates; 0: one query, no rates.", min=0, max=600
+        ),
     ] = 1.0,
     json_file: JsonFile = None,
 ) -> None:
-    """Ask every role of a run how it is: what it has done, how fast, bytes in and out, what waits.
+    """Show the state of every role of a run: work done, rate, bytes in and out, requests that wait.
 
-    RUN must be a folder that this machine can read: the run writes cluster.json there while it goes on.
+    RUN is a folder that this machine can read: the run writes cluster.json there while it trains.
     """
     check_writable("--json", json_file)
     known = read_cluster(find_cluster(run))
+    if known.starting and not known.is_gone:
+        write_json(json_file, {**as_document(known, []), "starting": True})
+        process = f"process {known.pid} on {known.node}"
+        say(f"run {known.folder}: the cluster is starting ({process}); ask again in a few seconds")
+        return
     found = look(known.facts, over_s=over)
     write_json(json_file, as_document(known, found))
     say(f"run {known.folder} on {known.node}, process {known.pid}", err=True)
@@ -86,11 +94,11 @@ def status(
             say(f"{state.role} ({place}): {state.trouble}", err=True)
     if known.is_gone:
         removed = ": cluster.json and cluster.key are removed" if remove_left(known.folder) else ""
-        say(f"process {known.pid}, the run itself, is not there any more{removed}", err=True)
+        say(f"process {known.pid}, the run itself, has ended{removed}", err=True)
 
 
 def as_table(found: list[RoleState]) -> Table:
-    """A line for each role; one that does not answer says so."""
+    """A line for each role, also for one that does not answer."""
     table = Table(box=None, pad_edge=False)
     for name in COLUMNS:
         table.add_column(name, justify="left" if name in LEFT else "right", no_wrap=True)
@@ -101,7 +109,7 @@ def as_table(found: list[RoleState]) -> Table:
 
 
 def as_document(known: Known, found: list[RoleState]) -> dict[str, object]:
-    """The same as JSON; nothing of the key is in it."""
+    """The same as JSON, without the key."""
     about = {"run": str(known.folder), "node": known.node, "pid": known.pid, "security": known.facts.security}
     roles = {state.role: _flat(state) for state in found}
     return {**about, "answering": sum(not state.trouble for state in found), "roles": roles}

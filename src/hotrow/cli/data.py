@@ -15,7 +15,7 @@ from hotrow.data.config import open_data
 from hotrow.data.describe import describe as description
 from hotrow.run import load_config
 
-PIPED = 160  # columns where nobody says how wide the page is: nothing need be cut
+PIPED = 160  # columns of a pipe or a file: nothing is cut
 
 app = typer.Typer(no_args_is_help=True, help="Look at the data of a config.")
 
@@ -29,10 +29,10 @@ def data() -> None:
 def describe(
     file: ConfigFile,
     changes: Changes = None,
-    rows: Annotated[int | None, typer.Option(min=1, help="Look at the first so many rows alone.")] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="Read only this many rows.")] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Show what the training data hold: rows, labels, ids and how uneven they are, numbers, days."""
+    """Describe the training data: rows, labels, ids and their skew, numbers, days."""
     check_writable("--json", json_file)
     source = open_data(load_config(file, changes or ()).data).train
     with Bar("rows") as bar:

@@ -10,12 +10,13 @@ from hotrow.cli import formatting
 from hotrow.cli.bars import Bar
 from hotrow.cli.files import JsonFile, check_writable, write_json
 from hotrow.cli.screen import Screen, cell
+from hotrow.run.checks import one_class
 from hotrow.run.restored import Part, Restored, find_run
 from hotrow.trainer import Evaluated
 
 OTHERS: Part = "test"  # any files are something to test on
 RunFolder = Annotated[
-    Path | None, typer.Option("--run", help="The folder of a run; else the newest in runs/.", metavar="RUNS/NAME")
+    Path | None, typer.Option("--run", help="Folder of a run; default: the newest in runs/.", metavar="RUNS/NAME")
 ]
 Trust = Annotated[bool, typer.Option("--trust", help="Run the Python code that the run's folder names as its model.")]
 
@@ -24,7 +25,9 @@ def evaluate(
     run: RunFolder = None,
     on: Annotated[
         list[str] | None,
-        typer.Option("--on", help="Files to evaluate on, may be repeated; else the config's test (or valid) data."),
+        typer.Option(
+            "--on", help="Files to evaluate on, may be repeated; default: the test (or valid) data of the config."
+        ),
     ] = None,
     trust: Trust = False,
     json_file: JsonFile = None,
@@ -39,6 +42,8 @@ def evaluate(
             found = restored.evaluate(source, split=split, watch=bar.rows)
             if source.trouble.malformed:
                 bar.line(formatting.left_out(source.trouble))
+            if (reason := one_class(found)) is not None:
+                bar.line(f"note: {reason}")
     write_json(
         json_file,
         {

@@ -1,5 +1,6 @@
 """Numbers and reports as people read them."""
 
+import math
 from collections.abc import Iterator
 
 from hotrow.data.source import Trouble
@@ -7,17 +8,25 @@ from hotrow.trainer import Evaluated, Remark, Switched, TrainingEnded
 
 METRICS = {"auc": "AUC", "grouped_auc": "grouped AUC"}  # others are words as they are
 GROUPS = "groups_"  # counts among the metrics
+LARGE = 1e6  # from here on digits behind the point say nothing
+SHORT_STEPS = "short_steps"
+SINGULAR = {
+    "lines": "line", "ids": "id", "numbers": "number", "sequences": "sequence", "steps": "step", "losses": "loss",
+    "gradients": "gradient", "batches": "batch", "samples": "sample", "pushes": "push",
+}  # fmt: skip
 
 
-def state(unit: str, done: int, total: int | None, per_s: float, *more: str, short: bool = False) -> str:
+def state(
+    unit: str, done: int, total: int | None, per_s: float, *more: str, left_s: float | None = None, short: bool = False
+) -> str:
     """How far something is: "40,960 of 81,920 samples  20,480/s  loss 0.4321  2 s left"; short: "41 k of 82 k"."""
     number = magnitude if short else "{:,.0f}".format
     unit = "" if short else f" {unit}"
     known = total is not None and total >= done
     parts = [f"{number(done)} of {number(total or 0)}{unit}" if known else f"{number(done)}{unit}"]
     parts += [f"{number(per_s)}/s", *more]
-    if known and total is not None and per_s > 0:
-        parts.append(f"{duration((total - done) / per_s)} left")
+    if known and left_s is not None:
+        parts.append(f"{duration(left_s)} left")
     return "  ".join(parts)
 
 
@@ -31,7 +40,7 @@ def magnitude(number: float) -> str:
 
 def quality(loss: float, auc: float | None) -> list[str]:
     """Of a stretch of training."""
-    return [f"loss {loss:.4f}", *([] if auc is None else [f"AUC {auc:.4f}"])]
+    return [f"loss {metric_value('loss', loss)}", *([] if auc is None else [f"AUC {auc:.4f}"])]
 
 
 def lateness(staleness: float | None) -> list[str]:
@@ -72,18 +81,30 @@ def metric_value(name: str, value: float | None) -> str:
     """Four digits, or a count; "unknown" where there is none, as of the AUC of one class."""
     if value is None:
         return "unknown"
-    return f"{value:,.0f}" if name.startswith(GROUPS) else f"{value:.4f}"
+    return f"{value:,.0f}" if name.startswith(GROUPS) or LARGE <= abs(value) < math.inf else f"{value:.4f}"
 
 
 def ending(report: TrainingEnded) -> Iterator[str]:
     """Why a run stopped, where that needs saying, and the trouble it met."""
     if report.best is not None:
-        best = f"the best valid {metric_name(report.best.metric)} {report.best.value:.4f} of epoch"
-        yield f"{report.stopped}: back to {best} {report.best.epoch + 1}"
-    trouble = [f"{count:,} {name.replace('_', ' ')}" for name, count in report.counts.items() if count]
-    if trouble:
-        anew = " (missing values anew in every epoch)" if any("missing" in each for each in trouble) else ""
-        yield f"counted: {', '.join(trouble)}{anew}"
+        best = f"the best valid {metric_name(report.best.metric)}, {metric_value('best', report.best.value)}"
+        place = f"of epoch {report.best.epoch + 1}"
+        kept = (
+            f"back to the state {place}, with {best}" if report.best.restored else f"{best}, is that {place}, the last"
+        )
+        yield f"{report.stopped}: {kept}"
+    counts = {name: count for name, count in report.counts.items() if count}
+    if counts.get(SHORT_STEPS, 0) <= report.epochs:
+        counts.pop(SHORT_STEPS, None)  # the last step of an epoch may be short
+    if counts:
+        anew = " (missing values count again in every epoch)" if any("missing" in name for name in counts) else ""
+        yield f"counted: {', '.join(counted(name, count) for name, count in counts.items())}{anew}"
+
+
+def counted(name: str, count: int) -> str:
+    """ "1 short step", "2 short steps": counts have names in the plural."""
+    words = name.split("_")
+    return f"{count:,} {' '.join(SINGULAR.get(word, word) if count == 1 else word for word in words)}"
 
 
 def several(count: int, thing: str) -> str:
@@ -104,6 +125,6 @@ def duration(seconds: float) -> str:
 
 
 def left_out(trouble: Trouble) -> str:
-    """Lines that could not be read, with the first of them."""
+    """How many lines were left out, with the first of them."""
     lines = "line was" if trouble.malformed == 1 else "lines were"
     return f"{trouble.malformed:,} malformed {lines} left out; the first: {trouble.first[0]}"

@@ -10,8 +10,8 @@ from hotrow.transport.security import KEY_FILE, ClusterKey
 
 
 def keygen(
-    file: Annotated[Path, typer.Argument(help="Where to write it; must not be there yet.", metavar="FILE")],
+    file: Annotated[Path, typer.Argument(help="Where to write the key; must not exist.", metavar="FILE")],
 ) -> None:
-    """Write a new cluster key to FILE, for its owner's eyes only. Every machine of a cluster needs the same one."""
+    """Write a new cluster key to FILE, readable by its owner only. Every machine of a cluster needs the same key."""
     ClusterKey.generate().write(file)
     say(f"{file}\ncopy it to every machine of the cluster (mode 600), then: export {KEY_FILE}={file.absolute()}")

@@ -10,8 +10,11 @@ from hotrow.run.starter import write_starter
 
 
 def new(
-    folder: Annotated[Path, typer.Argument(help="Where to write it; made if it is not there.", metavar="DIR")],
+    folder: Annotated[
+        Path,
+        typer.Argument(help="Folder of the config, made if it does not exist; the run gets its name.", metavar="DIR"),
+    ],
 ) -> None:
     """Write DIR/train.toml: a config for your own CSV or Parquet file, with every important setting explained."""
-    path = write_starter(folder)
-    say(f"{path}\nput in your files and columns, then: hotrow train {path}")
+    path = write_starter(folder)  # its run has the name of the folder
+    say(f"{path}\nedit its files and columns, then run: hotrow train {path}")

@@ -16,29 +16,37 @@ from hotrow.run.restored import Restored, find_run
 
 
 def predict(
-    given: Annotated[str, typer.Argument(help="A file like those of training; labels are not needed.", metavar="IN")],
+    given: Annotated[
+        str, typer.Argument(help="A file with the columns of the features; labels are not needed.", metavar="IN")
+    ],
     out: Annotated[Path, typer.Argument(help="A file to write, .csv or .parquet.", metavar="OUT")],
     run: RunFolder = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it is there.")] = False,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option("--keep", help="Copy this column of IN to OUT; may be repeated.", metavar="COLUMN"),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
     trust: Trust = False,
     json_file: JsonFile = None,
 ) -> None:
     """Predict the rows of IN with a finished run.
 
-    OUT has the columns row (the number of the row in IN, from 0; the header and empty lines do not count) and
-    probability; with several labels one probability_LABEL for each. Rows that cannot be read are left out and told.
+    OUT has the columns row (the number of the row in IN, from 0; the header and empty lines do not count), those of
+    --keep, and probability; with several labels one probability_LABEL for each. IN needs the columns of the features.
+    Rows that cannot be read are left out and counted.
     """
     check_writable("--json", json_file)
     check_free(out, force=force)
     if out.exists() and Path(given).exists() and out.samefile(given):
-        raise ConfigError(f"{out}: is the file to predict: write to another")
+        raise ConfigError(f"{out}: is the input file: write to another file")
     folder = find_run(run)
     written = 0
     with Restored(folder, trust=trust) as restored:
-        source = restored.unlabelled(given)
-        with Bar("rows", source.rows()) as bar, PredictionFile(out, restored.schema, force=force) as file:
+        kept = tuple(keep or ())
+        source = restored.unlabelled(given, kept)
+        with Bar("rows", source.rows()) as bar, PredictionFile(out, restored.schema, force=force, keep=kept) as file:
             bar.line(f"run {folder}")
-            for some in restored.predict(source):
+            for some in restored.predict(source, kept):
                 file.write(some)
                 written += len(some.rows)
                 bar.rows(written)

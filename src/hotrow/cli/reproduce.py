@@ -1,4 +1,4 @@
-"""`hotrow reproduce`: tables and figures of the papers, made anew in the simulator."""
+"""`hotrow reproduce`: tables and figures of the papers, computed in the simulator."""
 
 import time
 from difflib import get_close_matches
@@ -18,7 +18,7 @@ from hotrow.reproduce.registry import EXPERIMENTS, Experiment
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="One of those that --list shows.", show_default=False)] = None,
     show_list: Annotated[bool, typer.Option("--list", help="Show what there is, and leave.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: shows that it works, proves nothing.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: a smoke test, no result.")] = False,
     json: JsonFile = None,
 ) -> None:
     """Run an experiment of the papers in the simulator: our figures beside theirs, and which promises hold."""

@@ -1,4 +1,4 @@
-"""The one way from a command to the terminal: whatever a file said, nothing in it moves a cursor or sets a colour.
+"""Output of commands: control characters in names and lines of files are escaped before they reach a terminal.
 
 Names, ids and lines of data reach sentences, tables, bars and logs. They are made printable here, at the end of every
 way, and Rich's markup is never read in them.
@@ -47,7 +47,7 @@ class Printable(logging.Formatter):
 
 
 def make_faults_printable() -> None:
-    """For a process that is the command: log lines without a handler, warnings and tracebacks go through here too."""
+    """Escape control characters in log lines without a handler, warnings and tracebacks of the command's process."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(Printable("%(message)s"))
     sys.excepthook = show_traceback

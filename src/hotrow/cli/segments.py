@@ -1,4 +1,4 @@
-"""`hotrow segments`: which tables lie in shared memory, whose they are, and removing those that nobody uses."""
+"""`hotrow segments`: list the tables in shared memory with their processes, and remove those without a process."""
 
 import json
 from pathlib import Path
@@ -13,10 +13,10 @@ from hotrow.errors import ConfigError
 from hotrow.sizes import size_text
 from hotrow.store.segments import SegmentInfo, default_directories, list_segments, remove_segment
 
-app = typer.Typer(help="List and remove tables that lie in shared memory.")
+app = typer.Typer(help="List and remove tables in shared memory.")
 
 Directory = Annotated[
-    Path | None, typer.Option(help="Where the segments lie; else /dev/shm and every mount of hugetlbfs.")
+    Path | None, typer.Option(help="Folder of the segments; default: /dev/shm and every mount of hugetlbfs.")
 ]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the list to this file.")]
 

@@ -99,6 +99,7 @@ class SimulationBar(Bar):
                 self._going(report)
             case Outcome():
                 self._began = self._clock()
+                self.restart_estimate()
                 for line in outcome_lines(report):
                     self.line(line)
             case Calibrated():

@@ -39,7 +39,7 @@ Changes = Annotated[
 def train(
     file: ConfigFile,
     changes: Changes = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in the run's folder.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume from the checkpoint in the run's folder.")] = False,
     day: Annotated[
         str | None,
         typer.Option(
@@ -54,18 +54,18 @@ def train(
     shards: Annotated[int | None, typer.Option(help="On ray: processes that hold rows.", min=1)] = None,
     address: Annotated[
         str | None,
-        typer.Option(help="On ray: of one that runs, auto for this machine's; else one is started for the run."),
+        typer.Option(help="On ray: address of a running Ray, auto for this machine's; default: start one for the run."),
     ] = None,
     attach: Annotated[
         bool,
-        typer.Option("--attach", help="Begin a new run with the rows that segments of an earlier one hold."),
+        typer.Option("--attach", help="Start a new run with the rows that segments of an earlier run hold."),
     ] = False,
     trust: Trust = False,
     json_file: JsonFile = None,
 ) -> None:
-    """Train what FILE.toml describes and leave everything in runs/NAME: checkpoint, curves, report.html.
+    """Train the model of FILE.toml and write checkpoint, curves and report.html to runs/NAME.
 
-    Ctrl-C saves what is trained; --resume goes on from there. The options of the engine replace what the file says.
+    Ctrl-C saves a checkpoint; --resume continues from it. Options of the engine replace the settings of the file.
     """
     check_writable("--json", json_file)
     options = {"name": engine, "trainers": trainers, "shards": shards, "address": address}
@@ -86,17 +86,19 @@ def train(
     except FileError as error:
         Screen().print(result(run.summary))
         raise FileError(f"{error}; {after_a_full_disk(run, again)}") from None
+    if run.summary["stopped"] == "interrupted" and run.trained_nothing:
+        raise typer.Exit(INTERRUPTED)
     Screen().print(result(run.summary))
     if run.page is not None:  # None: a second Ctrl-C did not let it come to that
         say(str(run.page))
     write_json(json_file, dict.fromkeys(MEASURED) | run.summary)  # last: a fault must not hide the figures
     if run.summary["stopped"] == "interrupted":
-        say(f"go on with: {again}", err=True)
+        say(f"resume with: {again}", err=True)
         raise typer.Exit(INTERRUPTED)
 
 
 def starting(engine: Local | Ray, console: Console | None = None) -> AbstractContextManager[None]:
-    """A cluster takes its time to stand: say what is waited for."""
+    """Show which roles are being started: that takes seconds."""
     if isinstance(engine, Local):
         return nullcontext()
     where = "a Ray of its own" if engine.address is None else f"the Ray at {engine.address}"
@@ -107,7 +109,7 @@ def starting(engine: Local | Ray, console: Console | None = None) -> AbstractCon
 
 
 def show(run: Run, again: str) -> None:
-    """Let it run and tell how it goes; what it cannot go on with comes out."""
+    """Train and show the reports; raises what stops the run."""
     with TrainBar(run.samples_expected, run.config.run.epochs, before=run.trainer.samples) as bar:
         run.begin()  # a folder that takes nothing is removed: it is named once it stays
         bar.line(f"run {run.folder}")
@@ -115,38 +117,40 @@ def show(run: Run, again: str) -> None:
             for report in run:
                 bar.report(report)
         except KeyboardInterrupt:
-            bar.line("interrupted: saving what is trained")
+            nothing = "interrupted before the first step: nothing is trained, no run folder is left"
+            bar.line(nothing if run.trained_nothing else "interrupted: saving what is trained")
             raise
         except FileError:
             raise  # what is left is known when the run has ended
         except HotrowError as error:
-            bar.line(stopped(run, error, again))
+            if not run.trained_nothing:  # else there is nothing to go on from: the error alone is told
+                bar.line(stopped(run, error, again))
             raise
 
 
 def after_a_full_disk(run: Run, again: str) -> str:
-    """What is left of a run that could not write its last files, and how to go on."""
+    """What is saved of a run that could not write its last files, and the command that resumes it."""
     if not run.saved:
-        return f"nothing is saved, start anew when there is room: {again.removesuffix(' --resume')}"
+        return f"nothing is saved, free some space and start again with: {again.removesuffix(' --resume')}"
     if run.unsaved is not None:
-        return f"what was trained since the last checkpoint is not kept, go on from there with: {again}"
-    return f"what is trained is kept, go on with: {again}"
+        return f"samples trained since the last checkpoint are lost, resume from it with: {again}"
+    return f"all that was trained is saved, resume with: {again}"
 
 
 def stopped(run: Run, error: HotrowError, again: str) -> str:
-    """What is left of a run that cannot go on."""
+    """What is saved of a run that an error stopped, and the command that resumes it."""
     if run.out_of_reach(error) is None:
-        return f"stopped: what is trained is kept, go on with: {again}"
+        return f"stopped: all that was trained is saved, resume with: {again}"
     cluster = run.trainer.cluster
     gone = isinstance(error, PeerLost) or (cluster is not None and cluster.lost)
-    message = "a part of the cluster is gone" if gone else "the cluster has failed"
+    message = "a role of the cluster is lost" if gone else "the cluster has failed"
     if run.saved:
-        return f"stopped: {message}, go on from the last checkpoint with: {again}"
-    return f"stopped: {message}, and there is no checkpoint yet: run.checkpoint_every makes some"
+        return f"stopped: {message}, resume from the last checkpoint with: {again}"
+    return f"stopped: {message} before the first checkpoint: set run.checkpoint_every to save more often"
 
 
 def command(file: Path, changes: list[str], asked: str, name: str, further: list[str]) -> str:
-    """What to type to go on; a run whose name was taken went to another folder."""
+    """The command that resumes a run; one whose name was taken has another folder."""
     named = changes if asked == name else [*(each for each in changes if not _sets_name(each)), f"run.name={name}"]
     given = [part for change in named for part in ("--set", change)]
     return shlex.join(["hotrow", "train", str(file), *given, *further])
@@ -157,7 +161,7 @@ def _sets_name(change: str) -> bool:
 
 
 def result(summary: dict[str, object]) -> Table:
-    """The figures that count."""
+    """The result as a table."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column()
     table.add_column(justify="right")

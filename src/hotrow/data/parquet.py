@@ -32,9 +32,10 @@ class ParquetSource:
         labels: bool = True,
         limit: Limit = LIMIT,
         trouble: Trouble | None = None,
+        columns: Columns | None = None,  # what to read, where it is not what the schema names
     ) -> None:
         self._files, self._limit = find_files(where), limit
-        self._columns = Columns.of(schema, labels)
+        self._columns = columns or Columns.of(schema, labels)
         self.schema = _with_lists(schema, self._opened(self._files[0]).schema_arrow)
         self.trouble = trouble or Trouble()
 

@@ -14,7 +14,7 @@ from pyarrow import csv as arrow_csv
 
 from hotrow.data.blocks import TextBlock, check_encoding
 from hotrow.data.columns import Columns, checked
-from hotrow.data.source import Malformed, short
+from hotrow.data.source import NOT_TEXT, Malformed, short
 from hotrow.errors import ConfigError
 
 BETWEEN = "\x1f"  # stands for a delimiter of several characters; the ASCII unit separator was made for this
@@ -88,7 +88,9 @@ class Parser:
         lines = list(enumerate(block.lines(), block.first))
         blank = [number for number, line in lines if not line.rstrip(b"\r")]
         lines = [each for each in lines if each[1].rstrip(b"\r")]
-        lines, unreadable = self._without(lines, map(self._is_text, lines), f"is no {self._dialect.encoding} text")
+        lines, unreadable = self._without(
+            lines, map(self._is_text, lines), f"is no {self._dialect.encoding} {NOT_TEXT}"
+        )
         lines, broken = self._without(lines, map(_is_whole, lines), "a carriage return stands within the line")
         told = [*unreadable, *broken]
         if (parsed := self._apart(lines)) is None:

@@ -14,6 +14,7 @@ from hotrow.data.columns import Columns, checked
 from hotrow.data.schema import Schema
 from hotrow.data.shown import shown
 from hotrow.errors import InputError
+from hotrow.sizes import number_text
 
 Limit: TypeAlias = float | int  # malformed lines: a fraction of the rows so far, or a count
 Batches: TypeAlias = Iterable[pa.RecordBatch | pa.Table]
@@ -22,6 +23,7 @@ LIMIT = 0.01
 KEPT = 20  # malformed lines that are kept to be shown
 TOLD = 3  # of them in an error
 FEWEST = 1000  # rows that a fraction is taken of at least: the first lines of a file decide nothing
+NOT_TEXT = "text"  # how the reason of a line ends that is not in the encoding of its file: "is no utf-8 text"
 TEXT_MAX = 200  # characters of a malformed line that are kept
 
 
@@ -79,7 +81,7 @@ class Tally:
         self._first += faults[: TOLD - len(self._first)]
         whole = isinstance(self._limit, int)
         if self._malformed > (self._limit if whole else self._limit * max(self._rows, FEWEST)):
-            allowed = f"{self._limit:,} lines" if whole else f"{self._limit:g} of the rows"
+            allowed = f"{number_text(self._limit)} {'lines' if whole else 'of the rows'}"
             self._refuse(f"the limit is {allowed}")
 
     def end(self) -> None:
@@ -89,8 +91,14 @@ class Tally:
 
     def _refuse(self, why: str) -> None:
         told = "; ".join(map(str, self._first))
-        remedy = "mend the data or its description, or raise malformed"
+        remedy = self._encoding_hint() or "mend the data or its description, or raise data.malformed"
         raise InputError(f"{self._malformed:,} of {self._rows:,} lines are malformed, {why}: {told}; {remedy}")
+
+    def _encoding_hint(self) -> str | None:
+        """The remedy where every line that is told failed to decode."""
+        if self._first and all(fault.reason.endswith(NOT_TEXT) for fault in self._first):
+            return "set data.encoding to the encoding of the file, as data.encoding = 'latin-1'"
+        return None
 
 
 class Source(Protocol):

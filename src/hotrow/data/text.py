@@ -1,6 +1,7 @@
 """Text files with columns (CSV, TSV and the like), block by block, plain or packed."""
 
 import csv
+import json
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -12,6 +13,8 @@ from hotrow.data.parser import Dialect, Parser
 from hotrow.data.schema import Schema
 from hotrow.data.source import LIMIT, Limit, Tally, Trouble, check_columns, skipped
 from hotrow.errors import InputError
+
+DELIMITERS = (";", "\t", "|", ",")  # that a file with one column too wide may be written with
 
 
 class TextSource:
@@ -55,7 +58,7 @@ def read_text(
     for block in blocks(file):
         if parser is None:
             names = _names(block, dialect, may_lack)
-            check_columns(columns, names, file.name)
+            _check_names(columns, names, file.name, dialect)
             parser = Parser(file.name, names, columns, dialect)
             block = block.without_first() if dialect.header else block
         if block.data:
@@ -65,6 +68,23 @@ def read_text(
             yield parsed.batch
     if parser is None and dialect.header:
         raise InputError(f"{file.name}: is empty: a first line with the names of its columns was expected")
+
+
+def _check_names(columns: Columns, names: list[str], file: str, dialect: Dialect) -> None:
+    """As check_columns; a line of names that looks cut or decoded in a wrong way says which setting to change."""
+    try:
+        check_columns(columns, names, file)
+    except InputError as error:
+        raise InputError(f"{error}{_dialect_hint(names, dialect)}") from None
+
+
+def _dialect_hint(names: list[str], dialect: Dialect) -> str:
+    if any("\N{REPLACEMENT CHARACTER}" in name for name in names):
+        return f"; they are not {dialect.encoding} text: set data.encoding, as data.encoding = 'latin-1'"
+    other = next((each for each in DELIMITERS if each != dialect.delimiter and each in names[0]), None)
+    if len(names) > 1 or other is None:
+        return ""
+    return f"; the columns look separated by {other!r}: set data.delimiter = {json.dumps(other)}"
 
 
 def read_table(file: File, dialect: Dialect, columns: Columns, trouble: Trouble, limit: Limit) -> pa.Table:

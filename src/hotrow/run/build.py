@@ -1,4 +1,4 @@
-"""From a config to the things it names: tables, model, dense optimizer, trainer."""
+"""Build what a config names: tables, model, dense optimizer, trainer."""
 
 from collections.abc import Iterable, Mapping
 from inspect import Parameter, signature
@@ -16,6 +16,7 @@ from hotrow.nn.inputs import InputShape
 from hotrow.optim import KStepAdam, SwapOptimizer
 from hotrow.optim.sparse import Swap
 from hotrow.run.config import Named, RunConfig
+from hotrow.spec import did_you_mean
 from hotrow.trainer import Trainer
 
 
@@ -77,7 +78,8 @@ def dense_optimizer(
     }
     maker = known.get(named.name.lower())
     if maker is None:
-        raise ConfigError(f"dense.optimizer.name={named.name!r}: there is none; there are {', '.join(known)}")
+        message = f"dense.optimizer.name={named.name!r}: there is no such optimizer{did_you_mean(named.name, known)}"
+        raise ConfigError(f"{message}; there are {', '.join(sorted(known))}")
     if maker in (torch.optim.LBFGS, torch.optim.SparseAdam):
         raise ConfigError(f"dense.optimizer.name={named.name!r}: does not fit steps on batches of dense gradients")
     settings = _fast(maker) | named.settings

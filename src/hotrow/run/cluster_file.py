@@ -26,6 +26,7 @@ class ClusterFile:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._written: ClusterFacts | None = None
+        self.announced = False  # there is a file that says that the roles are being started
 
     def write(self, facts: ClusterFacts, key: Path | None, control_server: str | None = None) -> None:
         """Replace the file if `facts` changed; `key` is the file the key was read from, None for a key of this run.
@@ -39,10 +40,7 @@ class ClusterFile:
             for name in (KEY, NEW, CLUSTER):  # of a run that was killed, on whatever host
                 (self._folder / name).unlink(missing_ok=True)
         document = {
-            "pid": os.getpid(),
-            "started": _started(os.getpid()),
-            "pids": _pid_namespace(),
-            "node": socket.gethostname(),
+            **_process(),
             "security": facts.security,
             "key": None if facts.key is None else KEY if key is None else str(key.absolute()),
             "control_server": control_server,
@@ -56,8 +54,15 @@ class ClusterFile:
         new.replace(self._folder / CLUSTER)  # a concurrent reader has one file or the other, each whole
         self._written = facts
 
+    def announce(self) -> None:
+        """Write down that the roles are being started: there is no address yet."""
+        document = {**_process(), "starting": True, "security": "off", "key": None, "roles": {}}
+        (self._folder / CLUSTER).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        self.announced = True
+
     def remove(self) -> None:
-        if self._written is not None:
+        """Delete the files: the run has ended."""
+        if self._written is not None or self.announced:
             (self._folder / CLUSTER).unlink(missing_ok=True)
             (self._folder / KEY).unlink(missing_ok=True)
 
@@ -73,11 +78,18 @@ class Known:
     control_server: str | None = None  # where the run itself listens
     started: int | None = None  # its process, in ticks since the machine booted: another may get its pid
     pids: str | None = None  # the namespace that its pid is of
+    starting: bool = False  # its roles are being started: there is none to ask yet
 
     @property
     def is_gone(self) -> bool:
         """Whether the run was a process of this machine that has ended."""
         return _is_gone(self.node, self.pid, self.started, self.pids)
+
+
+def _process() -> dict[str, Any]:
+    """This process, as `_is_gone` looks for it."""
+    pid = os.getpid()
+    return {"pid": pid, "started": _started(pid), "pids": _pid_namespace(), "node": socket.gethostname()}
 
 
 def sweep(parent: Path) -> list[Path]:
@@ -144,12 +156,12 @@ def find_cluster(given: Path | None, parent: Path = Path("runs")) -> Path:
         found = [folder for folder in places if os.path.isfile(folder / CLUSTER)]
         if not found:
             looked = " nor in ".join(str(place) for place in places)
-            message = f"no run goes on here on a cluster: there is no {CLUSTER} in {looked}"
-            raise ConfigError(f"{message}: it is there while a run trains with engine = 'ray'")
+            message = f"no run is training on a cluster: there is no {CLUSTER} in {looked}"
+            raise ConfigError(f"{message}: a run with engine = 'ray' writes it while it trains")
         return found[0]
     runs = [folder for folder in parent.iterdir() if os.path.isfile(folder / CLUSTER)] if parent.is_dir() else []
     if not runs:
-        message = f"no run goes on here on a cluster: there is no {CLUSTER} in the folders of {parent.absolute()}"
+        message = f"no run is training on a cluster: there is no {CLUSTER} in the folders of {parent.absolute()}"
         raise ConfigError(f"{message}: name the folder of a run, as `hotrow cluster status DIR/NAME`")
     return max(runs, key=lambda folder: (folder / CLUSTER).stat().st_mtime)
 
@@ -163,9 +175,9 @@ def read_cluster(folder: Path) -> Known:
         kept = document["key"]
         key = None if kept is None else ClusterKey.read(folder / kept)  # a whole path stays as it is
         facts = ClusterFacts(document["security"], key, roles)
-        process = document.get("started"), document.get("pids")
+        process = document.get("started"), document.get("pids"), bool(document.get("starting"))
         return Known(
             folder, int(document["pid"]), str(document["node"]), facts, document.get("control_server"), *process
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path}: cannot be read: {error}: it is written while a run goes on") from None
+        raise InputError(f"{path}: cannot be read: {error}: a run writes it while it trains") from None

@@ -1,4 +1,4 @@
-"""How the roles of a run on a cluster are, asked over the wire; nothing is changed by asking."""
+"""The state of the roles of a run on a cluster, queried over the network. Queries change nothing."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,7 +30,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class RoleState:
-    """One role as people look at it; None is what this kind of role does not tell."""
+    """The state of one role; None: this kind of role has no such figure."""
 
     role: str
     place: RoleAddress
@@ -58,7 +58,7 @@ def look(facts: ClusterFacts, *, over_s: float, wait_s: float = WAIT_S) -> list[
 
 
 def figures_of(facts: ClusterFacts, *, wait_s: float = WAIT_S) -> dict[str, Mapping[str, float]]:
-    """By role, all that it tells of itself; who does not answer is left out."""
+    """The figures of each role that answers."""
     with _talking(facts, wait_s) as wire:
         heard = _heard(wire, facts.roles, wait_s)
     return {name: each.figures for name, each in heard.items() if each.figures is not None}
@@ -130,7 +130,7 @@ def _state(role: RoleId, place: RoleAddress, before: Heard, now: Heard) -> RoleS
 
 
 def _grown(figure: str, before: Mapping[str, float], now: Mapping[str, float], seconds: float) -> float | None:
-    """By how much a second; None where a role does not tell it, or began anew meanwhile."""
+    """Growth per second; None where a role has no such figure, or restarted in between."""
     if figure not in before or figure not in now or now[figure] < before[figure]:
         return None
     return (now[figure] - before[figure]) / seconds

@@ -23,11 +23,11 @@ from hotrow.switching import Auto
 from hotrow.trainer.autocast import Autocast
 from hotrow.trainer.schedule import EarlyStopping, Schedule
 
-UNNAMED = "run"  # where nobody gives a name
+UNNAMED = "run"  # of a run without a name
 
 
 class Named(Spec):
-    """A thing by name with settings of its own, which whoever makes it checks: {name = "adam", lr = 0.001}."""
+    """A name with settings, which the named class checks: {name = "adam", lr = 0.001}."""
 
     name: str
     settings: dict[str, Any] = Field(default_factory=dict)
@@ -120,11 +120,11 @@ def load_config(path: Path, changes: Sequence[str] = (), engine: Mapping[str, An
     Paths start at its folder.
     """
     if not path.is_file():
-        raise ConfigError(f"{path}: there is no such file; `hotrow new DIR` makes one to start from")
+        raise ConfigError(f"{path}: there is no such file; `hotrow new DIR` writes one to start from")
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: this is no TOML: {error}") from None
+        raise ConfigError(f"{path}: invalid TOML: {error}") from None
     for change in changes:
         set_field(document, change)
     set_engine(document, engine or {})

@@ -42,7 +42,7 @@ class ControlServer:
         return self._server.address
 
     def close(self) -> None:
-        """The run ends: whoever waits is told."""
+        """Answer the open requests with a fault: the run ends."""
         self._work.shutdown(wait=False, cancel_futures=True)
         for request in list(self._open):
             self._reply(request, Fault("closing", "the run has ended"))
@@ -59,7 +59,7 @@ class ControlServer:
             case Query():
                 request.reply(QueryReply("run", {}))
             case other:
-                raise InputError(f"a run is not asked for {type(other).__name__}: ask the role that knows it")
+                raise InputError(f"a run does not answer {type(other).__name__}: send it to a role")
 
     def _take(self, request: Request, act: Callable[[], None]) -> None:
         def answer_faults() -> None:
@@ -67,8 +67,8 @@ class ControlServer:
                 act()
             except HotrowError as error:
                 self._reply(request, fault_of(error))
-            except Exception as error:  # of Ray's, or of ours: whoever asked must not wait for ever
-                _log.exception("a wish about roles failed")
+            except Exception as error:  # of Ray's, or of ours: the client must get an answer
+                _log.exception("a join or leave request failed")
                 self._reply(request, Fault.of("internal", f"{type(error).__name__}: {error}"))
 
         self._open.append(request)
@@ -86,16 +86,20 @@ class ControlServer:
 
 
 def let_join(known: Known, kind: Kind) -> str:
-    """One more role of a run that goes on; gives its name."""
+    """Start one more role of a running run; gives its name."""
     return _asked(known, JoinRole(kind)).of(QueryReply, "run").role
 
 
 def let_leave(known: Known, name: str) -> None:
-    """A role less; comes back when it has stopped."""
+    """Stop a role; returns when it has stopped."""
     _asked(known, LeaveRole(name))
 
 
 def _asked(known: Known, message: Message) -> Answer:
+    if known.starting:
+        raise InputError(
+            f"{known.folder}: the cluster is starting: try again when `hotrow cluster status` shows its roles"
+        )
     if known.control_server is None:
         raise InputError(f"{known.folder}: cluster.json does not say where the run listens: is it of another version?")
     patience = RetryPolicy(first_s=SILENT_S / 10, most_s=SILENT_S / 3, give_up_s=SILENT_S)

@@ -43,8 +43,10 @@ def one_day(data: Data, wanted: str, trained: Sequence[str], begin: str | None) 
             raise ConfigError(f"--day next: {trained[-1]} is trained and there is no later day in the data")
         wanted = left[0]
     if wanted in trained:
-        raise ConfigError(f"--day {wanted}: is trained already; the last one was {trained[-1]}, go on with --day next")
+        raise ConfigError(
+            f"--day {wanted}: is trained already; the last day was {trained[-1]}, continue with --day next"
+        )
     if wanted not in steps:
-        message = f"there is none; days run from {names[start]} to {names[-1]}"
-        raise ConfigError(f"--day {wanted}: {message}, and {FIRST!r} is all before them")
+        message = f"there is no such day; days run from {names[start]} to {names[-1]}"
+        raise ConfigError(f"--day {wanted}: {message}, and {FIRST!r} is all rows before them")
     return steps[wanted]

@@ -24,6 +24,7 @@ from hotrow.obs.tensorboard import TensorBoard
 from hotrow.run.cluster_file import ClusterFile
 from hotrow.run.skew import table_pictures
 from hotrow.staleness import Statistics
+from hotrow.store.rows import Stats
 from hotrow.trainer.reports import Evaluated, Progress, Remark, Report, Switched, TrainingEnded
 
 CONFIG, SCHEMA, CHECKPOINT, BEST = "config.toml", "schema.json", "checkpoint", "best"
@@ -79,7 +80,7 @@ class RunFolder:
         self._samples, self._step = samples, step  # that were told already
 
     def start(self, config: str, schema: str, **about: Any) -> None:
-        """The run begins, or goes on; FileError where its folder does not take what it is told."""
+        """Write down that the run begins or is resumed; FileError where its folder cannot be written."""
         write_text(self.path / SCHEMA, schema, "the schema")
         write_text(self.path / CONFIG, config, "the config")
         self._write_json(MACHINE, machine())
@@ -88,11 +89,11 @@ class RunFolder:
             raise fault
 
     def failed(self, path: Path, fault: FileError) -> None:
-        """Note a file that could not be written; the run goes on without it."""
+        """Note a file that could not be written; training continues without it."""
         self._faults.append((path, fault))
 
     def take_faults(self) -> list[str]:
-        """What could not be written since the last time, each file once; the run goes on without it."""
+        """Errors of files that could not be written since the last call, each file once."""
         logs = [(self._events.path, self._events.fault)]
         logs += [] if self._board is None else [(self.path / "tensorboard", self._board.fault)]
         new = [(path, fault) for path, fault in [*logs, *self._faults] if fault is not None and path not in self._told]
@@ -116,14 +117,16 @@ class RunFolder:
                 self.registry.add("train/refused_gradients", report.counts.get("refused_gradients", 0))
                 self._events.write("end", **asdict(report))
 
-    def tables(self, client: TableCollection, samples: int) -> None:
-        """What the tables hold now."""
-        told = {name: table_stats(client, name) for name in client.tiers}
+    def tables(self, client: TableCollection, samples: int, loaded: Mapping[str, int]) -> dict[str, Stats]:
+        """Write down what the tables hold now, and give it; `loaded`: rows by table that checkpoints brought."""
+        found = {name: tier.stats() for name, tier in client.tiers.items()}
+        told = {name: table_stats(client, name, found[name], loaded) for name in found}
         self._events.write("tables", samples=samples, tables=told)
         for name, stats in told.items():
             for metric, value in stats.items():
                 if f"table/{metric}" in ALL:
                     self._set(f"table/{metric}", value, samples, table=name)
+        return found
 
     def begins_in(self, mode: Mode, facts: RunFacts, trained: dict[str, int], chosen: str) -> None:
         """The first mode of a run, or of its resumption; `chosen` is what the config says."""
@@ -157,16 +160,19 @@ class RunFolder:
         self._events.write("checkpoint", samples=samples, path=path.name)
 
     def stopped(self, why: str, trained: dict[str, int]) -> None:
-        """The run ends before its time."""
+        """Write down that the run stopped before its end."""
         self._events.write("end", stopped=why, **trained)
 
-    def describe(self, client: TableCollection) -> None:
-        """The last look at the tables."""
-        pictures = {name: table_stats(client, name) | table_pictures(tier) for name, tier in client.tiers.items()}
+    def describe(self, client: TableCollection, loaded: Mapping[str, int]) -> None:
+        """Write down the tables at the end, with how often their rows were updated."""
+        pictures = {
+            name: table_stats(client, name, tier.stats(), loaded) | table_pictures(tier)
+            for name, tier in client.tiers.items()
+        }
         self._write_json(TABLES, pictures)
 
     def finish(self) -> Path:
-        """The page."""
+        """Write report.html."""
         return write_report(self.path)
 
     def close(self) -> None:
@@ -228,8 +234,8 @@ class RunFolder:
         write_text(self.path / name, json.dumps(document, indent=1) + "\n", "a file of the run")
 
 
-def table_stats(client: TableCollection, name: str) -> dict[str, int]:
-    """The figures of one table that people look at."""
-    stats = client.tiers[name].stats()
+def table_stats(client: TableCollection, name: str, stats: Stats, loaded: Mapping[str, int]) -> dict[str, int]:
+    """The figures of one table that people look at. A row that a checkpoint brought back was not created again."""
     shown = ("rows", "value_bytes", "state_bytes", "bytes", "created", "evicted", "expired", "turned_away")
-    return {"dim": client.tiers[name].dim, **{figure: getattr(stats, figure) for figure in shown}}
+    figures = {figure: getattr(stats, figure) for figure in shown}
+    return {"dim": client.tiers[name].dim, **figures, "created": stats.created - loaded.get(name, 0)}

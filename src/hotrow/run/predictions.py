@@ -33,12 +33,13 @@ class Predicted:
 
     rows: I64  # their numbers, from 0: a header and empty lines do not count, malformed lines do
     probabilities: NDArray[np.float32]  # [rows, labels]
+    kept: pa.RecordBatch | None = None  # columns of the file that stand beside them
 
 
-def predicted(trainer: Trainer, source: Source) -> Iterator[Predicted]:
-    """All rows of a source without labels, in its order."""
+def predicted(trainer: Trainer, source: Source, keep: Sequence[str] = ()) -> Iterator[Predicted]:
+    """All rows of a source without labels, in its order, with the columns to `keep`."""
     labels = len(source.schema.label)
-    for batch, rows in read_ahead(_decoded(source), AHEAD):
+    for batch, rows, kept in read_ahead(_decoded(source, keep), AHEAD):
         for start in range(0, len(batch), trainer.global_batch):
             some = slice(start, min(start + trainer.global_batch, len(batch)))
             found = trainer.predict_batch(batch.slice(some.start, some.stop))
@@ -46,7 +47,7 @@ def predicted(trainer: Trainer, source: Source) -> Iterator[Predicted]:
             if found.shape[1] != labels:
                 message = f"the model gives {found.shape[1]} scores for {labels} label"
                 raise InputError(f"{message}: predictions are probabilities of labels, which it does not have")
-            yield Predicted(rows[some], found)
+            yield Predicted(rows[some], found, kept.slice(some.start, len(found)) if keep else None)
 
 
 def numbered(source: Source) -> Iterator[tuple[pa.RecordBatch, I64]]:
@@ -74,44 +75,63 @@ def places(rows: int, last_line: int, faults: Sequence[int], blank: Sequence[int
     return number[is_good]
 
 
-def _decoded(source: Source) -> Generator[tuple[Batch, I64], None, None]:
+def _decoded(source: Source, keep: Sequence[str]) -> Generator[tuple[Batch, I64, pa.RecordBatch], None, None]:
     decoder = Decoder(source.schema)
     for record, rows in numbered(source):
-        yield decoder.batch(record, labels=False), rows
+        yield decoder.batch(record, labels=False), rows, record.select(list(keep))
 
 
 class PredictionFile:
-    """A CSV or Parquet file with the columns row and probability; it takes its place when it is whole."""
+    """A CSV or Parquet file with the columns row, those to keep, and probability; it appears when it is whole."""
 
-    def __init__(self, path: Path, schema: Schema, *, force: bool = False) -> None:
+    def __init__(self, path: Path, schema: Schema, *, force: bool = False, keep: Sequence[str] = ()) -> None:
         check_free(path, force=force)
         labels = [label.column for label in schema.label]
-        names = ["probability"] if len(labels) == 1 else [f"probability_{label}" for label in labels]
-        self._schema = pa.schema([("row", pa.int64()), *((name, pa.float32()) for name in names)])
+        self._names = ["probability"] if len(labels) == 1 else [f"probability_{label}" for label in labels]
+        check_kept(keep, self._names)
+        self._keep = tuple(keep)
         self._rows = 0
         self._path, self._beside = path, part_of(path.with_name(f".{path.name}.{os.getpid()}"))
         self._beside.unlink(missing_ok=True)  # of a process that had this number before
-        with self._written():
-            self._writer: Any = WRITERS[path.suffix](self._beside, self._schema)
+        self._writer: Any = None
+        self._schema: pa.Schema | None = None  # known with the first rows: kept columns have the types of the input
+        if not keep:
+            self._open([])
 
     def write(self, some: Predicted) -> None:
         """Further rows."""
-        columns = [pa.array(some.rows), *(pa.array(column) for column in some.probabilities.T)]
+        kept = [] if some.kept is None else [some.kept.column(name) for name in self._keep]
+        if self._writer is None:
+            self._open([column.type for column in kept])
+        columns = [pa.array(some.rows), *kept, *(pa.array(column) for column in some.probabilities.T)]
         with self._written():
             self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
         self._rows += len(some.rows)
+
+    def _open(self, types: Sequence[pa.DataType]) -> None:
+        for name, kind in zip(self._keep, types, strict=True):
+            if self._path.suffix == ".csv" and pa.types.is_nested(kind):
+                message = f"--keep {name}: the column holds {kind} values, which CSV cannot hold"
+                raise ConfigError(f"{message}: write the predictions as .parquet")
+        kept = list(zip(self._keep, types, strict=True))
+        self._schema = pa.schema([("row", pa.int64()), *kept, *((name, pa.float32()) for name in self._names)])
+        with self._written():
+            self._writer = WRITERS[self._path.suffix](self._beside, self._schema)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
+            if self._writer is None:  # not a single row
+                self._open([pa.string()] * len(self._keep))
             with self._written():
                 self._writer.close()
                 self._beside.replace(self._path)
         else:
-            with suppress(OSError):  # what went wrong before is told
-                self._writer.close()
+            if self._writer is not None:
+                with suppress(OSError):  # the error before it is the one that is told
+                    self._writer.close()
             self._beside.unlink(missing_ok=True)
 
     @contextmanager
@@ -140,8 +160,17 @@ def _parquet_writer(path: Path, schema: pa.Schema) -> Any:
 WRITERS = {".csv": _csv_writer, ".parquet": _parquet_writer}
 
 
+def check_kept(keep: Sequence[str], names: Sequence[str]) -> None:
+    """ConfigError where a column to keep stands there twice, or has the name of a column that predictions have."""
+    for place, name in enumerate(keep):
+        if name in keep[:place]:
+            raise ConfigError(f"--keep {name}: is given twice: leave one out")
+        if name in ("row", *names):
+            raise ConfigError(f"--keep {name}: predictions have a column of this name: rename it in the input")
+
+
 def check_free(path: Path, *, force: bool = False) -> None:
-    """Say what would go wrong at the end before the beginning."""
+    """ConfigError where the file could not be written at the end."""
     if path.suffix not in WRITERS:
         raise ConfigError(f"{path}: predictions are written as {' or '.join(WRITERS)}: give it such a name")
     if not path.parent.is_dir():
@@ -149,4 +178,4 @@ def check_free(path: Path, *, force: bool = False) -> None:
     if path.is_dir():
         raise ConfigError(f"{path}: is a folder, name a file in it")
     if path.exists() and not force:
-        raise ConfigError(f"{path}: is there already: name another file, or give --force to replace it")
+        raise ConfigError(f"{path}: exists: name another file, or give --force to replace it")

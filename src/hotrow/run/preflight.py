@@ -1,17 +1,44 @@
-"""A first look at the files of a run: a column that is missing in the test file is told now, and not after hours."""
+"""Checks of a run's data before training: a missing column or an empty part is an error now, and not after hours."""
 
-from hotrow.data.config import DataConfig, open_source
+from hotrow.data.config import Data, DataConfig, open_source
 from hotrow.data.files import find_files
+from hotrow.data.source import Source
+from hotrow.errors import InputError
 from hotrow.run.config import RunConfig
 
-IN_MEMORY = ("taobao", "movielens")  # formats that are looked at whole when they are opened
+IN_MEMORY = ("taobao", "movielens")  # formats that are read whole when they are opened
+REMEDIES = {
+    "train": "name other files, or change data.split",
+    "valid": "change data.split or data.valid, or leave the validation out",
+    "test": "change data.split or data.test, or leave the test out",
+}
 
 
 def preflight(config: RunConfig) -> None:
-    """Read the first block of each part; whatever is wrong with it raises."""
+    """Read the first block of each part's files; raises what the reader raises."""
     data = config.data
     if not isinstance(data, DataConfig) or data.format in IN_MEMORY:
         return
     for where in (data.train, data.valid, data.test):
         if isinstance(where, tuple):
             next(open_source(data, find_files(where)[0]).read(), None)
+
+
+def check_parts(data: Data) -> None:
+    """InputError where a part of the data holds no rows.
+
+    Each part is read up to its first row. Of a split by time or by rows that is the file up to there, once.
+    """
+    parts: dict[str, Source | None] = {"train": data.train}
+    if data.by_day is None:
+        parts |= {"valid": data.valid, "test": data.test}
+    for name, source in parts.items():
+        if source is None:
+            continue
+        try:
+            empty = next(source.read(), None) is None
+        except InputError as error:
+            error.add_note(f"this is the {name} part of the data")
+            raise
+        if empty:
+            raise InputError(f"the {name} part of the data holds no rows: {REMEDIES[name]}")

@@ -7,6 +7,7 @@ from typing import Any
 from hotrow.data.config import Data
 from hotrow.errors import ConfigError
 from hotrow.run.config import RunConfig
+from hotrow.sizes import number_text
 
 
 @dataclass(slots=True)
@@ -35,7 +36,9 @@ def check_fit(config: RunConfig, data: Data, *, by_day: bool) -> None:
                 raise ConfigError(f"{name}: has no meaning day by day, where each day is seen once: leave it out")
         return
     if run.replay:
-        raise ConfigError(f"run.replay={run.replay}: is for runs day by day: set data.split = {{ by = 'days' }} too")
+        raise ConfigError(
+            f"run.replay={number_text(run.replay)}: is for runs day by day: set data.split = {{ by = 'days' }} too"
+        )
     judged = {"early_stopping": run.early_stopping is not None, "schedule.plateau": run.schedule.plateau is not None}
     for name, given in judged.items():
         if given and data.valid is None:

@@ -1,10 +1,10 @@
 """A run that was trained, opened again from its folder: to evaluate it on any files, and to predict with it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, Self
 
-from hotrow.checkpoint import peek
+from hotrow import checkpoint
 from hotrow.data.batch import Batch
 from hotrow.data.config import DataConfig, open_data, open_source
 from hotrow.data.files import Where, find_files
@@ -16,6 +16,7 @@ from hotrow.run.config import RunConfig, load_config
 from hotrow.run.folder import CHECKPOINT, CONFIG, SCHEMA
 from hotrow.run.predictions import Predicted, predicted
 from hotrow.run.trust import check_trust
+from hotrow.run.unlabelled import unlabelled_source
 from hotrow.runtime.settings import Local
 from hotrow.trainer import Evaluated, Trainer
 from hotrow.trainer.streams import evaluation_batches
@@ -34,6 +35,7 @@ class Restored:
     def __init__(self, folder: Path, *, trust: bool = False) -> None:
         if not has_checkpoint(folder):
             raise ConfigError(f"{folder}: there is no checkpoint in it: name the folder of a run, as runs/NAME")
+        checkpoint.peek(folder / CHECKPOINT)  # InputError where this version of Hotrow cannot read it
         self.folder = folder
         self.config: RunConfig = load_config(folder / CONFIG)
         check_trust(self.config, folder, trust=trust)
@@ -77,8 +79,8 @@ class Restored:
         batches = evaluation_batches(source, self.trainer.global_batch)
         return self.trainer.evaluate(_watched(batches, watch) if watch else batches, split=split)
 
-    def unlabelled(self, where: Where) -> Source:
-        """The rows of one file to predict; it may have labels or not."""
+    def unlabelled(self, where: Where, keep: Sequence[str] = ()) -> Source:
+        """The rows of one file to predict. It needs the columns of the features, and those to `keep` unchanged."""
         config = self._of_files()
         if config.format in SORTED:
             message = (
@@ -88,19 +90,16 @@ class Restored:
         files = find_files(where)
         if len(files) > 1:
             raise InputError(f"{where}: names {len(files)} files: rows are numbered, so predict one at a time")
-        lenient = config.model_copy(
-            update={"malformed": 1.0}
-        )  # who predicts wants what can be predicted; the rest is told
-        return open_source(lenient, files, labels=False, schema=self.schema)
+        return unlabelled_source(config, files, self.schema, keep)
 
-    def predict(self, source: Source) -> Iterator[Predicted]:
+    def predict(self, source: Source, keep: Sequence[str] = ()) -> Iterator[Predicted]:
         """Probabilities of the rows of an `unlabelled` source, block by block in their order."""
-        return predicted(self.trainer, source)
+        return predicted(self.trainer, source, keep)
 
     def _of_files(self) -> DataConfig:
         if not isinstance(self.config.data, DataConfig):
-            message = f"data.format={self.config.data.format!r}: {self.folder} was trained on made-up rows"
-            raise ConfigError(f"{message}, so it knows no format of files: name a run that was trained on files")
+            message = f"data.format={self.config.data.format!r}: {self.folder} was trained on synthetic rows"
+            raise ConfigError(f"{message}, so it has no file format: name a run that was trained on files")
         return self.config.data
 
 
@@ -117,11 +116,7 @@ def find_run(given: Path | None, parent: Path = Path("runs")) -> Path:
 
 def has_checkpoint(folder: Path) -> bool:
     """Whether a folder is that of a run which was saved."""
-    try:
-        peek(folder / CHECKPOINT)
-    except InputError:
-        return False
-    return (folder / CONFIG).is_file()
+    return checkpoint.exists(folder / CHECKPOINT) and (folder / CONFIG).is_file()
 
 
 def _schema(path: Path) -> Schema:
@@ -132,7 +127,7 @@ def _schema(path: Path) -> Schema:
 
 
 def _in_memory(config: RunConfig) -> RunConfig:
-    """In this process, without shared memory: who looks at a run must not take the rows of one that goes on."""
+    """In this process, without shared memory: a reader must not take the rows of a run that is training."""
     tables = {name: table.model_copy(update={"segment": None}) for name, table in config.tables.items()}
     run = config.run.model_copy(update={"engine": Local()})
     return config.model_copy(update={"tables": tables, "run": run})

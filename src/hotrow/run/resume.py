@@ -1,4 +1,4 @@
-"""A run that goes on reads its columns as before: the same features, numbers scaled by what was measured then."""
+"""A resumed run reads its columns as before: the same features, numbers with the mean and deviation measured then."""
 
 from pathlib import Path
 from typing import Any
@@ -7,8 +7,8 @@ from hotrow.data.config import DataConfig
 from hotrow.data.schema import Number, Schema, Standard
 from hotrow.data.settings import schema_of
 from hotrow.errors import ConfigError
-from hotrow.run.config import RunConfig
-from hotrow.run.folder import SCHEMA
+from hotrow.run.config import RunConfig, load_config
+from hotrow.run.folder import CONFIG, SCHEMA
 
 
 def with_kept_schema(config: RunConfig, folder: Path) -> RunConfig:
@@ -25,6 +25,21 @@ def with_kept_schema(config: RunConfig, folder: Path) -> RunConfig:
             )
             raise ConfigError(f"data: feature {name!r}: {message}: start a new run for other columns")
     return config.model_copy(update={"data": config.data.with_schema(kept)})
+
+
+def check_same_order(config: RunConfig, folder: Path) -> None:
+    """ConfigError where the seed or the shuffle window differs from the run's: a resume would train other batches."""
+    path = folder / CONFIG
+    if not path.is_file():
+        return
+    kept = load_config(path)
+    pairs = {"run.seed": (config.run.seed, kept.run.seed)}
+    if isinstance(config.data, DataConfig) and isinstance(kept.data, DataConfig):
+        pairs["data.shuffle"] = (config.data.shuffle, kept.data.shuffle)
+    for name, (given, before) in pairs.items():
+        if given != before:
+            message = f"{name}={given:,}: the run in {folder} was trained with {name}={before:,}"
+            raise ConfigError(f"{message}: set it back, or start another run with --set run.name=NAME")
 
 
 def _features(schema: Schema) -> dict[str, dict[str, Any]]:

@@ -14,13 +14,17 @@ from hotrow.data.synthetic import SyntheticSource, best
 from hotrow.disk import check_room, fault_of, written
 from hotrow.errors import ConfigError, FileError, InputError
 from hotrow.run.build import trainer_of
+from hotrow.run.checks import RunChecks
 from hotrow.run.config import RunConfig, as_toml
 from hotrow.run.daily import NEXT, OneDay, one_day
 from hotrow.run.folder import BEST, CHECKPOINT, RunFolder, discard_unfinished, free_folder, trained_before
+from hotrow.run.preflight import check_parts
 from hotrow.run.progress import DaysDone, check_fit
-from hotrow.run.resume import with_kept_schema
+from hotrow.run.resume import check_same_order, with_kept_schema
+from hotrow.run.starting import starting_cluster
 from hotrow.runtime.settings import Ray
 from hotrow.trainer import Evaluated, Progress, Remark, Report, TrainingEnded
+from hotrow.trainer.batches import check_same_batches
 from hotrow.trainer.days import fit_days
 from hotrow.transport.errors import PeerLost
 
@@ -33,13 +37,14 @@ TABLES_EVERY = 10  # progress reports between two looks at the tables
 class Run:
     """Iterate it once: it trains and gives reports. Afterwards `summary` holds the result, `page` the report's path.
 
-    Use it with `with`: whatever ends it, what was trained is saved and the page is written. `resume` goes on from the
+    Use it with `with`: whatever ends it, what was trained is saved and the page is written; a run that trained nothing
+    leaves no folder. `resume` continues from the
     checkpoint in the run's folder. `day` trains on one day's rows alone, on top of that checkpoint if there is one, and
     tests on the next day: what a job does that runs every night. `attach` begins a new run with the rows that segments
     of an earlier one hold, which are refused otherwise.
 
-    What cannot be written while it trains (a checkpoint of `checkpoint_every`, events) is told, and training goes on.
-    What cannot be written at the end is a FileError.
+    A file that cannot be written while it trains (a checkpoint of `checkpoint_every`, events) is a warning.
+    A file that cannot be written at the end is a FileError.
     """
 
     def __init__(
@@ -55,38 +60,51 @@ class Run:
         self._resumed = (resume or day is not None) and checkpoint.exists(folder / CHECKPOINT)
         if resume and not self._resumed:
             message = f"--resume: there is no checkpoint in {folder}"
-            raise ConfigError(f"{message}: name another with --set run.name=..., or leave --resume out to start anew")
-        self.config = config = with_kept_schema(config, folder) if self._resumed else config
+            raise ConfigError(
+                f"{message}: name another run with --set run.name=NAME, or leave --resume out to start a new one"
+            )
+        if self._resumed:
+            check_same_order(config, folder)
+            config = with_kept_schema(config, folder)
+        self.config = config
         self.data: Data = open_data(config.data, base)
         check_fit(config, self.data, by_day=self.data.by_day is not None or day is not None)
-        self.trainer = trainer_of(config, self.data.schema, attach=attach or self._resumed)
-        try:
-            self._prepare(folder, day)
-        except BaseException:
-            self.trainer.close()
-            raise
+        if not self._resumed:
+            check_parts(self.data)
+        with starting_cluster(config, folder, resumed=self._resumed) as self._announced:
+            self.trainer = trainer_of(config, self.data.schema, attach=attach or self._resumed)
+            try:
+                self._prepare(folder, day)
+            except BaseException:
+                self.trainer.close()
+                raise
 
     def _prepare(self, folder: Path, day: str | None) -> None:
         config = self.config
         self._shuffle = config.data.shuffle if isinstance(config.data, DataConfig) else 0
         self._position: Position | None = None
         self._progress = DaysDone()
+        self._started = self._ended = False
         if self._resumed:
             discard_unfinished(folder)
             self._position = self.trainer.load(folder / CHECKPOINT)
             self._progress = DaysDone.of(checkpoint.peek(folder / CHECKPOINT).about)
         self._only = None if day is None else self._chosen(day)
-        self.folder = folder if self._resumed else free_folder(folder.parent, folder.name)
+        if self._position is not None:
+            check_same_batches(self._position, self.trainer.facts)
+        self.folder = self._announced or (folder if self._resumed else free_folder(folder.parent, folder.name))
         try:
             self._book = RunFolder(self.folder, tensorboard=config.run.tensorboard, **self._trained())
         except FileError:
             self._give_folder_back()
             raise
+        self._book.cluster.announced = self._announced is not None
         self._before = self._saved_at = self.trainer.samples
         self._told = 0  # progress reports
         self._unsaid: list[Remark] = []
+        self._looked_at: int | None = None  # samples at which the tables were last written down
+        self._checks = RunChecks(config, self._before)
         self._validations: dict[int, Evaluated] = {}  # by epoch
-        self._started = self._ended = False
         self._trained_again = max(0, trained_before(folder) - self.trainer.samples) if self._resumed else 0
         self.unsaved: FileError | None = None  # why the state at the end is in no checkpoint
         self._control_server: ControlServer | None = None  # while a run on a cluster goes on
@@ -95,12 +113,17 @@ class Run:
 
     @property
     def saved(self) -> bool:
-        """Whether there is a checkpoint to go on from."""
+        """Whether there is a checkpoint to resume from."""
         return checkpoint.exists(self.folder / CHECKPOINT)
 
     @property
+    def trained_nothing(self) -> bool:
+        """Whether no gradient was applied since this run began, or was resumed."""
+        return self.trainer.samples == self._before
+
+    @property
     def samples_expected(self) -> int | None:
-        """When all is trained; None where the source does not know, and day by day."""
+        """Samples at the end of training; None where the source does not know its rows, and day by day."""
         if self._only is not None:
             rows = self._only.train.rows()
             done = 0 if self._position is None else self._position.samples
@@ -112,11 +135,12 @@ class Run:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: object) -> None:
-        begun = self._started or not isinstance(fault, FileError)
+        kept = self._started if isinstance(fault, FileError) else fault is None or not self.trained_nothing
         try:
-            if begun and not self._ended:
-                stopped = "interrupted" if fault is None or not isinstance(fault, Exception) else f"fault: {fault}"
-                self._finish(stopped, self.out_of_reach(fault))
+            if not kept and not self._ended:
+                self.summary |= {"stopped": _reason(fault), **self._trained()}
+            elif not self._ended:
+                self._finish(_reason(fault), self.out_of_reach(fault))
         except FileError as error:
             if not isinstance(fault, Exception):
                 raise
@@ -126,12 +150,12 @@ class Run:
             if self._control_server is not None:
                 self._control_server.close()
             self.trainer.close()
-            if not begun:
+            if not kept:
                 self._give_folder_back()
 
     def _give_folder_back(self) -> None:
-        """Remove the folder of a new run that never began."""
-        if not self._resumed:
+        """Remove the folder of a run that trained nothing; that of a resumed run stays as it is."""
+        if not self._resumed and not self._ended:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def out_of_reach(self, fault: BaseException | None) -> str | None:
@@ -150,8 +174,12 @@ class Run:
     def __iter__(self) -> Iterator[Report]:
         self.begin()
         if self._trained_again:
-            message = f"its checkpoint is of {self._before:,} samples, and it had trained more when it ended"
+            message = f"the checkpoint holds {self._before:,} samples, and the run had trained more when it ended"
             self._warn(f"{message}: at least {self._trained_again:,} samples are trained again")
+        if self._is_finished():
+            epochs = self.config.run.epochs
+            message = f"the run is finished: run.epochs={epochs:,} is trained"
+            self._warn(f"{message}; raise run.epochs to train more, or start another run with --set run.name=NAME")
         yield from self._warnings()
         only = self._only
         begun = self._position is not None
@@ -168,6 +196,7 @@ class Run:
         test = self.data.test if only is None else only.test
         if test is not None:
             yield self._tested(test, None if only is None else only.test_name)
+            yield from self._warnings()
         self._finish(None)
 
     def _chosen(self, day: str) -> OneDay:
@@ -186,7 +215,9 @@ class Run:
         tested = self.trainer.evaluate(source, split="test", day=day)
         self._book.take(tested, self._lr())
         self._told_of(tested)
-        if isinstance(source, SyntheticSource):  # what the teacher who drew the labels would reach
+        for sentence in self._checks.report(tested):
+            self._warn(sentence)
+        if isinstance(source, SyntheticSource):  # the AUC of the model that drew the labels
             self.summary["best_auc"] = best(source.log_odds()).auc
         return tested
 
@@ -240,8 +271,15 @@ class Run:
         self._started = True
         self._book.begins_in(self.trainer.mode, self.trainer.facts, self._trained(), self.config.run.mode.name)
 
+    def _is_finished(self) -> bool:
+        """Whether a resumed run has no row left to train on."""
+        one_pass = self._only is None and self.data.by_day is None
+        return one_pass and self._position is not None and self._position.epoch >= self.config.run.epochs
+
     def _take(self, report: Report) -> None:
         self._book.take(report, self._lr())
+        for sentence in self._checks.report(report):
+            self._warn(sentence)
         match report:
             case Progress():
                 self._told += 1
@@ -258,6 +296,7 @@ class Run:
             case Evaluated():
                 self._told_of(report)
             case TrainingEnded():
+                self._look()  # so that what the tables show is told before the test
                 if report.best is not None and report.best.epoch in self._validations:
                     self._told_of(self._validations[report.best.epoch])  # that state came back
                 self.summary |= {
@@ -287,9 +326,10 @@ class Run:
             if self.trainer.samples > self._before or not self._resumed:  # nothing new would only lose the old position
                 self.unsaved = fault_of(self._save)
                 faults.append(self.unsaved)
-            self._look()
+            if self._looked_at != self.trainer.samples:
+                self._look()
             self.summary["rows"] = {name: len(tier) for name, tier in self.trainer.tables.tiers.items()}
-            faults.append(fault_of(lambda: self._book.describe(self.trainer.tables)))
+            faults.append(fault_of(lambda: self._book.describe(self.trainer.tables, self.trainer.rows_loaded)))
         else:
             message = "what was trained since the last checkpoint" if self.saved else "what was trained"
             self._book.warning(f"{out_of_reach}: {message} is not kept")
@@ -310,7 +350,10 @@ class Run:
                 )
 
     def _look(self) -> None:
-        self._book.tables(self.trainer.tables, self.trainer.samples)
+        self._looked_at = self.trainer.samples
+        found = self._book.tables(self.trainer.tables, self.trainer.samples, self.trainer.rows_loaded)
+        for sentence in self._checks.tables(found):
+            self._warn(sentence)
         self._book.statistics(self.trainer.statistics, self.trainer.samples)
 
     def _trained(self) -> dict[str, int]:
@@ -322,11 +365,11 @@ class Run:
         self._book.checkpoint(self.trainer.samples, path)
 
     def _try_to_save(self, every: int) -> None:
-        """A checkpoint on the way: one that cannot be written is no reason to lose what is being trained."""
+        """A checkpoint while training: where it cannot be written, training continues."""
         fault = fault_of(self._save)
         if fault is not None:
             self._saved_at = self.trainer.samples
-            self._warn(f"{fault}; training goes on, the next try is {every:,} samples later")
+            self._warn(f"{fault}; training continues, the next attempt is {every:,} samples later")
 
     def _warn(self, sentence: str) -> None:
         self._book.warning(sentence)
@@ -334,10 +377,15 @@ class Run:
 
     def _warnings(self) -> Iterator[Remark]:
         for fault in self._book.take_faults():
-            self._warn(f"{fault}; training goes on without it")
+            self._warn(f"{fault}; training continues without it")
         unsaid, self._unsaid = self._unsaid, []
         yield from unsaid
 
     def _lr(self) -> float | None:
         optimizer = self.trainer.optimizer
         return None if optimizer is None else float(optimizer.param_groups[0]["lr"])
+
+
+def _reason(fault: BaseException | None) -> str:
+    """Why a run stopped before its end."""
+    return f"fault: {fault}" if isinstance(fault, Exception) else "interrupted"

@@ -1,4 +1,4 @@
-"""Code that a run's folder names: a config on a command line is its user's, a run's folder may be from elsewhere.
+"""Permission to run a model's code: a config on a command line is the user's own, a run folder may come from elsewhere.
 
 A checkpoint is data and nothing in it is executed. But config.toml beside it may name a Python file or module as the
 model, and to open the run is to run that.
@@ -13,7 +13,7 @@ from hotrow.run.folder import CONFIG, SCHEMA
 
 
 def check_trust(config: RunConfig, folder: Path, *, trust: bool) -> None:
-    """ConfigError where opening a run means running Python code that its folder names, and `trust` is not given."""
+    """ConfigError where opening a run would run Python code that its folder names, unless `trust` allows it."""
     name = config.model.name
     if trust or name in MODELS or ":" not in name:  # what is neither is refused as no model at all
         return

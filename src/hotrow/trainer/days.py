@@ -123,9 +123,8 @@ def _together(trainer: Trainer, ends: list[TrainingEnded], counts: dict[str, int
     trained = sum(end.samples_per_s * end.seconds for end in ends)
     for end in ends:
         _add(counts, end.counts)
-    return TrainingEnded(
-        trainer.samples, trainer.step, seconds, trained / max(seconds, 1e-9), "data ended", None, counts
-    )
+    speed, epochs = trained / max(seconds, 1e-9), sum(end.epochs for end in ends)
+    return TrainingEnded(trainer.samples, trainer.step, seconds, speed, "data ended", None, counts, epochs)
 
 
 def _add(total: dict[str, int], more: Mapping[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""One fit: its loop over epochs and steps, its validations, and what it tells on the way."""
+"""One fit: the loop over epochs and steps, the validations, and the reports."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -33,13 +33,15 @@ class FitLoop:
     meter: ProgressMeter
     tell: Callable[[Report], Report]
     valid: Batches | None
-    best: Path | None  # where the best state is kept; None: nobody stops early
+    best: Path | None  # where the best state is kept; None: no early stopping
     epoch: int | None  # that runs
     stopped: Stopped
     most_samples: int | None
     progress: AnyEvaluator | None  # takes predictions in that were made before training
     requires_rows: bool  # whether data without rows are a mistake
     leases: LeaseQueue = field(init=False)
+    best_at: int | None = None  # samples at which this fit saved its best state
+    epochs_ended: int = 0
 
     def __post_init__(self) -> None:
         self.leases = LeaseQueue(iter(self.stream))
@@ -107,6 +109,7 @@ class FitLoop:
             yield self._progress(epoch)
         found = None if self.valid is None else self.trainer.evaluate(self.valid, split="valid", epoch=epoch)
         self.watch.ended = epoch + 1
+        self.epochs_ended += 1
         if found is not None:
             self._judge(found)
             yield self.tell(found)
@@ -116,7 +119,7 @@ class FitLoop:
         metric, plateau = self.watch.rule.metric, self.trainer.schedule.plateau
         if metric not in found.metrics:
             if self.best is None and plateau is None:
-                return  # nobody judges by it
+                return  # no rule needs it
             known = ", ".join(found.metrics) or "none"
             raise ConfigError(f"early_stopping.metric={metric!r}: the validation has no such metric, it has {known}")
         value = found.metrics[metric]
@@ -125,14 +128,17 @@ class FitLoop:
         better = self.watch.better(value, found.epoch)
         if better and self.best is not None:
             self.trainer.save(self.best)
+            self.best_at = self.trainer.samples
         if not better and plateau is not None:
             self.trainer.state.plateau *= plateau
 
     def _end(self, counts: dict[str, int]) -> TrainingEnded:
         watch, meter, found = self.watch, self.meter, None
         if self.best is not None and watch.best is not None and watch.epoch is not None:
-            found = Best(watch.rule.metric, watch.best, watch.epoch)
-            self.trainer.go_back(self.best)
+            restored = self.best_at != self.trainer.samples  # else the state at the end is the best one
+            found = Best(watch.rule.metric, watch.best, watch.epoch, restored)
+            if restored:
+                self.trainer.go_back(self.best)
         return TrainingEnded(
             samples=self.trainer.samples,
             step=self.trainer.step,
@@ -141,6 +147,7 @@ class FitLoop:
             stopped=self.stopped,
             best=found,
             counts={**counts, "refused_gradients": meter.refused, "losses_not_finite": meter.losses_not_finite},
+            epochs=self.epochs_ended,
         )
 
     def _progress(self, epoch: int) -> Report:
@@ -166,7 +173,7 @@ class FitLoop:
 
 
 def _hold_all(stream: Leases) -> int | None:
-    """The trainer reports every lease, and a step may hold more batches than somebody forgetful should."""
+    """Lift the bound on open leases: the trainer reports every lease, and a step may hold many batches."""
     if not isinstance(stream, Loader):
         return None
     held, stream.held = stream.held, None

@@ -23,7 +23,7 @@ class ProgressMeter:
         self._clear()
 
     def resume(self) -> None:
-        """Training goes on after something else."""
+        """Start the clock again after work that is not training."""
         self._last = self._clock()
 
     def step(self, stepped: StepResult, waited_s: float) -> None:

@@ -1,4 +1,4 @@
-"""What a run tells while it goes: plain values, for a bar, a notebook, a log or a test."""
+"""Reports of a run while it trains: plain values, for a bar, a notebook, a log or a test."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -50,11 +50,12 @@ class EpochEnded:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The best validation, to which the run went back."""
+    """The best validation of a run with early stopping."""
 
     metric: str
     value: float
     epoch: int
+    restored: bool = True  # False: the last epoch was the best, so there was nothing to go back to
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +66,12 @@ class Switched:
     step: int
     before: str  # names of modes
     mode: str
-    sentence: str | None  # why; None where it was asked for
+    sentence: str | None  # the reason, where the automatic controller switched
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """A warning about the mode at work, the rows that training began with, or a file of the run."""
+    """A sentence for the user: a limit of the mode, rows found in segments, a file not written, a warning."""
 
     samples: int
     step: int
@@ -89,6 +90,7 @@ class TrainingEnded:
     stopped: Stopped
     best: Best | None
     counts: dict[str, int]  # trouble: malformed lines, gradients that were refused, batches that came too late, ...
+    epochs: int = 0  # that ended: the last step of each may be a short one
 
 
 Report = Progress | Evaluated | EpochEnded | Switched | Remark | TrainingEnded

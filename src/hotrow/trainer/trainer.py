@@ -121,6 +121,7 @@ class Trainer:
         self._position: Position | None = None  # that was loaded, until there is a loader
         self._watch = EarlyStoppingState()
         self._found = self._rows_in_segments()  # until it is told
+        self.rows_loaded: dict[str, int] = {}  # by table, from checkpoints: the tables count them as created
 
     @property
     def optimizer(self) -> torch.optim.Optimizer | None:
@@ -286,6 +287,8 @@ class Trainer:
                 "load() while a fit is under way: end it first, or its gradients would change what is loaded"
             )
         saved = checkpoint.load(Path(folder), self.model, self.optimizer, self.tables.tiers)
+        for name, tier in self.tables.tiers.items():
+            self.rows_loaded[name] = self.rows_loaded.get(name, 0) + len(tier)
         state = self.state
         state.step, state.samples = int(saved.counters["step"]), int(saved.counters["samples"])
         state.plateau = float(saved.counters["plateau"])

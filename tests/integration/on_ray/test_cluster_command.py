@@ -83,7 +83,7 @@ def test_a_run_is_looked_at_interrupted_and_goes_on_with_other_roles(
     assert not Path("runs/small/cluster.key").exists()
     assert hotrow("cluster", "status").exit_code == 2
     told = done.stderr.splitlines()[-1]
-    assert told == f"go on with: hotrow train {config} {' '.join(ON_TWO)} --resume"
+    assert told == f"resume with: hotrow train {config} {' '.join(ON_TWO)} --resume"
 
     again = hotrow("train", config, "--engine", "ray", "--trainers", 1, "--shards", 3, "--resume", "--json", "all.json")
     assert again.exit_code == 0, again.stderr
@@ -110,7 +110,7 @@ def test_a_role_that_is_lost_ends_the_run_with_its_name_and_the_checkpoint_stays
         at_first_progress(patched, kill)
         done = hotrow("train", config, *ON_TWO)
     assert done.exit_code == 2, done.stderr
-    assert "a part of the cluster is gone, go on from the last checkpoint with: hotrow train" in done.stderr
+    assert "a role of the cluster is lost, resume from the last checkpoint with: hotrow train" in done.stderr
     assert "shard 1" in done.stderr.splitlines()[-1]
     assert not Path("runs/small/cluster.json").exists()
     assert not Path("runs/small/cluster.key").exists()

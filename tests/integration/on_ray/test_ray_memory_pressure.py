@@ -55,7 +55,7 @@ def test_a_role_that_the_memory_monitor_ends_is_named_with_its_host_and_the_figu
     assert taken, f"it ended before it had a checkpoint: {told[-3000:]}"
     assert run.returncode == 2, told[-3000:]
     assert "Traceback" not in told
-    assert "a part of the cluster is gone, go on from the last checkpoint with: hotrow train" in told
+    assert "a role of the cluster is lost, resume from the last checkpoint with: hotrow train" in told
     last = told.splitlines()[-1]
     assert " is gone: Ray ended it because its host 127.0.0.1 ran out of memory (" in last, told[-3000:]
     assert any(name in last for name in ("shard 0", "trainer 0"))

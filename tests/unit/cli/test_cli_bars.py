@@ -45,8 +45,8 @@ def test_plain_lines_come_every_few_seconds_and_not_more_often() -> None:
         9000, 1, 2, progress(1000), 2, progress(2000), 2, progress(3000), 2, progress(4000), QUIET_S, progress(5000)
     )
     assert text.splitlines() == [
-        "3,000 of 9,000 samples  1,000/s  loss 0.5000  AUC 0.7500  6 s left",
-        "5,000 of 9,000 samples  1,000/s  loss 0.5000  AUC 0.7500  4 s left",
+        "3,000 of 9,000 samples  1,000/s  loss 0.5000  AUC 0.7500",
+        "5,000 of 9,000 samples  1,000/s  loss 0.5000  AUC 0.7500  11 s left",
     ]
     assert "\r" not in text
     assert "\x1b" not in text
@@ -67,11 +67,20 @@ def test_work_without_parts_to_count_says_what_it_is(terminal: bool) -> None:
 
 
 def test_without_a_total_there_is_no_time_left_until_an_epoch_has_told_it() -> None:
-    text = shown(None, 3, QUIET_S, progress(500), EpochEnded(0, 1000), QUIET_S, progress(1500, epoch=1, auc=None))
-    assert text.splitlines() == [
-        "500 samples  1,000/s  epoch 1/3  loss 0.5000  AUC 0.7500",
-        "1,500 of 3,000 samples  1,000/s  epoch 2/3  loss 0.5000  2 s left",
+    first = [QUIET_S, progress(500), QUIET_S, progress(700), QUIET_S, progress(900)]
+    text = shown(None, 3, *first, EpochEnded(0, 1000), QUIET_S, progress(1500, epoch=1, auc=None))
+    assert text.splitlines()[-2:] == [
+        "900 samples  1,000/s  epoch 1/3  loss 0.5000  AUC 0.7500",
+        "1,500 of 3,000 samples  1,000/s  epoch 2/3  loss 0.5000  22 s left",
     ]
+
+
+def test_the_time_left_is_not_told_before_the_speed_is_stable() -> None:
+    slow_start = [60, progress(10), 2, progress(2010)]  # the first steps of a run take far longer than all others
+    early = shown(100_000, 1, *slow_start, 6, progress(8010))
+    assert "left" not in early, "10 s and 3 further reports make an estimate"
+    later = shown(100_000, 1, *slow_start, 6, progress(8010), 6, progress(14_010)).splitlines()[-1]
+    assert later.endswith("1 min 26 s left"), "at the mean speed since the first report"
 
 
 def test_a_resumed_run_does_not_take_the_rest_of_an_epoch_for_a_whole_one() -> None:
@@ -94,7 +103,7 @@ def test_evaluations_and_the_end_are_kept_as_they_come() -> None:
     assert text.splitlines() == [
         "valid  epoch 2  AUC 0.8000  logloss unknown  AUC of label 2 0.6000  200 rows",
         "test  day 2024-03-01  grouped AUC 0.7000  5 rows",
-        "early stopping: back to the best valid AUC 0.8123 of epoch 1",
+        "early stopping: back to the state of epoch 1, with the best valid AUC, 0.8123",
         "counted: 3 malformed lines, 12,000 refused gradients",
     ]
 
@@ -112,22 +121,42 @@ def test_metrics_have_words_and_digits(name: str, value: float | None, text: str
     assert f"{formatting.metric_name(name)} {formatting.metric_value(name, value)}" == text
 
 
+@pytest.mark.parametrize(
+    ("counts", "text"),
+    [
+        ({"short_steps": 3}, ""),
+        ({"short_steps": 4}, "counted: 4 short steps\n"),
+        ({"malformed_lines": 1, "losses_not_finite": 1}, "counted: 1 malformed line, 1 loss not finite\n"),
+        ({"missing_ids": 2}, "counted: 2 missing ids (missing values count again in every epoch)\n"),
+    ],
+)
+def test_the_last_step_of_an_epoch_may_be_short_without_a_word(counts: dict[str, int], text: str) -> None:
+    assert shown(None, 1, TrainingEnded(1000, 1, 1.0, 1000.0, "epochs done", None, counts, epochs=3)) == text
+
+
+def test_the_best_epoch_is_no_way_back_where_it_is_the_last() -> None:
+    best = Best("auc", 0.8, epoch=2, restored=False)
+    text = shown(None, 1, TrainingEnded(1000, 1, 1.0, 1000.0, "epochs done", best, {}))
+    assert text == "epochs done: the best valid AUC, 0.8000, is that of epoch 3, the last\n"
+
+
 def test_an_end_without_trouble_says_nothing() -> None:
     assert shown(None, 1, TrainingEnded(1000, 1, 1.0, 1000.0, "data ended", None, {"malformed_lines": 0})) == ""
 
 
 @pytest.mark.parametrize(("width", "count"), [(80, "3 k of 9 k  "), (120, "3,000 of 9,000 samples  ")])
 def test_a_terminal_gets_a_bar_that_fits(width: int, count: str) -> None:
-    text = shown(9000, 2, progress(3000), terminal=True, width=width)
+    reports = [each for samples in (750, 1500, 2250, 3000) for each in (5, progress(samples))]
+    text = shown(9000, 2, *reports, terminal=True, width=width)
     assert f"{count}1" in text
-    assert "epoch 1/2  loss 0.5000  AUC 0.7500  6 s left" in text
+    assert "epoch 1/2  loss 0.5000  AUC 0.7500  40 s left" in text
     assert "…" not in text
 
 
 def test_several_workers_tell_how_late_their_gradients_are_where_there_is_room() -> None:
     late = progress(3000, staleness=1.234)
     line = shown(9000, 1, QUIET_S, late)
-    assert line == "3,000 of 9,000 samples  1,000/s  loss 0.5000  AUC 0.7500  1.23 steps late  6 s left\n"
+    assert line == "3,000 of 9,000 samples  1,000/s  loss 0.5000  AUC 0.7500  1.23 steps late\n"
     assert "1.23 steps late" in shown(9000, 2, late, terminal=True, width=120)
     narrow = shown(9000, 2, late, terminal=True, width=80)
     assert "late" not in narrow
@@ -154,7 +183,7 @@ def test_rows_are_counted_at_their_mean_speed() -> None:
         bar.rows(10)
         clock.now = 10.0
         bar.rows(500, 1000)
-    assert text.getvalue() == "500 of 1,000 rows  50/s  10 s left\n"
+    assert text.getvalue() == "500 of 1,000 rows  50/s\n"
 
 
 def test_brackets_in_a_text_are_no_markup() -> None:

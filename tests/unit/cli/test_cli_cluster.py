@@ -11,11 +11,15 @@ pytest.importorskip("zmq")
 pytest.importorskip("msgspec")
 
 from hotrow.cli.cluster import as_table
+from hotrow.errors import InputError
+from hotrow.run import load_config
 from hotrow.run.cluster_file import ClusterFile
 from hotrow.run.cluster_status import RoleState
+from hotrow.run.starting import starting_cluster
 from hotrow.runtime.cluster.facts import ClusterFacts, RoleAddress
 from hotrow.transport.security import ClusterKey
 from hotrow.types import RoleId
+from small_run import write_data
 from unit.cli.conftest import Command
 from unit.run.test_control_server import Noted, opened
 
@@ -52,7 +56,7 @@ def test_the_key_of_a_killed_run_is_removed_unless_it_was_resumed_meanwhile(
 ) -> None:
     folder = Path("runs/demo")
     folder.mkdir(parents=True)
-    facts = ClusterFacts("key", ClusterKey.generate(), {"shard 0": NOBODY})
+    facts = ClusterFacts("key", ClusterKey.generate(), {RoleId("shard", 0): NOBODY})
     ClusterFile(folder).write(facts, None)
     document = json.loads((folder / "cluster.json").read_text())
     (folder / "cluster.json").write_text(json.dumps(document | {"pid": 2**22 + 1}))
@@ -67,6 +71,38 @@ def test_the_key_of_a_killed_run_is_removed_unless_it_was_resumed_meanwhile(
     assert done.exit_code == 0, done.stderr
     assert ("cluster.json and cluster.key are removed" in done.stderr) is not resumed
     assert (folder / "cluster.key").exists() is resumed
+
+
+def test_a_cluster_that_is_starting_is_told_as_such(hotrow: Command) -> None:
+    folder = Path("runs/demo")
+    folder.mkdir(parents=True)
+    announced = ClusterFile(folder)
+    announced.announce()
+    done = hotrow("cluster", "status", "--json", "status.json")
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.startswith(f"run runs/demo: the cluster is starting (process {os.getpid()} on ")
+    assert json.loads(Path("status.json").read_text())["starting"] is True
+    assert "runs/demo: the cluster is starting: try again" in hotrow("cluster", "join", "trainer").stderr
+    announced.remove()
+    assert "there is no cluster.json" in hotrow("cluster", "status").stderr
+
+
+def test_a_cluster_that_does_not_start_leaves_no_folder(hotrow: Command, tmp_path: Path) -> None:
+    config = load_config(write_data(tmp_path), engine={"name": "ray"})
+    for resumed in (False, True):
+        folder = Path("runs/small")
+        if resumed:
+            folder.mkdir(parents=True)
+        with (
+            pytest.raises(InputError, match="no"),
+            starting_cluster(config, folder, resumed=resumed) as place,
+        ):
+            assert place == folder
+            assert "the cluster is starting" in hotrow("cluster", "status").stdout
+            raise InputError("no")
+        assert folder.exists() is resumed
+        assert Path("runs").exists() is resumed
+        assert not (folder / "cluster.json").exists()
 
 
 def test_figures_of_a_large_cluster_fit_a_terminal() -> None:

@@ -68,19 +68,43 @@ def test_a_file_that_is_there_stays_unless_force_is_given(hotrow: Command, finis
     Path("out.csv").write_text("mine")
     done = hotrow("predict", "in.csv", "out.csv", "--run", finished)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr == "hotrow: out.csv: is there already: name another file, or give --force to replace it\n"
+    assert done.stderr == "hotrow: out.csv: exists: name another file, or give --force to replace it\n"
     assert Path("out.csv").read_text() == "mine"
     assert hotrow("predict", "in.csv", "out.csv", "--run", finished, "--force").exit_code == 0
     assert len(read("out.csv")[0]) == 400
+
+
+def test_columns_to_keep_stand_beside_the_probabilities_as_they_were(
+    hotrow: Command, finished: Path, rows: list[list[str]], tmp_path: Path
+) -> None:
+    rows[3] = ["0", "u", "i", "cheap"]  # is left out
+    write_csv(tmp_path / "in.csv", rows)
+    kept = ("--keep", "user id", "--keep", "price in €", "--keep", "clicked?")
+    for name in ("out.csv", "out.parquet"):
+        done = hotrow("predict", "in.csv", name, "--run", finished, *kept)
+        assert done.exit_code == 0, done.stderr
+    with Path("out.csv").open(newline="", encoding="utf-8") as lines:
+        header, *values = csv.reader(lines)
+    assert header == ["row", "user id", "price in €", "clicked?", "probability"]
+    good = [row for place, row in enumerate(rows) if place != 3]
+    assert [value[1:4] for value in values] == [[row[1], row[3], row[0]] for row in good]
+    table = pq.read_table("out.parquet")
+    assert table.column_names == header
+    assert table["price in €"].to_pylist() == [row[3] for row in good]
+    assert hotrow("predict", "in.csv", "plain.csv", "--run", finished).exit_code == 0
+    assert [(int(value[0]), float(value[4])) for value in values] == list(zip(*read("plain.csv"), strict=True))
 
 
 @pytest.mark.usefixtures("rows")
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
+        (("in.csv", "out.csv", "--keep", "when"), "in.csv: there is no column 'when'; its columns are"),
+        (("in.csv", "out.csv", "--keep", "row"), "--keep row: predictions have a column of this name"),
+        (("in.csv", "out.csv", "--keep", "item.no", "--keep", "item.no"), "--keep item.no: is given twice"),
         (("in.csv", "out.txt"), "out.txt: predictions are written as .csv or .parquet"),
         (("no.csv", "out.csv"), "no.csv: there is no such file"),
-        (("in.csv", "in.csv", "--force"), "in.csv: is the file to predict: write to another"),
+        (("in.csv", "in.csv", "--force"), "in.csv: is the input file: write to another file"),
         (("bad.csv", "out.csv"), "bad.csv: there is no column 'price in €'; its columns are 'a', 'b'"),
     ],
 )

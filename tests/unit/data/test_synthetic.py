@@ -337,7 +337,7 @@ def test_a_parquet_file_holds_the_first_rows(rows: int, tmp_path: Path) -> None:
     stored = table(ParquetSource(find_files(path), source.schema))
     for name, column in table(source).items():
         assert np.array_equal(stored[name].astype(column.dtype), column[:rows]), name
-    with pytest.raises(ConfigError, match="rows=163841"):
+    with pytest.raises(ConfigError, match="rows=163,841"):
         write_parquet(path, config, 10 * BLOCK + 1)
 
 

@@ -63,7 +63,7 @@ REFUSED_SETTINGS = {
     "both": ({"dim": 4, "tables": {"a": hr.Table(dim=4)}}, "'dim' given beside tables"),
     "max": ({"dim": 4, "mode": "max"}, "mode='max': must be 'mean' or 'sum'"),
     "threads": ({"dim": 4, "threads": 0}, "threads=0: must be from 1 to 1,024"),
-    "padding": ({"dim": 4, "padding_idx": 2**64}, "padding_idx=18446744073709551616: must be from"),
+    "padding": ({"dim": 4, "padding_idx": 2**64}, "padding_idx=18,446,744,073,709,551,616: must be from"),
     "features": ({"dim": 4, "features": {"a": "b"}}, "features given without tables"),
     "no such table": (
         {"tables": {"a": hr.Table(dim=4)}, "features": {"x": "b"}},

@@ -105,7 +105,7 @@ def _events(log: EventLog, shape: Shape) -> None:
         if not shape.days:
             log.write("evaluation", **_evaluation("test", shape.samples, 0, None, 9_000))
         best = {"metric": "auc", "value": 0.8034, "epoch": 1}
-        counts = {"malformed": len(shape.malformed), "refused_gradients": 0, "short_steps": 3}
+        counts = {"malformed_lines": len(shape.malformed), "refused_gradients": 0, "short_steps": 3}
         figures = {"samples": shape.samples, "step": shape.samples // 4096, "seconds": 723.4, "samples_per_s": 41_210.0}
         log.write("end", **figures, stopped="epochs done", best=best, counts=counts)
 

@@ -21,9 +21,9 @@ from hotrow.obs.report.headline import header
 from hotrow.obs.report.markup import Html
 from hotrow.obs.report.modes import modes
 from hotrow.obs.report.quality import quality
-from hotrow.obs.report.run import tell
+from hotrow.obs.report.run import RunRecord, tell
 from hotrow.obs.report.tables import tables
-from hotrow.obs.report.trouble import trouble
+from hotrow.obs.report.trouble import counted, trouble
 from unit.obs.made_up_run import Shape, write_run
 from unit.obs.read_page import Page
 
@@ -46,7 +46,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Page:
 def test_a_whole_folder_shows_every_part(whole: Page) -> None:
     assert list(whole.figures) == [
         "Loss", "AUC", "Samples per second", "Waiting for data", "AUC day by day", "ROC curve", "Calibration",
-        "Rows as the run went", "Memory", "Skew", "Updates per row",
+        "Rows over the run", "Memory", "Skew", "Updates per row",
     ]  # fmt: skip
     headings = ("Curves", "Predictions", "Mode and staleness", "Tables", "Trouble", "Configuration", "Machine")
     assert [name for name in headings if name not in whole.text] == []
@@ -111,9 +111,30 @@ def test_an_unfinished_run_says_so_and_shows_its_tables_from_the_events(tmp_path
 
 
 def test_trouble_is_counted_also_where_there_is_none(tmp_path: Path) -> None:
-    page = page_of(write_run(tmp_path))
-    counts = dict(re.findall(r"(Malformed lines|Refused gradients|Warnings|Short steps) +([\d,]+)", page.text))
-    assert counts == {"Malformed lines": "0", "Refused gradients": "0", "Warnings": "0", "Short steps": "3"}
+    folder = write_run(tmp_path, Shape(warnings=("the loss is 12",)))
+    section = page_of(folder).text.partition("Counted, and 0: ")
+    assert section[2].startswith(
+        "malformed lines, refused gradients, reports with numbers that are not finite, unreadable"
+    )
+    assert re.search(r"Warnings +1 +Short steps +3 *$", section[0]), "only what is not 0 has a cell"
+
+
+def test_the_short_step_that_ends_an_epoch_is_no_trouble() -> None:
+    counts = {"malformed_lines": 0, "short_steps": 2}
+    for epochs, shown in ((1, True), (2, False)):
+        found = counted(RunRecord(end={"counts": counts, "epochs": epochs}))
+        assert ("Short steps" in found) is shown
+
+
+def test_a_flat_line_is_a_full_table_only_where_rows_were_evicted(tmp_path: Path) -> None:
+    folder = write_run(tmp_path)
+    assert "A line flattens as the data repeat ids that have a row already." in page_of(folder).text
+    path = folder / "tables.json"
+    tables = json.loads(path.read_text())
+    assert any(table["evicted"] for table in tables.values())
+    assert "a flat line is a full table" in page_of(folder).text
+    path.write_text(json.dumps({name: {**table, "evicted": 0} for name, table in tables.items()}))
+    assert "a flat line is a full table" not in page_of(folder).text
 
 
 def test_a_run_that_ends_without_counts_says_that_they_are_unknown(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_a_run_whose_process_has_ended_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"roles": {"shard 0": {"pid": 3}}}', '{"roles": 3}'])
 def test_a_damaged_file_is_told_in_a_sentence(text: str, tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_text(text)
-    with pytest.raises(InputError, match=r"cluster\.json: cannot be read: .*: it is written while a run goes on"):
+    with pytest.raises(InputError, match=r"cluster\.json: cannot be read: .*: a run writes it while it trains"):
         read_cluster(tmp_path)
 
 
@@ -103,7 +103,9 @@ def test_a_run_is_found_by_folder_by_name_and_else_the_newest(tmp_path: Path) ->
     assert find_cluster(None, runs) == runs / "new"
     assert find_cluster(Path("old"), runs) == runs / "old"
     assert find_cluster(runs / "old", runs) == runs / "old"
-    with pytest.raises(ConfigError, match=r"no cluster\.json in over nor in .*over: it is there while a run trains"):
+    with pytest.raises(
+        ConfigError, match=r"no cluster\.json in over nor in .*over: a run with engine = .ray. writes it"
+    ):
         find_cluster(Path("over"), runs)
 
 

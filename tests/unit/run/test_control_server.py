@@ -145,5 +145,5 @@ def test_it_is_asked_for_nothing_else() -> None:
     with opened(Noted()) as (made, _), RpcClient(security="key", key=KEY) as wire:
         wire.connect("run", made.address)
         assert wire.ask("run", Query("status")).result(20).message == QueryReply("run", {})
-        with pytest.raises(RemoteFault, match="a run is not asked for Clear"):
+        with pytest.raises(RemoteFault, match="a run does not answer Clear"):
             wire.ask("run", Clear("default")).result(20)

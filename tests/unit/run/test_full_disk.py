@@ -87,7 +87,7 @@ def test_a_checkpoint_on_the_way_that_finds_no_room_is_told_and_training_goes_on
                 fill(small_disk, leave=12 * 1024)
     assert run.summary["stopped"] == "epochs done"
     (told,) = [each for each in remarks if "the checkpoint (" in each]
-    assert "training goes on, the next try is 1 samples later" in told
+    assert "training continues, the next attempt is 1 samples later" in told
     assert run.unsaved is None
     assert checkpoint.peek(run.folder / "checkpoint").counters["samples"] == 9000
     assert any(told == event.get("text") for event in read_events(run.folder / "events.jsonl").events)
@@ -102,7 +102,7 @@ def test_files_that_may_not_grow_end_the_run_with_a_sentence_and_the_command_to_
     assert "Traceback" not in done.stderr
     assert "note: " in done.stderr, "a checkpoint on the way failed too"
     told = r"hotrow: \S+/small/checkpoint: the checkpoint \([\d.]+ [kM]B\) cannot be written: .*"
-    assert re.search(told + r"go on from there with: hotrow train .* --resume$", done.stderr, re.M), done.stderr
+    assert re.search(told + r"resume from it with: hotrow train .* --resume$", done.stderr, re.M), done.stderr
     folder = tmp_path / "small"
     assert not [each.name for each in folder.iterdir() if each.name.endswith(".part")]
     again = trained_on(config, tmp_path)

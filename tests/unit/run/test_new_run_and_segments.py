@@ -140,7 +140,7 @@ def test_a_resumed_run_goes_on_from_its_checkpoint_and_says_what_is_trained_agai
             remarks += [report.sentence] if isinstance(report, Remark) else []
         for chunk in resumed.trainer.tables.tiers["default"].export():
             found += list(zip(chunk.keys.tolist(), chunk.values[:, 0].tolist(), strict=True))
-    again = "its checkpoint is of 3,000 samples, and it had trained more when it ended: at least 6,000 samples are"
+    again = "the checkpoint holds 3,000 samples, and the run had trained more when it ended: at least 6,000 samples are"
     rows = "the checkpoint of 3,000 samples took the place of 70 rows of table 'default' in segments"
     assert remarks == [f"{again} trained again", rows]
     whole = rows_of(Run(load_config(config, [f"run.folder={runs}", "run.name=whole"])))

@@ -140,7 +140,7 @@ def test_a_file_that_was_not_finished_does_not_appear(name: str, tmp_path: Path)
 def test_what_is_there_is_replaced_only_if_asked_for_and_only_by_a_whole_file(tmp_path: Path) -> None:
     path = tmp_path / "out.csv"
     path.write_text("mine")
-    with pytest.raises(ConfigError, match="is there already: name another file, or give --force"):
+    with pytest.raises(ConfigError, match="exists: name another file, or give --force"):
         PredictionFile(path, SCHEMA)
     with pytest.raises(KeyboardInterrupt), PredictionFile(path, SCHEMA, force=True):
         raise KeyboardInterrupt

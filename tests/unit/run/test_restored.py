@@ -134,9 +134,9 @@ def test_made_up_rows_are_in_no_file(tmp_path: Path) -> None:
     config = write_data(tmp_path, made_up + CONFIG.split("[model]")[1])
     with Restored(trained(config)) as run:
         assert run.evaluate(run.part()[1]).rows == 300
-        with pytest.raises(ConfigError, match="trained on made-up rows, so it knows no format of files"):
+        with pytest.raises(ConfigError, match="trained on synthetic rows, so it has no file format"):
             run.unlabelled(str(tmp_path / "test.csv"))
-        with pytest.raises(ConfigError, match="made-up rows"):
+        with pytest.raises(ConfigError, match="synthetic rows"):
             run.source(str(tmp_path / "test.csv"))
 
 

@@ -170,7 +170,7 @@ def test_one_day_at_a_time_is_the_whole_stretch(tmp_path: Path) -> None:
     with pytest.raises(hr.ConfigError, match="--day 2024-01-03: is trained already"):
         finish(path, day="2024-01-03")
     with pytest.raises(
-        hr.ConfigError, match="--day tuesday: there is none; days run from 2024-01-02 to 2024-01-05, and"
+        hr.ConfigError, match="--day tuesday: there is no such day; days run from 2024-01-02 to 2024-01-05, and"
     ):
         finish(path, day="tuesday")
 
@@ -246,7 +246,7 @@ def test_settings_that_mean_nothing_day_by_day_are_refused(tmp_path: Path) -> No
         with pytest.raises(hr.ConfigError, match="has no meaning day by day"):
             finish(path, change)
     plain = config_file(tmp_path)
-    with pytest.raises(hr.ConfigError, match=r"run.replay=1.0: is for runs day by day"):
+    with pytest.raises(hr.ConfigError, match=r"run.replay=1: is for runs day by day"):
         finish(plain, "run.replay=1")
     with pytest.raises(hr.ConfigError, match=r"run.early_stopping: there is nothing to judge by"):
         finish(plain, "run.early_stopping={}")
@@ -292,7 +292,10 @@ def test_dense_optimizers_go_by_their_name_in_torch() -> None:
     assert type(made).__name__ == "AdamW"
     assert made.param_groups[0]["lr"] == 0.2
     for named, sentence in (
-        (Named(name="adamm"), "dense.optimizer.name='adamm': there is none; there are "),
+        (
+            Named(name="adamm"),
+            "dense.optimizer.name='adamm': there is no such optimizer .did you mean adam... there are ",
+        ),
         (
             Named(name="adam", settings={"rate": 1}),
             r"dense.optimizer.rate=1: Adam has no such setting, it has lr, betas",

@@ -97,8 +97,8 @@ def test_a_change_replaces_what_the_file_says(change: str, promise: object, tmp_
 
 
 FAULTS = {
-    "no file": (None, (), "there is no such file; `hotrow new DIR` makes one"),
-    "no TOML": (CONFIG.replace("dim = 1", "dim = = 1"), (), "this is no TOML: Invalid value (at line 13, column 7)"),
+    "no file": (None, (), "there is no such file; `hotrow new DIR` writes one"),
+    "no TOML": (CONFIG.replace("dim = 1", "dim = = 1"), (), "invalid TOML: Invalid value (at line 13, column 7)"),
     "an unknown section": (f"{CONFIG}\n[modle]", (), "modle={}: there is no such setting; did you mean model?"),
     "an unknown field": (CONFIG, ("run.epoch=3",), "run.epoch=3: there is no such setting; did you mean epochs?"),
     "nothing like it": (CONFIG, ("dense.qqq=3",), "dense.qqq=3: there is no such setting; there are: optimizer, swap,"),

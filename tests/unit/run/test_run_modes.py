@@ -63,7 +63,7 @@ def test_a_mode_is_a_name_or_a_table_and_stays_the_same_when_saved(
 
 
 FAULTS = {
-    "no such mode": ("run.mode=gbba", "run.mode=.*: there is none of this name: must be one of 'sync', .*'auto'"),
+    "no such mode": ("run.mode=gbba", "run.mode=.*: there is none .*did you mean gba.*: must be one of 'sync', .*auto"),
     "no such setting": ("run.mode={name='gba', tol=1}", "run.mode.gba.tol=1: there is no such setting; there are:"),
     "below its bound": ("run.mode={name='gba', tolerance=-1}", "run.mode.gba.tolerance=-1: Input should be"),
     "a number": ("run.mode=3", "run.mode=3: give one of hotrow's settings for it"),

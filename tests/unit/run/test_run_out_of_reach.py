@@ -48,10 +48,9 @@ def test_nothing_is_saved_and_the_page_says_why(
         Run, "_look", lambda _: None if not run._ended else pytest.fail("a role that is gone was asked")
     )
     (told,) = broken(run, fault)
-    assert told == (
-        "stopped: a part of the cluster is gone, go on from the last checkpoint with: AGAIN" if saved else
-        "stopped: a part of the cluster is gone, and there is no checkpoint yet: run.checkpoint_every makes some"
-    )  # fmt: skip
+    rest = " before the first checkpoint: set run.checkpoint_every to save more often"
+    rest = ", resume from the last checkpoint with: AGAIN" if saved else rest
+    assert told == f"stopped: a role of the cluster is lost{rest}"
     assert run.saved is saved
     assert run.page is not None
     kept = "what was trained since the last checkpoint" if saved else "what was trained"
@@ -69,7 +68,9 @@ def test_a_cluster_that_has_failed_is_not_saved_and_its_fault_is_what_is_told(
 
     monkeypatch.setattr(Trainer, "check_consistent", failed)
     (told,) = broken(run, InputError("a label is 3: must be from 0 to 1"))
-    assert told == "stopped: the cluster has failed, and there is no checkpoint yet: run.checkpoint_every makes some"
+    assert told == (
+        "stopped: the cluster has failed before the first checkpoint: set run.checkpoint_every to save more often"
+    )
     assert not run.saved
     assert run.page is not None
     assert "a label is 3: must be from 0 to 1: what was trained is not kept" in run.page.read_text()
@@ -78,7 +79,7 @@ def test_a_cluster_that_has_failed_is_not_saved_and_its_fault_is_what_is_told(
 def test_a_fault_that_is_no_loss_keeps_what_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(load_config(write_data(tmp_path), [f"run.folder={tmp_path}"]))
     lose(monkeypatch, {})
-    assert broken(run, InputError("stop")) == ["stopped: what is trained is kept, go on with: AGAIN"]
+    assert broken(run, InputError("stop")) == ["stopped: all that was trained is saved, resume with: AGAIN"]
     assert run.saved
 
 

@@ -19,8 +19,12 @@ def shown() -> list[str]:
 
 def test_a_starter_is_a_whole_config(tmp_path: Path) -> None:
     config = load_config(write_starter(tmp_path / "deep" / "down"))
-    assert config.run.name == "train"
+    assert config.run.name == "down", "the run has the name of the folder"
     assert config.model.name == "deepfm"
+
+
+def test_a_folder_whose_name_no_run_can_have_leaves_the_name_to_the_file(tmp_path: Path) -> None:
+    assert load_config(write_starter(tmp_path / "my clicks")).run.name == "train"
 
 
 def test_its_model_and_tables_can_be_built(tmp_path: Path) -> None:
@@ -55,7 +59,7 @@ def test_the_settings_that_people_ask_for_are_shown() -> None:
 def test_nothing_is_written_over(tmp_path: Path) -> None:
     path = write_starter(tmp_path)
     path.write_text("mine")
-    with pytest.raises(ConfigError, match=r"train\.toml: is there already: name another folder"):
+    with pytest.raises(ConfigError, match=r"train\.toml: exists: name another folder"):
         write_starter(tmp_path)
     assert path.read_text() == "mine"
     with pytest.raises(ConfigError, match="is a file: name a folder"):

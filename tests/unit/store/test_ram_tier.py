@@ -397,7 +397,7 @@ def test_bad_input_is_refused_and_changes_nothing(tier: RamTier, case: str) -> N
     ],
 )
 def test_tier_refuses_settings_that_cannot_be(field: str, value: int) -> None:
-    with pytest.raises(ConfigError, match=rf"{field}={value}"):
+    with pytest.raises(ConfigError, match=rf"{field}={value:,}"):
         RamTier(Table(dim=DIM), **{field: value})  # type: ignore[arg-type]
 
 

@@ -16,7 +16,7 @@ from hotrow.data.columns import times
 from hotrow.data.schema import Schema
 from hotrow.data.source import Source, Trouble
 from hotrow.errors import ConfigError, InputError
-from hotrow.sizes import MOST
+from hotrow.sizes import MOST, number_text
 from hotrow.spec import whole_number
 
 Moment: TypeAlias = date | datetime  # a date is its first second; UTC unless it says else
@@ -84,7 +84,8 @@ class Fraction(Around):
     def __init__(self, source: Source, low: float, high: float, seed: int = 0) -> None:
         super().__init__(source)
         if not 0 <= low < high <= 1:
-            raise ConfigError(f"low={low}, high={high}: must be from 0 to 1, low below high")
+            bounds = f"low={number_text(low)}, high={number_text(high)}"
+            raise ConfigError(f"{bounds}: must be from 0 to 1, low below high")
         self._low, self._high = low, high
         self._stream = stream(whole_number("seed", seed, 0, 2**64 - 1))
 

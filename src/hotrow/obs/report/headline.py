@@ -104,7 +104,7 @@ def _story(run: RunRecord) -> str | None:
         )
     if run.start is not None and run.end is None:
         last = formatting.date(run.last_time)
-        parts.append(f"The run has not written its end: it still trains, or was stopped hard. Last sign: {last}.")
+        parts.append(f"The run has not written its end: it is training, or was killed. Last event: {last}.")
     return " ".join(parts) or None
 
 

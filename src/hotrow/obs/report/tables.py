@@ -39,7 +39,7 @@ def tables(folder: ReportInputs) -> Html:
         return section(title, anchor, tag("p", f"Nothing is known about the tables: {source}", class_="missing"))
     names = sorted(found, key=lambda name: -(number(found[name], "rows") or 0))
     drawn = names[:LINES_MOST]
-    pictures = [_growth(folder.run, drawn), _memory(found, drawn), _skew(found, drawn), _updates(found, names)]
+    pictures = [_growth(folder.run, drawn, found), _memory(found, drawn), _skew(found, drawn), _updates(found, names)]
     hidden = len(names) - len(drawn)
     few = f"The pictures show the {len(drawn)} tables with the most rows; {hidden:,} more are in the list."
     return section(
@@ -92,8 +92,8 @@ def _row(name: str, record: Record, titles: list[str], class_: str | None = None
     return row(titles, cells, class_)
 
 
-def _growth(run: RunRecord, names: list[str]) -> Html:
-    title = "Rows as the run went"
+def _growth(run: RunRecord, names: list[str], found: dict[str, Record]) -> Html:
+    title = "Rows over the run"
     traces = []
     for name, color in zip(names, SERIES, strict=False):
         x, y = columns(run.tables, "samples", ("tables", name, "rows"))
@@ -101,7 +101,10 @@ def _growth(run: RunRecord, names: list[str]) -> Html:
             traces.append(points(name, x, y, color, hovertemplate="%{y:,d} rows<extra>%{fullData.name}</extra>"))
     if not traces:
         return missing(title, "The run has written fewer than two reports about its tables: there is no line to draw.")
-    note = "A line that bends down means that most ids were seen; one that stays flat, that the table is full."
+    full = [name for name in names if number(found[name], "evicted")]
+    note = "A line flattens as the data repeat ids that have a row already."
+    if full:
+        note += f" {', '.join(full)}: a flat line is a full table, in which new rows evict old ones."
     up = axis("rows", tickformat="~s", rangemode="tozero")
     return chart(title, note, traces, xaxis=samples_axis(), yaxis=up)
 
@@ -129,7 +132,7 @@ def _memory(found: dict[str, Record], names: list[str]) -> Html:
     spare = max(0, 3 - len(known)) / 2  # one bar alone would be a wall
     ticks = {"tickvals": list(range(len(known))), "ticktext": [cut(name) for name in known]}
     up = axis("", showgrid=False, range=[-0.5 - spare, len(known) - 0.5 + spare], **ticks)
-    note = "What lies beside values and state: the index, keys, counters and room to grow."
+    note = "The rest is the index, the keys, the counters and room to grow."
     return chart(title, note, traces, barmode="stack", xaxis=axis(unit, rangemode="tozero"), yaxis=up)
 
 

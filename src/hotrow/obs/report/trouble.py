@@ -1,4 +1,4 @@
-"""What went wrong, counted: shown also where it is nothing, because nothing is what a person wants to read there."""
+"""What went wrong: a cell for each count that is not 0, and a sentence that names the counts that are."""
 
 from hotrow.obs.report import formatting
 from hotrow.obs.report.folder import ReportInputs
@@ -6,20 +6,23 @@ from hotrow.obs.report.markup import Html, section, tag
 from hotrow.obs.report.run import Record, RunRecord, number, text
 
 WARNINGS_MOST = 50
-USUAL = "Short steps"  # the last of an epoch is one
-COUNTS = {"malformed": "Malformed lines", "refused_gradients": "Refused gradients"}
+SHORT_STEPS = "short_steps"
+COUNTS = {"malformed_lines": "Malformed lines", "refused_gradients": "Refused gradients"}
 
 
 def trouble(folder: ReportInputs) -> Html:
     """The section."""
     run = folder.run
-    cells = [_count(name, value) for name, value in counted(run).items()]
+    found = counted(run)
+    cells = [_count(name, value) for name, value in found.items() if value]
+    nothing = [name[:1].lower() + name[1:] for name, value in found.items() if value == 0]
     told = isinstance((run.end or {}).get("counts"), dict)
-    unknown = "The run has not written its counts of lines and gradients: they come with an orderly end."
+    unknown = "The run has not written its counts of lines and gradients: they are written at the end of training."
     return section(
         "Trouble",
         "trouble",
-        tag("dl", *cells, class_="facts"),
+        tag("dl", *cells, class_="facts") if cells else None,
+        tag("p", f"Counted, and 0: {', '.join(nothing)}.") if nothing else None,
         None if told else tag("p", unknown, class_="missing"),
         _malformed(run.malformed),
         _warnings(run.warnings),
@@ -27,9 +30,12 @@ def trouble(folder: ReportInputs) -> Html:
 
 
 def counted(run: RunRecord) -> dict[str, float | None]:
-    """Every count by what it counts; None where it is not known yet."""
+    """Every count by what it counts; None where it is not known yet. An epoch may end with a short step: no trouble."""
     told = (run.end or {}).get("counts")
-    others = {_words(key): number(told, key) for key in told if key not in COUNTS} if isinstance(told, dict) else {}
+    shown = [key for key in told if key not in COUNTS] if isinstance(told, dict) else []
+    if (number(told, SHORT_STEPS) or 0) <= (number(run.end, "epochs") or 0):
+        shown = [key for key in shown if key != SHORT_STEPS]
+    others = {_words(key): number(told, key) for key in shown}
     return {
         **{word: number(told, key) for key, word in COUNTS.items()},
         "Warnings": len(run.warnings),
@@ -45,8 +51,7 @@ def _words(key: str) -> str:
 
 
 def _count(name: str, value: float | None) -> Html:
-    bad = "bad" if value and name != USUAL else None
-    return tag("div", tag("dt", name), tag("dd", formatting.count(value), class_=bad))
+    return tag("div", tag("dt", name), tag("dd", formatting.count(value), class_="bad"))
 
 
 def _malformed(lines: list[Record]) -> Html | None:

@@ -3,6 +3,8 @@
 Ray brings settings and the model to where an actor runs; everything after that goes by the wire.
 """
 
+import signal
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -75,6 +77,17 @@ class _Closing(Protocol):
     def close(self) -> None: ...
 
 
+def _let_sigterm_end_the_process() -> None:
+    """Restore the default action of SIGTERM, once a role has closed everything.
+
+    Ray's handler raises SystemExit in the main thread. A signal that arrives while that thread is in Ray's own code is
+    raised in the first Python code after it, which at the end of a process is the __del__ of some object: Python then
+    prints "Exception ignored in" with a traceback.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 class _Role:
     """What all roles have in common: they tell their address, serve until they are told to stop, and close then."""
 
@@ -91,6 +104,7 @@ class _Role:
         finally:
             for each in (self._server, *self._others):
                 each.close()
+            _let_sigterm_end_the_process()
 
 
 class ShardRole(_Role):
