@@ -1,17 +1,29 @@
 # Two commands: `make demo` runs the main job, `make test` passes the tests. Both prepare .venv first, and cheaply again.
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+# Which torch, and from where:
+#   make install                        the one that constraints.txt pins, from the indexes that pip knows
+#   make install TORCH_INDEX=https://download.pytorch.org/whl/cpu    that one, from this index: its CPU build, no CUDA
+#   make install TORCH=torch            the newest; or any request, as TORCH='torch<2.9'
+#   make install TORCH=                 the one that this machine's Python has: .venv sees its packages
+PINNED := $(shell grep '^torch==' constraints.txt)
+TORCH ?= $(PINNED)
+TORCH_INDEX ?=
+CONSTRAINTS := $(if $(filter-out $(PINNED),$(or $(TORCH),none)),.venv/constraints.txt,constraints.txt)
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 NATIVE := CMakeLists.txt $(wildcard native/*/*.h native/*/*.cpp native/*/*/*.h native/*/*/*.cpp)
 
 .PHONY: install demo test test-slow lint format bench clean
 
 install: .venv/.installed
 
-# torch first and exactly pinned: any other request for it pulls gigabytes of CUDA.
+# torch first: what follows is content with any, and does not ask for another build. Without a CPU build in its indexes
+# pip takes one with gigabytes of CUDA.
 .venv/.tools: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) torch==2.13.0
+	test -x $(BIN)/python || $(PYTHON) -m venv $(if $(TORCH),,--system-site-packages) .venv
+	grep -v '^torch==' constraints.txt > .venv/constraints.txt
+	$(if $(TORCH),$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) '$(TORCH)')
 	$(PIP) cmake nanobind ninja scikit-build-core
 	touch $@
 
