@@ -1,20 +1,34 @@
 # Two commands: `make demo` runs the main job, `make test` passes the tests. Both prepare .venv first, and cheaply again.
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+# Which torch, and from where:
+#   make install                        the one that constraints.txt pins, from the indexes that pip knows
+#   make install TORCH_INDEX=https://download.pytorch.org/whl/cpu    that one, from this index: its CPU build, no CUDA
+#   make install TORCH=torch            the newest; or any request, as TORCH='torch<2.9'
+#   make install TORCH=                 the one that this machine's Python has: .venv sees its packages
+PINNED := $(shell grep '^torch==' constraints.txt)
+TORCH ?= $(PINNED)
+TORCH_INDEX ?=
+CONSTRAINTS := $(if $(filter-out $(PINNED),$(or $(TORCH),none)),.venv/constraints.txt,constraints.txt)
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
+# Tests run on JOBS cores, those of Ray one after the other in one process: they share one Ray, which has many processes.
 # One thread per process: torch with two falls sixfold where another process holds a core.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=$(JOBS) --dist=loadgroup
 JOBS ?= $(shell nproc)
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+PARALLEL := --numprocesses=$(JOBS) --dist=loadfile -m 'not ray'
 NATIVE := CMakeLists.txt $(wildcard native/*/*.h native/*/*.cpp native/*/*/*.h native/*/*/*.cpp)
 
 .PHONY: install demo check test test-slow coverage lint format bench clean
 
 install: .venv/.installed
 
-# torch first and exactly pinned: any other request for it pulls gigabytes of CUDA.
+# torch first: what follows is content with any, and does not ask for another build. Without a CPU build in its indexes
+# pip takes one with gigabytes of CUDA.
 .venv/.tools: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) torch==2.13.0
+	test -x $(BIN)/python || $(PYTHON) -m venv $(if $(TORCH),,--system-site-packages) .venv
+	grep -v '^torch==' constraints.txt > .venv/constraints.txt
+	$(if $(TORCH),$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) '$(TORCH)')
 	$(PIP) cmake nanobind ninja scikit-build-core
 	touch $@
 
@@ -27,18 +41,21 @@ demo: install
 
 # Lint, types and unit tests: what to run while working.
 check: lint
-	$(PYTEST) tests/unit tests/sim
+	$(PYTEST) $(PARALLEL) tests/unit tests/sim
 
 # Everything but `slow`: what decides whether a change lands.
 test: lint
-	$(PYTEST) --durations=25
+	$(PYTEST) $(PARALLEL) --durations=25
+	$(PYTEST) -m ray --durations=15
 
 test-slow: lint
-	$(PYTEST) --slow --durations=25
+	$(PYTEST) $(PARALLEL) --slow --durations=25
+	$(PYTEST) -m ray --slow --durations=15
 
 # The least covered files, over the tests that `test` runs.
 coverage: install
-	$(PYTEST) --cov --cov-report=term --cov-report=html:build/coverage
+	$(PYTEST) $(PARALLEL) --cov --cov-report=
+	$(PYTEST) -m ray --cov --cov-append --cov-report=term --cov-report=html:build/coverage
 
 lint: install
 	$(BIN)/ruff check .

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "store/atomic_ref.h"
 #include "store/hash.h"
 #include "store/narrow.h"
 
@@ -67,7 +68,7 @@ class Layout {
   // Sets the version after everything stored before, and before everything stored after.
   static void mark(std::byte* row, std::uint32_t version_now) {
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    std::atomic_ref(version(row)).store(version_now, std::memory_order_release);
+    atomic_ref(version(row)).store(version_now, std::memory_order_release);
     std::atomic_signal_fence(std::memory_order_seq_cst);
   }
 

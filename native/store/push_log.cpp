@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "store/atomic_ref.h"
+
 namespace hotrow::store {
 namespace {
 
@@ -17,7 +19,7 @@ constexpr std::uint64_t entry_of(std::uint64_t grant, Mark mark) { return grant 
 // Rows written before a mark are in memory before the mark is: a killed process leaves its stores in the order in which
 // the compiler placed them, and release keeps the compiler to the order written here.
 void mark(std::uint64_t& entry, std::uint64_t value) {
-  std::atomic_ref(entry).store(value, std::memory_order_release);
+  atomic_ref(entry).store(value, std::memory_order_release);
   std::atomic_signal_fence(std::memory_order_seq_cst);  // nor may what follows come before it
 }
 

@@ -3,13 +3,21 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/statfs.h>
+#include <sys/stat.h>
 #include <unistd.h>
+#if defined(__linux__)
+#include <sys/statfs.h>
+#else
+#include <sys/mount.h>  // where BSD and macOS declare statfs
+#include <sys/param.h>
+#endif
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+
+#include "store/atomic_ref.h"
 
 namespace hotrow::store {
 namespace {
@@ -17,15 +25,33 @@ namespace {
 constexpr std::size_t kHugePage = 2 << 20;
 constexpr std::size_t kFirstBlock = 2 << 20;
 constexpr std::size_t kPieceMax = std::size_t{1} << 46;  // more than any file has, and sums with it cannot overflow
-constexpr long kHugetlbfs = 0x958458f6;
+[[maybe_unused]] constexpr long kHugetlbfs = 0x958458f6;
 constexpr int kReserveTries = 100;  // a signal interrupts a reservation, which then starts over
 
 [[noreturn]] void fail(const std::string& path, const std::string& what) {
   throw SegmentError("segment " + path + ": " + what);
 }
 
-bool on_hugetlbfs(const struct statfs& system) {
+bool on_hugetlbfs([[maybe_unused]] const struct statfs& system) {
+#if defined(__linux__)
   return static_cast<std::uint32_t>(system.f_type) == static_cast<std::uint32_t>(kHugetlbfs);
+#else
+  return false;
+#endif
+}
+
+// Give a part of a file memory or disk blocks; returns the error, as posix_fallocate does.
+int allocate_blocks(int descriptor, off_t offset, off_t bytes) {
+#if defined(__APPLE__)  // has no posix_fallocate, and F_PREALLOCATE leaves the length as it is
+  struct stat found;
+  if (fstat(descriptor, &found) != 0) return errno;
+  if (found.st_size >= offset + bytes) return 0;
+  fstore_t wanted = {F_ALLOCATEALL, F_PEOFPOSMODE, 0, offset + bytes - found.st_size, 0};
+  if (fcntl(descriptor, F_PREALLOCATE, &wanted) != 0 || ftruncate(descriptor, offset + bytes) != 0) return errno;
+  return 0;
+#else
+  return posix_fallocate(descriptor, offset, bytes);
+#endif
 }
 
 // Granule of lengths and places in the file: 2 MB so that the system may use pages of that size, or the file system's.
@@ -143,7 +169,7 @@ std::byte* Segment::allocate(const PieceTag& tag, std::size_t bytes) {
   if (room > free_bytes_) add_block(room);
   std::byte* piece = free_ + kPieceAlign;
   write_piece(*reinterpret_cast<PieceHeader*>(free_), free_offset_, PieceKind::piece, tag, bytes);
-  std::atomic_ref(header_->pieces).fetch_add(1, std::memory_order_release);
+  atomic_ref(header_->pieces).fetch_add(1, std::memory_order_release);
   free_ += room;
   free_offset_ += room;
   free_bytes_ -= room;
@@ -165,7 +191,7 @@ void Segment::add_block(std::size_t room) {
     shrink(file_bytes_);
     throw;
   }
-  std::atomic_ref(header_->file_bytes).store(file_bytes_ + block, std::memory_order_release);
+  atomic_ref(header_->file_bytes).store(file_bytes_ + block, std::memory_order_release);
   if (free_bytes_ > 0)  // a piece does not cross blocks
     write_piece(*reinterpret_cast<PieceHeader*>(free_), free_offset_, PieceKind::gap, {}, free_bytes_ - kPieceAlign);
   free_ = start;
@@ -188,7 +214,7 @@ int Segment::try_reserve(std::uint64_t offset, std::uint64_t bytes) {
   const std::uint64_t before = file_.bytes();
   int error = EINTR;
   for (int tries = 0; error == EINTR && tries < kReserveTries; ++tries)
-    error = posix_fallocate(file_.descriptor(), static_cast<off_t>(offset), static_cast<off_t>(bytes));
+    error = allocate_blocks(file_.descriptor(), static_cast<off_t>(offset), static_cast<off_t>(bytes));
   if (error != 0) shrink(before);
   return error;
 }

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "store/atomic_ref.h"
 #include "store/hash.h"
 #include "store/segment_owner.h"
 
@@ -100,7 +101,7 @@ void write_header(SegmentHeader& page, const std::string& path, const Identity& 
   page.identity_bytes = static_cast<std::uint32_t>(text.size());
   std::memcpy(page.identity, text.data(), text.size());
   page.checksum = checksum(page);
-  std::atomic_ref(page.magic).store(kMagic, std::memory_order_release);
+  atomic_ref(page.magic).store(kMagic, std::memory_order_release);
 }
 
 void write_piece(PieceHeader& place, std::uint64_t offset, PieceKind kind, const PieceTag& tag, std::uint64_t bytes) {
@@ -109,7 +110,7 @@ void write_piece(PieceHeader& place, std::uint64_t offset, PieceKind kind, const
   place.tag = tag;
   place.bytes = bytes;
   place.checksum = whole.checksum;
-  std::atomic_ref(place.kind).store(kind, std::memory_order_release);
+  atomic_ref(place.kind).store(kind, std::memory_order_release);
   std::atomic_signal_fence(std::memory_order_seq_cst);  // rows come after the mark that lets an attach find them
 }
 

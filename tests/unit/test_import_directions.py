@@ -27,7 +27,7 @@ FLOORS = (
     ("run",),
     ("sim.study",),
     ("reproduce",),
-    ("bench",),
+    ("bench", "doctor"),
     ("cli",),
     ("",),  # hotrow/__init__.py, the public names
 )

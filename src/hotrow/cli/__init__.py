@@ -1,26 +1,71 @@
-"""The command `hotrow`. One file per command; expected trouble is told in one sentence, with exit code 2."""
+"""The command `hotrow`. One file per command; expected trouble is told in one sentence, with exit code 2.
+
+The file of a command is imported when that command runs: `hotrow --help` and `hotrow --version` import no torch.
+"""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from errno import ENOSPC
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from click import ClickException
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
 
-from hotrow.cli import bench, cluster, data, evaluate, keygen, new, predict, reproduce, segments, simulate, train
 from hotrow.cli.screen import make_faults_printable, say
-from hotrow.disk import free_bytes
 from hotrow.errors import HotrowError
 from hotrow.printable import one_line
-from hotrow.sizes import size_text
+
+# What --help says of each: the first paragraph of the command's own help. Its file has the same name.
+COMMANDS = {
+    "new": "Write DIR/train.toml: a config for your own CSV or Parquet file, with every important setting explained.",
+    "data": "Look at the data of a config.",
+    "train": "Train what FILE.toml describes and leave everything in runs/NAME: checkpoint, curves, report.html.",
+    "evaluate": "Evaluate a finished run: AUC, logloss, calibration.",
+    "predict": "Predict the rows of IN with a finished run.",
+    "simulate": "Run the modes of FILE.toml on a simulated cluster, all on the same data and luck, and compare them.",
+    "reproduce": "Run an experiment of the papers in the simulator: our figures beside theirs, and which "
+    "promises hold.",
+    "keygen": "Write a new cluster key to FILE, for its owner's eyes only. Every machine of a cluster "
+    "needs the same one.",
+    "cluster": "A run on a cluster, while it goes on.",
+    "bench": "Measure Hotrow against its peers and against the machine.",
+    "segments": "List and remove tables that lie in shared memory.",
+    "doctor": "Check this machine: versions, processor, huge pages, shared memory, limits, Ray, GPU, and what to mend.",
+}
+
+# Older Typers are built on Click, newer ones bring a copy of it and do not install Click: this is the class in use.
+ClickException: type[Exception] = next(each for each in typer.BadParameter.__mro__ if each.__name__ == "ClickException")
 
 
-class Sentences(TyperGroup):
+class LazyGroup(TyperGroup):
+    """Commands by name and help; the one that is called is imported."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands.update({name: TyperCommand(name, help=text) for name, text in COMMANDS.items()})
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, None if name is None else load(name), rest
+
+
+def load(name: str) -> Any:
+    """Import a command: the function of that name in its file, or the group that the file makes."""
+    module = import_module(f"hotrow.cli.{name}")
+    holder = typer.Typer(add_completion=False)
+    if hasattr(module, "app"):
+        holder.add_typer(module.app, name=name)
+    else:
+        holder.command(name)(getattr(module, name))
+    return get_group(holder).commands[name]
+
+
+class Sentences(LazyGroup):
     """Commands whose expected errors become a sentence on standard error; with --debug it stays a traceback.
 
     Those are every HotrowError, and every OSError: a file that is not there any more, a folder that may not be written,
@@ -48,9 +93,17 @@ def sentence_of(error: HotrowError | OSError) -> str:
         return str(error)
     named = [os.fsdecode(each) for each in (error.filename, error.filename2) if isinstance(each, str | bytes)]
     told = f"{' -> '.join(named)}: {error.strerror}" if named and error.strerror else str(error)
-    if error.errno == ENOSPC and named and (free := free_bytes(Path(named[-1]))) is not None:
-        told += f", {size_text(free)} are free: make room"
+    if error.errno == ENOSPC and named:
+        told += _room(Path(named[-1]))
     return f"{told} (hotrow --debug shows where this came from)"
+
+
+def _room(path: Path) -> str:
+    from hotrow.disk import free_bytes  # with pydantic behind it, which --help does not need
+    from hotrow.sizes import size_text
+
+    free = free_bytes(path)
+    return "" if free is None else f", {size_text(free)} are free: make room"
 
 
 @contextmanager
@@ -59,22 +112,11 @@ def printable_usage() -> Iterator[None]:
     try:
         yield
     except ClickException as error:
-        vars(error)["message"] = one_line(error.message)  # it is typed as final
+        vars(error)["message"] = one_line(vars(error)["message"])  # as an attribute it is typed as final
         raise
 
 
 app = typer.Typer(cls=Sentences, no_args_is_help=True, pretty_exceptions_enable=False)
-app.command()(new.new)
-app.add_typer(data.app, name="data")
-app.command()(train.train)
-app.command()(evaluate.evaluate)
-app.command()(predict.predict)
-app.command()(simulate.simulate)
-app.command()(reproduce.reproduce)
-app.command()(keygen.keygen)
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(bench.app, name="bench")
-app.add_typer(segments.app, name="segments")
 
 
 def show_version(wanted: bool) -> None:

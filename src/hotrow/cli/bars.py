@@ -64,13 +64,14 @@ class Bar:
         self._reports = 0
 
     def __enter__(self) -> Self:
-        self._bar.start()
+        if self._live:  # else Rich before 15 ends it with an empty line
+            self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._live:
             self._bar.update(self._task, visible=False)
-        self._bar.stop()
+            self._bar.stop()
 
     def rows(self, done: int, total: int | None = None) -> None:
         """So many are done, at the mean speed since the start."""

@@ -131,9 +131,10 @@ def _sums(given: Sequence[list[Tensor | None]], given_shares: Sequence[float]) -
         return dense[0]
     if all(each is not None for gradients in dense for each in gradients):
         whole: list[list[Tensor]] = [[each for each in gradients if each is not None] for gradients in dense]
-        total = torch._foreach_mul(whole[0], shares[0])
+        total = [each * shares[0] for each in whole[0]]
         for gradients, share in zip(whole[1:], shares[1:], strict=True):
-            torch._foreach_add_(total, gradients, alpha=share)
+            for into, each in zip(total, gradients, strict=True):
+                into.add_(each, alpha=share)
         return list(total)
     return [_sum([gradients[place] for gradients in dense], shares) for place in range(len(dense[0]))]
 

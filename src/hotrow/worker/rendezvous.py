@@ -5,17 +5,32 @@ Both bind to the trainer's own host, the one its server listens on, and to nothi
 
 import socket
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import Store, TCPStore
+from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]  # public, but not marked as exported
 
 from hotrow.errors import InputError
 
 BACKEND = "hotrow_gloo"
 MEETING = timedelta(seconds=120)  # for all ranks to come together
 COLLECTIVE = timedelta(hours=24)  # one rank's batch may take long; who is lost is noticed by the coordinator
+
+
+def open_store(host: str, port: int, ranks: int, listening: socket.socket | None) -> TCPStore:
+    """The store at host and port: its server where `listening` is given, which it takes over, else a client."""
+    if listening is None:
+        return TCPStore(host, port, ranks, is_master=False, timeout=MEETING)
+    descriptor = listening.fileno()
+    server = partial(TCPStore, host, port, ranks, is_master=True, timeout=MEETING, master_listen_fd=descriptor)
+    try:
+        store = server()
+    except NotImplementedError:  # torch 2.6: its default server, on libuv, listens only on a socket of its own
+        store = server(use_libuv=False)
+    listening.detach()
+    return store
 
 
 class Rendezvous:
@@ -37,14 +52,8 @@ class Rendezvous:
         place = urlsplit(where)
         if place.hostname is None or place.port is None:
             raise InputError(f"meeting={where!r}: must be tcp://host:port")
-        store = TCPStore(
-            place.hostname,
-            place.port,
-            ranks,
-            is_master=rank == 0,
-            timeout=MEETING,
-            master_listen_fd=None if rank else self._listening_at(place.port).detach(),
-        )
+        listening = None if rank else self._listening_at(place.port)
+        store = open_store(place.hostname, place.port, ranks, listening)
         dist.Backend.register_backend(BACKEND, self._gloo, devices=["cpu"])
         backends = BACKEND if self._device == "cpu" else f"cpu:{BACKEND},{self._device}:nccl"
         dist.init_process_group(backends, store=store, rank=rank, world_size=ranks, timeout=COLLECTIVE)

@@ -15,12 +15,13 @@ OF_RAY = (
 )
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark a test of this folder, before pytest-xdist reads the groups."""
-    item.add_marker(pytest.mark.ray)
-    item.add_marker(pytest.mark.xdist_group("ray"))  # one process, and so one Ray, for all of them
-    for known in OF_RAY:
-        item.add_marker(pytest.mark.filterwarnings(known))
+@pytest.hookimpl(tryfirst=True)  # before `-m ray` chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.ray)
+            for known in OF_RAY:
+                item.add_marker(pytest.mark.filterwarnings(known))
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from hotrow.errors import InputError
-from hotrow.worker.rendezvous import Rendezvous
+from hotrow.worker import rendezvous
+from hotrow.worker.rendezvous import Rendezvous, open_store
 
 HERE = "127.0.0.2"  # a loopback address that nothing takes by default
 
@@ -89,6 +90,24 @@ def _two(rank: int, ports: Any, folder: str) -> None:
         dist.all_reduce(told)
     except RuntimeError as error:
         Path(folder, "error").write_text(str(error))
+
+
+def test_a_torch_whose_default_store_takes_no_socket_uses_the_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    make: Any = rendezvous.__dict__["TCPStore"]
+
+    def as_torch_2_6(*given: Any, master_listen_fd: int, use_libuv: bool = True, **more: Any) -> Any:
+        if use_libuv:
+            raise NotImplementedError("The libuv TCPStore backend does not support initialization with an listen fd.")
+        return make(*given, master_listen_fd=master_listen_fd, use_libuv=use_libuv, **more)
+
+    listening_socket = socket.create_server((HERE, 0))
+    port = listening_socket.getsockname()[1]
+    with monkeypatch.context() as patched:
+        patched.setattr(rendezvous, "TCPStore", as_torch_2_6)
+        server = open_store(HERE, port, 1, listening_socket)
+    assert listening_socket.fileno() == -1  # it is the store's now
+    server.set("key", "value")
+    assert open_store(HERE, port, 1, None).get("key") == b"value"
 
 
 def test_ranks_add_up_and_one_that_dies_is_noticed_by_who_waits_for_it(tmp_path: Path) -> None:
