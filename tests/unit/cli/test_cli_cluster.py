@@ -93,7 +93,7 @@ def test_a_cluster_that_does_not_start_leaves_no_folder(hotrow: Command, tmp_pat
         folder = Path("runs/small")
         if resumed:
             folder.mkdir(parents=True)
-        with (
+        with (  # noqa: PT012 - what fails is inside of the block
             pytest.raises(InputError, match="no"),
             starting_cluster(config, folder, resumed=resumed) as place,
         ):
