@@ -93,10 +93,14 @@ def _unknown_tag(about: Any) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """` (did you mean NAME?)` where a known name is close; of several the one with the fewest letters more or less."""
-    given = Counter(name.lower())
     close = get_close_matches(name.lower(), list(known), n=3)
-    nearest = min(close, key=lambda each: (given - Counter(each) + (Counter(each) - given)).total(), default=None)
+    nearest = min(close, key=lambda each: _letters_apart(name.lower(), each), default=None)
     return "" if nearest is None else f" (did you mean {nearest}?)"
+
+
+def _letters_apart(one: str, other: str) -> int:
+    ours, theirs = Counter(one), Counter(other)
+    return (ours - theirs).total() + (theirs - ours).total()
 
 
 def _nearest(name: str, known: list[str]) -> str:

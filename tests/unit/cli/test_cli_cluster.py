@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,7 @@ def test_a_cluster_that_does_not_start_leaves_no_folder(hotrow: Command, tmp_pat
         folder = Path("runs/small")
         if resumed:
             folder.mkdir(parents=True)
+<<<<<<< HEAD
         with (  # noqa: PT012 - what fails is inside of the block
             pytest.raises(InputError, match="no"),
             starting_cluster(config, folder, resumed=resumed) as place,
@@ -100,6 +102,17 @@ def test_a_cluster_that_does_not_start_leaves_no_folder(hotrow: Command, tmp_pat
             assert place == folder
             assert "the cluster is starting" in hotrow("cluster", "status").stdout
             raise InputError("no")
+=======
+
+        def fail(to_start: AbstractContextManager[Path | None]) -> None:
+            with to_start as place:
+                assert place == Path("runs/small")
+                assert "the cluster is starting" in hotrow("cluster", "status").stdout
+                raise InputError("no room")
+
+        with pytest.raises(InputError, match="no room"):
+            fail(starting_cluster(config, folder, resumed=resumed))
+>>>>>>> behave
         assert folder.exists() is resumed
         assert Path("runs").exists() is resumed
         assert not (folder / "cluster.json").exists()
