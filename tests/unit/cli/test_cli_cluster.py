@@ -94,15 +94,6 @@ def test_a_cluster_that_does_not_start_leaves_no_folder(hotrow: Command, tmp_pat
         folder = Path("runs/small")
         if resumed:
             folder.mkdir(parents=True)
-<<<<<<< HEAD
-        with (  # noqa: PT012 - what fails is inside of the block
-            pytest.raises(InputError, match="no"),
-            starting_cluster(config, folder, resumed=resumed) as place,
-        ):
-            assert place == folder
-            assert "the cluster is starting" in hotrow("cluster", "status").stdout
-            raise InputError("no")
-=======
 
         def fail(to_start: AbstractContextManager[Path | None]) -> None:
             with to_start as place:
@@ -112,7 +103,6 @@ def test_a_cluster_that_does_not_start_leaves_no_folder(hotrow: Command, tmp_pat
 
         with pytest.raises(InputError, match="no room"):
             fail(starting_cluster(config, folder, resumed=resumed))
->>>>>>> behave
         assert folder.exists() is resumed
         assert Path("runs").exists() is resumed
         assert not (folder / "cluster.json").exists()
