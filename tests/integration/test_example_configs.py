@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import random
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -72,6 +73,24 @@ def test_the_demo_comes_near_to_its_teacher(tmp_path: Path) -> None:
     small = ("data.rows=100_000", "data.test_rows=20_000", "data.ids=2000", "run.global_batch=512")
     figures = trained(tmp_path, "demo.toml", *small)
     assert figures["best_auc"] - 0.08 < figures["test_auc"] < figures["best_auc"]
+
+
+def adult_line(rng: random.Random) -> str:
+    """A person in the format of UCI's file; those with more education earn more."""
+    school = rng.randrange(1, 17)
+    income = ">50K" if rng.random() < school / 20 else "<=50K"
+    work, country = rng.choice(["Private", "?", "State-gov"]), rng.choice(["United-States", "?"])
+    cells = [rng.randrange(17, 90), work, rng.randrange(20_000, 400_000), f"school {school}", school, "Divorced"]
+    cells += ["Sales", "Husband", "White", rng.choice(["Male", "Female"]), 0, 0, rng.randrange(1, 99), country, income]
+    return ", ".join(map(str, cells))
+
+
+def test_adult_learns_a_text_label(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    (tmp_path / "adult.data").write_text("".join(adult_line(rng) + "\n" for _ in range(4000)))
+    figures = trained(tmp_path, "adult.toml", f"data.train={tmp_path / 'adult.data'}")
+    assert figures["test_auc"] > 0.7
+    assert figures["counts"]["malformed_lines"] == 0
 
 
 @pytest.mark.parametrize("name", [path.name for path in sorted(EXAMPLES.glob("*.toml"))])

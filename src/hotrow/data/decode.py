@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hotrow.data.batch import F32, I64, Batch, FeatureBlock, Kind, Pooling
 from hotrow.data.columns import Columns
 from hotrow.data.keys import MISSING, U64, Keyspace, bucketed, column_ids, missing_in
+from hotrow.data.labels import label_values
 from hotrow.data.numbers import Floats, floats
 from hotrow.data.schema import Ids, Schema
 from hotrow.data.shown import shown
@@ -138,10 +139,11 @@ class Decoder:
     def _labels(self, columns: pa.RecordBatch) -> F32:
         found: list[NDArray[Any]] = []
         for label in self.schema.label:
-            values = _values(columns, label.column)
+            values, bad = label_values(columns[label.column], label)
+            _check_good(columns[label.column], label.column, bad, "a number")
             if np.isnan(values).any():
                 raise InputError(f"column {label.column!r} row {int(np.isnan(values).argmax())}: the label is missing")
-            found.append(values if label.at_least is None else values >= label.at_least)
+            found.append(values)
         return _as_matrix(found, columns.num_rows)
 
     def _times(self, columns: pa.RecordBatch) -> I64 | None:

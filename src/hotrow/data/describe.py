@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from hotrow.data.columns import numbers
 from hotrow.data.decode import Decoder
 from hotrow.data.keys import MISSING
+from hotrow.data.labels import label_values
 from hotrow.data.schema import Ids, Label, Schema
 from hotrow.data.sketch import IdFrequencies, Moments, Sample
 from hotrow.data.source import Source
@@ -118,9 +119,8 @@ class _Reader:
         self.rows += batch.num_rows
         for label in self._label_columns:
             if label.column in batch.schema.names:
-                values, _ = numbers(batch[label.column], label.column)
-                bound = label.at_least
-                self.labels[_name(label)].add(values if bound is None else (values >= bound).astype(np.float64))
+                values, _ = label_values(batch[label.column], label)
+                self.labels[_name(label)].add(values.astype(np.float64, copy=False))
         for column in self.ids:
             column.add(batch)
         found = [numbers(batch[name], name)[0] for name in self.numbers]
@@ -207,4 +207,6 @@ class _TimeReader:
 
 def _name(label: Label) -> str:
     """Of a label: one column may give several."""
+    if label.positive is not None:
+        return f"{label.column} = {' or '.join(label.positive)}"
     return label.column if label.at_least is None else f"{label.column} >= {label.at_least:g}"
