@@ -33,6 +33,7 @@ class Columns:
     numbers: frozenset[str] = frozenset()
     time: Time | None = None
     as_they_are: frozenset[str] = frozenset()  # also ids or groups: looked at, but handed on unchanged
+    weight: str | None = None  # a number of 0 or more, never missing
 
     @classmethod
     def of(cls, schema: Schema, labels: bool = True) -> "Columns":
@@ -45,7 +46,7 @@ class Columns:
         names = tuple(name for name in schema.columns if labels or name in others)
         if not labels:
             return cls(names, numbers=numbers, time=schema.time, as_they_are=raw)
-        return cls(names, wanted - by_value, by_value, numbers, schema.time, raw)
+        return cls(names, wanted - by_value, by_value, numbers, schema.time, raw, schema.weight)
 
     def instead(self, without: Iterable[str], plus: Iterable[str] = ()) -> "Columns":
         """Other columns are read: those named `without` are made later, out of some in `plus`."""
@@ -56,13 +57,24 @@ class Columns:
     def demanding(self) -> tuple[str, ...]:
         """Columns that may hold something that makes a row useless."""
         times = {self.time.column} if self.time else set()
-        return tuple(name for name in self.names if name in self.labels | self.label_texts | self.numbers | times)
+        wanted = self._must_be_numbers | self.label_texts | self.numbers | times
+        return tuple(name for name in self.names if name in wanted)
+
+    @property
+    def _must_be_numbers(self) -> frozenset[str]:
+        """Columns in which a row without a number is useless."""
+        return self.labels | ({self.weight} if self.weight else set())
 
     @property
     def numeric(self) -> frozenset[str]:
         """Columns that come out as float64."""
         others = self.as_they_are | ({self.time.column} if self.time else set())
-        return ((self.labels | self.numbers) & frozenset(self.names)) - others
+        return ((self._must_be_numbers | self.numbers) & frozenset(self.names)) - others
+
+    @property
+    def never_missing(self) -> frozenset[str]:
+        """Columns that every usable row has a value in; a time is checked apart."""
+        return self._must_be_numbers | self.label_texts
 
 
 def checked(batch: pa.RecordBatch, columns: Columns) -> tuple[pa.RecordBatch, dict[int, RowFault]]:
@@ -70,11 +82,13 @@ def checked(batch: pa.RecordBatch, columns: Columns) -> tuple[pa.RecordBatch, di
     faults: dict[int, RowFault] = {}
     good = list(batch.columns)
     for place, name in enumerate(batch.schema.names):
-        if name in columns.labels or name in columns.numbers:
-            typed, bad, gone = _checked_numbers(batch[name], name, must=name in columns.labels)
+        if name in columns.labels | columns.numbers or name == columns.weight:
+            typed, bad, gone = _checked_numbers(batch[name], name, must=name in columns.never_missing)
             _note(faults, bad, batch[name], name, "is no number", is_label=name in columns.labels)
             _note(faults, gone, batch[name], name, "is missing")
             good[place] = typed if name in columns.numeric else good[place]
+        if name == columns.weight:
+            _note(faults, floats(batch[name], name)[0] < 0, batch[name], name, "is negative: a weight is 0 or more")
         if name in columns.label_texts:
             _note(faults, missing_labels(batch[name], name), batch[name], name, "is missing")
         if columns.time is not None and name == columns.time.column:

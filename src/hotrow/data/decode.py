@@ -88,6 +88,7 @@ class Decoder:
             else column_ids(columns[self.schema.group], self.schema.group).view(np.int64),
             self._times(columns),
             counts,
+            self._weights(columns) if labels else None,
         )
 
     def _part(self, plan: PartPlan, columns: pa.RecordBatch, counts: dict[str, int]) -> FeatureBlock:
@@ -145,6 +146,17 @@ class Decoder:
                 raise InputError(f"column {label.column!r} row {int(np.isnan(values).argmax())}: the label is missing")
             found.append(values)
         return _as_matrix(found, columns.num_rows)
+
+    def _weights(self, columns: pa.RecordBatch) -> F32 | None:
+        if (name := self.schema.weight) is None:
+            return None
+        values = _values(columns, name)
+        if not (values >= 0).all():  # NaN is no weight either
+            row = int((~(values >= 0)).argmax())
+            raise InputError(
+                f"column {name!r} row {row}: {shown(columns[name][row])!r} is no weight: must be 0 or more"
+            )
+        return values.astype(np.float32)
 
     def _times(self, columns: pa.RecordBatch) -> I64 | None:
         if self.schema.time is None:

@@ -111,7 +111,8 @@ class _Reader:
         self.labels = {_name(label): Moments() for label in schema.label}
         self._label_columns = schema.label
         self.ids = [_IdReader(feature, schema.label[0]) for feature in schema.ids]
-        self.numbers = {number.column: Moments() for number in schema.numbers}
+        weights = [schema.weight] if schema.weight else []
+        self.numbers = {name: Moments() for name in [*(number.column for number in schema.numbers), *weights]}
         self._sample = Sample(SAMPLE_ROWS, len(self.numbers))
         self.times = _TimeReader(schema) if schema.time is not None else None
 
@@ -123,7 +124,9 @@ class _Reader:
                 self.labels[_name(label)].add(values.astype(np.float64, copy=False))
         for column in self.ids:
             column.add(batch)
-        found = [numbers(batch[name], name)[0] for name in self.numbers]
+        there = frozenset(batch.schema.names)  # without labels there are no weights
+        empty: NDArray[np.float64] = np.full(batch.num_rows, np.nan)
+        found = [numbers(batch[name], name)[0] if name in there else empty for name in self.numbers]
         for moments, values in zip(self.numbers.values(), found, strict=True):
             moments.add(values)
         if found:

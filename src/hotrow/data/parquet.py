@@ -129,7 +129,7 @@ def is_faultless(file: pq.ParquetFile, group: int, columns: Columns) -> bool:
 
 def _is_faultless(statistics: Any, kind: pa.DataType, name: str, columns: Columns) -> bool:
     is_time = columns.time is not None and name == columns.time.column
-    must_be_there = is_time or name in columns.labels | columns.label_texts
+    must_be_there = is_time or name in columns.never_missing
     if must_be_there and (statistics is None or not statistics.has_null_count or statistics.null_count):
         return False
     bounded = statistics is not None and statistics.has_min_max
@@ -137,7 +137,9 @@ def _is_faultless(statistics: Any, kind: pa.DataType, name: str, columns: Column
         return bounded and _in_calendar(kind, columns.time, statistics.min_raw, statistics.max_raw)
     if pa.types.is_floating(kind):  # statistics say nothing of NaN, which is no label
         largest = max(abs(statistics.min), abs(statistics.max)) if bounded else math.inf
-        return name not in columns.labels | columns.label_texts and largest <= LARGEST
+        return name not in columns.never_missing and largest <= LARGEST
+    if name == columns.weight and not (bounded and statistics.min >= 0):
+        return False
     return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind))
 
 

@@ -1,4 +1,4 @@
-"""What the columns of a data set mean: label, numbers, ids, sequences, time, group. Pure: nothing is read here.
+"""What the columns of a data set mean: label, numbers, ids, sequences, time, group, weight. Pure: nothing is read here.
 
 An id is a 64-bit number as it is, or any other text by its 64-bit hash: a text that is a whole decimal number means
 that number, so a CSV file and a Parquet file with integers give the same rows. There is no vocabulary, and no modulo.
@@ -174,6 +174,7 @@ class Schema(Spec):
     ids: tuple[AnyIds, ...] = ()
     time: AnyTime | None = None
     group: str | None = None  # the column whose values make the groups of grouped AUC
+    weight: str | None = None  # the column of sample weights: what each sample's loss is multiplied by
 
     @model_validator(mode="after")
     def _features_are_distinct(self) -> "Schema":
@@ -186,6 +187,8 @@ class Schema(Spec):
         features = {number.column for number in self.numbers} | {feature.column for feature in self.ids}
         if told := [label.column for label in self.label if label.column in features]:
             raise ValueError(f"column {told[0]!r} is the label and a feature: the model would see the answer")
+        if self.weight in (taken := [label.column for label in self.label]):
+            raise ValueError(f"column {taken[0]!r} is the label and the weight: name another column for weight")
         by_value = {label.column for label in self.label if label.positive is not None}
         if both := [label.column for label in self.label if label.positive is None and label.column in by_value]:
             raise ValueError(f"column {both[0]!r} is a label with positive and one without: give all of them positive")
@@ -214,4 +217,5 @@ class Schema(Spec):
         used += [feature.column for feature in self.ids]
         used += [self.time.column] if self.time else []
         used += [self.group] if self.group else []
+        used += [self.weight] if self.weight else []
         return tuple(dict.fromkeys(used))
