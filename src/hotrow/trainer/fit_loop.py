@@ -113,7 +113,7 @@ class FitLoop:
         yield self.tell(EpochEnded(epoch, self.trainer.samples))
 
     def _judge(self, found: Evaluated) -> None:
-        metric, plateau = self.watch.rule.metric, self.trainer.schedule.plateau
+        metric, plateau = self.watch.rule.metric or "auc", self.trainer.schedule.plateau
         if metric not in found.metrics:
             if self.best is None and plateau is None:
                 return  # nobody judges by it
@@ -131,7 +131,7 @@ class FitLoop:
     def _end(self, counts: dict[str, int]) -> TrainingEnded:
         watch, meter, found = self.watch, self.meter, None
         if self.best is not None and watch.best is not None and watch.epoch is not None:
-            found = Best(watch.rule.metric, watch.best, watch.epoch)
+            found = Best(watch.rule.metric or "auc", watch.best, watch.epoch)
             self.trainer.go_back(self.best)
         return TrainingEnded(
             samples=self.trainer.samples,
