@@ -5,7 +5,14 @@ from collections.abc import Iterator
 from hotrow.data.source import Trouble
 from hotrow.trainer import Evaluated, Remark, Switched, TrainingEnded
 
-METRICS = {"auc": "AUC", "grouped_auc": "grouped AUC"}  # others are words as they are
+METRICS = {  # others are words as they are
+    "auc": "AUC",
+    "grouped_auc": "grouped AUC",
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "r2": "R2",
+}
+IN_LABEL_UNITS = ("rmse", "mae", "bias")  # of any size
 GROUPS = "groups_"  # counts among the metrics
 
 
@@ -72,13 +79,16 @@ def metric_value(name: str, value: float | None) -> str:
     """Four digits, or a count; "unknown" where there is none, as of the AUC of one class."""
     if value is None:
         return "unknown"
+    if name.startswith(IN_LABEL_UNITS):
+        return f"{value:.4g}" if abs(value) < 1 else f"{value:,.4f}"
     return f"{value:,.0f}" if name.startswith(GROUPS) else f"{value:.4f}"
 
 
 def ending(report: TrainingEnded) -> Iterator[str]:
     """Why a run stopped, where that needs saying, and the trouble it met."""
     if report.best is not None:
-        best = f"the best valid {metric_name(report.best.metric)} {report.best.value:.4f} of epoch"
+        value = metric_value(report.best.metric, report.best.value)
+        best = f"the best valid {metric_name(report.best.metric)} {value} of epoch"
         yield f"{report.stopped}: back to {best} {report.best.epoch + 1}"
     trouble = [f"{count:,} {name.replace('_', ' ')}" for name, count in report.counts.items() if count]
     if trouble:

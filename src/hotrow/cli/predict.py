@@ -1,4 +1,4 @@
-"""`hotrow predict`: probabilities for the rows of a file."""
+"""`hotrow predict`: probabilities for the rows of a file, or the numbers of a regression."""
 
 from pathlib import Path
 from typing import Annotated
@@ -26,7 +26,8 @@ def predict(
     """Predict the rows of IN with a finished run.
 
     OUT has the columns row (the number of the row in IN, from 0; the header and empty lines do not count) and
-    probability; with several labels one probability_LABEL for each. Rows that cannot be read are left out and told.
+    probability (of a regression: prediction); with several labels one probability_LABEL for each. Rows that cannot be
+    read are left out and told.
     """
     check_writable("--json", json_file)
     check_free(out, force=force)
@@ -36,7 +37,8 @@ def predict(
     written = 0
     with Restored(folder, trust=trust) as restored:
         source = restored.unlabelled(given)
-        with Bar("rows", source.rows()) as bar, PredictionFile(out, restored.schema, force=force) as file:
+        output = PredictionFile(out, restored.schema, force=force, task=restored.trainer.task)
+        with Bar("rows", source.rows()) as bar, output as file:
             bar.line(f"run {folder}")
             for some in restored.predict(source):
                 file.write(some)

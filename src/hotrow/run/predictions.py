@@ -22,6 +22,7 @@ from hotrow.data.source import Malformed, Source
 from hotrow.disk import written
 from hotrow.errors import ConfigError, InputError
 from hotrow.trainer import Trainer
+from hotrow.worker.losses import Task
 
 I64 = NDArray[np.int64]
 AHEAD = 4  # blocks that are read while one is predicted
@@ -32,7 +33,7 @@ class Predicted:
     """Some rows of a file and what the model says of them."""
 
     rows: I64  # their numbers, from 0: a header and empty lines do not count, malformed lines do
-    probabilities: NDArray[np.float32]  # [rows, labels]
+    values: NDArray[np.float32]  # [rows, labels]: probabilities, or the numbers of a regression
 
 
 def predicted(trainer: Trainer, source: Source) -> Iterator[Predicted]:
@@ -45,7 +46,7 @@ def predicted(trainer: Trainer, source: Source) -> Iterator[Predicted]:
             found = found.reshape(len(found), -1)
             if found.shape[1] != labels:
                 message = f"the model gives {found.shape[1]} scores for {labels} label"
-                raise InputError(f"{message}: predictions are probabilities of labels, which it does not have")
+                raise InputError(f"{message}: predictions are of labels, and need one score for each")
             yield Predicted(rows[some], found)
 
 
@@ -81,12 +82,16 @@ def _decoded(source: Source) -> Generator[tuple[Batch, I64], None, None]:
 
 
 class PredictionFile:
-    """A CSV or Parquet file with the columns row and probability; it takes its place when it is whole."""
+    """A CSV or Parquet file with the columns row and probability; it takes its place when it is whole.
 
-    def __init__(self, path: Path, schema: Schema, *, force: bool = False) -> None:
+    The predictions of a regression are in a column `prediction`.
+    """
+
+    def __init__(self, path: Path, schema: Schema, *, force: bool = False, task: Task = "classification") -> None:
         check_free(path, force=force)
         labels = [label.column for label in schema.label]
-        names = ["probability"] if len(labels) == 1 else [f"probability_{label}" for label in labels]
+        what = "prediction" if task == "regression" else "probability"
+        names = [what] if len(labels) == 1 else [f"{what}_{label}" for label in labels]
         self._schema = pa.schema([("row", pa.int64()), *((name, pa.float32()) for name in names)])
         self._rows = 0
         self._path, self._beside = path, path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -96,7 +101,7 @@ class PredictionFile:
 
     def write(self, some: Predicted) -> None:
         """Further rows."""
-        columns = [pa.array(some.rows), *(pa.array(column) for column in some.probabilities.T)]
+        columns = [pa.array(some.rows), *(pa.array(column) for column in some.values.T)]
         with self._written():
             self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
         self._rows += len(some.rows)

@@ -94,7 +94,7 @@ class Restored:
         return open_source(lenient, files, labels=False, schema=self.schema)
 
     def predict(self, source: Source) -> Iterator[Predicted]:
-        """Probabilities of the rows of an `unlabelled` source, block by block in their order."""
+        """Predictions of the rows of an `unlabelled` source, block by block in their order."""
         return predicted(self.trainer, source)
 
     def _of_files(self) -> DataConfig:
