@@ -12,7 +12,20 @@ import typer
 from click import ClickException
 from typer.core import TyperGroup
 
-from hotrow.cli import bench, cluster, data, evaluate, keygen, new, predict, reproduce, segments, simulate, train
+from hotrow.cli import (
+    bench,
+    cluster,
+    data,
+    evaluate,
+    keygen,
+    new,
+    predict,
+    reproduce,
+    segments,
+    simulate,
+    train,
+    vectors,
+)
 from hotrow.cli.screen import make_faults_printable, say
 from hotrow.disk import free_bytes
 from hotrow.errors import HotrowError
@@ -69,6 +82,7 @@ app.add_typer(data.app, name="data")
 app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.command()(predict.predict)
+app.command()(vectors.vectors)
 app.command()(simulate.simulate)
 app.command()(reproduce.reproduce)
 app.command()(keygen.keygen)

@@ -37,6 +37,10 @@ class Keyspace:
         """The spaces that a table serves, in the order of the schema."""
         return tuple(dict.fromkeys(space for served, space in self._places.values() if served == table))
 
+    def table(self, feature: str) -> str:
+        """The table that holds the rows of a feature."""
+        return self._place(feature)[0]
+
     def salt(self, feature: str) -> int:
         """What the ids of a feature are XORed with."""
         table, space = self._place(feature)

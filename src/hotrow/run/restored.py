@@ -37,7 +37,7 @@ class Restored:
         self.folder = folder
         self.config: RunConfig = load_config(folder / CONFIG)
         check_trust(self.config, folder, trust=trust)
-        self.schema: Schema = _schema(folder / SCHEMA)
+        self.schema: Schema = read_schema(folder / SCHEMA)
         self.trainer: Trainer = trainer_of(_in_memory(self.config), self.schema)
         try:
             self.trainer.load(folder / CHECKPOINT)
@@ -124,7 +124,8 @@ def has_checkpoint(folder: Path) -> bool:
     return (folder / CONFIG).is_file()
 
 
-def _schema(path: Path) -> Schema:
+def read_schema(path: Path) -> Schema:
+    """What the columns of a run mean."""
     try:
         return Schema.model_validate_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
