@@ -79,7 +79,7 @@ def by_model(train: Path, replay: float, last: int, seed: int) -> Iterator[tuple
         changes += [f"run.folder={folder!r}", f"run.replay={replay}", f"run.seed={seed}", "run.tensorboard=false"]
         with Run(load_config(CONFIG, changes)) as run:
             for report in run:
-                if isinstance(report, Evaluated) and report.day is not None and report.scores is not None:
+                if isinstance(report, Evaluated) and report.day is not None and isinstance(report.scores, Scores):
                     yield report.day, report.scores
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import random
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -72,6 +73,52 @@ def test_the_demo_comes_near_to_its_teacher(tmp_path: Path) -> None:
     small = ("data.rows=100_000", "data.test_rows=20_000", "data.ids=2000", "run.global_batch=512")
     figures = trained(tmp_path, "demo.toml", *small)
     assert figures["best_auc"] - 0.08 < figures["test_auc"] < figures["best_auc"]
+
+
+def adult_line(rng: random.Random) -> str:
+    """A person in the format of UCI's file; those with more education earn more."""
+    school = rng.randrange(1, 17)
+    income = ">50K" if rng.random() < school / 20 else "<=50K"
+    work, country = rng.choice(["Private", "?", "State-gov"]), rng.choice(["United-States", "?"])
+    cells = [rng.randrange(17, 90), work, rng.randrange(20_000, 400_000), f"school {school}", school, "Divorced"]
+    cells += ["Sales", "Husband", "White", rng.choice(["Male", "Female"]), 0, 0, rng.randrange(1, 99), country, income]
+    return ", ".join(map(str, cells))
+
+
+def test_adult_learns_a_text_label(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    (tmp_path / "adult.data").write_text("".join(adult_line(rng) + "\n" for _ in range(2000)))
+    figures = trained(tmp_path, "adult.toml", f"data.train={tmp_path / 'adult.data'}")
+    assert figures["test_auc"] > 0.7
+    assert figures["counts"]["malformed_lines"] == 0
+
+
+def test_ratings_are_predicted_as_numbers(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    kind = [rng.gauss(0, 0.7) for _ in range(60)]
+    header = "user_id:token\titem_id:token\trating:float\ttimestamp:float\n"
+    lines = []
+    for row in range(3000):
+        user, item = rng.randrange(40), rng.randrange(60)
+        stars = min(5, max(1, round(3.5 + kind[user] + kind[item])))
+        lines.append(f"{user}\t{item}\t{stars}\t{row}\n")
+    (tmp_path / "ml.inter").write_text(header + "".join(lines))
+    figures = trained(tmp_path, "ratings.toml", f"data.train={tmp_path / 'ml.inter'}")
+    assert figures["test_r2"] > 0.5
+    assert figures["best"]["metric"] == "rmse"
+
+
+def test_weights_make_up_for_non_clicks_that_were_left_out(tmp_path: Path) -> None:
+    rng = random.Random(7)
+    lines = ["clicked,user,item,weight"]
+    while len(lines) < 4000:
+        clicked = rng.random() < 0.05
+        if clicked or rng.random() < 0.1:
+            lines.append(f"{clicked:d},{rng.randrange(20)},{rng.randrange(20)},{(1 if clicked else 10) / 6.9:.4f}")
+    (tmp_path / "clicks.csv").write_text("\n".join(lines) + "\n")
+    figures = trained(tmp_path, "weighted.toml", f"data.train={tmp_path / 'clicks.csv'}")
+    assert 0.8 < figures["test_calibration"] < 1.25  # of all impressions: 5 % click, not the 35 % of the rows kept
+    assert figures["test_logloss"] < 0.25
 
 
 @pytest.mark.parametrize("name", [path.name for path in sorted(EXAMPLES.glob("*.toml"))])

@@ -19,7 +19,7 @@ FLOORS = (
     ("modes", "staleness", "switching", "routes", "cache.clocks"),
     ("store", "kernels", "optim", "data"),
     ("nn", "models", "cache", "client"),
-    ("server.core", "server.dense", "worker.core"),
+    ("server.core", "server.dense", "worker.core", "worker.losses"),
     ("transport", "checkpoint", "obs"),
     ("server", "worker", "client.sharded", "client.shard_table", "client.pooled"),
     ("sim", "runtime"),

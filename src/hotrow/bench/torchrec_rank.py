@@ -34,7 +34,7 @@ from hotrow.data.source import Source
 from hotrow.data.splits import RowRange
 from hotrow.data.splits.ranges import Around
 from hotrow.nn.inputs import Inputs
-from hotrow.worker.core import binary_cross_entropy
+from hotrow.worker.losses import binary_cross_entropy
 
 ANSWER_S = 600.0  # for a start with ten million rows, and for a stretch
 TABLE = "t"

@@ -15,7 +15,7 @@ from hotrow.data.batch import Batch
 from hotrow.models.deepfm import DeepFM
 from hotrow.models.layers import Activation
 from hotrow.nn.inputs import Inputs, InputShape
-from hotrow.worker.core import binary_cross_entropy
+from hotrow.worker.losses import binary_cross_entropy
 
 EPS = 1e-10
 TORCHREC_REMEDY = "TorchRec is not installed, its columns stay empty: `make bench` installs it"

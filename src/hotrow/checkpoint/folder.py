@@ -131,6 +131,24 @@ def load(folder: Path, model: nn.Module, optimizer: Optimizer | None, tiers: Map
     return Saved(manifest["counters"], manifest["position"], manifest["about"])
 
 
+def tables(folder: Path) -> dict[str, int]:
+    """The tables of a checkpoint, and how many rows each has."""
+    return {name: int(table["rows"]) for name, table in _manifest(_whole(folder))["tables"].items()}
+
+
+def open_rows(folder: Path, table: str, *, check: bool = True) -> rows.SavedRows:
+    """The rows of one table, without loading the checkpoint. `check` compares its file with its checksum first."""
+    folder = _whole(folder)
+    manifest = _manifest(folder)
+    try:
+        saved = manifest["tables"][table]
+        if check:
+            _check_files(folder, {saved["file"]: manifest["files"][saved["file"]]})
+        return rows.SavedRows(folder / saved["file"], int(saved["rows"]))
+    except (pa.ArrowException, KeyError, AttributeError) as error:
+        raise InputError(f"checkpoint {folder}: table {table!r} cannot be read: {error}: take another one") from None
+
+
 def _whole(folder: Path) -> Path:
     """The folder, or the one it was about to replace when its writer died between two renames."""
     before = _before(folder)

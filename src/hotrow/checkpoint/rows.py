@@ -44,6 +44,31 @@ def read(path: Path, tier: SavedTable) -> None:
             tier.put(batch.column("key").to_numpy(), _matrix(batch.column("value"), tier.dim), state, fields)
 
 
+class SavedRows:
+    """Keys and values of a table in a checkpoint. The file is mapped: memory holds the chunk in use."""
+
+    def __init__(self, path: Path, rows: int) -> None:
+        self._source = pa.memory_map(str(path))
+        self._reader = pa.ipc.open_file(self._source)
+        self.rows = rows
+        self.dim = int(self._reader.schema.field("value").type.list_size)
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __enter__(self) -> "SavedRows":
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        self._source.close()
+
+    def chunks(self) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.float32]]]:
+        """Keys [rows] and values [rows, dim] without optimizer state, in the order of the file."""
+        for number in range(self._reader.num_record_batches):
+            batch = self._reader.get_batch(number)
+            yield batch.column("key").to_numpy(), _matrix(batch.column("value"), self.dim)
+
+
 def _schema(tier: SavedTable) -> pa.Schema:
     vectors = [("value", pa.list_(pa.float32(), tier.dim)), ("state", pa.list_(pa.float32(), tier.state_dim))]
     return pa.schema([("key", pa.uint64()), *vectors, *((name, pa.uint32()) for name in tier.fields)])

@@ -27,6 +27,8 @@ COMMANDS = {
     "train": "Train what FILE.toml describes and leave everything in runs/NAME: checkpoint, curves, report.html.",
     "evaluate": "Evaluate a finished run: AUC, logloss, calibration.",
     "predict": "Predict the rows of IN with a finished run.",
+    "vectors": "Write the vectors of RUN's checkpoint to OUT: key, vector, and the linear weight where the model has "
+    "one.",
     "simulate": "Run the modes of FILE.toml on a simulated cluster, all on the same data and luck, and compare them.",
     "reproduce": "Run an experiment of the papers in the simulator: our figures beside theirs, and which "
     "promises hold.",

@@ -32,7 +32,7 @@ def evaluate(
     trust: Trust = False,
     json_file: JsonFile = None,
 ) -> None:
-    """Evaluate a finished run: AUC, logloss, calibration."""
+    """Evaluate a finished run: AUC, logloss, calibration; of a regression RMSE, MAE, R2."""
     check_writable("--json", json_file)
     folder = find_run(run)
     with Restored(folder, trust=trust) as restored:

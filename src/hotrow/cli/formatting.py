@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from hotrow.data.source import Trouble
 from hotrow.trainer import Evaluated, Remark, Switched, TrainingEnded
 
-METRICS = {"auc": "AUC", "grouped_auc": "grouped AUC"}  # others are words as they are
+METRICS = {  # others are words as they are
+    "auc": "AUC",
+    "grouped_auc": "grouped AUC",
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "r2": "R2",
+}
+IN_LABEL_UNITS = ("rmse", "mae", "bias")  # of any size
 GROUPS = "groups_"  # counts among the metrics
 LARGE = 1e6  # from here on digits behind the point say nothing
 SHORT_STEPS = "short_steps"
@@ -81,13 +88,17 @@ def metric_value(name: str, value: float | None) -> str:
     """Four digits, or a count; "unknown" where there is none, as of the AUC of one class."""
     if value is None:
         return "unknown"
+    if name.startswith(IN_LABEL_UNITS):
+        return f"{value:.4g}" if abs(value) < 1 else f"{value:,.4f}"
     return f"{value:,.0f}" if name.startswith(GROUPS) or LARGE <= abs(value) < math.inf else f"{value:.4f}"
 
 
 def ending(report: TrainingEnded) -> Iterator[str]:
     """Why a run stopped, where that needs saying, and the trouble it met."""
     if report.best is not None:
-        best = f"the best valid {metric_name(report.best.metric)}, {metric_value('best', report.best.value)}"
+        best = (
+            f"the best valid {metric_name(report.best.metric)}, {metric_value(report.best.metric, report.best.value)}"
+        )
         place = f"of epoch {report.best.epoch + 1}"
         kept = (
             f"back to the state {place}, with {best}" if report.best.restored else f"{best}, is that {place}, the last"

@@ -1,4 +1,4 @@
-"""`hotrow predict`: probabilities for the rows of a file."""
+"""`hotrow predict`: probabilities for the rows of a file, or the numbers of a regression."""
 
 from pathlib import Path
 from typing import Annotated
@@ -32,8 +32,8 @@ def predict(
     """Predict the rows of IN with a finished run.
 
     OUT has the columns row (the number of the row in IN, from 0; the header and empty lines do not count), those of
-    --keep, and probability; with several labels one probability_LABEL for each. IN needs the columns of the features.
-    Rows that cannot be read are left out and counted.
+    --keep, and probability (of a regression: prediction); with several labels one probability_LABEL for each. IN needs
+    the columns of the features. Rows that cannot be read are left out and counted.
     """
     check_writable("--json", json_file)
     check_free(out, force=force)
@@ -44,7 +44,8 @@ def predict(
     with Restored(folder, trust=trust) as restored:
         kept = tuple(keep or ())
         source = restored.unlabelled(given, kept)
-        with Bar("rows", source.rows()) as bar, PredictionFile(out, restored.schema, force=force, keep=kept) as file:
+        output = PredictionFile(out, restored.schema, force=force, keep=kept, task=restored.trainer.task)
+        with Bar("rows", source.rows()) as bar, output as file:
             bar.line(f"run {folder}")
             for some in restored.predict(source, kept):
                 file.write(some)

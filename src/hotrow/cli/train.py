@@ -166,7 +166,7 @@ def result(summary: dict[str, object]) -> Table:
     table.add_column()
     table.add_column(justify="right")
     for split in ("test", "valid"):
-        for metric in ("auc", "logloss"):
+        for metric in ("auc", "logloss", "rmse", "mae", "r2"):
             value = summary.get(f"{split}_{metric}")
             if isinstance(value, float):
                 table.add_row(f"{split} {formatting.metric_name(metric)}", formatting.metric_value(metric, value))

@@ -63,6 +63,7 @@ class Batch:
     groups: I64 | None = None
     times: I64 | None = None  # unix seconds
     counts: dict[str, int] = field(default_factory=dict)  # of trouble met on the way: missing and cut values
+    weights: F32 | None = None  # [samples]; what each sample's loss is multiplied by. None: 1
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -75,6 +76,7 @@ class Batch:
             None if self.labels is None else self.labels[order],
             None if self.groups is None else self.groups[order],
             None if self.times is None else self.times[order],
+            weights=None if self.weights is None else self.weights[order],
         )
 
     def slice(self, start: int, stop: int) -> "Batch":
@@ -85,6 +87,7 @@ class Batch:
             None if self.labels is None else self.labels[start:stop],
             None if self.groups is None else self.groups[start:stop],
             None if self.times is None else self.times[start:stop],
+            weights=None if self.weights is None else self.weights[start:stop],
         )
 
 
@@ -104,6 +107,7 @@ def concatenated(batches: list[Batch]) -> Batch:
         _all_or_none("groups", [batch.groups for batch in batches]),
         _all_or_none("times", [batch.times for batch in batches]),
         counts,
+        _all_or_none("weights", [batch.weights for batch in batches]),
     )
 
 

@@ -2,16 +2,25 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from hotrow.data.labels import missing_labels
 from hotrow.data.numbers import Mask, floats, numbers
 from hotrow.data.schema import Schema, Time
 from hotrow.data.shown import shown
 from hotrow.data.times import nulls, times
 
-__all__ = ["Columns", "checked", "numbers", "times"]
+__all__ = ["Columns", "RowFault", "checked", "numbers", "times"]
+
+
+class RowFault(NamedTuple):
+    """Why a row cannot be used."""
+
+    reason: str
+    label: tuple[str, str] | None = None  # column and value of a label that is a text in place of a number
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,19 +29,24 @@ class Columns:
 
     names: tuple[str, ...]
     labels: frozenset[str] = frozenset()  # numbers, none missing
+    label_texts: frozenset[str] = frozenset()  # labels of any type, taken as they are, none missing
     numbers: frozenset[str] = frozenset()
     time: Time | None = None
     as_they_are: frozenset[str] = frozenset()  # also ids or groups: looked at, but handed on unchanged
+    weight: str | None = None  # a number of 0 or more, never missing
 
     @classmethod
     def of(cls, schema: Schema, labels: bool = True) -> "Columns":
         """All that a schema names; without labels, for data that has none."""
         wanted = frozenset(label.column for label in schema.label)
+        by_value = frozenset(label.column for label in schema.label if label.positive is not None)
         raw = frozenset([*(ids.column for ids in schema.ids), *([schema.group] if schema.group else [])])
         numbers = frozenset(number.column for number in schema.numbers)
         others = raw | numbers | ({schema.time.column} if schema.time else set())
         names = tuple(name for name in schema.columns if labels or name in others)
-        return cls(names, wanted if labels else frozenset(), numbers, schema.time, raw)
+        if not labels:
+            return cls(names, numbers=numbers, time=schema.time, as_they_are=raw)
+        return cls(names, wanted - by_value, by_value, numbers, schema.time, raw, schema.weight)
 
     def instead(self, without: Iterable[str], plus: Iterable[str] = ()) -> "Columns":
         """Other columns are read: those named `without` are made later, out of some in `plus`."""
@@ -43,25 +57,40 @@ class Columns:
     def demanding(self) -> tuple[str, ...]:
         """Columns that may hold something that makes a row useless."""
         times = {self.time.column} if self.time else set()
-        return tuple(name for name in self.names if name in self.labels | self.numbers | times)
+        wanted = self._must_be_numbers | self.label_texts | self.numbers | times
+        return tuple(name for name in self.names if name in wanted)
+
+    @property
+    def _must_be_numbers(self) -> frozenset[str]:
+        """Columns in which a row without a number is useless."""
+        return self.labels | ({self.weight} if self.weight else set())
 
     @property
     def numeric(self) -> frozenset[str]:
         """Columns that come out as float64."""
         others = self.as_they_are | ({self.time.column} if self.time else set())
-        return ((self.labels | self.numbers) & frozenset(self.names)) - others
+        return ((self._must_be_numbers | self.numbers) & frozenset(self.names)) - others
+
+    @property
+    def never_missing(self) -> frozenset[str]:
+        """Columns that every usable row has a value in; a time is checked apart."""
+        return self._must_be_numbers | self.label_texts
 
 
-def checked(batch: pa.RecordBatch, columns: Columns) -> tuple[pa.RecordBatch, dict[int, str]]:
+def checked(batch: pa.RecordBatch, columns: Columns) -> tuple[pa.RecordBatch, dict[int, RowFault]]:
     """The rows that can be used, with texts that are numbers or times as such; and row -> fault of the others."""
-    faults: dict[int, str] = {}
+    faults: dict[int, RowFault] = {}
     good = list(batch.columns)
     for place, name in enumerate(batch.schema.names):
-        if name in columns.labels or name in columns.numbers:
-            typed, bad, gone = _checked_numbers(batch[name], name, must=name in columns.labels)
-            _note(faults, bad, batch[name], name, "is no number")
+        if name in columns.labels | columns.numbers or name == columns.weight:
+            typed, bad, gone = _checked_numbers(batch[name], name, must=name in columns.never_missing)
+            _note(faults, bad, batch[name], name, "is no number", is_label=name in columns.labels)
             _note(faults, gone, batch[name], name, "is missing")
             good[place] = typed if name in columns.numeric else good[place]
+        if name == columns.weight:
+            _note(faults, floats(batch[name], name)[0] < 0, batch[name], name, "is negative: a weight is 0 or more")
+        if name in columns.label_texts:
+            _note(faults, missing_labels(batch[name], name), batch[name], name, "is missing")
         if columns.time is not None and name == columns.time.column:
             seconds, bad = times(batch[name], columns.time)
             _note(faults, bad, batch[name], name, f"cannot be read as a time (format {columns.time.format!r})")
@@ -85,9 +114,13 @@ def _checked_numbers(column: pa.Array, name: str, *, must: bool) -> tuple[pa.Arr
     return typed, bad, np.isnan(values) if must else None
 
 
-def _note(faults: dict[int, str], bad: Mask | None, column: pa.Array, name: str, fault: str) -> None:
+def _note(
+    faults: dict[int, RowFault], bad: Mask | None, column: pa.Array, name: str, fault: str, *, is_label: bool = False
+) -> None:
     if bad is None or not bad.any():
         return
     for row in np.flatnonzero(bad).tolist():
         value = shown(column[row])
-        faults.setdefault(row, f"{name} is missing" if value in (None, "") else f"{name} {str(value)!r} {fault}")
+        reason = f"{name} is missing" if value in (None, "") else f"{name} {str(value)!r} {fault}"
+        text = (name, value.strip()) if is_label and isinstance(value, str) else None
+        faults.setdefault(row, RowFault(reason, text))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hotrow.data.batch import F32, I64, Batch, FeatureBlock, Kind, Pooling
 from hotrow.data.columns import Columns
 from hotrow.data.keys import MISSING, U64, Keyspace, bucketed, column_ids, missing_in
+from hotrow.data.labels import label_values
 from hotrow.data.numbers import Floats, floats
 from hotrow.data.schema import Ids, Schema
 from hotrow.data.shown import shown
@@ -87,6 +88,7 @@ class Decoder:
             else column_ids(columns[self.schema.group], self.schema.group).view(np.int64),
             self._times(columns),
             counts,
+            self._weights(columns) if labels else None,
         )
 
     def _part(self, plan: PartPlan, columns: pa.RecordBatch, counts: dict[str, int]) -> FeatureBlock:
@@ -138,11 +140,23 @@ class Decoder:
     def _labels(self, columns: pa.RecordBatch) -> F32:
         found: list[NDArray[Any]] = []
         for label in self.schema.label:
-            values = _values(columns, label.column)
+            values, bad = label_values(columns[label.column], label)
+            _check_good(columns[label.column], label.column, bad, "a number")
             if np.isnan(values).any():
                 raise InputError(f"column {label.column!r} row {int(np.isnan(values).argmax())}: the label is missing")
-            found.append(values if label.at_least is None else values >= label.at_least)
+            found.append(values)
         return _as_matrix(found, columns.num_rows)
+
+    def _weights(self, columns: pa.RecordBatch) -> F32 | None:
+        if (name := self.schema.weight) is None:
+            return None
+        values = _values(columns, name)
+        if not (values >= 0).all():  # NaN is no weight either
+            row = int((~(values >= 0)).argmax())
+            raise InputError(
+                f"column {name!r} row {row}: {shown(columns[name][row])!r} is no weight: must be 0 or more"
+            )
+        return values.astype(np.float32)
 
     def _times(self, columns: pa.RecordBatch) -> I64 | None:
         if self.schema.time is None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from hotrow.data.columns import numbers
 from hotrow.data.decode import Decoder
 from hotrow.data.keys import MISSING
+from hotrow.data.labels import label_values
 from hotrow.data.schema import Ids, Label, Schema
 from hotrow.data.sketch import IdFrequencies, Moments, Sample
 from hotrow.data.source import Source
@@ -110,7 +111,8 @@ class _Reader:
         self.labels = {_name(label): Moments() for label in schema.label}
         self._label_columns = schema.label
         self.ids = [_IdReader(feature, schema.label[0]) for feature in schema.ids]
-        self.numbers = {number.column: Moments() for number in schema.numbers}
+        weights = [schema.weight] if schema.weight else []
+        self.numbers = {name: Moments() for name in [*(number.column for number in schema.numbers), *weights]}
         self._sample = Sample(SAMPLE_ROWS, len(self.numbers))
         self.times = _TimeReader(schema) if schema.time is not None else None
 
@@ -118,12 +120,13 @@ class _Reader:
         self.rows += batch.num_rows
         for label in self._label_columns:
             if label.column in batch.schema.names:
-                values, _ = numbers(batch[label.column], label.column)
-                bound = label.at_least
-                self.labels[_name(label)].add(values if bound is None else (values >= bound).astype(np.float64))
+                values, _ = label_values(batch[label.column], label)
+                self.labels[_name(label)].add(values.astype(np.float64, copy=False))
         for column in self.ids:
             column.add(batch)
-        found = [numbers(batch[name], name)[0] for name in self.numbers]
+        there = frozenset(batch.schema.names)  # without labels there are no weights
+        empty: NDArray[np.float64] = np.full(batch.num_rows, np.nan)
+        found = [numbers(batch[name], name)[0] if name in there else empty for name in self.numbers]
         for moments, values in zip(self.numbers.values(), found, strict=True):
             moments.add(values)
         if found:
@@ -207,4 +210,6 @@ class _TimeReader:
 
 def _name(label: Label) -> str:
     """Of a label: one column may give several."""
+    if label.positive is not None:
+        return f"{label.column} = {' or '.join(label.positive)}"
     return label.column if label.at_least is None else f"{label.column} >= {label.at_least:g}"

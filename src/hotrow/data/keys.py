@@ -37,6 +37,10 @@ class Keyspace:
         """The spaces that a table serves, in the order of the schema."""
         return tuple(dict.fromkeys(space for served, space in self._places.values() if served == table))
 
+    def table(self, feature: str) -> str:
+        """The table that holds the rows of a feature."""
+        return self._place(feature)[0]
+
     def salt(self, feature: str) -> int:
         """What the ids of a feature are XORed with."""
         table, space = self._place(feature)
@@ -101,9 +105,14 @@ def has_its_values(column: pa.DictionaryArray) -> bool:
     return low is None or (low >= 0 and high < len(column.dictionary))
 
 
-def _by_dictionary(column: pa.DictionaryArray, name: str, text: bool) -> U64:
+def check_dictionary(column: pa.DictionaryArray, name: str) -> None:
+    """InputError where a row names a value beyond the dictionary."""
     if not has_its_values(column):
         raise InputError(f"column {name!r}: a row names a value that its dictionary does not have: is it damaged?")
+
+
+def _by_dictionary(column: pa.DictionaryArray, name: str, text: bool) -> U64:
+    check_dictionary(column, name)
     ids = np.append(column_ids(column.dictionary, name, text=text), np.uint64(MISSING))
     places: NDArray[np.int64] = column.indices.cast(pa.int64()).fill_null(len(ids) - 1).to_numpy(zero_copy_only=False)
     return ids[places]

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from hotrow.data.blocks import TextBlock, blocks
+from hotrow.data.columns import RowFault
 from hotrow.data.files import File, Where, find_files
 from hotrow.data.numbers import numbers
 from hotrow.data.schema import Ids, Schema
@@ -64,18 +65,31 @@ class LibsvmSource:
         texts = [line.partition(b"#")[0].strip().decode("utf-8", "replace") for line in block.lines()]
         blank = [number for number, text in enumerate(texts, block.first) if not text]
         lines = [(number, text) for number, text in enumerate(texts, block.first) if text]
-        labels, bad_label, pairs, bounds = _cut([text for _, text in lines], self._labels)
+        labels, pairs, bounds = _cut([text for _, text in lines], self._labels)
         indices = _indices(pairs)
-        faults = dict.fromkeys(np.flatnonzero(bad_label).tolist(), "the label is no number") if self._labels else {}
+        column, faults = self._checked_labels(labels)
         for place in np.flatnonzero(indices.is_null().to_numpy(zero_copy_only=False)).tolist():
             row = int(np.searchsorted(bounds, place, side="right")) - 1
-            faults.setdefault(row, f"{pairs[place].as_py()!r} {_WRONG_PAIR}")
-        column = pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), indices)
-        batch = pa.RecordBatch.from_arrays([pa.array(labels), column], names=[LABEL, FEATURES])
+            faults.setdefault(row, RowFault(f"{pairs[place].as_py()!r} {_WRONG_PAIR}"))
+        bags = pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), indices)
+        batch = pa.RecordBatch.from_arrays([column, bags], names=[LABEL, FEATURES])
         kept = np.ones(len(lines), bool)
         kept[list(faults)] = False
-        told = [Malformed(file.name, lines[row][0], faults[row], short(lines[row][1])) for row in sorted(faults)]
+        told = [
+            Malformed(file.name, lines[row][0], reason, short(lines[row][1]), text)
+            for row, (reason, text) in sorted(faults.items())
+        ]
         return batch.filter(pa.array(kept)), told, blank
+
+    def _checked_labels(self, labels: pa.Array) -> tuple[pa.Array, dict[int, RowFault]]:
+        """The labels as numbers, or as texts where their values say what is positive; row -> fault."""
+        if any(label.positive is not None for label in self.schema.label):
+            pairs = np.flatnonzero(pc.match_substring(labels, ":").to_numpy(zero_copy_only=False)).tolist()
+            return labels, dict.fromkeys(pairs, RowFault("the label is missing"))
+        found, bad = numbers(labels, LABEL)
+        none = np.isnan(found) if bad is None else np.isnan(found) | bad
+        rows = np.flatnonzero(none).tolist() if self._labels else []
+        return pa.array(found), {row: RowFault("the label is no number", (LABEL, labels[row].as_py())) for row in rows}
 
 
 def _indices(pairs: pa.Array) -> pa.Array:
@@ -91,15 +105,14 @@ def _indices(pairs: pa.Array) -> pa.Array:
     return pc.struct_field(pc.extract_regex(pairs, pattern=_PAIR), "index").cast(pa.int64())
 
 
-def _cut(lines: list[str], labels: bool) -> tuple[NDArray[np.float64], NDArray[np.bool_], pa.Array, NDArray[np.int64]]:
-    """The label of each line, whether it is none, all pairs, and where the pairs of each line begin."""
+def _cut(lines: list[str], labels: bool) -> tuple[pa.Array, pa.Array, NDArray[np.int64]]:
+    """The label of each line as a text, all pairs, and where the pairs of each line begin."""
     if not labels:  # then the first word may be a pair already
         lines = [line if ":" not in line.split(None, 1)[0] else f"nan {line}" for line in lines]
     words = pc.utf8_split_whitespace(pa.array(lines, pa.string()))
     lengths = pc.list_value_length(words).to_numpy(zero_copy_only=False)
     bounds = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    found, bad = numbers(words.flatten().take(pa.array(bounds[:-1])), LABEL)
+    first = words.flatten().take(pa.array(bounds[:-1]))
     is_pair = np.ones(bounds[-1], bool)
     is_pair[bounds[:-1]] = False
-    none = np.isnan(found) if bad is None else np.isnan(found) | bad
-    return found, none, words.flatten().filter(pa.array(is_pair)), bounds - np.arange(len(bounds))
+    return first, words.flatten().filter(pa.array(is_pair)), bounds - np.arange(len(bounds))

@@ -74,7 +74,9 @@ class ParquetSource:
                 _check_dictionaries(columns)
                 good, faults = checked(columns, self._columns)
                 shown = {row: row_text(columns, row) for row in faults}
-                told = [Malformed(file.name, first + row + 1, reason, shown[row]) for row, reason in faults.items()]
+                told = [
+                    Malformed(file.name, first + row + 1, why, shown[row], text) for row, (why, text) in faults.items()
+                ]
                 first += batch.num_rows
                 tally.block(file.name, good.num_rows, first, told)
                 yield good
@@ -133,7 +135,7 @@ def is_faultless(file: pq.ParquetFile, group: int, columns: Columns) -> bool:
 
 def _is_faultless(statistics: Any, kind: pa.DataType, name: str, columns: Columns) -> bool:
     is_time = columns.time is not None and name == columns.time.column
-    must_be_there = is_time or name in columns.labels
+    must_be_there = is_time or name in columns.never_missing
     if must_be_there and (statistics is None or not statistics.has_null_count or statistics.null_count):
         return False
     bounded = statistics is not None and statistics.has_min_max
@@ -141,7 +143,9 @@ def _is_faultless(statistics: Any, kind: pa.DataType, name: str, columns: Column
         return bounded and _in_calendar(kind, columns.time, statistics.min_raw, statistics.max_raw)
     if pa.types.is_floating(kind):  # statistics say nothing of NaN, which is no label
         largest = max(abs(statistics.min), abs(statistics.max)) if bounded else math.inf
-        return name not in columns.labels and largest <= LARGEST
+        return name not in columns.never_missing and largest <= LARGEST
+    if name == columns.weight and not (bounded and statistics.min >= 0):
+        return False
     return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind))
 
 

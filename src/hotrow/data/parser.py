@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
 from hotrow.data.blocks import TextBlock, check_encoding
-from hotrow.data.columns import Columns, checked
+from hotrow.data.columns import Columns, RowFault, checked
 from hotrow.data.source import NOT_TEXT, Malformed, short
 from hotrow.errors import ConfigError
 
@@ -176,16 +176,18 @@ class Parser:
         text = line.rstrip(b"\r").decode(self._dialect.encoding)
         return len(list(csv.reader([text, "next"], delimiter=self._dialect.delimiter, quotechar=quote))) == 1
 
-    def _told(self, lines: list[tuple[int, bytes]], wrong: dict[int, str], faults: dict[int, str]) -> list[Malformed]:
+    def _told(
+        self, lines: list[tuple[int, bytes]], wrong: dict[int, str], faults: dict[int, RowFault]
+    ) -> list[Malformed]:
         """Faults of the parser by their line, and those of values by their row, which the former do not count in."""
         rows = [line for place, line in enumerate(lines) if place not in wrong] if faults else []
         found = [self._malformed(lines[place], reason) for place, reason in wrong.items()]
-        found += [self._malformed(rows[row], reason) for row, reason in faults.items()]
+        found += [self._malformed(rows[row], *fault) for row, fault in faults.items()]
         return sorted(found, key=lambda fault: fault.line)
 
-    def _malformed(self, line: tuple[int, bytes], reason: str) -> Malformed:
+    def _malformed(self, line: tuple[int, bytes], reason: str, label: tuple[str, str] | None = None) -> Malformed:
         text = line[1].rstrip(b"\r").decode(self._dialect.encoding, "replace")
-        return Malformed(self._file, line[0], reason, short(text))
+        return Malformed(self._file, line[0], reason, short(text), label)
 
 
 def _is_whole(line: tuple[int, bytes]) -> bool:

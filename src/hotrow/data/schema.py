@@ -1,4 +1,4 @@
-"""What the columns of a data set mean: label, numbers, ids, sequences, time, group. Pure: nothing is read here.
+"""What the columns of a data set mean: label, numbers, ids, sequences, time, group, weight. Pure: nothing is read here.
 
 An id is a 64-bit number as it is, or any other text by its 64-bit hash: a text that is a whole decimal number means
 that number, so a CSV file and a Parquet file with integers give the same rows. There is no vocabulary, and no modulo.
@@ -12,6 +12,8 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from hotrow.sizes import Whole
 from hotrow.spec import Spec
+
+BLANKS = " \t\n\v\f\r"  # around a label: what Arrow trims
 
 
 def _by_column(value: Any) -> Any:
@@ -66,11 +68,44 @@ def _by_name(value: Any) -> Any:
 Transform = Annotated[Plain | Log1p | Standard | Bucket, Field(discriminator="name"), BeforeValidator(_by_name)]
 
 
+def _as_texts(value: Any) -> Any:
+    """One value stands for a list of one; numbers and booleans as a text file writes them."""
+    given = value if isinstance(value, list | tuple) else [value]
+    return tuple(_as_text(each) for each in given)
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
 class Label(Spec):
-    """What is predicted. With `at_least` it is 1 where the column reaches the bound, else 0."""
+    """What is predicted.
+
+    With `at_least` it is 1 where the column reaches the bound, else 0. With `positive` it is 1 where the column holds
+    one of these values, and 0 where it holds any other.
+    """
 
     column: str
     at_least: float | None = None
+    positive: Annotated[tuple[str, ...], BeforeValidator(_as_texts)] | None = Field(default=None, min_length=1)
+
+    @field_validator("positive")
+    @classmethod
+    def _without_blanks(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if value is None:
+            return None
+        trimmed = tuple(each.strip(BLANKS) for each in value)
+        if "" in trimmed:
+            raise ValueError("an empty text is a missing label: name the values that count as positive")
+        return trimmed
+
+    @model_validator(mode="after")
+    def _has_one_rule(self) -> "Label":
+        if self.at_least is not None and self.positive is not None:
+            raise ValueError("at_least is for numbers and positive for values: give one of them")
+        return self
 
 
 class Number(Spec):
@@ -139,6 +174,7 @@ class Schema(Spec):
     ids: tuple[AnyIds, ...] = ()
     time: AnyTime | None = None
     group: str | None = None  # the column whose values make the groups of grouped AUC
+    weight: str | None = None  # the column of sample weights: what each sample's loss is multiplied by
 
     @model_validator(mode="after")
     def _features_are_distinct(self) -> "Schema":
@@ -151,6 +187,11 @@ class Schema(Spec):
         features = {number.column for number in self.numbers} | {feature.column for feature in self.ids}
         if told := [label.column for label in self.label if label.column in features]:
             raise ValueError(f"column {told[0]!r} is the label and a feature: the model would see the answer")
+        if self.weight in (taken := [label.column for label in self.label]):
+            raise ValueError(f"column {taken[0]!r} is the label and the weight: name another column for weight")
+        by_value = {label.column for label in self.label if label.positive is not None}
+        if both := [label.column for label in self.label if label.positive is None and label.column in by_value]:
+            raise ValueError(f"column {both[0]!r} is a label with positive and one without: give all of them positive")
         return self
 
     @property
@@ -176,4 +217,5 @@ class Schema(Spec):
         used += [feature.column for feature in self.ids]
         used += [self.time.column] if self.time else []
         used += [self.group] if self.group else []
+        used += [self.weight] if self.weight else []
         return tuple(dict.fromkeys(used))

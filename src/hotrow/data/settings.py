@@ -46,7 +46,7 @@ OnePath = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(
 class DataConfig(Spec):
     """Where samples come from. Paths may be globs, lists and URIs; relative ones start at the folder of the config.
 
-    The schema (label, numbers, ids, time, group) describes a csv or parquet file. The other formats know their
+    The schema (label, numbers, ids, time, group, weight) describes a csv or parquet file. The other formats know their
     columns; there each of them takes the place of what the format says.
     """
 
@@ -65,6 +65,7 @@ class DataConfig(Spec):
     ids: tuple[AnyIds, ...] | None = None
     time: AnyTime | None = None
     group: str | None = None
+    weight: str | None = None  # the column of sample weights
 
     delimiter: str | None = Field(default=None, min_length=1)  # a comma; a tab in files named .tsv
     quote: str = Field(default='"', max_length=1)  # "": nothing is quoted
@@ -139,7 +140,7 @@ def parts_of(split: AnySplit) -> tuple[str, ...]:
 
 def schema_of(config: DataConfig) -> Schema:
     """What the columns mean: as the format says, or as the config does where it speaks."""
-    names = ("label", "numbers", "ids", "time", "group")
+    names = ("label", "numbers", "ids", "time", "group", "weight")
     given = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
     match config.format:
         case "csv" | "parquet":

@@ -6,6 +6,7 @@ counted, and refused above a limit.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from json import dumps
 from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ KEPT = 20  # malformed lines that are kept to be shown
 TOLD = 3  # of them in an error
 FEWEST = 1000  # rows that a fraction is taken of at least: the first lines of a file decide nothing
 NOT_TEXT = "text"  # how the reason of a line ends that is not in the encoding of its file: "is no utf-8 text"
+VALUES_TOLD = 5  # distinct texts of a label column
 TEXT_MAX = 200  # characters of a malformed line that are kept
 
 
@@ -35,6 +37,7 @@ class Malformed:
     line: int
     reason: str
     text: str
+    label: tuple[str, str] | None = field(default=None, compare=False, repr=False)  # RowFault's
 
     def __str__(self) -> str:
         return f"{self.file} line {self.line}: {self.reason} ({self.text!r})"
@@ -72,6 +75,7 @@ class Tally:
         self._trouble, self._limit = trouble, limit
         self._rows = self._malformed = 0
         self._first: list[Malformed] = []
+        self._texts: dict[str, dict[str, None]] = {}  # label column -> the first values in it that are no numbers
 
     def block(self, file: str, rows: int, up_to: int, faults: Sequence[Malformed], blank: Sequence[int] = ()) -> None:
         """Rows and faults of a block that ends with line `up_to`; InputError once there are too many."""
@@ -79,6 +83,7 @@ class Tally:
         self._rows += rows + len(faults)
         self._malformed += len(faults)
         self._first += faults[: TOLD - len(self._first)]
+        self._collect_texts(faults)
         whole = isinstance(self._limit, int)
         if self._malformed > (self._limit if whole else self._limit * max(self._rows, FEWEST)):
             allowed = f"{number_text(self._limit)} {'lines' if whole else 'of the rows'}"
@@ -89,9 +94,18 @@ class Tally:
         if self._malformed and self._malformed == self._rows:
             self._refuse("nothing else was found")
 
+    def _collect_texts(self, faults: Sequence[Malformed]) -> None:
+        for fault in faults:
+            if fault.label is not None:
+                values = self._texts.setdefault(fault.label[0], {})
+                if len(values) < VALUES_TOLD:
+                    values[fault.label[1]] = None
+
     def _refuse(self, why: str) -> None:
         told = "; ".join(map(str, self._first))
         remedy = self._encoding_hint() or "mend the data or its description, or raise data.malformed"
+        if self._texts:
+            remedy = _text_label_remedy(*next(iter(self._texts.items())))
         raise InputError(f"{self._malformed:,} of {self._rows:,} lines are malformed, {why}: {told}; {remedy}")
 
     def _encoding_hint(self) -> str | None:
@@ -99,6 +113,13 @@ class Tally:
         if self._first and all(fault.reason.endswith(NOT_TEXT) for fault in self._first):
             return "set data.encoding to the encoding of the file, as data.encoding = 'latin-1'"
         return None
+
+
+def _text_label_remedy(column: str, values: Iterable[str]) -> str:
+    """The setting that makes a label of texts: which value is the positive one is the user's to say."""
+    found = sorted(values)
+    setting = f"label = {{ column = {dumps(column)}, positive = {dumps(found[-1], ensure_ascii=False)} }}"
+    return f"label column {column!r} holds text ({', '.join(map(repr, found))}): say which is positive, as {setting}"
 
 
 class Source(Protocol):
@@ -153,7 +174,10 @@ class ArrowSource:
         tally, first = Tally(self.trouble, self._limit), 1
         for batch in self._raw():
             good, faults = checked(picked(batch, self._columns, self._name), self._columns)
-            told = [Malformed(self._name, first + row, reason, row_text(batch, row)) for row, reason in faults.items()]
+            told = [
+                Malformed(self._name, first + row, why, row_text(batch, row), text)
+                for row, (why, text) in faults.items()
+            ]
             first += batch.num_rows
             tally.block(self._name, good.num_rows, first - 1, told)
             yield good

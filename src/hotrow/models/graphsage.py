@@ -18,6 +18,8 @@ class GraphSAGE(nn.Module):
     `hotrow.data.graph.Neighbourhoods` gives them. The output is [samples, classes], the label the class's number.
     """
 
+    task = "classification"  # of its own loss
+
     def __init__(
         self,
         shape: InputShape,
@@ -57,8 +59,11 @@ class GraphSAGE(nn.Module):
         scores: Tensor = self.top(torch.cat([levels[0].squeeze(1), *(x[name] for name in self.others), x.numbers], 1))
         return scores
 
-    def loss(self, output: Tensor, labels: Tensor) -> Tensor:
-        return cross_entropy(output, labels[:, 0].long())
+    def loss(self, output: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+        classes = labels[:, 0].long()
+        if weights is None:
+            return cross_entropy(output, classes)
+        return (weights * cross_entropy(output, classes, reduction="none")).mean()
 
     def probabilities(self, output: Tensor) -> Tensor:
         return torch.softmax(output, 1)

@@ -52,6 +52,9 @@ MODELS: dict[str, type[nn.Module]] = {
 }
 
 
+WEIGHT_FIRST = frozenset(["lr", "fm", "wide_deep", "deepfm", "xdeepfm"])  # a row's first float is a linear weight
+
+
 def build(name: str, shape: InputShape, settings: Mapping[str, Any] | None = None, *, base: Path = Path()) -> nn.Module:
     """The model that `name` names, for inputs of this shape; a file's path starts at `base`."""
     model = model_class(name, base)

@@ -24,6 +24,8 @@ class YouTubeDNN(nn.Module):
     "binary": the output is score + bias, always; the loss is the usual one.
     """
 
+    task = "classification"  # of its own loss
+
     def __init__(
         self,
         shape: InputShape,
@@ -65,11 +67,14 @@ class YouTubeDNN(nn.Module):
         vectors: Tensor = self.user(torch.cat(parts, 1))
         return vectors
 
-    def loss(self, output: Tensor, labels: Tensor) -> Tensor:
+    def loss(self, output: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
         wanted = labels[:, 0]
         if output.dim() == 1:
-            return binary_cross_entropy_with_logits(output, wanted)
+            if weights is None:
+                return binary_cross_entropy_with_logits(output, wanted)
+            return (weights * binary_cross_entropy_with_logits(output, wanted, reduction="none")).mean()
         losses = cross_entropy(output, torch.arange(len(output), device=output.device), reduction="none")
+        losses = losses if weights is None else losses * weights
         return (losses * wanted).sum() / wanted.sum().clamp(min=1e-12)  # 0 where nobody wanted anything
 
     def _log_q(self, x: Inputs, items: Tensor) -> Tensor:

@@ -54,6 +54,8 @@ def trainer_of(config: RunConfig, schema: Schema, *, attach: bool = False) -> Tr
         seeded,
         optimizer=lambda parameters: dense_optimizer(config.dense.optimizer, parameters, config.dense.swap),
         schedule=config.run.schedule,
+        loss=config.model.loss,
+        task=config.model.task,
         clip=config.dense.clip,
         global_batch=config.run.global_batch,
         mode=config.run.mode,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tomli_w
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from hotrow.client.aggregate import Average
 from hotrow.config import Table
@@ -22,6 +22,7 @@ from hotrow.spec import SettingsError, Spec, sentence
 from hotrow.switching import Auto
 from hotrow.trainer.autocast import Autocast
 from hotrow.trainer.schedule import EarlyStopping, Schedule
+from hotrow.worker.losses import AnyLoss, Task
 
 UNNAMED = "run"  # of a run without a name
 
@@ -49,6 +50,37 @@ def _mode(value: Any) -> Any:
 
 AnyNamed = Annotated[Named, BeforeValidator(_named)]
 AnyChoice = Annotated[Annotated[AnyMode | Auto, Field(discriminator="name")], BeforeValidator(_mode)]
+
+
+class ModelSection(Named):
+    """A model of the zoo or "file.py:Class" with its settings, and what it is trained for."""
+
+    task: Task | None = None  # None: what the loss says, else classification
+    loss: AnyLoss | None = None  # None: the model's own; else logistic, for a regression squared
+
+    @model_validator(mode="after")
+    def _loss_fits_the_task(self) -> "ModelSection":
+        if self.task is not None and self.loss is not None and self.loss.task != self.task:
+            raise ValueError(f"task={self.task!r}: loss {self.loss.name!r} is one of {self.loss.task}: leave task out")
+        return self
+
+    @property
+    def predicts(self) -> Task:
+        """The kind of label."""
+        return self.task or (self.loss.task if self.loss is not None else "classification")
+
+
+def _model(value: Any) -> Any:
+    """What is neither name, task nor loss is a setting of the model."""
+    if isinstance(value, str):
+        return {"name": value}
+    if not isinstance(value, Mapping) or "settings" in value:
+        return value
+    own = {key: value[key] for key in ("name", "task", "loss") if key in value}
+    return {"name": "", **own, "settings": {key: each for key, each in value.items() if key not in own}}
+
+
+AnyModel = Annotated[ModelSection, BeforeValidator(_model)]
 
 
 class DenseSection(Spec):
@@ -94,7 +126,7 @@ class RunConfig(Spec):
     """All of a run."""
 
     data: DataConfig | SyntheticConfig
-    model: AnyNamed
+    model: AnyModel
     tables: dict[str, Table]  # those that data name and that are not here are like `default`
     dense: DenseSection = DenseSection()
     run: RunSection = RunSection()
@@ -139,10 +171,9 @@ def load_config(path: Path, changes: Sequence[str] = (), engine: Mapping[str, An
 def as_toml(config: RunConfig) -> str:
     """The whole config, defaults written out, as a file that gives the same again."""
     document = config.model_dump(mode="json", exclude_none=True)
-    for place in (document, document["dense"]):
-        for key in ("model", "optimizer"):
-            if key in place:
-                place[key] = {"name": place[key]["name"], **place[key]["settings"]}
+    for place, key in ((document, "model"), (document["dense"], "optimizer")):
+        settings = place[key].pop("settings")
+        place[key] |= settings
     for name, table in document["tables"].items():
         assert table.pop("name") == name
         if "seed" not in config.tables[name].model_fields_set:  # it is the run's, and must stay so when read again

@@ -39,7 +39,7 @@ class Restored:
         self.folder = folder
         self.config: RunConfig = load_config(folder / CONFIG)
         check_trust(self.config, folder, trust=trust)
-        self.schema: Schema = _schema(folder / SCHEMA)
+        self.schema: Schema = read_schema(folder / SCHEMA)
         self.trainer: Trainer = trainer_of(_in_memory(self.config), self.schema)
         try:
             self.trainer.load(folder / CHECKPOINT)
@@ -93,7 +93,7 @@ class Restored:
         return unlabelled_source(config, files, self.schema, keep)
 
     def predict(self, source: Source, keep: Sequence[str] = ()) -> Iterator[Predicted]:
-        """Probabilities of the rows of an `unlabelled` source, block by block in their order."""
+        """Predictions of the rows of an `unlabelled` source, block by block in their order."""
         return predicted(self.trainer, source, keep)
 
     def _of_files(self) -> DataConfig:
@@ -119,7 +119,8 @@ def has_checkpoint(folder: Path) -> bool:
     return checkpoint.exists(folder / CHECKPOINT) and (folder / CONFIG).is_file()
 
 
-def _schema(path: Path) -> Schema:
+def read_schema(path: Path) -> Schema:
+    """What the columns of a run mean."""
     try:
         return Schema.model_validate_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -9,7 +9,6 @@ from hotrow.data.loader import Loader
 from hotrow.data.position import Position
 from hotrow.data.source import Source
 from hotrow.data.splits import Day
-from hotrow.trainer.evaluation import AnyEvaluator
 from hotrow.trainer.reports import Evaluated, Report, TrainingEnded
 from hotrow.trainer.streams import evaluation_batches
 from hotrow.trainer.trainer import Trainer
@@ -74,7 +73,7 @@ def fit_days(
     """
     rng = np.random.default_rng(seed)
     past = Past()
-    everything = AnyEvaluator()
+    everything = trainer.evaluator()
     ends: list[TrainingEnded] = []
     counts: dict[str, int] = {}
     for number, day in enumerate(days):

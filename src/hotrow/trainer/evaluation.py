@@ -1,5 +1,6 @@
-"""How good outputs are: log-odds per label, or scores of classes."""
+"""How good outputs are: log-odds per label, numbers per label, or scores of classes."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -8,16 +9,22 @@ from torch import Tensor
 
 from hotrow.data.batch import Batch
 from hotrow.errors import InputError
-from hotrow.metrics import Scores
+from hotrow.metrics import Errors, Scores
+from hotrow.worker.losses import Task
 
 Metrics = dict[str, float | None]
+Pictured = Scores | Errors
+Predictions = Callable[[Tensor], Tensor]  # from the model's output to the numbers it predicts
 
 
 class Evaluator(Protocol):
     """Takes outputs in, batch by batch."""
 
     rows: int
-    scores: Scores | None  # of the first label, for pictures
+
+    @property
+    def scores(self) -> Pictured | None:
+        """Of the first label, for pictures."""
 
     def add(self, output: Tensor, batch: Batch) -> None:
         """One batch and what the model said of it."""
@@ -27,9 +34,10 @@ class Evaluator(Protocol):
 
 
 class AnyEvaluator:
-    """Becomes the judge for the outputs it gets."""
+    """Becomes the judge for the outputs it gets. `predictions` are those of a regression."""
 
-    def __init__(self) -> None:
+    def __init__(self, task: Task = "classification", predictions: Predictions | None = None) -> None:
+        self._task, self._predictions = task, predictions
         self._judge: Evaluator | None = None
 
     @property
@@ -37,14 +45,14 @@ class AnyEvaluator:
         return 0 if self._judge is None else self._judge.rows
 
     @property
-    def scores(self) -> Scores | None:
+    def scores(self) -> Pictured | None:
         """Of the first label, for pictures."""
         return None if self._judge is None else self._judge.scores
 
     def add(self, output: Tensor, batch: Batch) -> None:
         """One batch and what the model said of it."""
         if self._judge is None:
-            self._judge = evaluator_for(output, batch)
+            self._judge = evaluator_for(output, batch, self._task, self._predictions)
         self._judge.add(output, batch)
 
     def metrics(self) -> Metrics:
@@ -52,14 +60,16 @@ class AnyEvaluator:
         return {} if self._judge is None else self._judge.metrics()
 
 
-def evaluator_for(output: Tensor, batch: Batch) -> Evaluator:
+def evaluator_for(
+    output: Tensor, batch: Batch, task: Task = "classification", predictions: Predictions | None = None
+) -> Evaluator:
     """The judge for outputs like this one."""
     if batch.labels is None:
         raise InputError("labels are missing: an evaluation needs them")
     labels = batch.labels.shape[1]
     if output.dim() == 1 or output.shape[1] == labels:
-        return LabelEvaluator(labels)
-    if labels == 1:
+        return NumberEvaluator(labels, predictions) if task == "regression" else LabelEvaluator(labels)
+    if labels == 1 and task == "classification":
         return ClassEvaluator()
     raise InputError(f"the model gives {tuple(output.shape)} for {labels} labels: give one output per label")
 
@@ -69,22 +79,45 @@ class LabelEvaluator:
 
     def __init__(self, labels: int) -> None:
         self._columns = [Scores() for _ in range(labels)]
-        self.scores: Scores | None = self._columns[0]
         self.rows = 0
+
+    @property
+    def scores(self) -> Scores:
+        return self._columns[0]
 
     def add(self, output: Tensor, batch: Batch) -> None:
         assert batch.labels is not None
         logits = output.detach().reshape(len(batch), -1).numpy()
         for column, scores in enumerate(self._columns):
-            scores.add(batch.labels[:, column], logits[:, column], batch.groups)
+            scores.add(batch.labels[:, column], logits[:, column], batch.groups, batch.weights)
         self.rows += len(batch)
 
     def metrics(self) -> Metrics:
-        found: Metrics = {}
-        for column, scores in enumerate(self._columns):
-            name = "" if column == 0 else f"_{column + 1}"
-            found |= {f"{metric}{name}": value for metric, value in scores.metrics().items()}
-        return found
+        return _by_label([scores.metrics() for scores in self._columns])
+
+
+class NumberEvaluator:
+    """Predicted numbers, one column per label: `rmse` and the like, others' as `rmse_2` and so on."""
+
+    def __init__(self, labels: int, predictions: Predictions | None = None) -> None:
+        self._columns = [Errors() for _ in range(labels)]
+        self._predictions = predictions
+        self.rows = 0
+
+    @property
+    def scores(self) -> Errors:
+        return self._columns[0]
+
+    def add(self, output: Tensor, batch: Batch) -> None:
+        assert batch.labels is not None
+        found = output.detach() if self._predictions is None else self._predictions(output.detach())
+        numbers = found.reshape(len(batch), -1).numpy()
+        for column, errors in enumerate(self._columns):
+            errors.add(batch.labels[:, column], numbers[:, column], batch.weights)
+        self.rows += len(batch)
+
+    def metrics(self) -> Metrics:
+        return _by_label([errors.metrics() for errors in self._columns])
 
 
 class ClassEvaluator:
@@ -94,17 +127,31 @@ class ClassEvaluator:
 
     def __init__(self) -> None:
         self.rows = 0
-        self._right = 0
+        self._weight = 0.0
+        self._right = 0.0
         self._loss = 0.0
 
     def add(self, output: Tensor, batch: Batch) -> None:
         assert batch.labels is not None
         classes = torch.from_numpy(batch.labels[:, 0].astype(np.int64))
-        self._right += int((output.argmax(1) == classes).sum())
-        self._loss += float(torch.nn.functional.cross_entropy(output.double(), classes, reduction="sum"))
+        weights = torch.ones(len(batch)) if batch.weights is None else torch.from_numpy(batch.weights)
+        weights = weights.double()
+        self._right += float(weights[output.argmax(1) == classes].sum())
+        self._loss += float(
+            (weights * torch.nn.functional.cross_entropy(output.double(), classes, reduction="none")).sum()
+        )
+        self._weight += float(weights.sum())
         self.rows += len(batch)
 
     def metrics(self) -> Metrics:
-        if self.rows == 0:
+        if self._weight == 0:
             return {"accuracy": None, "logloss": None}
-        return {"accuracy": self._right / self.rows, "logloss": self._loss / self.rows}
+        return {"accuracy": self._right / self._weight, "logloss": self._loss / self._weight}
+
+
+def _by_label(columns: list[Metrics]) -> Metrics:
+    found: Metrics = {}
+    for column, metrics in enumerate(columns):
+        name = "" if column == 0 else f"_{column + 1}"
+        found |= {f"{metric}{name}": value for metric, value in metrics.items()}
+    return found

@@ -116,7 +116,7 @@ class FitLoop:
         yield self.tell(EpochEnded(epoch, self.trainer.samples))
 
     def _judge(self, found: Evaluated) -> None:
-        metric, plateau = self.watch.rule.metric, self.trainer.schedule.plateau
+        metric, plateau = self.watch.rule.metric or "auc", self.trainer.schedule.plateau
         if metric not in found.metrics:
             if self.best is None and plateau is None:
                 return  # no rule needs it
@@ -136,7 +136,7 @@ class FitLoop:
         watch, meter, found = self.watch, self.meter, None
         if self.best is not None and watch.best is not None and watch.epoch is not None:
             restored = self.best_at != self.trainer.samples  # else the state at the end is the best one
-            found = Best(watch.rule.metric, watch.best, watch.epoch, restored)
+            found = Best(watch.rule.metric or "auc", watch.best, watch.epoch, restored)
             if restored:
                 self.trainer.go_back(self.best)
         return TrainingEnded(

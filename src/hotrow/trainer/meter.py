@@ -1,4 +1,4 @@
-"""Loss, AUC and speed since the last report."""
+"""Loss, AUC (of a classification) and speed since the last report."""
 
 import time
 from collections.abc import Callable
@@ -9,13 +9,16 @@ from torch import Tensor
 from hotrow.metrics import auc
 from hotrow.runtime import StepResult
 from hotrow.trainer.reports import Progress
+from hotrow.worker.losses import Task
 
 
 class ProgressMeter:
     """Adds up steps; a report is due every `every_s` seconds. Time outside `step` and `waited` is not training."""
 
-    def __init__(self, every_s: float, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._every_s, self._clock = every_s, clock
+    def __init__(
+        self, every_s: float, clock: Callable[[], float] = time.perf_counter, *, task: Task = "classification"
+    ) -> None:
+        self._every_s, self._clock, self._task = every_s, clock, task
         self.trained_s = 0.0  # waiting for data included
         self.trained = 0  # samples
         self.losses_not_finite = 0
@@ -37,10 +40,12 @@ class ProgressMeter:
             batch, output = trained.batch, trained.output
             self._samples += len(batch)
             self._losses.append(trained.loss)
-            self._weights.append(len(batch))
-            if batch.labels is not None and (output.dim() == 1 or output.shape == batch.labels.shape):
+            self._counts.append(len(batch))
+            fits = batch.labels is not None and (output.dim() == 1 or output.shape == batch.labels.shape)
+            if self._task == "classification" and fits and batch.labels is not None:
                 self._outputs.append(output.reshape(len(batch), -1)[:, 0])
                 self._labels.append(torch.from_numpy(batch.labels[:, 0]))
+                self._weights += [] if batch.weights is None else [torch.from_numpy(batch.weights)]
 
     @property
     def due(self) -> bool:
@@ -56,18 +61,19 @@ class ProgressMeter:
         self, *, samples: int, step: int, epoch: int, lr_scale: float, staleness: float | None = None
     ) -> Progress:
         """What happened since the last one."""
-        losses, weights = torch.stack(self._losses).double(), torch.tensor(self._weights, dtype=torch.double)
+        losses, counts = torch.stack(self._losses).double(), torch.tensor(self._counts, dtype=torch.double)
         self.losses_not_finite += int((~losses.isfinite()).sum())
         area = None
         if self._outputs:
             outputs = torch.cat(self._outputs).numpy()
             if torch.from_numpy(outputs).isfinite().all():
-                area = auc(torch.cat(self._labels).numpy(), outputs)
+                weights = torch.cat(self._weights).numpy() if self._weights else None
+                area = auc(torch.cat(self._labels).numpy(), outputs, weights)
         told = Progress(
             samples=samples,
             step=step,
             epoch=epoch,
-            loss=float((losses * weights).sum() / weights.sum()),
+            loss=float((losses * counts).sum() / counts.sum()),
             auc=area,
             samples_per_s=self._samples / max(self._seconds, 1e-9),
             lr_scale=lr_scale,
@@ -83,7 +89,8 @@ class ProgressMeter:
         self._seconds = self._waited_s = 0.0
         self._samples = 0
         self._losses: list[Tensor] = []
-        self._weights: list[int] = []
+        self._counts: list[int] = []
+        self._weights: list[Tensor] = []  # of samples, where they have any
         self._outputs: list[Tensor] = []
         self._labels: list[Tensor] = []
         self.resume()

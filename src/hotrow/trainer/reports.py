@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hotrow.metrics import Scores
+from hotrow.metrics import Errors, Scores
 
 Split = Literal["valid", "test", "progressive"]
 Stopped = Literal["data ended", "epochs done", "early stopping", "enough samples"]
@@ -37,7 +37,7 @@ class Evaluated:
     rows: int
     metrics: dict[str, float | None]
     day: str | None = None  # the test day, where there are several
-    scores: Scores | None = field(default=None, repr=False, compare=False)  # everything, for pictures
+    scores: Scores | Errors | None = field(default=None, repr=False, compare=False)  # everything, for pictures
 
 
 @dataclass(frozen=True, slots=True)

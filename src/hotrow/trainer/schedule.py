@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from hotrow.sizes import Whole
 from hotrow.spec import Spec
+from hotrow.worker.losses import Task
 
 
 class Schedule(Spec):
@@ -42,16 +43,24 @@ class Schedule(Spec):
 
 
 class EarlyStopping(Spec):
-    """Stop after `patience` validations in a row without a gain of more than `least`; the best state comes back."""
+    """Stop after `patience` validations in a row without a gain of more than `least`; the best state comes back.
 
-    metric: Literal["auc", "logloss", "normalised_entropy", "grouped_auc"] = "auc"
+    Without a metric a classification is judged by its auc and a regression by its rmse.
+    """
+
+    metric: Literal["auc", "logloss", "normalised_entropy", "grouped_auc", "rmse", "mae", "r2"] | None = None
     patience: Whole = Field(default=2, ge=1)
     least: float = Field(default=1e-6, ge=0)
 
     @property
     def rising(self) -> bool:
         """Whether more is better."""
-        return self.metric in ("auc", "grouped_auc")
+        return self.metric in (None, "auc", "grouped_auc", "r2")
+
+    def of_task(self, task: Task) -> "EarlyStopping":
+        """With the metric that the task is judged by, where none is given."""
+        default = "rmse" if task == "regression" else "auc"
+        return self if self.metric is not None else self.model_copy(update={"metric": default})
 
 
 @dataclass(slots=True)
@@ -82,9 +91,8 @@ class EarlyStoppingState:
             "ended": self.ended,
         }
 
-    def under(self, rule: EarlyStopping | None, *, keep_best: bool) -> "EarlyStoppingState":
+    def under(self, rule: EarlyStopping, *, keep_best: bool) -> "EarlyStoppingState":
         """Going on under a rule: a best of another metric, or whose state is gone, counts no more."""
-        rule = rule or EarlyStopping()
         if keep_best and rule.metric == self.rule.metric:
             return replace(self, rule=rule)
         return EarlyStoppingState(rule, ended=self.ended)

@@ -43,7 +43,7 @@ from hotrow.trainer.reports import Evaluated, Report, Split
 from hotrow.trainer.scaling import Kind, RoleScaling
 from hotrow.trainer.schedule import EarlyStopping, EarlyStoppingState, Schedule
 from hotrow.trainer.streams import Batches, evaluation_batches, is_source, leases
-from hotrow.worker.core import Loss
+from hotrow.worker.losses import Loss, Task, objective_of, predictions_of
 from hotrow.worker.spec import TrainingSpec
 
 Callback = Callable[["Trainer", Report], None]
@@ -55,7 +55,8 @@ class Trainer:
     `model` is any module that maps `hotrow.Inputs` to log-odds [samples] (or [samples, labels]); `tables` are its
     embedding tables by name, or the one table. `optimizer` is a torch optimizer over the model's parameters, or
     makes one from them (Adam with lr 0.001 if left out). The loss is binary cross entropy unless the model has a method
-    `loss(output, labels)` or one is given. `callbacks` are called with every report, before the caller gets it.
+    `loss(output, labels)` or one is given: by name ("squared", docs/models.md), or as a function. `task="regression"`
+    says that outputs are the numbers to predict. `callbacks` are called with every report, before the caller gets it.
 
     `workers` train in a `mode` (docs/modes.md), "auto" for one that is chosen as the run goes: a global batch is dealt
     to them in local ones, all of the same size unless `local_batch` says another.
@@ -71,7 +72,8 @@ class Trainer:
         *,
         optimizer: torch.optim.Optimizer | OptimizerMaker | None = None,
         schedule: Schedule | None = None,
-        loss: Loss | None = None,
+        loss: Loss | str | None = None,
+        task: Task | None = None,
         clip: float | None = None,
         global_batch: int = 4096,
         mode: Choice | None = None,
@@ -94,6 +96,8 @@ class Trainer:
         facts = facts_of(self.global_batch, workers_in(where, workers), local_batch)
         choice = parse_mode(mode)
         initial_mode(choice).check(facts)
+        loss, self.task = objective_of(model, loss, task)
+        self._predictions = predictions_of(model, loss, self.task)
         spec = TrainingSpec(
             model,
             {tables.name: tables} if isinstance(tables, Table) else tables,
@@ -197,21 +201,22 @@ class Trainer:
         self._loader = stream if isinstance(stream, Loader) else None
         if position is None:
             self._watch = EarlyStoppingState()
-        self._watch = self._watch.under(early_stopping, keep_best=best is None or checkpoint.exists(best))
+        rule = (early_stopping or EarlyStopping()).of_task(self.task)
+        self._watch = self._watch.under(rule, keep_best=best is None or checkpoint.exists(best))
         fitting = FitLoop(
             self,
             self._loop,
             self._mode_selector,
             stream,
             self._watch,
-            ProgressMeter(self._report_every_s),
+            ProgressMeter(self._report_every_s, task=self.task),
             self._tell,
             valid=valid,
             best=best if early_stopping else None,
             epoch=self._watch.ended if position is not None and self._watch.ended < epochs else None,
             stopped="data ended" if epochs == 1 else "epochs done",
             most_samples=most_samples,
-            progress=AnyEvaluator() if progressive else None,
+            progress=self.evaluator() if progressive else None,
             requires_rows=is_source(train),
         )
         yield from fitting.reports()
@@ -226,7 +231,7 @@ class Trainer:
         also: AnyEvaluator | None = None,
     ) -> Evaluated:
         """How good the model is on these; nothing is trained and no row is made. `also` takes them in beside others."""
-        judge = AnyEvaluator()
+        judge = self.evaluator()
         for batch in evaluation_batches(batches, self.global_batch):
             deliver_pending_sigint()
             output = self._loop.predict(batch)
@@ -234,20 +239,23 @@ class Trainer:
                 taker.add(output, batch)
         return self.evaluation_report(split, judge, epoch, day=day)
 
+    def evaluator(self) -> AnyEvaluator:
+        """Takes outputs of this model in, batch by batch."""
+        return AnyEvaluator(self.task, self._predictions)
+
     def evaluation_report(self, split: Split, judge: AnyEvaluator, epoch: int, day: str | None = None) -> Evaluated:
         """A judgement as a report of now."""
         metrics = judge.metrics()
         return Evaluated(split, self.samples, self.step, epoch, judge.rows, metrics, day=day, scores=judge.scores)
 
     def predict(self, batches: Batches) -> Iterator[NDArray[np.float32]]:
-        """Probabilities, batch by batch: [samples], or [samples, labels] where there are several."""
+        """Probabilities, or the numbers of a regression: [samples], or [samples, labels] where there are several."""
         for batch in evaluation_batches(batches, self.global_batch):
             yield self.predict_batch(batch)
 
     def predict_batch(self, batch: Batch) -> NDArray[np.float32]:
-        """Probabilities of one batch; a model whose outputs are no log-odds says how in `probabilities(output)`."""
-        probabilities = getattr(self.model, "probabilities", torch.sigmoid)
-        found: NDArray[np.float32] = probabilities(self._loop.predict(batch)).numpy()
+        """Predictions of one batch; a classifier whose outputs are no log-odds has a method `probabilities(output)`."""
+        found: NDArray[np.float32] = self._predictions(self._loop.predict(batch)).numpy()
         return found
 
     def save(self, folder: str | Path, **about: Any) -> Path:

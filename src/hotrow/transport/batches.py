@@ -17,6 +17,7 @@ def pack_batch(batch: Batch, *, ids: bool = True) -> tuple[Samples, list[NDArray
     """What a trainer needs of it; groups and times stay with whoever judges. Without ids, only the layout of parts."""
     labels = np.empty((len(batch), 0), np.float32) if batch.labels is None else batch.labels
     frames: list[NDArray[np.generic]] = [np.ascontiguousarray(batch.numbers), np.ascontiguousarray(labels)]
+    frames += [] if batch.weights is None else [np.ascontiguousarray(batch.weights)]
     parts = []
     for part in batch.parts:
         parts.append(Features(part.table, part.kind, part.features, len(part.keys) if ids else 0, part.pooling))
@@ -25,7 +26,8 @@ def pack_batch(batch: Batch, *, ids: bool = True) -> tuple[Samples, list[NDArray
         frames.append(np.ascontiguousarray(part.keys))
         if part.bounds is not None:
             frames.append(np.ascontiguousarray(part.bounds))
-    return Samples(len(batch), batch.numbers.shape[1], labels.shape[1], tuple(parts)), frames
+    weights = batch.weights is not None
+    return Samples(len(batch), batch.numbers.shape[1], labels.shape[1], tuple(parts), weights), frames
 
 
 def unpack_batch(layout: Samples, frames: Sequence[memoryview], *, ids: bool = True) -> Batch:
@@ -33,9 +35,12 @@ def unpack_batch(layout: Samples, frames: Sequence[memoryview], *, ids: bool = T
     reader = _Frames(frames)
     numbers = reader.floats("numbers", layout.count, layout.numbers)
     labels = reader.floats("labels", layout.count, layout.labels)
+    weights = reader.floats("weights", layout.count, 1)[:, 0] if layout.weights else None
+    if weights is not None and not (np.isfinite(weights) & (weights >= 0)).all():
+        raise InputError("weights: each must be a finite number of 0 or more")
     parts = tuple(_part(part, layout.count, reader) if ids else _without_ids(part) for part in layout.parts)
     reader.check_end()
-    return Batch(parts, numbers, labels if layout.labels else None)
+    return Batch(parts, numbers, labels if layout.labels else None, weights=weights)
 
 
 def _part(part: Features, samples: int, reader: "_Frames") -> FeatureBlock:

@@ -1,5 +1,6 @@
 """What a worker computes."""
 
-from hotrow.worker.core import Gradients, Learner, Loss, binary_cross_entropy
+from hotrow.worker.core import Gradients, Learner
+from hotrow.worker.losses import Loss, binary_cross_entropy
 
 __all__ = ["Gradients", "Learner", "Loss", "binary_cross_entropy"]

@@ -3,7 +3,7 @@
 Who applies them, and when, is decided elsewhere.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -15,8 +15,7 @@ from hotrow.client.aggregate import RowGradients
 from hotrow.client.local import LocalLookup
 from hotrow.data.batch import Batch
 from hotrow.errors import InputError
-
-Loss = Callable[[Tensor, Tensor], Tensor]  # (output of the model, labels [samples, labels]) -> mean over the samples
+from hotrow.worker.losses import Loss, binary_cross_entropy, takes_weights
 
 
 @dataclass(slots=True, eq=False)
@@ -69,11 +68,21 @@ class Learner:
         with self._precision():
             output = self.model(inputs_of(batch, handle).to(self.device))
         output = output.float()
-        loss = self._loss(output, torch.from_numpy(batch.labels).to(self.device))
+        loss = self._loss(output, torch.from_numpy(batch.labels).to(self.device), *self._weights(batch))
         for each in handle.outputs:
             each.rows.grad = None  # of a try that was cut off
         (loss if scale == 1.0 else loss * scale).backward()  # type: ignore[no-untyped-call]
         return loss.detach().cpu(), output.detach().cpu()
+
+    def _weights(self, batch: Batch) -> tuple[Tensor, ...]:
+        if batch.weights is None:
+            return ()
+        if not takes_weights(self._loss):
+            raise InputError(
+                f"data.weight: the loss of {type(self.model).__name__} takes no weights: give it a third parameter "
+                "`weights` [samples], and divide by the samples"
+            )
+        return (torch.from_numpy(batch.weights).to(self.device),)
 
     def take_gradients(self) -> list[Tensor | None]:
         """The model's own, moved out of it."""
@@ -92,18 +101,3 @@ class Learner:
 
     def _precision(self) -> AbstractContextManager[object]:
         return torch.autocast(self.device.type, torch.bfloat16) if self._autocast else nullcontext()
-
-
-def binary_cross_entropy(output: Tensor, labels: Tensor) -> Tensor:
-    """The mean over samples and labels, of log-odds [samples] or [samples, labels]."""
-    if output.dim() == 1:
-        output = output[:, None]
-    if output.shape != labels.shape:
-        raise InputError(
-            f"the model gives {tuple(output.shape)} and the labels are {tuple(labels.shape)}: "
-            "give one output per label, or a model (or Trainer) with a loss of its own"
-        )
-    if not bool(((labels >= 0) & (labels <= 1)).all()):
-        worst = float(labels[(labels < 0) | (labels > 1)][0])
-        raise InputError(f"a label is {worst:g}: must be from 0 to 1; at_least in the label's setting makes it 0 or 1")
-    return nn.functional.binary_cross_entropy_with_logits(output, labels)

@@ -8,7 +8,8 @@ from torch.optim import Optimizer
 
 from hotrow.client.aggregate import Average
 from hotrow.config import Table
-from hotrow.worker.core import Learner, Loss
+from hotrow.worker.core import Learner
+from hotrow.worker.losses import Loss
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -23,6 +23,7 @@ class Sample:
     label: float
     group: int
     time: int
+    weight: float = 1.0
 
 
 small = st.integers(-5, 5)
@@ -34,6 +35,7 @@ samples = st.builds(
     st.sampled_from([0.0, 1.0]),
     small,
     small,
+    st.sampled_from([0.0, 0.5, 2.0]),
 )
 
 
@@ -51,6 +53,7 @@ def batch_of(rows: list[Sample], counts: dict[str, int] | None = None) -> Batch:
         np.array([row.group for row in rows], np.int64),
         np.array([row.time for row in rows], np.int64),
         counts or {},
+        np.array([row.weight for row in rows], np.float32),
     )
 
 
@@ -68,7 +71,7 @@ def assert_same(found: Batch, expected: Batch) -> None:
         if one.bounds is not None and other.bounds is not None:
             assert one.bounds.dtype == np.int64
             assert one.bounds.tolist() == other.bounds.tolist()
-    for name in ("numbers", "labels", "groups", "times"):
+    for name in ("numbers", "labels", "groups", "times", "weights"):
         array, twin = getattr(found, name), getattr(expected, name)
         assert array.dtype == twin.dtype
         assert np.array_equal(array, twin)
@@ -107,7 +110,7 @@ def test_slice_copies_no_keys() -> None:
     assert all(np.shares_memory(one.keys, other.keys) for one, other in zip(part.parts, whole.parts, strict=True))
 
 
-@pytest.mark.parametrize("name", ["labels", "groups", "times"])
+@pytest.mark.parametrize("name", ["labels", "groups", "times", "weights"])
 def test_batches_with_and_without_an_array_are_not_joined(name: str) -> None:
     rows = [Sample((((1,), (2,)), ((), ()), ((),)), (0.0, 0.0), 0.0, 1, 2)]
     without: Any = replace(cast(Any, batch_of(rows)), **{name: None})

@@ -196,7 +196,14 @@ def test_checked_gives_good_rows_with_numbers_and_times_and_names_the_others() -
         }
     )
     good, faults = checked(raw, Columns.of(SCHEMA))
-    assert faults == {1: "y is missing", 3: "y 'x' is no number", 4: "n 'n' is no number", 5: "i 'z' is no number"}
+    assert {row: fault.reason for row, fault in faults.items()} == {
+        1: "y is missing",
+        3: "y 'x' is no number",
+        4: "n 'n' is no number",
+        5: "i 'z' is no number",
+    }
+    assert faults[3].label == ("y", "x")  # a text where a label should be a number
+    assert faults[4].label is None
     assert good["y"].to_pylist() == [1.0, 0.0]
     assert good["n"].type == pa.float64()
     assert good["n"][0].as_py() == 1.5
@@ -208,4 +215,5 @@ def test_checked_gives_good_rows_with_numbers_and_times_and_names_the_others() -
 def test_a_time_that_cannot_be_read_is_named_with_its_format() -> None:
     raw = pa.RecordBatch.from_pydict({"y": [1, 1], "a": [1, 2], "t": ["0101", "oops"]})
     schema = Schema(label="y", ids=["a"], time=Time(column="t", format="%m%d"))
-    assert checked(raw, Columns.of(schema))[1] == {1: "t 'oops' cannot be read as a time (format '%m%d')"}
+    (fault,) = checked(raw, Columns.of(schema))[1].values()
+    assert fault.reason == "t 'oops' cannot be read as a time (format '%m%d')"

@@ -23,7 +23,7 @@ def test_every_metric_is_on_the_page() -> None:
 def test_names_units_and_meanings_are_complete(name: str) -> None:
     metric = ALL[name]
     assert metric.name == name
-    assert re.fullmatch(r"[a-z]+/[a-z_]+", name)
+    assert re.fullmatch(r"[a-z]+/[a-z][a-z0-9_]*", name)
     assert area(name) in AREAS
     assert metric.unit
     assert metric.help.endswith(".")

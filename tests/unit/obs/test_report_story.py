@@ -101,7 +101,7 @@ def test_the_headline_takes_the_last_test_before_any_validation() -> None:
     run = told(evaluation("test", 0.7, 10), evaluation("test", 0.8, 10), evaluation("valid", 0.9, 10))
     quality = quality_of(run)
     assert quality is not None
-    assert (quality.split, quality.auc, quality.days) == ("test", 0.8, 0)
+    assert (quality.split, quality.figures["auc"], quality.days) == ("test", 0.8, 0)
 
 
 def test_the_headline_of_tested_days_is_their_mean_by_samples() -> None:
@@ -112,7 +112,7 @@ def test_the_headline_of_tested_days_is_their_mean_by_samples() -> None:
     ]
     quality = quality_of(told(*days))
     assert quality is not None
-    assert quality.auc == pytest.approx(0.75)
+    assert quality.figures["auc"] == pytest.approx(0.75)
     assert quality.days == 3
 
 

@@ -85,14 +85,14 @@ def test_a_run_predicts_every_good_row_with_its_number(finished: Path, tmp_path:
     write_csv(whole, rows, labels=False)
     write_csv(broken, [["0", "u", "i", "dear"] if row in bad else rows[row] for row in range(len(rows))], labels=False)
     with Restored(finished) as run:
-        reference = np.concatenate([some.probabilities for some in run.predict(run.unlabelled(str(whole)))])
+        reference = np.concatenate([some.values for some in run.predict(run.unlabelled(str(whole)))])
         source = run.unlabelled(str(broken))
         found = list(run.predict(source))
         assert max(len(some.rows) for some in found) <= run.trainer.global_batch
     numbers = np.concatenate([some.rows for some in found])
     assert numbers.tolist() == [row for row in range(3000) if row not in bad]
     assert source.trouble.malformed == 3
-    assert np.allclose(np.concatenate([some.probabilities for some in found]), reference[numbers], atol=1e-6)
+    assert np.allclose(np.concatenate([some.values for some in found]), reference[numbers], atol=1e-6)
 
 
 def some(start: int, stop: int, labels: int = 1) -> Predicted:

@@ -17,7 +17,7 @@ from small_run import CONFIG, clicks, trained, write_csv, write_data
 
 
 def probabilities(run: Restored, path: Path) -> NDArray[np.float32]:
-    return np.concatenate([some.probabilities for some in run.predict(run.unlabelled(str(path)))])[:, 0]
+    return np.concatenate([some.values for some in run.predict(run.unlabelled(str(path)))])[:, 0]
 
 
 def files_of(folder: Path) -> dict[str, tuple[int, int]]:

@@ -1,14 +1,20 @@
-"""How the run went: loss, AUC, speed and waiting over samples; AUC day by day; all evaluations as a table."""
+"""How the run went: loss, quality, speed and waiting over samples; quality day by day; all evaluations as a table.
 
+Quality is the AUC of a classification, and the RMSE of a regression.
+"""
+
+from collections.abc import Iterable
 from typing import Any
 
 from hotrow.obs.report import formatting
 from hotrow.obs.report.charts import axis, chart, line, missing, points, samples_axis
-from hotrow.obs.report.headline import SPLITS
+from hotrow.obs.report.headline import NUMBERS, SPLITS, headline_metrics, metric_word
 from hotrow.obs.report.markup import Html, row, section, table, tag
 from hotrow.obs.report.run import Record, RunRecord, columns, epoch, number
 
 COLORS = {"valid": "--orange", "test": "--green", "progressive": "--purple"}
+OF_CLASSES = {"auc": "AUC", "logloss": "logloss", "normalised_entropy": "norm. entropy", "calibration": "calibration"}
+OF_NUMBERS = {"rmse": "RMSE", "mae": "MAE", "r2": "R2", "bias": "bias"}
 ROWS_MOST = 200  # of the table of evaluations
 NO_PROGRESS = "The run has written no progress yet."
 HOVER = "%{y:.4f} at %{x:,d} samples"
@@ -19,18 +25,31 @@ def curves(run: RunRecord) -> Html:
     return section(
         "Curves",
         "curves",
-        tag("div", _loss(run), _auc(run), _speed(run), _waiting(run), _days(run), class_="charts"),
-        _table(run.evaluations),
+        tag("div", _loss(run), _quality(run), _speed(run), _waiting(run), _days(run), class_="charts"),
+        _table(run),
     )
 
 
 def _loss(run: RunRecord) -> Html:
     title = "Loss"
-    traces = [*_trained(run, "loss"), *_measured(run, "logloss")]
+    if headline_metrics(run) == NUMBERS:
+        traces, unit = _trained(run, "loss"), "loss"
+        note = "The mean over the samples since the report before."
+    else:
+        traces, unit = [*_trained(run, "loss"), *_measured(run, "logloss")], "logloss"
+        note = "Logloss in nats: the mean over the samples since the report before, and of each evaluation."
     if not traces:
         return missing(title, NO_PROGRESS)
-    note = "Logloss in nats: the mean over the samples since the report before, and of each evaluation."
-    return chart(title, note, traces, xaxis=samples_axis(), yaxis=axis("logloss"))
+    return chart(title, note, traces, xaxis=samples_axis(), yaxis=axis(unit))
+
+
+def _quality(run: RunRecord) -> Html:
+    if headline_metrics(run) != NUMBERS:
+        return _auc(run)
+    traces = _measured(run, "rmse")
+    if not traces:
+        return missing("RMSE", "No evaluation over all samples was written.")
+    return chart("RMSE", "Of each evaluation.", traces, xaxis=samples_axis(), yaxis=axis("RMSE"))
 
 
 def _auc(run: RunRecord) -> Html:
@@ -68,19 +87,22 @@ def _waiting(run: RunRecord) -> Html:
 def _days(run: RunRecord) -> Html | None:
     """Day by day, where evaluations belong to days."""
     traces = []
+    metric = headline_metrics(run)[0]
+    title = metric_word(metric)
     for split, word in SPLITS.items():
         mine = [event for event in run.evaluations if event.get("split") == split and event.get("day") is not None]
-        known = [(event, value) for event in mine if (value := number(event, "metrics", "auc")) is not None]
+        known = [(event, value) for event in mine if (value := number(event, "metrics", metric)) is not None]
         if known:
             rows = [formatting.count(number(event, "rows")) for event, _ in known]
             days = [_day(event) for event, _ in known]
             hover = "%{y:.4f} on %{customdata} samples<extra>day %{x}</extra>"
-            aucs = [value for _, value in known]
-            traces.append(points(word, days, aucs, COLORS[split], customdata=rows, hovertemplate=hover))
+            values = [value for _, value in known]
+            traces.append(points(word, days, values, COLORS[split], customdata=rows, hovertemplate=hover))
     if not traces:
         return None
-    note = "One evaluation each. A day without clicks, or with nothing else, has no AUC and no point."
-    return chart("AUC day by day", note, traces, wide=True, xaxis=axis("day", showgrid=False), yaxis=axis("AUC"))
+    note = "One evaluation each."
+    note += " A day without clicks, or with nothing else, has no AUC and no point." if metric == "auc" else ""
+    return chart(f"{title} day by day", note, traces, wide=True, xaxis=axis("day", showgrid=False), yaxis=axis(title))
 
 
 def _day(event: Record) -> float | str:
@@ -104,13 +126,15 @@ def _measured(run: RunRecord, name: str) -> list[dict[str, Any]]:
     return traces
 
 
-def _table(evaluations: list[Record]) -> Html | None:
+def _table(run: RunRecord) -> Html | None:
+    evaluations = run.evaluations
     if not evaluations:
         return tag("p", "The run has written no evaluation yet.", class_="missing")
-    titles = ["split", "epoch", "day", "samples", "rows", "AUC", "logloss", "norm. entropy", "calibration"]
-    extra = any(number(event, "metrics", "grouped_auc") is not None for event in evaluations)
-    titles += ["grouped AUC"] if extra else []
-    body = [_row(event, titles) for event in evaluations[-ROWS_MOST:]]
+    columns_shown = OF_NUMBERS if headline_metrics(run) == NUMBERS else OF_CLASSES
+    grouped = any(number(event, "metrics", "grouped_auc") is not None for event in evaluations)
+    columns_shown = columns_shown | ({"grouped_auc": "grouped AUC"} if grouped else {})
+    titles = ["split", "epoch", "day", "samples", "rows", *columns_shown.values()]
+    body = [_row(event, titles, columns_shown) for event in evaluations[-ROWS_MOST:]]
     hidden = len(evaluations) - len(body)
     return tag(
         "details",
@@ -120,8 +144,7 @@ def _table(evaluations: list[Record]) -> Html | None:
     )
 
 
-def _row(event: Record, titles: list[str]) -> Html:
-    metrics = ("auc", "logloss", "normalised_entropy", "calibration", "grouped_auc")
+def _row(event: Record, titles: list[str], metrics: Iterable[str]) -> Html:
     cells = [
         formatting.plain_text(event.get("split")),
         formatting.count(epoch(event) if event.get("split") == "valid" else None),  # the others are made after training

@@ -7,6 +7,7 @@ from hotrow.obs.report.folder import ReportInputs
 from hotrow.obs.report.markup import Html, tag
 from hotrow.obs.report.run import Record, RunRecord, epoch, number, text
 
+CLASSES, NUMBERS = ("auc", "logloss"), ("rmse", "mae")  # the figures of a classification, and of a regression
 SPLITS = {"test": "Test", "valid": "Validation", "progressive": "Progressive"}  # the first that was measured is shown
 
 
@@ -15,8 +16,7 @@ class Quality:
     """The figures that stand for the run: of the last evaluation, or the mean over days where days were tested."""
 
     split: str
-    auc: float | None
-    logloss: float | None
+    figures: dict[str, float | None]  # by the names of metrics: two of them
     days: int  # 0: one evaluation of the whole split
 
 
@@ -43,9 +43,25 @@ def quality_of(run: RunRecord) -> Quality | None:
         whole = [event for event in mine if event.get("day") is None]
         chosen = whole[-1:] or mine
         if chosen:
-            auc, logloss = _mean(chosen, "auc"), _mean(chosen, "logloss")
-            return Quality(split, auc, logloss, days=0 if whole else len(chosen))
+            figures = {name: _mean(chosen, name) for name in headline_metrics(run)}
+            return Quality(split, figures, days=0 if whole else len(chosen))
     return None
+
+
+def headline_metrics(run: RunRecord) -> tuple[str, str]:
+    """The two metrics that stand for the run."""
+    return NUMBERS if any("rmse" in metrics_of(event) for event in run.evaluations) else CLASSES
+
+
+def metrics_of(event: Record) -> Record:
+    """The metrics of an evaluation; a damaged log may hold none."""
+    found = event.get("metrics")
+    return found if isinstance(found, dict) else {}
+
+
+def metric_word(metric: str) -> str:
+    """As people write it."""
+    return {"auc": "AUC", "rmse": "RMSE", "mae": "MAE", "r2": "R2"}.get(metric, metric.replace("_", " "))
 
 
 def speed_of(run: RunRecord) -> float | None:
@@ -65,9 +81,9 @@ def _mean(evaluations: list[Record], name: str) -> float | None:
 
 def _figures(run: RunRecord, quality: Quality | None) -> Html:
     split = SPLITS[quality.split] if quality else "Test"
+    figures = quality.figures if quality else dict.fromkeys(headline_metrics(run))
     shown = (
-        (f"{split} AUC", formatting.figure(quality.auc if quality else None)),
-        (f"{split} logloss", formatting.figure(quality.logloss if quality else None)),
+        *((f"{split} {metric_word(name)}", formatting.figure(value)) for name, value in figures.items()),
         ("Samples per second", formatting.short(speed_of(run))),
         ("Samples trained", formatting.short(run.samples)),
         ("Time", formatting.duration(_seconds(run))),
@@ -96,7 +112,7 @@ def _story(run: RunRecord) -> str | None:
         found = epoch(best)
         where = "" if found is None else f", in epoch {found:,.0f}"
         parts.append(
-            f"Best {SPLITS.get(split, split).lower()} {_metric_word(metric)}: {formatting.figure(value)}{where}."
+            f"Best {SPLITS.get(split, split).lower()} {metric_word(metric)}: {formatting.figure(value)}{where}."
         )
     if run.resumed:
         parts.append(
@@ -110,13 +126,10 @@ def _story(run: RunRecord) -> str | None:
 
 def _about_quality(quality: Quality | None) -> str | None:
     if quality is None:
-        return "No evaluation was written yet, so there is no AUC and no logloss."
+        return "No evaluation was written yet, so there is no measure of quality."
     if quality.days:
-        return f"AUC and logloss are means over {formatting.plural(quality.days, 'day')}, weighted by samples."
+        words = " and ".join(map(metric_word, quality.figures))
+        return f"{words} are means over {formatting.plural(quality.days, 'day')}, weighted by samples."
     if quality.split != "test":
         return f"No test was written: the figures are those of the {SPLITS[quality.split].lower()} samples."
     return None
-
-
-def _metric_word(metric: str) -> str:
-    return "AUC" if metric == "auc" else metric.replace("_", " ")

@@ -5,7 +5,7 @@ from typing import Any
 from hotrow.obs.report import formatting
 from hotrow.obs.report.charts import axis, chart, line, missing, points
 from hotrow.obs.report.folder import EVALUATION, ReportInputs
-from hotrow.obs.report.headline import SPLITS
+from hotrow.obs.report.headline import SPLITS, metrics_of
 from hotrow.obs.report.markup import Html, section, tag
 from hotrow.obs.report.run import Record, columns, number
 
@@ -17,6 +17,11 @@ FIGURES = {
     "grouped_auc": "Grouped AUC",
     "groups_used": "Groups with both classes",
     "groups_left_out": "Groups left out",
+    "accuracy": "Accuracy",
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "r2": "R2",
+    "bias": "Bias",
 }
 
 
@@ -33,8 +38,13 @@ def quality(folder: ReportInputs) -> Html:
         anchor,
         tag("p", f"Of the last evaluation on the {SPLITS[split].lower()} samples."),
         _figures(pictures.get("metrics")),
-        tag("div", _roc(pictures), _calibration(pictures), class_="charts"),
+        tag("div", *_charts(pictures), class_="charts"),
     )
+
+
+def _charts(pictures: Record) -> list[Html]:
+    """Numbers have no ROC curve."""
+    return [_observed(pictures)] if "rmse" in metrics_of(pictures) else [_roc(pictures), _calibration(pictures)]
 
 
 def _figures(metrics: Any) -> Html | None:
@@ -71,6 +81,18 @@ def _calibration(pictures: Record) -> Html:
     return chart(title, note, [model, _diagonal("right (dashed)", end)], xaxis=across, yaxis=up)
 
 
-def _diagonal(name: str, end: float) -> dict[str, Any]:
+def _observed(pictures: Record) -> Html:
+    title = "Predictions and labels"
+    x, y, counts = columns(pictures.get("calibration"), "predicted", "observed", "count")
+    if not x:
+        return missing(title, "There is no picture of the predictions: the evaluation holds no samples.")
+    hover = "predicted %{x:.4g}, observed %{y:.4g}<br>%{customdata:,d} samples<extra></extra>"
+    model = points("model", x, y, "--blue", customdata=counts, hovertemplate=hover)
+    note = "Samples in bins of equal count, by prediction. Above the dashed line the model predicts too little."
+    traces = [model, _diagonal("right (dashed)", max(*x, *y), min(*x, *y))]
+    return chart(title, note, traces, xaxis=axis("mean prediction"), yaxis=axis("mean label"))
+
+
+def _diagonal(name: str, end: float, start: float = 0) -> dict[str, Any]:
     look = {"color": "--soft", "width": 1.5, "dash": "dash"}
-    return {**line(name, [0, end], [0, end], "--soft"), "line": look, "hoverinfo": "skip"}
+    return {**line(name, [start, end], [start, end], "--soft"), "line": look, "hoverinfo": "skip"}

@@ -18,12 +18,13 @@ class Features(Header, frozen=True):
 
 
 class Samples(Header, frozen=True):
-    """A batch. Frames: numbers and labels (float32), then those of each part."""
+    """A batch. Frames: numbers, labels and, where there are any, sample weights (float32), then those of each part."""
 
     count: Count
     numbers: Count  # a sample
     labels: Count  # a sample; 0: there are none
     parts: tuple[Features, ...]
+    weights: bool = False
 
 
 class BatchRequest(Header, frozen=True, tag="work"):

@@ -1,0 +1,107 @@
+"""How far predicted numbers are from the true ones: RMSE, MAE, R2, bias."""
+
+from math import sqrt
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hotrow.errors import InputError
+from hotrow.metrics.arrays import Array, Floats, beside, mean, numbers_of, weights_beside
+from hotrow.metrics.probabilities import binned_means
+
+BINS = 20  # of a picture
+
+
+def root_mean_squared_error(
+    labels: npt.ArrayLike, predictions: npt.ArrayLike, weights: npt.ArrayLike | None = None
+) -> float | None:
+    """The root of the mean squared error, in the unit of the label."""
+    _, errors, weight = _errors(labels, predictions, weights)
+    squares = mean(errors**2, weight)
+    return None if squares is None else sqrt(squares)
+
+
+def mean_absolute_error(
+    labels: npt.ArrayLike, predictions: npt.ArrayLike, weights: npt.ArrayLike | None = None
+) -> float | None:
+    """The mean distance, in the unit of the label."""
+    _, errors, weight = _errors(labels, predictions, weights)
+    return mean(np.abs(errors), weight)
+
+
+def r_squared(labels: npt.ArrayLike, predictions: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float | None:
+    """1 - squared errors over those of always predicting the mean: 1 is perfect, 0 no better than the mean.
+
+    None where all labels are equal.
+    """
+    truth, errors, weight = _errors(labels, predictions, weights)
+    counted = truth if weight is None else truth[weight > 0]
+    middle, squares = mean(truth, weight), mean(errors**2, weight)
+    if middle is None or squares is None or counted.min() == counted.max():
+        return None
+    spread = mean((truth - middle) ** 2, weight)
+    return 1 - squares / spread if spread else None
+
+
+def bias(labels: npt.ArrayLike, predictions: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float | None:
+    """Mean prediction less mean label: above 0 the model predicts too much."""
+    _, errors, weight = _errors(labels, predictions, weights)
+    return mean(errors, weight)
+
+
+class Errors:
+    """Labels and predictions of an evaluation, collected batch by batch: 8 bytes a sample, 12 with weights."""
+
+    def __init__(self) -> None:
+        self._labels: list[Array] = []
+        self._predictions: list[Array] = []
+        self._weights: list[Array] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, labels: npt.ArrayLike, predictions: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> None:
+        """Take a batch; it is copied. Either every batch has weights or none has."""
+        if self._labels and (weights is not None) != bool(self._weights):
+            raise InputError("weights: given with some batches and not with others; give them with all or with none")
+        truth = numbers_of("labels", labels)
+        given = beside(truth, "predictions", predictions)
+        if (weight := weights_beside(truth, weights)) is not None:
+            self._weights.append(weight.astype(np.float32))
+        self._labels.append(truth.astype(np.float32))
+        self._predictions.append(given.astype(np.float32))
+        self._count += len(truth)
+
+    def metrics(self) -> dict[str, float | None]:
+        """rmse, mae, r2 and bias."""
+        joined = self._joined()
+        return {
+            "rmse": root_mean_squared_error(*joined),
+            "mae": mean_absolute_error(*joined),
+            "r2": r_squared(*joined),
+            "bias": bias(*joined),
+        }
+
+    def pictures(self) -> dict[str, list[Any]]:
+        """What a page draws: mean label by mean prediction."""
+        labels, predictions, weights = self._joined()
+        weight = None if weights is None else weights.astype(np.float64)
+        return {"calibration": binned_means(labels, predictions.astype(np.float64), BINS, weight)}
+
+    def _joined(self) -> tuple[Array, Array, Array | None]:
+        if not self._labels:
+            return np.zeros(0, np.float32), np.zeros(0, np.float32), None
+        weights = np.concatenate(self._weights) if self._weights else None
+        return np.concatenate(self._labels), np.concatenate(self._predictions), weights
+
+
+def _errors(
+    labels: npt.ArrayLike, predictions: npt.ArrayLike, weights: npt.ArrayLike | None
+) -> tuple[Floats, Floats, Floats | None]:
+    truth = numbers_of("labels", labels).astype(np.float64)
+    if not np.isfinite(truth).all():
+        raise InputError(f"labels hold {truth[~np.isfinite(truth)][0]}: each must be a finite number")
+    guesses = beside(truth, "predictions", predictions).astype(np.float64)
+    return truth, guesses - truth, weights_beside(truth, weights)
