@@ -141,7 +141,8 @@ class NpyWriter:
 
 
 def _parquet_writer(path: Path, schema: pa.Schema) -> Any:
-    return pq.ParquetWriter(str(path), schema)
+    texts = [field.name for field in schema if pa.types.is_string(field.type)]  # of floats it would only cost time
+    return pq.ParquetWriter(str(path), schema, use_dictionary=texts or False)
 
 
 WRITERS: dict[str, Any] = {".csv": CsvWriter, ".parquet": _parquet_writer, ".npy": NpyWriter}
