@@ -12,7 +12,7 @@ from hotrow.data.synthetic import SyntheticConfig, write_parquet
 GIB = 1 << 30
 
 PROGRAM = """
-import json, resource, sys
+import json, re, sys
 from pathlib import Path
 from hotrow.run import Run, load_config
 
@@ -20,7 +20,8 @@ with Run(load_config(Path(sys.argv[1]))) as run:
     for _ in run:
         pass
     tables = sum(tier.stats().bytes for tier in run.trainer.tables.tiers.values())
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+# Of this program alone: the figure of getrusage begins with the memory of the process that started it.
+peak = int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text()).group(1)) * 1024
 print(json.dumps({"peak": peak, "tables": tables, "samples": run.summary["samples"]}))
 """
 

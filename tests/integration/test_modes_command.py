@@ -1,7 +1,6 @@
 """`hotrow train` in every mode with two workers, from a config to the page; and as a program of its own."""
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -58,7 +57,7 @@ def test_the_program_runs_from_a_shell_and_says_what_a_mode_does(config: Path, t
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert "note: async applies 64 samples a step, the global batch is 128" in done.stderr
-    assert re.search(r"counted: .*1 short steps", done.stderr)
+    assert "short step" not in done.stderr, "the last step of an epoch may be short"
     assert "note" not in done.stdout
     kinds = [event["kind"] for event in read_events(tmp_path / "small" / "events.jsonl").events]
     assert kinds[:3] == ["start", "mode", "remark"]

@@ -24,19 +24,19 @@ from hotrow.printable import one_line
 COMMANDS = {
     "new": "Write DIR/train.toml: a config for your own CSV or Parquet file, with every important setting explained.",
     "data": "Look at the data of a config.",
-    "train": "Train what FILE.toml describes and leave everything in runs/NAME: checkpoint, curves, report.html.",
-    "evaluate": "Evaluate a finished run: AUC, logloss, calibration.",
+    "train": "Train the model of FILE.toml and write checkpoint, curves and report.html to runs/NAME.",
+    "evaluate": "Evaluate a finished run: AUC, logloss, calibration; of a regression RMSE, MAE, R2.",
     "predict": "Predict the rows of IN with a finished run.",
     "vectors": "Write the vectors of RUN's checkpoint to OUT: key, vector, and the linear weight where the model has "
     "one.",
     "simulate": "Run the modes of FILE.toml on a simulated cluster, all on the same data and luck, and compare them.",
     "reproduce": "Run an experiment of the papers in the simulator: our figures beside theirs, and which "
     "promises hold.",
-    "keygen": "Write a new cluster key to FILE, for its owner's eyes only. Every machine of a cluster "
-    "needs the same one.",
-    "cluster": "A run on a cluster, while it goes on.",
+    "keygen": "Write a new cluster key to FILE, readable by its owner only. Every machine of a cluster needs the "
+    "same key.",
+    "cluster": "Show and change the roles of a run on a cluster.",
     "bench": "Measure Hotrow against its peers and against the machine.",
-    "segments": "List and remove tables that lie in shared memory.",
+    "segments": "List and remove tables in shared memory.",
     "doctor": "Check this machine: versions, processor, huge pages, shared memory, limits, Ray, GPU, and what to mend.",
 }
 

@@ -7,9 +7,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 
-from hotrow.cli import app
+from hotrow.cli import load
 from hotrow.cli.cluster import COLUMNS
 from hotrow.errors import ConfigError
 from hotrow.modes import MODES
@@ -65,7 +64,7 @@ def test_every_column_of_the_status_is_explained() -> None:
 
 def strange_options(command: str) -> set[str]:
     """Those that `hotrow train` does not know."""
-    known = {option for parameter in get_command(app).commands["train"].params for option in parameter.opts}  # type: ignore[attr-defined]
+    known = {option for parameter in load("train").params for option in parameter.opts}
     return {word for word in shlex.split(command) if word.startswith("--")} - known
 
 
