@@ -210,6 +210,9 @@ class RamTier {
     UpdateRule rule;
     float adam_scale;
     float adam_step = 0;  // where Adam's bias is corrected by the step
+    // Of SWAP: the latest that the table was told. An aggregate that comes late counts in it, whichever period a row
+    // stands at.
+    std::uint32_t period = 0;
   };
   Update update_of(When when) const;
   void stamp(std::byte* row, When when) const;

@@ -78,7 +78,7 @@ void RamTier::stamp(std::byte* row, When when) const {
 // The rule with the learning rate of this call. Adam's is in its step sizes.
 RamTier::Update RamTier::update_of(When when) const {
   const Optimizer& optimizer = spec_.optimizer;
-  Update update{.when = when, .rule = rule_, .adam_scale = static_cast<float>(when.lr_scale)};
+  Update update{.when = when, .rule = rule_, .adam_scale = static_cast<float>(when.lr_scale), .period = period_};
   if (when.lr_scale != 1) {
     Optimizer scaled = optimizer;
     scaled.lr *= when.lr_scale;
@@ -99,7 +99,7 @@ bool RamTier::apply_row(Partition& partition, std::byte* row, const float* gradi
   const double clip = optimizer.clip;
   if (clip > 0 && squares > clip * clip) touch.scale = static_cast<float>(clip / std::sqrt(double{squares}));
   const When& when = update.when;
-  if (optimizer.swap_period != 0) touch.swap_decay = swap_decay(row, swap_period(when.samples));
+  if (optimizer.swap_period != 0) touch.swap_decay = swap_decay(row, update.period);
   if (optimizer.rule == Rule::adam)
     touch.step_size = optimizer.correct_by_row ? update.adam_scale * adam_steps_.at(++layout_.field(row, kUpdates))
                                                : update.adam_step;
@@ -113,8 +113,8 @@ bool RamTier::apply_row(Partition& partition, std::byte* row, const float* gradi
 Applied RamTier::apply(Batch& batch, const Gradients& gradients, Per per, When when, int threads) {
   const std::size_t dim = layout_.dim();
   const std::vector<bool> weighted = weighted_keys(batch, gradients);
-  const Update shared = update_of(when);
   advance_to(period_, swap_period(when.samples));
+  const Update shared = update_of(when);
   const float* sums = gradients.values;
   if (per == Per::key) {
     float* const own = unique_rows(batch, dim);

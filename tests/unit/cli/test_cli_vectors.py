@@ -120,7 +120,7 @@ def test_a_table_of_one_feature_has_ids_as_keys(hotrow: Command, two_tables: Pat
 
 def test_a_file_that_is_there_stays_unless_force_is_given(hotrow: Command, fm: Path) -> None:
     Path("out.csv").write_text("mine")
-    assert "is there already" in hotrow("vectors", fm, "out.csv").stderr
+    assert "exists: name another file" in hotrow("vectors", fm, "out.csv").stderr
     assert Path("out.csv").read_text() == "mine"
     assert hotrow("vectors", fm, "out.csv", "--force").exit_code == 0
 

@@ -62,7 +62,7 @@ def test_a_section_as_a_user_writes_it() -> None:
 def test_what_the_docs_show_is_taken() -> None:
     text = (Path(__file__).parents[3] / "docs" / "data.md").read_text()
     sections = [tomllib.loads(shown) for shown in re.findall(r"```toml\n(.*?)```", text, re.DOTALL)]
-    assert len(sections) == 2
+    assert len(sections) == 3
     for section in sections:
         config(**section.get("data", section))
     splits = re.findall(r"^\| `(\{ by = .*?\})` \|", text, re.MULTILINE)

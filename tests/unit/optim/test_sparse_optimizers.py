@@ -240,6 +240,14 @@ def test_period_never_goes_back() -> None:
         pair.check()
 
 
+def test_an_update_that_comes_late_counts_in_the_period_of_the_table() -> None:
+    tier = RamTier(Table(dim=1, optimizer=Adagrad(initial=8.0, swap=Swap(period=1, decay=0.5))))
+    tier.find_or_init(KEYS[:1])
+    tier.find_or_init(KEYS[1:2], samples=3)
+    tier.apply(KEYS[:2], np.ones((2, 1), np.float32), samples=1)
+    assert rows_of(tier, KEYS[:2])[1].ravel().tolist() == [2.0, 9.0]  # the first was made three periods ago
+
+
 @pytest.mark.parametrize(
     ("before", "floor", "after"),
     [(16.0, 1.0, 2.0), (16.0, 2.0, 2.0), (16.0, 3.0, 3.0), (1.0, 3.0, 1.0), (3.0, 3.0, 3.0), (16.0, None, 2.0)],
