@@ -11,7 +11,7 @@ from hotrow.cli.screen import say
 from hotrow.errors import ConfigError
 from hotrow.run.output_file import check_output
 from hotrow.run.restored import find_run
-from hotrow.run.vectors import SUFFIXES, Lookup, SavedVectors, ids_of
+from hotrow.run.vectors import SUFFIXES, IdCoverage, SavedVectors, ids_of
 
 
 def vectors(
@@ -36,7 +36,7 @@ def vectors(
     if (ids is None) != (feature is None):
         raise ConfigError("--ids and --feature go together: a file of ids, and the feature that they are ids of")
     saved = SavedVectors(find_run(run), table, feature)
-    found = Lookup()
+    found = IdCoverage()
     with Bar("rows") as bar:
         bar.line(f"run {saved.folder}, table {saved.name}")
         if ids is None:

@@ -37,8 +37,8 @@ IDS_AT_ONCE = 262_144  # that are looked up in one pass over a table; their vect
 
 
 @dataclass(slots=True)
-class Lookup:
-    """Ids that were looked up."""
+class IdCoverage:
+    """How many of the wanted ids have a row."""
 
     ids: int = 0
     absent: int = 0
@@ -99,7 +99,7 @@ class SavedVectors:
                 file.write_batch([pa.array(keys), *self._columns(values)])
                 yield file.rows
 
-    def write_ids(self, file: OutputFile, chunks: Iterator[pa.Array], found: Lookup) -> Iterator[int]:
+    def write_ids(self, file: OutputFile, chunks: Iterator[pa.Array], found: IdCoverage) -> Iterator[int]:
         """The rows of ids, in their order; those that the table has not are counted. Gives how many were looked up."""
         by_place = "row" in file.names
         for ids in chunks:

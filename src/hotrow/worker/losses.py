@@ -5,6 +5,7 @@ the parts of a step, by their samples, is then the loss of one large batch, what
 """
 
 import inspect
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
@@ -38,9 +39,9 @@ class RegressionLoss(Spec):
     def __call__(self, output: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
         return weighted_mean(self.losses(output_per_label(output, labels), labels), weights)
 
+    @abstractmethod
     def losses(self, output: Tensor, labels: Tensor) -> Tensor:
-        """[samples, labels]."""
-        raise NotImplementedError
+        """The loss of each label: [samples, labels]."""
 
     def predictions(self, output: Tensor) -> Tensor:
         """What the output says of the label."""
