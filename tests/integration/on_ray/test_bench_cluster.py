@@ -43,6 +43,7 @@ def whole(found: Figures, part: str) -> None:
         assert math.isfinite(value), key
 
 
+@pytest.mark.slow
 def test_delayed_shards_give_every_figure_of_their_part(one_ray: None, tmp_path: Path) -> None:
     plan = ClusterPlan().quick()
     found = measure(plan, ("delay",), tmp_path, SilentProgress())

@@ -20,7 +20,8 @@ from small_run import CONFIG, write_data
 
 pytestmark = pytest.mark.usefixtures("one_ray")
 
-ON_TWO = ("--engine", "ray", "--trainers", "2", "--shards", "2")
+TWO_TRAINERS = ("--engine", "ray", "--trainers", "2", "--shards", "1")
+TWO_SHARDS = ("--engine", "ray", "--trainers", "1", "--shards", "2")
 
 
 @pytest.fixture
@@ -64,16 +65,16 @@ def test_a_run_is_looked_at_interrupted_and_goes_on_with_other_roles(
 
     with monkeypatch.context() as patched:
         at_first_progress(patched, look)
-        done = hotrow("train", config, *ON_TWO)
+        done = hotrow("train", config, *TWO_TRAINERS)
     assert done.exit_code == 130, done.stderr
-    assert "starting 2 shards and 2 trainers on " in done.stderr
+    assert "starting 1 shard and 2 trainers on " in done.stderr
 
     seen, joined = looks
     assert joined.exit_code == 2
     assert "run: trainers=3: in sync all trainers take the same share of the 2 local batches" in joined.stderr
     assert seen.exit_code == 0, seen.stderr
     roles = json.loads(Path("status.json").read_text())["roles"]
-    assert list(roles) == ["shard 0", "shard 1", "trainer 0", "trainer 1"]
+    assert list(roles) == ["shard 0", "trainer 0", "trainer 1"]
     assert all(not role["trouble"] for role in roles.values())
     assert 0 < sum(role["rows"] or 0 for role in roles.values()) <= 70
     assert all(roles[name]["batches"] > 0 for name in ("trainer 0", "trainer 1"))
@@ -83,14 +84,14 @@ def test_a_run_is_looked_at_interrupted_and_goes_on_with_other_roles(
     assert not Path("runs/small/cluster.key").exists()
     assert hotrow("cluster", "status").exit_code == 2
     told = done.stderr.splitlines()[-1]
-    assert told == f"resume with: hotrow train {config} {' '.join(ON_TWO)} --resume"
+    assert told == f"resume with: hotrow train {config} {' '.join(TWO_TRAINERS)} --resume"
 
-    again = hotrow("train", config, "--engine", "ray", "--trainers", 1, "--shards", 3, "--resume", "--json", "all.json")
+    again = hotrow("train", config, "--engine", "ray", "--trainers", 1, "--shards", 2, "--resume", "--json", "all.json")
     assert again.exit_code == 0, again.stderr
     assert json.loads(Path("all.json").read_text())["samples"] == 6000
     engine = tomllib.loads(Path("runs/small/config.toml").read_text())["run"]["engine"]
-    assert (engine["name"], engine["trainers"], engine["shards"]) == ("ray", 1, 3)
-    assert "on ray (3 shards and 1 trainer)" in Path("runs/small/report.html").read_text()
+    assert (engine["name"], engine["trainers"], engine["shards"]) == ("ray", 1, 2)
+    assert "on ray (2 shards and 1 trainer)" in Path("runs/small/report.html").read_text()
 
     alone = hotrow("evaluate", "--json", "alone.json")  # in this process
     assert alone.exit_code == 0, alone.stderr
@@ -108,7 +109,7 @@ def test_a_role_that_is_lost_ends_the_run_with_its_name_and_the_checkpoint_stays
 
     with monkeypatch.context() as patched:
         at_first_progress(patched, kill)
-        done = hotrow("train", config, *ON_TWO)
+        done = hotrow("train", config, *TWO_SHARDS)
     assert done.exit_code == 2, done.stderr
     assert "a role of the cluster is lost, resume from the last checkpoint with: hotrow train" in done.stderr
     assert "shard 1" in done.stderr.splitlines()[-1]

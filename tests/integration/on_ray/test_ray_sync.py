@@ -32,7 +32,10 @@ OPTIMIZERS: dict[str, tuple[Any, Callable[..., torch.optim.Optimizer], float]] =
 LOCAL_BATCH = {"sgd": 8, "adagrad": 4, "adam": 8}  # of 16: one or two for each trainer and step
 
 
-@pytest.fixture(scope="module", params=[pytest.param("sgd", marks=pytest.mark.slow), "adagrad", "adam"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param("sgd", marks=pytest.mark.slow), "adagrad", pytest.param("adam", marks=pytest.mark.slow)],
+)
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -109,12 +112,12 @@ def test_a_checkpoint_in_the_middle_of_a_fit_has_all_of_it(
 def test_a_checkpoint_goes_to_one_process_and_to_a_cluster_of_another_size(tmp_path: Path) -> None:
     rows, dense, _ = OPTIMIZERS["adagrad"]
     judged = batches(3, 50, seed=5)
-    first = trainer_of(hr.Ray(trainers=1, shards=3), rows, dense)
+    first = trainer_of(hr.Ray(trainers=1, shards=2), rows, dense)
     losses(first.fit(batches(20, 16)))
     told = first.evaluate(judged).metrics
-    first.save(tmp_path / "three")
+    first.save(tmp_path / "two")
     local = trainer_of("local", rows, dense)
-    local.load(tmp_path / "three")
+    local.load(tmp_path / "two")
     assert largest_difference(first, local) == 0
     assert len(whole_rows(local)) > 100
     first.close()
@@ -122,7 +125,7 @@ def test_a_checkpoint_goes_to_one_process_and_to_a_cluster_of_another_size(tmp_p
 
     losses(local.fit(batches(5, 16, seed=1)))
     local.save(tmp_path / "one")
-    other = trainer_of(hr.Ray(trainers=1, shards=2), rows, dense)
+    other = trainer_of(hr.Ray(trainers=1, shards=1), rows, dense)
     other.load(tmp_path / "one")
     assert largest_difference(other, local) == 0
     assert other.evaluate(judged).metrics == pytest.approx(local.evaluate(judged).metrics, abs=1e-6)

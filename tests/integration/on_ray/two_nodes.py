@@ -16,7 +16,7 @@ def main() -> None:
     nodes.add_node(num_cpus=2)
     nodes.wait_for_nodes()
     try:
-        trainer = trainer_of(hr.Ray(address=nodes.address, trainers=2, shards=2, bind="node", security="key"))
+        trainer = trainer_of(hr.Ray(address=nodes.address, trainers=2, shards=1, bind="node", security="key"))
         data = batches(40, 8)
         found = losses(trainer.fit(data))
         assert trainer.cluster is not None
