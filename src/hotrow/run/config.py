@@ -113,6 +113,7 @@ class RunSection(Spec):
     replay: float = Field(default=0.0, ge=0)  # day by day: so many samples of the past for each new one
     checkpoint_every: Whole | None = Field(default=None, ge=1)  # samples; None: at the end alone
     tensorboard: bool = True
+    metrics_port: Whole = Field(default=0, ge=0, le=65535)  # for Prometheus, on loopback; 0: none
 
     @field_validator("name")
     @classmethod

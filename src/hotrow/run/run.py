@@ -94,8 +94,13 @@ class Run:
             check_same_batches(self._position, self.trainer.facts)
         self.folder = self._announced or (folder if self._resumed else free_folder(folder.parent, folder.name))
         try:
-            self._book = RunFolder(self.folder, tensorboard=config.run.tensorboard, **self._trained())
-        except FileError:
+            self._book = RunFolder(
+                self.folder,
+                tensorboard=config.run.tensorboard,
+                metrics_port=config.run.metrics_port,
+                **self._trained(),
+            )
+        except (ConfigError, FileError):
             self._give_folder_back()
             raise
         self._book.cluster.announced = self._announced is not None
