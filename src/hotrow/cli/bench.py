@@ -9,14 +9,14 @@ from typing import Annotated, Self
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from hotrow.bench import pages, report, simulate_report, train_report
+from hotrow.bench import pages, report, train_report
+from hotrow.bench import simulate as simulation
 from hotrow.bench.cluster.plan import PARTS, ClusterPlan
 from hotrow.bench.curve import measure_curve
 from hotrow.bench.peers import load_adapters
 from hotrow.bench.picture import curve_svg
 from hotrow.bench.plan import StorePlan
 from hotrow.bench.shared_memory import lack_of_room
-from hotrow.bench.simulate import measure as measure_simulation
 from hotrow.bench.simulate_plan import SimulatePlan
 from hotrow.bench.store import measure
 from hotrow.bench.train import measure as measure_training
@@ -159,10 +159,10 @@ def simulate(
     sizes = SimulatePlan().quick() if quick else SimulatePlan()
     job = replace(sizes, rounds=rounds or sizes.rounds)
     with StageBar() as bar:
-        figures = measure_simulation(job, bar)
+        figures = simulation.measure(job, bar)
     if json is not None:
-        report.write_json(json, simulate_report.document(job, figures))
-    Screen().print(simulate_report.summary(job, figures))
+        report.write_json(json, simulation.document(job, figures))
+    Screen().print(simulation.summary(job, figures))
 
 
 @app.command()
