@@ -11,7 +11,7 @@ from hotrow.bench.peers import Adapter, Part, lines_of, load_adapters
 from hotrow.errors import ConfigError
 
 PEERS = Path(__file__).parents[2] / "benchmarks" / "peers"
-COPY = Path(__file__).with_name("copy_peer.py")
+TWIN = Path(__file__).with_name("twin_peer.py")
 
 
 @pytest.mark.parametrize(
@@ -35,9 +35,20 @@ def test_a_peer_is_refused_where_it_takes_no_part() -> None:
         load_adapters([PEERS / "fbgemm_peer.py"], "cluster")
 
 
+@pytest.mark.parametrize("name", ["torch", "copy", "my_table", "Table", ""])
+def test_a_name_that_would_mix_up_figures_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    file = tmp_path / f"peer_{name or 'of_no_name'}.py"
+    file.write_text(TWIN.read_text().replace('name="twin"', f"name={name!r}"))
+    with pytest.raises(ConfigError, match=f"--peer .*: its name {name!r} .*give it another"):
+        load_adapters([file], "store")
+
+
 def test_a_peer_is_refused_the_second_time() -> None:
-    with pytest.raises(ConfigError, match="a peer named 'copy' runs already"):
-        load_adapters([COPY, COPY], "store")
+    with pytest.raises(ConfigError, match="a peer named 'twin' runs already"):
+        load_adapters([TWIN, TWIN], "store")
 
 
 @pytest.mark.parametrize(

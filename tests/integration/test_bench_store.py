@@ -26,13 +26,13 @@ from hotrow.bench.torch_peers import TorchPeer
 from hotrow.errors import ConfigError
 from hotrow.store import RamTier
 
-COPY = Path(__file__).with_name("copy_peer.py")
+TWIN = Path(__file__).with_name("twin_peer.py")
 TINY = StorePlan(rows=2_000, dims=(4,), rounds=2, threads=1, samples=16, pool=4, copy_bytes=1 << 16)
 WANTED = [
     "step_mids",
     "step_vs_torch",
-    "step_vs_copy",
-    "rowwise_vs_copy",
+    "step_vs_twin",
+    "rowwise_vs_twin",
     "find_mids",
     "limit_share",
     "unique_mids",
@@ -42,9 +42,9 @@ WANTED = [
     "worst_touch_stall_ms",
     "rowwise_mids",
     "torch_mids",
-    "copy_mids",
-    "copy_rowwise_mids",
-    "copy_huge_share",
+    "twin_mids",
+    "twin_rowwise_mids",
+    "twin_huge_share",
     "random_read_mrows",
     "evict_step_vs_plain",
     "evicted_per_batch",
@@ -87,7 +87,7 @@ def test_fbgemm_peer_does_what_our_step_does(rowwise: bool) -> None:
 
 
 def test_every_promised_figure_is_there_and_finite() -> None:
-    figures = measure(TINY, SilentProgress(), load_adapters([COPY], "store"))
+    figures = measure(TINY, SilentProgress(), load_adapters([TWIN], "store"))
     for key in [f"d4_{name}" for name in WANTED] + list(SHARED):
         value = figures[key]
         assert value is not None, key

@@ -21,16 +21,16 @@ from hotrow.errors import ConfigError
 from hotrow.optim.sparse import Adagrad, RowwiseAdagrad
 from hotrow.store import RamTier
 
-COPY = Path(__file__).with_name("copy_peer.py")
+TWIN = Path(__file__).with_name("twin_peer.py")
 PLAN = TrainPlan(rows=2000, dims=(4,), rounds=1, steps=2, samples=64, features=3, numbers=2)
-KEYS = ("vs_torch", "embedding_share", "rowwise_vs_best", "samples_per_s", "vs_copy", "copy_ms", "copy_rowwise_ms")
+KEYS = ("vs_torch", "embedding_share", "rowwise_vs_best", "samples_per_s", "vs_twin", "twin_ms", "twin_rowwise_ms")
 
 
 def test_the_command_writes_every_figure_also_those_of_a_peer(tmp_path: Path) -> None:
     out = tmp_path / "train.json"
     hotrow = str(Path(sys.executable).with_name("hotrow"))
     command = [hotrow, "bench", "train", "--quick", "--rounds", "1", "--dim", "4", "--json", str(out)]
-    command += ["--peer", str(COPY)]
+    command += ["--peer", str(TWIN)]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     found = json.loads(out.read_text())
@@ -39,9 +39,9 @@ def test_the_command_writes_every_figure_also_those_of_a_peer(tmp_path: Path) ->
             assert found[f"{network}_d4_{key}"] is not None
     assert found["reader_rows_per_s"] > 0
     assert found["command"].startswith("hotrow bench train --quick")
-    assert found["versions"]["copy"] == found["versions"]["torch"]
+    assert found["versions"]["twin"] == found["versions"]["torch"]
     assert "outside the network" in done.stdout
-    assert "times a copy, exact" in done.stdout
+    assert "times a twin, exact" in done.stdout
 
 
 def test_all_contestants_train_the_same_model(tmp_path: Path) -> None:

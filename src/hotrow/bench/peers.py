@@ -5,6 +5,7 @@ those of FBGEMM, TorchRec and Paddle are in benchmarks/peers of the sources.
 """
 
 import importlib.util
+import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -22,6 +23,23 @@ from hotrow.data.batch import Batch
 from hotrow.errors import ConfigError
 
 EPS = 1e-10  # of everyone's Adagrad
+
+# Of contestants and figures of our own: a peer of such a name would take their place.
+OWN = (
+    "torch",
+    "byhand",
+    "ours",
+    "step",
+    "rowwise",
+    "find",
+    "unique",
+    "limit",
+    "copy",
+    "dense",
+    "best",
+    "hybrid",
+    "sync",
+)
 
 Part = Literal["store", "training", "cluster"]
 
@@ -90,7 +108,10 @@ def load_adapters(files: Iterable[Path], part: Part) -> tuple[Adapter, ...]:
             raise ConfigError(f"--peer {file}: {adapter.title} has no adapter for this benchmark: leave it out")
         if (lack := adapter.lack()) is not None:
             raise ConfigError(f"--peer {file}: {lack}")
-        if adapter.name in {"torch", *(other.name for other in adapters)}:
+        if not re.fullmatch("[a-z][a-z0-9]*", adapter.name) or adapter.name in OWN:
+            message = f"its name {adapter.name!r} is not lower-case letters and digits, or is one of {', '.join(OWN)}"
+            raise ConfigError(f"--peer {file}: {message}: give it another")
+        if adapter.name in (other.name for other in adapters):
             raise ConfigError(f"--peer {file}: a peer named {adapter.name!r} runs already: leave it out")
         adapters.append(adapter)
     return tuple(adapters)

@@ -8,6 +8,7 @@ counts. Exact Adagrad runs first, then row-wise Adagrad after those tables are f
 import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,26 @@ class HotrowTraining:
             pass
 
 
+@dataclass(frozen=True, slots=True)
+class TrainingCase:
+    """One network at one dim, and the peers that train it too."""
+
+    plan: TrainPlan
+    source: Source
+    dim: int
+    hidden: tuple[int, ...]
+    adapters: Sequence[Adapter]
+
+    @property
+    def shape(self) -> tuple[TrainPlan, int, tuple[int, ...]]:
+        """What every contestant is made from."""
+        return self.plan, self.dim, self.hidden
+
+    def peers(self, *, rowwise: bool) -> dict[str, TrainingPeer]:
+        """Of the adapters, by name."""
+        return {each.name: each.training(*self.shape, rowwise=rowwise) for each in self.adapters if each.training}
+
+
 def measure(plan: TrainPlan, folder: Path, watch: BenchProgress, adapters: Sequence[Adapter] = ()) -> Figures:
     """All figures, flat: wide_d16_vs_torch and so on. A file is made in `folder`."""
     rounds = plan.rounds + WARM_UP_ROUNDS
@@ -69,27 +90,19 @@ def measure(plan: TrainPlan, folder: Path, watch: BenchProgress, adapters: Seque
         figures |= measure_reader(plan, source, watch)
         for dim in plan.dims:
             for name, hidden in plan.networks.items():
-                shape = (plan, source, dim, hidden, adapters, watch)
-                found = {**exact(*shape), **rowwise(*shape)}
+                case = TrainingCase(plan, source, dim, hidden, adapters)
+                found = {**exact(case, watch), **rowwise(case, watch)}
                 figures |= {f"{name}_d{dim}_{key}": value for key, value in found.items()}
     fastest_ms = min(value for key, value in figures.items() if key.endswith("step_ms") and value is not None)
     return figures | {"reader_vs_need": (figures["reader_rows_per_s"] or 0) / (plan.samples / fastest_ms * 1e3)}
 
 
-def exact(
-    plan: TrainPlan,
-    source: Source,
-    dim: int,
-    hidden: tuple[int, ...],
-    adapters: Sequence[Adapter],
-    watch: BenchProgress,
-) -> Figures:
+def exact(case: TrainingCase, watch: BenchProgress) -> Figures:
     """Adagrad with a moment for every element."""
-    ours = HotrowTraining(plan, dim, hidden, Adagrad(lr=plan.lr, eps=EPS))
-    peers: dict[str, TrainingPeer] = {"torch": TorchTrained(plan, dim, hidden)}
-    others = {each.name: each.training(plan, dim, hidden, rowwise=False) for each in adapters if each.training}
-    alone = NetworkAlone(plan, dim, hidden)
-    seconds = race(plan, source, ours, peers | others, f"{hidden} dim {dim}: Adagrad", watch, alone)
+    plan = case.plan
+    ours, torch = HotrowTraining(*case.shape, Adagrad(lr=plan.lr, eps=EPS)), TorchTrained(*case.shape)
+    others = case.peers(rowwise=False)
+    seconds = race(case, ours, {"torch": torch, **others}, "Adagrad", watch, NetworkAlone(*case.shape))
     return {
         "samples_per_s": plan.samples / float(np.median(seconds["ours"])),
         "torch_samples_per_s": plan.samples / float(np.median(seconds["torch"])),
@@ -103,19 +116,11 @@ def exact(
     }
 
 
-def rowwise(
-    plan: TrainPlan,
-    source: Source,
-    dim: int,
-    hidden: tuple[int, ...],
-    adapters: Sequence[Adapter],
-    watch: BenchProgress,
-) -> Figures:
+def rowwise(case: TrainingCase, watch: BenchProgress) -> Figures:
     """Adagrad with one moment for a row."""
-    ours = HotrowTraining(plan, dim, hidden, RowwiseAdagrad(lr=plan.lr, eps=EPS))
-    peers: dict[str, TrainingPeer] = {"by hand": TorchByHand(plan, dim, hidden)}
-    others = {each.name: each.training(plan, dim, hidden, rowwise=True) for each in adapters if each.training}
-    seconds = race(plan, source, ours, peers | others, f"{hidden} dim {dim}: row-wise Adagrad", watch)
+    ours, by_hand = HotrowTraining(*case.shape, RowwiseAdagrad(lr=case.plan.lr, eps=EPS)), TorchByHand(*case.shape)
+    others = case.peers(rowwise=True)
+    seconds = race(case, ours, {"by hand": by_hand, **others}, "row-wise Adagrad", watch)
     best = np.minimum.reduce([taken for name, taken in seconds.items() if name != "ours"])
     return {
         "rowwise_step_ms": 1e3 * float(np.median(seconds["ours"])),
@@ -126,8 +131,7 @@ def rowwise(
 
 
 def race(
-    plan: TrainPlan,
-    source: Source,
+    case: TrainingCase,
     ours: HotrowTraining,
     peers: Mapping[str, TrainingPeer],
     label: str,
@@ -135,7 +139,8 @@ def race(
     alone: NetworkAlone | None = None,
 ) -> dict[str, Seconds]:
     """Seconds of a step, by contestant and round; the network alone gets one batch again and again."""
-    watch.stage(f"{label}, interleaved", plan.rounds + WARM_UP_ROUNDS)
+    plan, source = case.plan, case.source
+    watch.stage(f"{case.hidden} dim {case.dim}: {label}, interleaved", plan.rounds + WARM_UP_ROUNDS)
     contestants = {name: _timed(plan, source, _peer_segment(plan, peer)) for name, peer in peers.items()}
     contestants["ours"] = _timed(plan, source, ours.segment)
     if alone is not None:
