@@ -137,7 +137,7 @@ def _load(file: Path) -> Adapter:
     """Import a file as a module of its own name; its folder is on the path, as that of a script is."""
     adapter = getattr(_module(file), "ADAPTER", None)
     if not isinstance(adapter, Adapter):
-        raise ConfigError(f"--peer {file}: defines no ADAPTER, an hotrow.bench.peers.Adapter: see benchmarks/README.md")
+        raise ConfigError(f"--peer {file}: defines no ADAPTER, a hotrow.bench.peers.Adapter: see benchmarks/README.md")
     return adapter
 
 
@@ -148,7 +148,7 @@ def _module(file: Path) -> ModuleType:
     if not name.isidentifier() or name.startswith("__"):
         raise ConfigError(f"--peer {file}: a module cannot be named {name!r}: rename the file")
     known = importlib.util.find_spec(name)
-    if known is not None and known.origin != str(place):
+    if known is not None and Path(known.origin or "").resolve() != place:
         raise ConfigError(f"--peer {file}: there is a module {name!r} already: rename the file")
     if str(place.parent) not in sys.path:
         sys.path.insert(0, str(place.parent))
