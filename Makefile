@@ -72,8 +72,8 @@ format: install
 bench: install
 	$(PIP) fbgemm-gpu-cpu
 	$(PIP) --no-deps torchrec tensordict pyvers cloudpickle torchmetrics pyre-extensions typing-inspect iopath portalocker
-	$(BIN)/hotrow bench store
-	$(BIN)/hotrow bench train
+	$(BIN)/hotrow bench store --peer benchmarks/peers/fbgemm_peer.py
+	$(BIN)/hotrow bench train --peer benchmarks/peers/torchrec_peer.py
 
 clean:
 	rm -rf build .venv

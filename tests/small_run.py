@@ -1,6 +1,7 @@
 """A small data set with a planted truth, a config for it, and a run that is trained on it in a second."""
 
 import csv
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -71,3 +72,10 @@ def trained(config: Path, *changes: str) -> Path:
         for _ in run:
             pass
     return run.folder
+
+
+def free_port() -> int:
+    """A port of this machine that the system picks."""
+    with socket.socket() as picked:
+        picked.bind(("127.0.0.1", 0))
+        return int(picked.getsockname()[1])

@@ -241,7 +241,7 @@ def deepfm(paddle: Any, dim: int, hidden: list[int], features: int, numbers: int
 def strategy(fleet: Any) -> Any:
     """Asynchronous, with an Adagrad that has a moment for every element."""
     accessor = f"table_parameters.{TABLE}.accessor"
-    rules = {}
+    rules: dict[str, str | float] = {}
     for part in ("embed_sgd_param", "embedx_sgd_param"):  # the first float of a row, and the others
         rules[f"{accessor}.{part}.name"] = "StdAdaGradSGDRule"
         rules[f"{accessor}.{part}.adagrad.learning_rate"] = RATE

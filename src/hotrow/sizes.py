@@ -22,6 +22,8 @@ _FOLDER_NAME = re.compile(r"(?!-)(?!\.{1,2}$)[A-Za-z0-9._-]{1,64}")
 _FILE_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
+# Not pydantic's ByteSize: it reads through a float ("9007199254740993B" is one byte less), takes "8Gb" for bytes and
+# "8" and "0GB" for sizes, and saves a number where the config has "8GB".
 def parse_bytes(text: str) -> int:
     """The bytes that `text` names, rounded down; ValueError with a remedy where it names none."""
     found = _SIZE.fullmatch(text)

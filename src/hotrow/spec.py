@@ -2,7 +2,7 @@
 
 import operator
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -20,6 +20,16 @@ def whole_number(name: str, value: Any, low: int, high: int, error: type[HotrowE
     if not low <= number <= high:
         raise error(f"{name}={number:,}: must be from {low:,} to {high:,}")
     return number
+
+
+def named_settings(field: str, value: Any, names: Iterable[str], remedy: str) -> dict[str, Any]:
+    """The settings of one of several kinds, from its name alone or from a dict with its name and its settings."""
+    if not isinstance(value, str | Mapping):
+        raise ConfigError(f"{field} is a {type(value).__name__}: give {remedy}")
+    settings = {"name": value} if isinstance(value, str) else dict(value)
+    if settings.get("name") not in (known := list(names)):
+        raise ConfigError(f"{field}={value!r}: there is none of this name; there are {', '.join(known)}")
+    return settings
 
 
 @dataclass(frozen=True, slots=True)

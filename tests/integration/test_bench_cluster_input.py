@@ -34,6 +34,7 @@ def refused(*options: str) -> str:
         (("--part", "speed"), "--part speed: must be of same, auc"),
         (("--criteo", "nowhere.tsv"), "--criteo nowhere.tsv: there is no such file"),
         (("--steps", "12"), "steps=12: the first 8 and the last 4 are not timed: take more"),
+        (("--part", "peers"), "--part peers: there is no peer, name its adapter by --peer FILE"),
         (("--json", "nowhere/a.json"), "does not exist"),
     ],
 )

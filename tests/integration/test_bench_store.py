@@ -8,28 +8,31 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from fbgemm_peer import FbgemmPeer, lack
 from numpy.typing import NDArray
 
 from hotrow import Adagrad, RowwiseAdagrad, Table, _native
-from hotrow.bench import peers, report
+from hotrow.bench import report
 from hotrow.bench.curve import measure_curve
 from hotrow.bench.growth import worst_stall_ms
 from hotrow.bench.ids import keys_of, random_order_keys, zipf_batches
 from hotrow.bench.limits import step_limit
-from hotrow.bench.peers import FbgemmPeer, StorePeer, TorchPeer, fbgemm_present
+from hotrow.bench.peers import StorePeer, load_adapters
 from hotrow.bench.picture import curve_svg
 from hotrow.bench.plan import StorePlan
 from hotrow.bench.rounds import BURST, WARM_UP_ROUNDS, SilentProgress, interleave, median_ratio
 from hotrow.bench.store import SHARED, measure
+from hotrow.bench.torch_peers import TorchPeer
 from hotrow.errors import ConfigError
 from hotrow.store import RamTier
 
+TWIN = Path(__file__).with_name("twin_peer.py")
 TINY = StorePlan(rows=2_000, dims=(4,), rounds=2, threads=1, samples=16, pool=4, copy_bytes=1 << 16)
 WANTED = [
     "step_mids",
     "step_vs_torch",
-    "step_vs_fbgemm",
-    "rowwise_vs_fbgemm",
+    "step_vs_twin",
+    "rowwise_vs_twin",
     "find_mids",
     "limit_share",
     "unique_mids",
@@ -39,8 +42,9 @@ WANTED = [
     "worst_touch_stall_ms",
     "rowwise_mids",
     "torch_mids",
-    "fbgemm_mids",
-    "fbgemm_rowwise_mids",
+    "twin_mids",
+    "twin_rowwise_mids",
+    "twin_huge_share",
     "random_read_mrows",
     "evict_step_vs_plain",
     "evicted_per_batch",
@@ -51,7 +55,7 @@ WANTED = [
     "attach_open_ms",
 ]
 
-needs_fbgemm = pytest.mark.skipif(not fbgemm_present(), reason="FBGEMM is not installed")
+needs_fbgemm = pytest.mark.skipif(lack() is not None, reason="FBGEMM is not installed")
 
 
 def trained(peer: StorePeer, optimizer: Adagrad | RowwiseAdagrad) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -82,27 +86,21 @@ def test_fbgemm_peer_does_what_our_step_does(rowwise: bool) -> None:
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
-@needs_fbgemm
 def test_every_promised_figure_is_there_and_finite() -> None:
-    figures = measure(TINY, SilentProgress())
+    figures = measure(TINY, SilentProgress(), load_adapters([TWIN], "store"))
     for key in [f"d4_{name}" for name in WANTED] + list(SHARED):
         value = figures[key]
         assert value is not None, key
         assert math.isfinite(value), key
 
 
-def test_without_fbgemm_its_figures_are_null_and_the_rest_is_measured(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("hotrow.bench.store.fbgemm_present", lambda: False)
+def test_without_a_peer_torch_and_the_machine_are_measured(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     report.write_json(path, report.document(TINY, measure(TINY, SilentProgress()), None))
     result = json.loads(path.read_text())
-    assert result["d4_step_vs_fbgemm"] is None
-    assert result["d4_rowwise_vs_fbgemm"] is None
+    assert [key for key in result if key.startswith("d4_step_vs_")] == ["d4_step_vs_torch"]
     assert result["d4_step_vs_torch"] > 0
     assert {"command", "commit", "machine", "versions", "isa", "date", "limits"} <= result.keys()
-    assert "pip install 'hotrow[bench]'" in peers.FBGEMM_REMEDY
 
 
 def test_curve_has_a_point_for_each_size_and_a_picture_that_parses() -> None:
@@ -143,7 +141,6 @@ def test_a_stall_is_measured_against_its_neighbours() -> None:
 def test_ratios_are_taken_within_a_round() -> None:
     weather = np.array([1.0, 10.0, 3.0])  # how slow the machine was in each round
     assert median_ratio(2 * weather, weather) == pytest.approx(2)
-    assert median_ratio(None, weather) is None
 
 
 def test_everyone_runs_in_every_round_and_warm_up_is_left_out() -> None:

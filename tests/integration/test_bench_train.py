@@ -10,33 +10,38 @@ import numpy as np
 import pytest
 import torch
 
+from hotrow.bench.network import NetworkAlone
+from hotrow.bench.peers import EPS, TrainingPeer
 from hotrow.bench.rounds import SilentProgress
+from hotrow.bench.torch_peers import TorchByHand, TorchTrained
 from hotrow.bench.train import HotrowTraining, write_file
-from hotrow.bench.train_peers import EPS, NetworkAlone, TorchByHand, TorchTrained, TrainingPeer, torchrec_present
 from hotrow.bench.train_plan import TrainPlan
 from hotrow.data.loader import Loader
 from hotrow.errors import ConfigError
 from hotrow.optim.sparse import Adagrad, RowwiseAdagrad
 from hotrow.store import RamTier
 
+TWIN = Path(__file__).with_name("twin_peer.py")
 PLAN = TrainPlan(rows=2000, dims=(4,), rounds=1, steps=2, samples=64, features=3, numbers=2)
-KEYS = ("vs_torch", "vs_torchrec", "embedding_share", "rowwise_vs_best", "samples_per_s")
+KEYS = ("vs_torch", "embedding_share", "rowwise_vs_best", "samples_per_s", "vs_twin", "twin_ms", "twin_rowwise_ms")
 
 
-def test_the_command_writes_every_figure(tmp_path: Path) -> None:
+def test_the_command_writes_every_figure_also_those_of_a_peer(tmp_path: Path) -> None:
     out = tmp_path / "train.json"
     hotrow = str(Path(sys.executable).with_name("hotrow"))
-    command = [hotrow, "bench", "train", "--quick", "--dim", "4", "--json", str(out)]
+    command = [hotrow, "bench", "train", "--quick", "--rounds", "1", "--dim", "4", "--json", str(out)]
+    command += ["--peer", str(TWIN)]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     found = json.loads(out.read_text())
     for network in ("wide", "narrow"):
         for key in KEYS:
-            value = found[f"{network}_d4_{key}"]
-            assert value is not None or (key == "vs_torchrec" and not torchrec_present())
+            assert found[f"{network}_d4_{key}"] is not None
     assert found["reader_rows_per_s"] > 0
     assert found["command"].startswith("hotrow bench train --quick")
+    assert found["versions"]["twin"] == found["versions"]["torch"]
     assert "outside the network" in done.stdout
+    assert "times a twin, exact" in done.stdout
 
 
 def test_all_contestants_train_the_same_model(tmp_path: Path) -> None:

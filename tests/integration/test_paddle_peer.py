@@ -5,9 +5,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import paddle_peer
 import pytest
+from paddle_peer import PaddlePeer, write_arrays
 
-from hotrow.bench.paddle_peer import PaddlePeer, write_arrays
+from hotrow.bench.peers import load_adapters
 from hotrow.bench.rounds import SilentProgress
 from hotrow.bench.train import write_file
 from hotrow.bench.train_plan import TrainPlan
@@ -43,9 +45,10 @@ def test_an_environment_without_paddle_is_told_of(file: Path) -> None:
         PaddlePeer(Path(sys.executable), PLAN, 4, (8,), file)
 
 
-def test_a_python_that_is_not_there_is_refused(file: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="python: is not there, Paddle's columns stay empty: make its environment"):
-        PaddlePeer(tmp_path / "python", PLAN, 4, (8,), file)
+def test_a_python_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOTROW_PADDLE_PYTHON", str(tmp_path / "python"))
+    with pytest.raises(ConfigError, match="python: is not there: make an environment with Paddle and name its Python"):
+        load_adapters([Path(paddle_peer.__file__)], "cluster")
 
 
 @pytest.mark.skipif(PADDLE is None, reason="HOTROW_PADDLE_PYTHON names no Python with paddlepaddle 2.6.2")

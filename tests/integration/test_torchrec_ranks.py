@@ -9,12 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from torchrec_peer import inner_step_s, lack
+from torchrec_rank import Share
+from torchrec_ranks import TorchRecRanks
 
+from hotrow.bench.cluster.plan import ClusterPlan
 from hotrow.bench.rounds import SilentProgress
-from hotrow.bench.torchrec_rank import Share, source_of
-from hotrow.bench.torchrec_ranks import TorchRecRanks
-from hotrow.bench.train import write_file
-from hotrow.bench.train_peers import TorchTrained, torchrec_present
+from hotrow.bench.torch_peers import TorchTrained
+from hotrow.bench.train import source_of, write_file
 from hotrow.bench.train_plan import TrainPlan
 from hotrow.data.loader import Loader
 from hotrow.data.splits import RowRange
@@ -24,7 +26,7 @@ from hotrow.errors import ConfigError, HotrowError
 PLAN = TrainPlan(rows=2001, rounds=1, steps=3, samples=64, features=3, numbers=2)  # odd: the last rank has a row less
 DIM, HIDDEN = 4, (8,)
 
-needs_torchrec = pytest.mark.skipif(not torchrec_present(), reason="TorchRec is not installed: `make bench` does it")
+needs_torchrec = pytest.mark.skipif(lack() is not None, reason="TorchRec is not installed: `make bench` does it")
 
 
 @pytest.fixture
@@ -66,6 +68,14 @@ def _a_killed_rank_is_named(ranks: TorchRecRanks) -> None:
         ranks.segment(0)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(lack() is None, reason="TorchRec is installed")
+def test_a_rank_without_torchrec_is_told_of(file: Path) -> None:
+    missing = "No module named '(torchrec|fbgemm_gpu)'"
+    with pytest.raises(HotrowError, match=rf"(?s)TorchRec's rank [01] ended with status 1: .*{missing}"):
+        TorchRecRanks(PLAN, DIM, HIDDEN, file)
+
+
 @needs_torchrec
 def test_a_rank_that_fails_is_told_of_by_its_last_lines(tmp_path: Path) -> None:
     with pytest.raises(HotrowError, match=r"(?s)TorchRec's rank [01] ended with status 1: .*absent\.parquet"):
@@ -76,6 +86,12 @@ def test_a_rank_that_fails_is_told_of_by_its_last_lines(tmp_path: Path) -> None:
 def test_samples_that_cannot_be_shared_evenly_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="samples=64: 3 ranks cannot share them evenly"):
         TorchRecRanks(PLAN, DIM, HIDDEN, tmp_path, ranks=3)
+
+
+def test_a_step_is_timed_on_the_slowest_rank_without_the_ends_of_a_stretch() -> None:
+    plan = ClusterPlan(steps=6, skipped=2, tail=1)  # three steps count: from the end of the second to that of the fifth
+    moments = [[9.0, 10, 11, 12, 13, 50], [9.0, 10, 12, 14, 16, 50]]
+    assert inner_step_s(plan, moments) == 2
 
 
 class Blocks(Around):

@@ -12,7 +12,7 @@ import pytest
 import hotrow
 
 ROOT = Path(__file__).parents[2]
-HEAVY = {"fbgemm_gpu", "numpy", "pandas", "plotly", "pyarrow", "ray", "torch", "torchrec"}
+HEAVY = {"jinja2", "numpy", "pandas", "plotly", "prometheus_client", "pyarrow", "ray", "torch"}
 
 
 def heavy_modules(program: str) -> tuple[set[str], str]:

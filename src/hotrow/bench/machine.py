@@ -4,6 +4,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,18 @@ HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 SHARED_HUGE_PAGES = HUGE_PAGES.with_name("shmem_enabled")
 
 
-def provenance(program: str) -> dict[str, Any]:
-    """What every file of figures says of where they come from; `program` stands before the command's arguments."""
+def provenance(program: str, peers: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What every file of figures says of where they come from.
+
+    `program` stands before the command's arguments; `peers` are further distributions, by their key in `versions`.
+    """
     return {
         "command": shlex.join([*program.split(), *sys.argv[1:]]),
         "commit": commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine(),
         "isa": isa(),
-        "versions": versions(),
+        "versions": versions(peers or {}),
     }
 
 
@@ -42,9 +46,9 @@ def machine() -> dict[str, str | int | float]:
     }
 
 
-def versions() -> dict[str, str | None]:
+def versions(peers: Mapping[str, str]) -> dict[str, str | None]:
     """The software that took part; None where a package is missing."""
-    packages = {name: name for name in ("hotrow", "torch", "numpy", "torchrec")} | {"fbgemm": "fbgemm-gpu-cpu"}
+    packages = {name: name for name in ("hotrow", "torch", "numpy")} | dict(peers)
     found = {name: package_version(package) for name, package in packages.items()}
     return {"python": platform.python_version(), **found}
 

@@ -1,7 +1,7 @@
 """What a run leaves behind: a table to read and a JSON file to keep."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +11,21 @@ from rich.text import Text
 
 from hotrow.bench.curve import Point
 from hotrow.bench.machine import provenance
+from hotrow.bench.peers import Adapter, lines_of, versions_of
 from hotrow.bench.plan import CURVE_DIM, StorePlan
 from hotrow.bench.rounds import Figures
 
-# (key behind the dim, words, unit); an empty key draws a line.
+# (key behind the dim, words, unit); an empty key draws a line, {name} stands for every peer.
 LINES = (
     ("step_mids", "Hotrow, Adagrad step", "M ids/s"),
     ("torch_mids", "torch, Adagrad step", "M ids/s"),
-    ("fbgemm_mids", "FBGEMM, Adagrad step", "M ids/s"),
+    ("{name}_mids", "{title}, Adagrad step", "M ids/s"),
     ("step_vs_torch", "Hotrow / torch", "x"),
-    ("step_vs_fbgemm", "Hotrow / FBGEMM", "x"),
+    ("step_vs_{name}", "Hotrow / {title}", "x"),
     ("", "", ""),
     ("rowwise_mids", "Hotrow, row-wise Adagrad step", "M ids/s"),
-    ("fbgemm_rowwise_mids", "FBGEMM, row-wise Adagrad step", "M ids/s"),
-    ("rowwise_vs_fbgemm", "Hotrow / FBGEMM", "x"),
+    ("{name}_rowwise_mids", "{title}, row-wise Adagrad step", "M ids/s"),
+    ("rowwise_vs_{name}", "Hotrow / {title}", "x"),
     ("", "", ""),
     ("find_mids", "Hotrow, find", "M ids/s"),
     ("unique_mids", "Hotrow, unique on one thread", "M ids/s"),
@@ -41,7 +42,7 @@ LINES = (
     ("worst_touch_stall_ms", "touching that much new memory", "ms"),
     ("huge_share", "in 2 MB pages: Hotrow", "%"),
     ("torch_huge_share", "in 2 MB pages: torch", "%"),
-    ("fbgemm_huge_share", "in 2 MB pages: FBGEMM", "%"),
+    ("{name}_huge_share", "in 2 MB pages: {title}", "%"),
     ("", "", ""),
     ("evict_step_vs_plain", "step: full LRU table / no limit", "x"),
     ("evicted_per_batch", "distinct ids that evict there", "%"),
@@ -52,7 +53,9 @@ LINES = (
 )
 
 
-def document(plan: StorePlan, figures: Figures, curve: list[Point] | None) -> dict[str, Any]:
+def document(
+    plan: StorePlan, figures: Figures, curve: list[Point] | None, adapters: Sequence[Adapter] = ()
+) -> dict[str, Any]:
     """Everything worth keeping, flat: the figures, then what they depend on."""
     reads = {str(4 * dim): figures[f"d{dim}_random_read_mrows"] for dim in plan.dims}
     return {
@@ -67,7 +70,7 @@ def document(plan: StorePlan, figures: Figures, curve: list[Point] | None) -> di
             "rounds": plan.rounds,
             "dims": list(plan.dims),
         },
-        **provenance("hotrow"),
+        **provenance("hotrow", versions_of(adapters)),
     }
 
 
@@ -80,9 +83,9 @@ def write_json(path: Path, result: dict[str, Any]) -> None:
     path.write_text(json.dumps(result, indent=2) + "\n")
 
 
-def summary(plan: StorePlan, figures: Figures, curve: list[Point] | None) -> Group:
+def summary(plan: StorePlan, figures: Figures, curve: list[Point] | None, adapters: Sequence[Adapter] = ()) -> Group:
     """The result as a person reads it."""
-    parts: list[Text | Table] = [Text(headline(plan), style="bold"), _figures_table(plan, figures)]
+    parts: list[Text | Table] = [Text(headline(plan), style="bold"), _figures_table(plan, figures, adapters)]
     if curve is not None:
         parts.append(_curve_table(curve))
     return Group(*parts)
@@ -104,13 +107,13 @@ def curve_headline(plan: StorePlan) -> str:
     )
 
 
-def _figures_table(plan: StorePlan, figures: Figures) -> Table:
+def _figures_table(plan: StorePlan, figures: Figures, adapters: Sequence[Adapter]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
     for dim in plan.dims:
         table.add_column(f"dim {dim}", justify="right")
     table.add_column("unit", style="dim")
-    for key, words, unit in LINES:
+    for key, words, unit in lines_of(LINES, adapters):
         cells = [_cell(figures[f"d{dim}_{key}"], unit) for dim in plan.dims] if key else ["" for _ in plan.dims]
         table.add_row(words, *cells, unit)
     return table

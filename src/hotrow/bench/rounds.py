@@ -78,11 +78,11 @@ def interleave(
     return {name: np.array(taken[warm_up:]) for name, taken in seconds.items()}
 
 
-def median_ratio(slower: Seconds | None, ours: Seconds) -> float | None:
+def median_ratio(slower: Seconds, ours: Seconds) -> float:
     """Median over the rounds of how many times faster we were."""
-    return None if slower is None else float(np.median(slower / ours))
+    return float(np.median(slower / ours))
 
 
-def mega_rate(count: float, seconds: Seconds | None) -> float | None:
+def mega_rate(count: float, seconds: Seconds) -> float:
     """Millions per second in the median round."""
-    return None if seconds is None else float(count / np.median(seconds) / 1e6)
+    return float(count / np.median(seconds) / 1e6)

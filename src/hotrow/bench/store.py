@@ -1,4 +1,4 @@
-"""`hotrow bench store`: our table against torch's and FBGEMM's, and against the machine.
+"""`hotrow bench store`: our table against torch's and those of peers, and against the machine.
 
 A step is: look up a batch, sum the gradients of duplicate ids, Adagrad. Ours, the peers and the machine's limits take
 turns in every round; what is compared has run in the same round, and the median over the rounds counts. Then our table
@@ -6,7 +6,7 @@ meets others of ours (bench/life.py). Row-wise Adagrad runs last, after all othe
 """
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from hotrow.bench.ids import random_order_keys
 from hotrow.bench.life import measure_life
 from hotrow.bench.limits import MachineLimits, step_limit
 from hotrow.bench.pages import huge_share
-from hotrow.bench.peers import EPS, FbgemmPeer, StorePeer, TorchPeer, fbgemm_present
+from hotrow.bench.peers import EPS, Adapter, StorePeer
 from hotrow.bench.plan import StorePlan
 from hotrow.bench.rounds import (
     WARM_UP_ROUNDS,
@@ -31,6 +31,7 @@ from hotrow.bench.rounds import (
     timed,
 )
 from hotrow.bench.shared_memory import measure_attach
+from hotrow.bench.torch_peers import TorchPeer
 from hotrow.bench.workload import HotrowStore, UniquePeer, Workload, draw, torch_threads
 from hotrow.config import Table
 from hotrow.optim.sparse import Adagrad, RowwiseAdagrad
@@ -50,7 +51,7 @@ SHARED = (
 )
 
 
-def measure(plan: StorePlan, watch: BenchProgress) -> Figures:
+def measure(plan: StorePlan, watch: BenchProgress, adapters: Sequence[Adapter] = ()) -> Figures:
     """All figures of all dims, under flat keys: d16_step_mids and so on; those in SHARED also without the dim."""
     figures: Figures = {}
     watch.stage("drawing ids", 1)
@@ -59,30 +60,37 @@ def measure(plan: StorePlan, watch: BenchProgress) -> Figures:
     watch.tick()
     with torch_threads(plan.threads):
         for dim in plan.dims:
-            figures |= {f"d{dim}_{key}": value for key, value in measure_dim(plan, work, all_keys, dim, watch).items()}
+            found = measure_dim(plan, work, all_keys, dim, adapters, watch)
+            figures |= {f"d{dim}_{key}": value for key, value in found.items()}
     return figures | {key: figures[f"d{plan.dims[0]}_{key}"] for key in SHARED}
 
 
 def measure_dim(
-    plan: StorePlan, work: Workload, all_keys: NDArray[np.uint64], dim: int, watch: BenchProgress
+    plan: StorePlan,
+    work: Workload,
+    all_keys: NDArray[np.uint64],
+    dim: int,
+    adapters: Sequence[Adapter],
+    watch: BenchProgress,
 ) -> Figures:
     table = Table(dim=dim, optimizer=Adagrad(lr=plan.lr, eps=EPS))
     tier, figures = measure_growth(table, all_keys, plan.ids, threads=plan.threads, watch=watch)
-    figures |= measure_exact(plan, work, tier, watch)
+    figures |= measure_exact(plan, work, tier, adapters, watch)
     gc.collect()  # each group needs the memory of the one before
     figures |= measure_life(plan, work, all_keys, tier, watch)
     del tier
     gc.collect()
     figures |= measure_attach(plan, all_keys, dim, watch)
-    return figures | measure_rowwise(plan, work, all_keys, dim, watch)
+    return figures | measure_rowwise(plan, work, all_keys, dim, adapters, watch)
 
 
-def measure_exact(plan: StorePlan, work: Workload, tier: RamTier, watch: BenchProgress) -> Figures:
-    """Adagrad: ours, torch, FBGEMM, and the limits of the machine."""
+def measure_exact(
+    plan: StorePlan, work: Workload, tier: RamTier, adapters: Sequence[Adapter], watch: BenchProgress
+) -> Figures:
+    """Adagrad: ours, torch, the peers, and the limits of the machine."""
     dim = tier.dim
     peers: dict[str, StorePeer] = {"torch": TorchPeer(plan.rows, dim, lr=plan.lr)}
-    if fbgemm_present():
-        peers["fbgemm"] = FbgemmPeer(plan.rows, dim, lr=plan.lr, rowwise=False)
+    peers |= {each.name: each.store(plan.rows, dim, lr=plan.lr, rowwise=False) for each in adapters if each.store}
     limits = MachineLimits(plan.rows, dim, work.batches, threads=plan.threads, copy_bytes=plan.copy_bytes)
     ours, unique = HotrowStore(tier, plan.ids), UniquePeer(plan.ids)
     elsewhere = plan.pool // 2  # find must not profit from the step having warmed the same rows
@@ -96,18 +104,16 @@ def measure_exact(plan: StorePlan, work: Workload, tier: RamTier, watch: BenchPr
     watch.stage(f"dim {dim}: Adagrad, interleaved", plan.rounds + WARM_UP_ROUNDS)
     seconds = interleave(contestants, plan.rounds, watch)
     shares = {f"{name}_huge_share": huge_share(peer.values, peer.state) for name, peer in peers.items()}
-    return {**exact_figures(work, tier, seconds), "fbgemm_huge_share": None, **shares}
+    return {**exact_figures(work, tier, list(peers), seconds), **shares}
 
 
-def exact_figures(work: Workload, tier: RamTier, seconds: dict[str, Seconds]) -> Figures:
+def exact_figures(work: Workload, tier: RamTier, peers: list[str], seconds: dict[str, Seconds]) -> Figures:
     ids, step = work.ids, seconds["step"]
     limit = step_limit(ids, work.mean_unique, tier.dim, tier.state_dim, seconds["random_read"], seconds["copy"])
     return {
         "step_mids": mega_rate(ids, step),
-        "torch_mids": mega_rate(ids, seconds["torch"]),
-        "fbgemm_mids": mega_rate(ids, seconds.get("fbgemm")),
-        "step_vs_torch": median_ratio(seconds["torch"], step),
-        "step_vs_fbgemm": median_ratio(seconds.get("fbgemm"), step),
+        **{f"{name}_mids": mega_rate(ids, seconds[name]) for name in peers},
+        **{f"step_vs_{name}": median_ratio(seconds[name], step) for name in peers},
         "find_mids": mega_rate(ids, seconds["find"]),
         "unique_mids": mega_rate(ids, seconds["unique"]),
         "limit_mids": mega_rate(ids, limit),
@@ -118,21 +124,24 @@ def exact_figures(work: Workload, tier: RamTier, seconds: dict[str, Seconds]) ->
 
 
 def measure_rowwise(
-    plan: StorePlan, work: Workload, all_keys: NDArray[np.uint64], dim: int, watch: BenchProgress
+    plan: StorePlan,
+    work: Workload,
+    all_keys: NDArray[np.uint64],
+    dim: int,
+    adapters: Sequence[Adapter],
+    watch: BenchProgress,
 ) -> Figures:
-    """Row-wise Adagrad: ours and FBGEMM."""
+    """Row-wise Adagrad: ours and the peers."""
     watch.stage(f"dim {dim}: filling the row-wise table", plan.fill_batches)
     table = Table(dim=dim, optimizer=RowwiseAdagrad(lr=plan.lr, eps=EPS))
     ours = HotrowStore(grow(table, all_keys, plan.ids, threads=plan.threads, watch=watch).tier, plan.ids)
-    peers: dict[str, StorePeer] = {}
-    if fbgemm_present():
-        peers["fbgemm"] = FbgemmPeer(plan.rows, dim, lr=plan.lr, rowwise=True)
+    peers = {each.name: each.store(plan.rows, dim, lr=plan.lr, rowwise=True) for each in adapters if each.store}
     watch.stage(f"dim {dim}: row-wise Adagrad, interleaved", plan.rounds + WARM_UP_ROUNDS)
     seconds = interleave(step_contestants(work, ours, peers, dim), plan.rounds, watch)
     return {
         "rowwise_mids": mega_rate(plan.ids, seconds["step"]),
-        "fbgemm_rowwise_mids": mega_rate(plan.ids, seconds.get("fbgemm")),
-        "rowwise_vs_fbgemm": median_ratio(seconds.get("fbgemm"), seconds["step"]),
+        **{f"{name}_rowwise_mids": mega_rate(plan.ids, seconds[name]) for name in peers},
+        **{f"rowwise_vs_{name}": median_ratio(seconds[name], seconds["step"]) for name in peers},
     }
 
 

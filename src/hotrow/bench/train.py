@@ -1,4 +1,4 @@
-"""`hotrow bench train`: a DeepFM from a Parquet file to the update, ours beside torch's and TorchRec's tables.
+"""`hotrow bench train`: a DeepFM from a Parquet file to the update, our table beside torch's and those of peers.
 
 In every round each contestant opens the file anew and trains on the same stretch of it, with its own table and
 network; all read through our loader. What is compared has run in the same round, and the median over the rounds
@@ -7,7 +7,8 @@ counts. Exact Adagrad runs first, then row-wise Adagrad after those tables are f
 
 import gc
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,17 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from hotrow.bench.network import NetworkAlone, network
+from hotrow.bench.peers import EPS, Adapter, TrainingPeer
 from hotrow.bench.rounds import WARM_UP_ROUNDS, BenchProgress, Contestant, Figures, Seconds, interleave, median_ratio
-from hotrow.bench.train_peers import (
-    EPS,
-    NetworkAlone,
-    TorchByHand,
-    TorchRecTrained,
-    TorchTrained,
-    TrainingPeer,
-    network,
-    torchrec_present,
-)
+from hotrow.bench.torch_peers import TorchByHand, TorchTrained
 from hotrow.bench.train_plan import TrainPlan
 from hotrow.bench.workload import torch_threads
 from hotrow.config import Table
@@ -66,7 +60,27 @@ class HotrowTraining:
             pass
 
 
-def measure(plan: TrainPlan, folder: Path, watch: BenchProgress) -> Figures:
+@dataclass(frozen=True, slots=True)
+class TrainingCase:
+    """One network at one dim, and the peers that train it too."""
+
+    plan: TrainPlan
+    source: Source
+    dim: int
+    hidden: tuple[int, ...]
+    adapters: Sequence[Adapter]
+
+    @property
+    def shape(self) -> tuple[TrainPlan, int, tuple[int, ...]]:
+        """What every contestant is made from."""
+        return self.plan, self.dim, self.hidden
+
+    def peers(self, *, rowwise: bool) -> dict[str, TrainingPeer]:
+        """Of the adapters, by name."""
+        return {each.name: each.training(*self.shape, rowwise=rowwise) for each in self.adapters if each.training}
+
+
+def measure(plan: TrainPlan, folder: Path, watch: BenchProgress, adapters: Sequence[Adapter] = ()) -> Figures:
     """All figures, flat: wide_d16_vs_torch and so on. A file is made in `folder`."""
     rounds = plan.rounds + WARM_UP_ROUNDS
     watch.stage("writing the file", rounds)
@@ -76,52 +90,48 @@ def measure(plan: TrainPlan, folder: Path, watch: BenchProgress) -> Figures:
         figures |= measure_reader(plan, source, watch)
         for dim in plan.dims:
             for name, hidden in plan.networks.items():
-                found = {**exact(plan, source, dim, hidden, watch), **rowwise(plan, source, dim, hidden, watch)}
+                case = TrainingCase(plan, source, dim, hidden, adapters)
+                found = {**exact(case, watch), **rowwise(case, watch)}
                 figures |= {f"{name}_d{dim}_{key}": value for key, value in found.items()}
     fastest_ms = min(value for key, value in figures.items() if key.endswith("step_ms") and value is not None)
     return figures | {"reader_vs_need": (figures["reader_rows_per_s"] or 0) / (plan.samples / fastest_ms * 1e3)}
 
 
-def exact(plan: TrainPlan, source: Source, dim: int, hidden: tuple[int, ...], watch: BenchProgress) -> Figures:
+def exact(case: TrainingCase, watch: BenchProgress) -> Figures:
     """Adagrad with a moment for every element."""
-    ours = HotrowTraining(plan, dim, hidden, Adagrad(lr=plan.lr, eps=EPS))
-    peers: dict[str, TrainingPeer] = {"torch": TorchTrained(plan, dim, hidden)}
-    if torchrec_present():
-        peers["torchrec"] = TorchRecTrained(plan, dim, hidden, rowwise=False)
-    alone = NetworkAlone(plan, dim, hidden)
-    seconds = race(plan, source, ours, peers, f"{hidden} dim {dim}: Adagrad", watch, alone)
+    plan = case.plan
+    ours, torch = HotrowTraining(*case.shape, Adagrad(lr=plan.lr, eps=EPS)), TorchTrained(*case.shape)
+    others = case.peers(rowwise=False)
+    seconds = race(case, ours, {"torch": torch, **others}, "Adagrad", watch, NetworkAlone(*case.shape))
     return {
         "samples_per_s": plan.samples / float(np.median(seconds["ours"])),
         "torch_samples_per_s": plan.samples / float(np.median(seconds["torch"])),
         "vs_torch": median_ratio(seconds["torch"], seconds["ours"]),
-        "vs_torchrec": median_ratio(seconds.get("torchrec"), seconds["ours"]),
+        **{f"vs_{name}": median_ratio(seconds[name], seconds["ours"]) for name in others},
         "embedding_share": float(np.median(1 - seconds["dense"] / seconds["ours"])),
         "dense_ms": 1e3 * float(np.median(seconds["dense"])),
         "step_ms": 1e3 * float(np.median(seconds["ours"])),
         "torch_ms": 1e3 * float(np.median(seconds["torch"])),
-        "torchrec_ms": _milliseconds(seconds.get("torchrec")),
+        **{f"{name}_ms": 1e3 * float(np.median(seconds[name])) for name in others},
     }
 
 
-def rowwise(plan: TrainPlan, source: Source, dim: int, hidden: tuple[int, ...], watch: BenchProgress) -> Figures:
+def rowwise(case: TrainingCase, watch: BenchProgress) -> Figures:
     """Adagrad with one moment for a row."""
-    ours = HotrowTraining(plan, dim, hidden, RowwiseAdagrad(lr=plan.lr, eps=EPS))
-    peers: dict[str, TrainingPeer] = {"by hand": TorchByHand(plan, dim, hidden)}
-    if torchrec_present():
-        peers["torchrec"] = TorchRecTrained(plan, dim, hidden, rowwise=True)
-    seconds = race(plan, source, ours, peers, f"{hidden} dim {dim}: row-wise Adagrad", watch)
+    ours, by_hand = HotrowTraining(*case.shape, RowwiseAdagrad(lr=case.plan.lr, eps=EPS)), TorchByHand(*case.shape)
+    others = case.peers(rowwise=True)
+    seconds = race(case, ours, {"by hand": by_hand, **others}, "row-wise Adagrad", watch)
     best = np.minimum.reduce([taken for name, taken in seconds.items() if name != "ours"])
     return {
         "rowwise_step_ms": 1e3 * float(np.median(seconds["ours"])),
         "byhand_ms": 1e3 * float(np.median(seconds["by hand"])),
-        "torchrec_rowwise_ms": _milliseconds(seconds.get("torchrec")),
+        **{f"{name}_rowwise_ms": 1e3 * float(np.median(seconds[name])) for name in others},
         "rowwise_vs_best": median_ratio(best, seconds["ours"]),
     }
 
 
 def race(
-    plan: TrainPlan,
-    source: Source,
+    case: TrainingCase,
     ours: HotrowTraining,
     peers: Mapping[str, TrainingPeer],
     label: str,
@@ -129,7 +139,8 @@ def race(
     alone: NetworkAlone | None = None,
 ) -> dict[str, Seconds]:
     """Seconds of a step, by contestant and round; the network alone gets one batch again and again."""
-    watch.stage(f"{label}, interleaved", plan.rounds + WARM_UP_ROUNDS)
+    plan, source = case.plan, case.source
+    watch.stage(f"{case.hidden} dim {case.dim}: {label}, interleaved", plan.rounds + WARM_UP_ROUNDS)
     contestants = {name: _timed(plan, source, _peer_segment(plan, peer)) for name, peer in peers.items()}
     contestants["ours"] = _timed(plan, source, ours.segment)
     if alone is not None:
@@ -187,6 +198,14 @@ def write_file(plan: TrainPlan, path: Path, watch: BenchProgress) -> Source:
     return ParquetSource(path, schema)
 
 
+def source_of(file: Path) -> ParquetSource:
+    """The file of a benchmark; its ids are row numbers."""
+    names = pq.read_schema(file).names
+    numbers = [name for name in names if name.startswith("number_")]
+    ids = [{"column": name, "space": "row"} for name in names if name.startswith("id_")]
+    return ParquetSource(file, Schema(label="label", numbers=numbers, ids=ids))
+
+
 def _renumbered(batch: pa.RecordBatch, columns: list[str], place: NDArray[np.int64]) -> pa.RecordBatch:
     """Ids that are ranks of frequency become row numbers without an order."""
     for column in columns:
@@ -214,7 +233,3 @@ def _peer_segment(plan: TrainPlan, peer: TrainingPeer) -> Callable[[Source], Non
             peer.step(batch)
 
     return segment
-
-
-def _milliseconds(seconds: Seconds | None) -> float | None:
-    return None if seconds is None else 1e3 * float(np.median(seconds))

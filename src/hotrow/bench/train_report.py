@@ -1,5 +1,6 @@
 """The figures of `hotrow bench train` for people and for files."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group
@@ -7,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hotrow.bench.machine import provenance
+from hotrow.bench.peers import Adapter, lines_of, versions_of
 from hotrow.bench.report import rounded
 from hotrow.bench.rounds import Figures
 from hotrow.bench.train_plan import TrainPlan
@@ -16,18 +18,18 @@ LINES = (
     ("step_ms", "a step of ours", "ms"),
     ("dense_ms", "the network alone", "ms"),
     ("torch_ms", "torch, EmbeddingBag(sparse=True)", "ms"),
-    ("torchrec_ms", "TorchRec, exact Adagrad", "ms"),
+    ("{name}_ms", "{title}, exact Adagrad", "ms"),
     ("embedding_share", "outside the network", "%"),
     ("vs_torch", "times torch", "x"),
-    ("vs_torchrec", "times TorchRec, exact", "x"),
+    ("vs_{name}", "times {title}, exact", "x"),
     ("rowwise_step_ms", "ours, row-wise Adagrad", "ms"),
-    ("torchrec_rowwise_ms", "TorchRec, row-wise", "ms"),
+    ("{name}_rowwise_ms", "{title}, row-wise", "ms"),
     ("byhand_ms", "torch by hand, row-wise", "ms"),
-    ("rowwise_vs_best", "times the better of these two", "x"),
+    ("rowwise_vs_best", "times the fastest of these, row-wise", "x"),
 )
 
 
-def document(plan: TrainPlan, figures: Figures) -> dict[str, Any]:
+def document(plan: TrainPlan, figures: Figures, adapters: Sequence[Adapter] = ()) -> dict[str, Any]:
     """Everything worth keeping, flat: the figures, then what they depend on."""
     return {
         **rounded(figures),
@@ -43,11 +45,11 @@ def document(plan: TrainPlan, figures: Figures) -> dict[str, Any]:
             "dims": list(plan.dims),
             "networks": {name: list(hidden) for name, hidden in plan.networks.items()},
         },
-        **provenance("hotrow"),
+        **provenance("hotrow", versions_of(adapters)),
     }
 
 
-def summary(plan: TrainPlan, figures: Figures) -> Group:
+def summary(plan: TrainPlan, figures: Figures, adapters: Sequence[Adapter] = ()) -> Group:
     """The result as a person reads it."""
     jobs = [f"{name}_d{dim}" for name in plan.networks for dim in plan.dims]
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -55,7 +57,7 @@ def summary(plan: TrainPlan, figures: Figures) -> Group:
     for job in jobs:
         table.add_column(job.replace("_", " "), justify="right")
     table.add_column("unit", style="dim")
-    for key, words, unit in LINES:
+    for key, words, unit in lines_of(LINES, adapters):
         table.add_row(words, *(_cell(figures[f"{job}_{key}"], unit) for job in jobs), unit)
     reader, need = figures["reader_rows_per_s"], figures["reader_vs_need"]
     message = f"reader alone: {reader or 0:,.0f} rows/s, {need or 0:.1f} times what the fastest of ours needs"

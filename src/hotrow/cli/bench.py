@@ -9,23 +9,28 @@ from typing import Annotated, Self
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from hotrow.bench import pages, peers, report, simulate_report, train_report
+from hotrow.bench import pages, report, train_report
+from hotrow.bench import simulate as simulation
 from hotrow.bench.cluster.plan import PARTS, ClusterPlan
 from hotrow.bench.curve import measure_curve
+from hotrow.bench.peers import load_adapters
 from hotrow.bench.picture import curve_svg
 from hotrow.bench.plan import StorePlan
 from hotrow.bench.shared_memory import lack_of_room
-from hotrow.bench.simulate import measure as measure_simulation
 from hotrow.bench.simulate_plan import SimulatePlan
 from hotrow.bench.store import measure
 from hotrow.bench.train import measure as measure_training
-from hotrow.bench.train_peers import TORCHREC_REMEDY, torchrec_present
 from hotrow.bench.train_plan import TrainPlan
 from hotrow.cli.screen import Screen, say
 from hotrow.errors import ConfigError
 from hotrow.transport import check_installed
 
 app = typer.Typer(no_args_is_help=True, help="Measure Hotrow against its peers and against the machine.")
+
+Peers = Annotated[
+    list[Path] | None,
+    typer.Option("--peer", help="An adapter of another system, as in benchmarks/peers; repeat for several."),
+]
 
 
 class StageBar:
@@ -73,13 +78,15 @@ def store(
     rows: Annotated[int | None, typer.Option(min=1, help="Rows in the table. [10,000,000]")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds in which everyone runs once. [60]")] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads for ours and for the peers.")] = 2,
+    peer: Peers = None,
     json: Annotated[Path | None, typer.Option(help="Write all figures to this file.")] = None,
     curve: Annotated[bool, typer.Option("--curve", help="Also measure a tenth to twice the rows, at dim 16.")] = False,
     picture: Annotated[Path | None, typer.Option(help="Write the curve to this SVG file.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: shows that it works, measures nothing.")] = False,
 ) -> None:
-    """One training step of ours, torch's and FBGEMM's table, interleaved, beside the limits of the machine."""
+    """One training step of our table, torch's and those of peers, interleaved, beside the limits of the machine."""
     check_runnable("store", json, picture)
+    adapters = load_adapters(peer or (), "store")
     if picture is not None and not curve:
         raise ConfigError(f"--picture {picture}: shows the curve, so give --curve too")
     if not pages.peers_get_huge_pages():
@@ -89,18 +96,16 @@ def store(
     dims = tuple(dim) if dim else sizes.dims
     job = replace(sizes, dims=dims, rows=rows or sizes.rows, rounds=rounds or sizes.rounds)
     job.check_memory()
-    if not peers.fbgemm_present():
-        say(peers.FBGEMM_REMEDY, err=True)
     for lack in filter(None, (lack_of_room(job, size) for size in job.dims)):
         say(lack, err=True)
     with StageBar() as bar:
-        figures = measure(job, bar)
+        figures = measure(job, bar, adapters)
         points = measure_curve(job, bar) if curve else None
     if json is not None:
-        report.write_json(json, report.document(job, figures, points))
+        report.write_json(json, report.document(job, figures, points, adapters))
     if picture is not None and points is not None:
         picture.write_text(curve_svg(points, report.curve_headline(job)))
-    Screen().print(report.summary(job, figures, points))
+    Screen().print(report.summary(job, figures, points, adapters))
 
 
 @app.command()
@@ -113,11 +118,13 @@ def train(
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds in which everyone runs once. [9]")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of each in a round. [24]")] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads for ours and for the peers.")] = 2,
+    peer: Peers = None,
     json: Annotated[Path | None, typer.Option(help="Write all figures to this file.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: shows that it works, measures nothing.")] = False,
 ) -> None:
-    """A DeepFM from file to update: ours beside torch's tables and TorchRec's, interleaved."""
+    """A DeepFM from file to update: our table beside torch's and those of peers, interleaved."""
     check_runnable("train", json, None)
+    adapters = load_adapters(peer or (), "training")
     if not pages.peers_get_huge_pages():
         say(f"starting again with {pages.TUNABLES}={pages.HUGE_MALLOC}: peers get 2 MB pages too", err=True)
         pages.restart_with_huge_pages()
@@ -134,13 +141,11 @@ def train(
         steps=steps or sizes.steps,
     )
     job.check_memory()
-    if not torchrec_present():
-        say(TORCHREC_REMEDY, err=True)
     with StageBar() as bar, TemporaryDirectory(prefix="hotrow-bench-") as folder:
-        figures = measure_training(job, Path(folder), bar)
+        figures = measure_training(job, Path(folder), bar, adapters)
     if json is not None:
-        report.write_json(json, train_report.document(job, figures))
-    Screen().print(train_report.summary(job, figures))
+        report.write_json(json, train_report.document(job, figures, adapters))
+    Screen().print(train_report.summary(job, figures, adapters))
 
 
 @app.command()
@@ -154,10 +159,10 @@ def simulate(
     sizes = SimulatePlan().quick() if quick else SimulatePlan()
     job = replace(sizes, rounds=rounds or sizes.rounds)
     with StageBar() as bar:
-        figures = measure_simulation(job, bar)
+        figures = simulation.measure(job, bar)
     if json is not None:
-        report.write_json(json, simulate_report.document(job, figures))
-    Screen().print(simulate_report.summary(job, figures))
+        report.write_json(json, simulation.document(job, figures))
+    Screen().print(simulation.summary(job, figures))
 
 
 @app.command()
@@ -172,13 +177,11 @@ def cluster(
     criteo: Annotated[
         Path | None, typer.Option(help="A file in Criteo's format: bytes on the wire are counted on it.")
     ] = None,
-    paddle: Annotated[
-        Path | None, typer.Option(help="The Python of an environment with paddlepaddle 2.6.2: a further peer.")
-    ] = None,
+    peer: Peers = None,
     json: Annotated[Path | None, typer.Option(help="Write all figures to this file.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: shows that it works, measures nothing.")] = False,
 ) -> None:
-    """A cluster on this machine: its modes under delay and beside a straggler, one process, TorchRec; bytes and AUC."""
+    """A cluster on this machine: its modes under delay and beside a straggler, one process, peers; bytes and AUC."""
     check_installed()
     from hotrow.bench.cluster import report as cluster_report
     from hotrow.bench.cluster.measured import measure as measure_cluster
@@ -186,9 +189,11 @@ def cluster(
     check_runnable("cluster", json, None)
     if strangers := [name for name in part or () if name not in PARTS]:
         raise ConfigError(f"--part {strangers[0]}: must be of {', '.join(PARTS)}")
-    for option, file in (("criteo", criteo), ("paddle", paddle)):
-        if file is not None and not file.is_file():
-            raise ConfigError(f"--{option} {file}: there is no such file")
+    if criteo is not None and not criteo.is_file():
+        raise ConfigError(f"--criteo {criteo}: there is no such file")
+    adapters = load_adapters(peer or (), "cluster")
+    if part and "peers" in part and not adapters:
+        raise ConfigError("--part peers: there is no peer, name its adapter by --peer FILE")
     sizes = ClusterPlan().quick() if quick else ClusterPlan()
     job = replace(
         sizes,
@@ -198,19 +203,16 @@ def cluster(
         in_flight=in_flight or sizes.in_flight,
         tail=max(sizes.tail, in_flight or 0),
         criteo=criteo,
-        paddle=paddle,
     )
     job.check_steps()
-    parts = tuple(part or PARTS)
+    parts = tuple(part or (name for name in PARTS if name != "peers" or adapters))
     if "wire" in parts and criteo is None:
         say("no --criteo file: bytes on the wire are not counted", err=True)
-    if "peers" in parts and not torchrec_present():
-        say(TORCHREC_REMEDY, err=True)
     with StageBar() as bar, TemporaryDirectory(prefix="hotrow-bench-") as folder:
-        figures = measure_cluster(job, parts, Path(folder), bar)
+        figures = measure_cluster(job, parts, Path(folder), bar, adapters)
     if json is not None:
-        report.write_json(json, cluster_report.document(job, figures))
-    Screen().print(cluster_report.summary(job, figures))
+        report.write_json(json, cluster_report.document(job, figures, adapters))
+    Screen().print(cluster_report.summary(job, figures, adapters))
 
 
 def check_runnable(command: str, json: Path | None, picture: Path | None) -> None:

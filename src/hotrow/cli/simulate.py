@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,17 +11,20 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from hotrow.cli import formatting, simulated
+from hotrow.cli import formatting
 from hotrow.cli.bars import Bar
 from hotrow.cli.files import JsonFile, check_writable, write_json
 from hotrow.cli.screen import Screen, cell, say
 from hotrow.cli.train import INTERRUPTED, Changes
 from hotrow.errors import ConfigError
 from hotrow.obs.report.formatting import duration
+from hotrow.sim.study.figures import Row, figures
 from hotrow.sim.study.file import load_simulation, preset_names, preset_text, preset_title
 from hotrow.sim.study.outcome import Outcome
 from hotrow.sim.study.picture import SUFFIXES, write_picture
 from hotrow.sim.study.study import Calibrated, Going, Simulation
+
+GAP = 2  # characters between two columns of the figures
 
 
 def simulate(
@@ -62,7 +65,7 @@ def simulate(
     if picture is not None and simulation.outcomes:
         write_picture(picture, simulation.config, simulation.outcomes, Path(file).stem)
     console = Screen()
-    for table in simulated.tables(simulation.outcomes, console.width):
+    for table in tables(simulation.outcomes, console.width):
         console.print(table)
     if picture is not None and simulation.outcomes:
         say(str(picture))
@@ -142,3 +145,32 @@ def document(simulation: Simulation, *, whole: bool) -> dict[str, Any]:
         "config": simulation.config.model_dump(mode="json"),
         "modes": {outcome.label: outcome.document() for outcome in simulation.outcomes},
     }
+
+
+def tables(outcomes: Sequence[Outcome], width: int) -> Iterator[Table]:
+    """All figures; modes that do not fit beside the others follow below."""
+    if not outcomes:
+        return
+    rows: list[Row] = [("", [one.label for one in outcomes]), *figures(outcomes)]
+    names = max(len(name) for name, _ in rows)
+    widths = [max(len(cells[place] or "") for _, cells in rows) + GAP for place in range(len(outcomes))]
+    start = 0
+    while start < len(outcomes):
+        stop = start + 1
+        while stop < len(outcomes) and names + sum(widths[start : stop + 1]) <= width:
+            stop += 1
+        yield _table(rows, slice(start, stop))
+        start = stop
+
+
+def _table(rows: Sequence[Row], shown: slice) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
+    (_, labels), *body = rows
+    table.add_column("", no_wrap=True)
+    for label in labels[shown]:
+        table.add_column(cell(label or ""), justify="right", overflow="fold")
+    for name, cells in body:
+        if not any(cells[shown]):
+            continue
+        table.add_row(cell(name), *(cell(text or "") for text in cells[shown]))
+    return table

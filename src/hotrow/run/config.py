@@ -113,6 +113,7 @@ class RunSection(Spec):
     replay: float = Field(default=0.0, ge=0)  # day by day: so many samples of the past for each new one
     checkpoint_every: Whole | None = Field(default=None, ge=1)  # samples; None: at the end alone
     tensorboard: bool = True
+    metrics_port: Whole = Field(default=0, ge=0, le=65535)  # for Prometheus, on loopback; 0: none
 
     @field_validator("name")
     @classmethod
@@ -120,6 +121,20 @@ class RunSection(Spec):
         if not fits_folder_name(value):
             raise ValueError(f"is the name of a folder: use {FOLDER_NAME_RULE}")
         return value
+
+
+def made_up_or_from_files(value: Any) -> Any:
+    """The `[data]` section of a file as settings."""
+    if not isinstance(value, Mapping):
+        return value
+    return SyntheticConfig(**value) if value.get("format") == "synthetic" else DataConfig(**value)
+
+
+def with_names(tables: Any) -> Any:
+    """The `[tables]` sections of a file, each with its key as its name."""
+    if not isinstance(tables, Mapping):
+        return tables
+    return {name: {**table, "name": name} if isinstance(table, Mapping) else table for name, table in tables.items()}
 
 
 class RunConfig(Spec):
@@ -131,19 +146,14 @@ class RunConfig(Spec):
     dense: DenseSection = DenseSection()
     run: RunSection = RunSection()
 
-    @field_validator("data", mode="before")
-    @classmethod
-    def _made_up_or_from_files(cls, value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            return value
-        return SyntheticConfig(**value) if value.get("format") == "synthetic" else DataConfig(**value)
+    _data = field_validator("data", mode="before")(made_up_or_from_files)
 
     @field_validator("tables", mode="before")
     @classmethod
     def _take_their_names(cls, value: Any) -> Any:
         if not isinstance(value, Mapping) or not value:
             raise ValueError("give at least [tables.default] with a dim")
-        return {name: {**table, "name": name} if isinstance(table, Mapping) else table for name, table in value.items()}
+        return with_names(value)
 
 
 def load_config(path: Path, changes: Sequence[str] = (), engine: Mapping[str, Any] | None = None) -> RunConfig:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hotrow import checkpoint
 from hotrow.client.base import TableCollection
@@ -17,7 +17,6 @@ from hotrow.obs.events import FILE as EVENTS
 from hotrow.obs.events import EventLog, read_events
 from hotrow.obs.machine import machine
 from hotrow.obs.names import ALL, MODE_COUNTS, STALENESS, series
-from hotrow.obs.registry import Registry
 from hotrow.obs.report import FILE as PAGE
 from hotrow.obs.report import write_report
 from hotrow.obs.tensorboard import TensorBoard
@@ -26,6 +25,9 @@ from hotrow.run.skew import table_pictures
 from hotrow.staleness import Statistics
 from hotrow.store.rows import Stats
 from hotrow.trainer.reports import Evaluated, Progress, Remark, Report, Switched, TrainingEnded
+
+if TYPE_CHECKING:
+    from hotrow.obs.prometheus import MetricsServer
 
 CONFIG, SCHEMA, CHECKPOINT, BEST = "config.toml", "schema.json", "checkpoint", "best"
 MACHINE, TABLES, EVALUATION = "machine.json", "tables.json", "evaluation.json"
@@ -67,9 +69,10 @@ def trained_before(folder: Path) -> int:
 class RunFolder:
     """Writes down what a run tells."""
 
-    def __init__(self, path: Path, *, tensorboard: bool, samples: int = 0, step: int = 0) -> None:
+    def __init__(
+        self, path: Path, *, tensorboard: bool, metrics_port: int = 0, samples: int = 0, step: int = 0
+    ) -> None:
         self.path = path
-        self.registry = Registry()
         self.pictures: dict[str, Any] = self._known_pictures()
         self.cluster = ClusterFile(path)
         self._events = EventLog(path)
@@ -78,6 +81,12 @@ class RunFolder:
         self._faults: list[tuple[Path, FileError]] = []  # of other files
         self._told: set[Path] = set()  # files of which it was told that they cannot be written
         self._samples, self._step = samples, step  # that were told already
+        self._metrics: MetricsServer | None = None
+        try:
+            self._serve_metrics(metrics_port)
+        except ConfigError:
+            self.close()
+            raise
 
     def start(self, config: str, schema: str, **about: Any) -> None:
         """Write down that the run begins or is resumed; FileError where its folder cannot be written."""
@@ -109,12 +118,12 @@ class RunFolder:
             case Evaluated():
                 self._evaluated(report)
             case Switched():
-                self.registry.add("mode/switches")
+                self._add("mode/switches")
                 self._events.write("mode", **asdict(report))
             case Remark():
                 self._events.write("remark", **asdict(report))
             case TrainingEnded():
-                self.registry.add("train/refused_gradients", report.counts.get("refused_gradients", 0))
+                self._add("train/refused_gradients", report.counts.get("refused_gradients", 0))
                 self._events.write("end", **asdict(report))
 
     def tables(self, client: TableCollection, samples: int, loaded: Mapping[str, int]) -> dict[str, Stats]:
@@ -146,17 +155,17 @@ class RunFolder:
 
     def trouble(self, trouble: Trouble) -> None:
         """Lines that could not be read: the first are written out, the others counted."""
-        self.registry.add("data/malformed_lines", trouble.malformed - self._malformed)
+        self._add("data/malformed_lines", trouble.malformed - self._malformed)
         for line in trouble.first[min(self._malformed, MALFORMED_TOLD) :]:
             self._events.write("malformed", file=line.file, line=line.line, reason=line.reason, text=line.text)
         self._malformed = trouble.malformed
 
     def warning(self, text: str) -> None:
-        self.registry.add("run/warnings")
+        self._add("run/warnings")
         self._events.write("warning", text=text)
 
     def checkpoint(self, samples: int, path: Path) -> None:
-        self.registry.add("run/checkpoints")
+        self._add("run/checkpoints")
         self._events.write("checkpoint", samples=samples, path=path.name)
 
     def stopped(self, why: str, trained: dict[str, int]) -> None:
@@ -180,14 +189,17 @@ class RunFolder:
         self._events.close()
         if self._board is not None:
             self._board.close()
+        if self._metrics is not None:
+            self._metrics.close()
 
     def _progress(self, report: Progress, lr: float | None) -> None:
         fields = {name: value for name, value in asdict(report).items() if name != "lr_scale"}
         self._events.write("progress", lr=lr, **fields)
         samples, steps = report.samples - self._samples, report.step - self._step
-        self.registry.add("train/samples", samples)
-        self.registry.add("train/steps", steps)
-        self.registry.observe("train/step_ms", 1e3 * samples / report.samples_per_s / max(steps, 1))
+        self._add("train/samples", samples)
+        self._add("train/steps", steps)
+        if self._metrics is not None:
+            self._metrics.observe("train/step_ms", 1e3 * samples / report.samples_per_s / max(steps, 1))
         self._samples, self._step = report.samples, report.step
         shown = {"epoch": report.epoch + 1, "loss": report.loss, "auc": report.auc, "lr": lr}
         shown |= {"samples_per_s": report.samples_per_s, "reading_share": report.reading_share}
@@ -212,10 +224,21 @@ class RunFolder:
             self.pictures[report.split] = {**report.scores.pictures(), "metrics": report.metrics}
             self._try_json(EVALUATION, self.pictures)
 
+    def _serve_metrics(self, port: int) -> None:
+        if port:
+            from hotrow.obs.prometheus import MetricsServer  # 70 ms to load, and few runs serve metrics
+
+            self._metrics = MetricsServer(port)
+
+    def _add(self, name: str, amount: float = 1) -> None:
+        if self._metrics is not None:
+            self._metrics.add(name, amount)
+
     def _set(self, name: str, value: float | None, samples: int, **labels: str) -> None:
         if value is None:
             return
-        self.registry.set(name, value, **labels)
+        if self._metrics is not None:
+            self._metrics.set(name, value, **labels)
         if self._board is not None:
             self._board.write(samples, {series(name, labels): value})
 

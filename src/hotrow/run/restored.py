@@ -1,28 +1,34 @@
 """A run that was trained, opened again from its folder: to evaluate it on any files, and to predict with it."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Self
 
 from hotrow import checkpoint
 from hotrow.data.batch import Batch
+from hotrow.data.columns import Columns
 from hotrow.data.config import DataConfig, open_data, open_source
-from hotrow.data.files import Where, find_files
+from hotrow.data.files import File, Where, find_files
+from hotrow.data.parquet import ParquetSource
 from hotrow.data.schema import Schema
+from hotrow.data.settings import dialect_of
 from hotrow.data.source import Source
+from hotrow.data.text import TextSource
 from hotrow.errors import ConfigError, InputError
 from hotrow.run.build import trainer_of
 from hotrow.run.config import RunConfig, load_config
 from hotrow.run.folder import CHECKPOINT, CONFIG, SCHEMA
 from hotrow.run.predictions import Predicted, predicted
 from hotrow.run.trust import check_trust
-from hotrow.run.unlabelled import unlabelled_source
 from hotrow.runtime.settings import Local
 from hotrow.trainer import Evaluated, Trainer
 from hotrow.trainer.streams import evaluation_batches
 
 Watch = Callable[[int], None]  # rows so far
 Part = Literal["test", "valid"]
+KEEPING = ("csv", "parquet")  # formats whose files have columns by name
+LIMIT = 1.0  # of malformed rows: those that can be read are predicted, the others are counted
 SORTED = ("movielens",)  # formats whose rows come in another order than they stand in the file
 
 
@@ -140,3 +146,19 @@ def _watched(batches: Iterator[Batch], watch: Watch) -> Iterator[Batch]:
         yield batch
         rows += len(batch)
         watch(rows)
+
+
+def unlabelled_source(config: DataConfig, files: Sequence[File], schema: Schema, keep: Sequence[str] = ()) -> Source:
+    """A source of the features' columns alone: neither labels, nor the time and the group, which no feature reads."""
+    features = schema.model_copy(update={"time": None, "group": None})
+    if not keep:
+        return open_source(config.model_copy(update={"malformed": LIMIT}), files, labels=False, schema=features)
+    if config.format not in KEEPING:
+        message = f"--keep {keep[0]}: columns are kept of {' and '.join(KEEPING)} files"
+        raise ConfigError(f"{message}, and this run reads format {config.format!r}: leave it out")
+    columns = Columns.of(features, labels=False).instead((), keep)
+    columns = replace(columns, as_they_are=columns.as_they_are | frozenset(keep))
+    if config.format == "parquet":
+        return ParquetSource(files, features, labels=False, limit=LIMIT, columns=columns)
+    dialect = dialect_of(config, files[0].path)
+    return TextSource(files, features, dialect, labels=False, limit=LIMIT, columns=columns)

@@ -16,10 +16,9 @@ from hotrow.errors import ConfigError, FileError, InputError
 from hotrow.run.build import trainer_of
 from hotrow.run.checks import RunChecks
 from hotrow.run.config import RunConfig, as_toml
-from hotrow.run.daily import NEXT, OneDay, one_day
+from hotrow.run.daily import NEXT, DaysDone, OneDay, check_fit, one_day
 from hotrow.run.folder import BEST, CHECKPOINT, RunFolder, discard_unfinished, free_folder, trained_before
 from hotrow.run.preflight import check_parts
-from hotrow.run.progress import DaysDone, check_fit
 from hotrow.run.resume import check_same_order, with_kept_schema
 from hotrow.run.starting import starting_cluster
 from hotrow.runtime.settings import Ray
@@ -94,8 +93,13 @@ class Run:
             check_same_batches(self._position, self.trainer.facts)
         self.folder = self._announced or (folder if self._resumed else free_folder(folder.parent, folder.name))
         try:
-            self._book = RunFolder(self.folder, tensorboard=config.run.tensorboard, **self._trained())
-        except FileError:
+            self._book = RunFolder(
+                self.folder,
+                tensorboard=config.run.tensorboard,
+                metrics_port=config.run.metrics_port,
+                **self._trained(),
+            )
+        except (ConfigError, FileError):
             self._give_folder_back()
             raise
         self._book.cluster.announced = self._announced is not None

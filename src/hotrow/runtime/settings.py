@@ -6,9 +6,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from hotrow.errors import ConfigError
 from hotrow.sizes import Whole, WholeOrSize, parse_bytes
-from hotrow.spec import Spec
+from hotrow.spec import Spec, named_settings
 
 Values: TypeAlias = Literal["fp32", "fp16-scaled"]
 Security: TypeAlias = Literal["off", "key", "curve"]
@@ -78,10 +77,6 @@ def engine_of(value: EngineChoice | None) -> Local | Ray:
         return Local()
     if isinstance(value, Local | Ray):
         return value
-    if not isinstance(value, str | Mapping):
-        raise ConfigError(f"engine is a {type(value).__name__}: give 'local', hotrow.Ray(...), or a dict with a name")
-    settings = {"name": value} if isinstance(value, str) else dict(value)
     kinds: dict[str, type[Local] | type[Ray]] = {"local": Local, "ray": Ray}
-    if settings.get("name") not in kinds:
-        raise ConfigError(f"engine={value!r}: there is none of this name; there are {', '.join(kinds)}")
-    return kinds[str(settings["name"])](**settings)
+    settings = named_settings("engine", value, kinds, "'local', hotrow.Ray(...), or a dict with a name")
+    return kinds[settings["name"]](**settings)

@@ -3,6 +3,6 @@
 from hotrow.store.ram import RamTier
 from hotrow.store.reading import find_or_first
 from hotrow.store.rows import Applied, Attached, GoneKeys, LookupPlan, Rows, Stats
-from hotrow.store.saved_table import SavedTable
+from hotrow.store.saved import SavedTable
 
 __all__ = ["Applied", "Attached", "GoneKeys", "LookupPlan", "RamTier", "Rows", "SavedTable", "Stats", "find_or_first"]

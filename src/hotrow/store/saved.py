@@ -1,6 +1,7 @@
-"""What saved rows need to be put back: the order they stood in, and a table of the same kind."""
+"""What a checkpoint needs of a table, wherever its rows are, and saved rows to be put back: their order, the kind."""
 
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +9,9 @@ from numpy.typing import NDArray
 from hotrow.config import Table
 from hotrow.errors import InputError
 from hotrow.optim.sparse import shaping_settings
+from hotrow.store.arrays import ArrayLike
 from hotrow.store.ram import RamTier
+from hotrow.store.rows import Rows, Stats
 
 
 def eviction_order(tier: RamTier, keys: NDArray[np.uint64]) -> Any:
@@ -38,3 +41,42 @@ def _kind(settings: dict[str, Any]) -> dict[str, Any]:
     kind |= {f"optimizer.{name}": value for name, value in shaping_settings(optimizer).items()}
     apart = {"optimizer", "segment", "capacity"}  # where rows live and how many may does not shape them
     return kind | {name: value for name, value in settings.items() if name not in apart}
+
+
+class SavedTable(Protocol):
+    """All rows of a table, whole, for checkpoints and reports."""
+
+    @property
+    def table(self) -> Table: ...
+
+    @property
+    def dim(self) -> int: ...
+
+    @property
+    def state_dim(self) -> int: ...
+
+    @property
+    def fields(self) -> tuple[str, ...]: ...
+
+    @property
+    def capacity_rows(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def export(self, rows: int = ...) -> Iterator[Rows]:
+        """All rows in chunks of at most `rows`."""
+
+    def clear(self) -> None:
+        """Remove all rows."""
+
+    def put(
+        self,
+        keys: ArrayLike,
+        values: ArrayLike,
+        state: ArrayLike | None = None,
+        fields: Mapping[str, ArrayLike] | None = None,
+    ) -> Any:
+        """Insert or overwrite whole rows."""
+
+    def stats(self) -> Stats:
+        """Counts and bytes."""

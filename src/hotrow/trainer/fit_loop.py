@@ -1,6 +1,6 @@
 """One fit: the loop over epochs and steps, the validations, and the reports."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +9,7 @@ from hotrow.data.batch import Batch
 from hotrow.data.loader import Loader
 from hotrow.errors import ConfigError, InputError
 from hotrow.runtime import LeaseQueue, TrainingLoop
-from hotrow.trainer.counts import mode_counts
+from hotrow.staleness import Statistics
 from hotrow.trainer.evaluation import AnyEvaluator
 from hotrow.trainer.meter import ProgressMeter
 from hotrow.trainer.mode_selector import ModeSelector
@@ -183,3 +183,14 @@ def _hold_all(stream: Leases) -> int | None:
 def _hold(stream: Leases, held: int | None) -> None:
     if isinstance(stream, Loader):
         stream.held = held
+
+
+def mode_counts(statistics: Statistics, before: Mapping[str, int] | None = None) -> dict[str, int]:
+    """What one large batch would not have done, by name and not 0; `before`: counted earlier and not told again."""
+    counts = {f"{reason}_batches_dropped": count for reason, count in statistics.dropped.items()}
+    counts |= {f"{reason}_samples_dropped": count for reason, count in statistics.samples_dropped.items()}
+    counts |= {"decayed_gradients": statistics.decayed, "gradients_of_weight_0": statistics.zero_weight}
+    counts |= {"decayed_ids": statistics.ids_decayed, "ids_of_weight_0": statistics.ids_zero_weight}
+    counts |= statistics.counts
+    since = {name: count - (before or {}).get(name, 0) for name, count in counts.items()}
+    return {name: count for name, count in since.items() if count}

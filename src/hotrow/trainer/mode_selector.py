@@ -8,6 +8,7 @@ from hotrow.errors import ConfigError
 from hotrow.modes import MODES, Mode, Sync, mode_of
 from hotrow.modes.base import RunFacts
 from hotrow.runtime import TrainingLoop
+from hotrow.spec import named_settings
 from hotrow.switching import Auto, Pilot
 from hotrow.trainer.reports import Remark, Switched
 
@@ -22,14 +23,8 @@ def parse_mode(value: Choice | None) -> Mode | Auto:
         return Sync()
     if isinstance(value, Mode | Auto):
         return value
-    if not isinstance(value, str | Mapping):
-        raise ConfigError(f"mode is a {type(value).__name__}: give a mode as hotrow.GBA(), its name, or a dict")
-    settings = {"name": value} if isinstance(value, str) else dict(value)
-    if settings.get("name") == "auto":
-        return Auto(**settings)
-    if settings.get("name") not in MODES:
-        raise ConfigError(f"mode={value!r}: there is none of this name; there are {', '.join(MODES)}, auto")
-    return mode_of(settings)
+    settings = named_settings("mode", value, (*MODES, "auto"), "a mode as hotrow.GBA(), its name, or a dict")
+    return Auto(**settings) if settings["name"] == "auto" else mode_of(settings)
 
 
 def initial_mode(choice: Mode | Auto) -> Mode:

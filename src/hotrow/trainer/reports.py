@@ -1,5 +1,6 @@
 """Reports of a run while it trains: plain values, for a bar, a notebook, a log or a test."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -94,3 +95,21 @@ class TrainingEnded:
 
 
 Report = Progress | Evaluated | EpochEnded | Switched | Remark | TrainingEnded
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRows:
+    """Rows that an earlier process left in the segments of the tables, and what became of them, as a sentence."""
+
+    rows: Mapping[str, int]  # by table
+    samples: int  # that they were last told of, down to a tick of the tables' clock; 0: nobody knows
+    replaced_at: int | None = None  # samples of the checkpoint that was loaded in their place; None: they are used
+
+    def __str__(self) -> str:
+        held = ", ".join(f"{count:,} rows of table {name!r}" for name, count in self.rows.items())
+        trained = f", trained up to about {self.samples:,} samples" if self.samples else ""
+        if self.replaced_at is None:
+            return f"training starts with {held} that segments of an earlier run held{trained}; the network starts anew"
+        message = f"the checkpoint of {self.replaced_at:,} samples took the place of {held} in segments{trained}"
+        again = self.samples - self.replaced_at
+        return f"{message}: about {again:,} samples are trained again" if again > 0 else message

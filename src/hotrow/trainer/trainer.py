@@ -36,10 +36,9 @@ from hotrow.trainer.batches import check_local_batches, check_same_batches, fact
 from hotrow.trainer.dense import OptimizerMaker, dense_optimizer
 from hotrow.trainer.evaluation import AnyEvaluator
 from hotrow.trainer.fit_loop import FitLoop
-from hotrow.trainer.found import FoundRows
 from hotrow.trainer.meter import ProgressMeter
 from hotrow.trainer.mode_selector import Choice, ModeSelector, initial_mode, parse_mode
-from hotrow.trainer.reports import Evaluated, Report, Split
+from hotrow.trainer.reports import Evaluated, FoundRows, Report, Split
 from hotrow.trainer.scaling import Kind, RoleScaling
 from hotrow.trainer.schedule import EarlyStopping, EarlyStoppingState, Schedule
 from hotrow.trainer.streams import Batches, evaluation_batches, is_source, leases

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torchrec_peer
 
 from hotrow.bench.cluster.measured import measure
 from hotrow.bench.cluster.plan import PARTS, ClusterPlan
 from hotrow.bench.rounds import Figures, SilentProgress
-from hotrow.bench.train_peers import torchrec_present
 
 KEYS = {
     "same": ("sync_equals_local", "sync_sgd_apart_millionths"),
@@ -32,7 +32,7 @@ KEYS = {
         "narrow_t1_cluster_shard_cpu_ms",
         "narrow_t1_local_cpu_ms",
     ),
-    "peers": ("vs_torchrec_d16", "narrow_d16_hybrid_step_ms"),
+    "peers": ("vs_twin_d16", "narrow_d16_sync_vs_twin", "narrow_d16_hybrid_step_ms", "narrow_d16_twin_step_ms"),
 }
 
 
@@ -62,13 +62,15 @@ def test_the_command_writes_every_figure(tmp_path: Path, data_dir: object) -> No
     hotrow = str(Path(sys.executable).with_name("hotrow"))
     command = [hotrow, "bench", "cluster", "--quick", "--json", str(out)]
     assert callable(data_dir)
+    command += ["--peer", str(Path(__file__).parents[1] / "twin_peer.py")]
+    if torchrec_peer.lack() is None:
+        command += ["--peer", torchrec_peer.__file__]
     command += ["--criteo", str(data_dir("criteo_dac80k") / "criteo_dac80k.tsv.gz")]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     found = json.loads(out.read_text())
     for part in PARTS:
-        if part != "peers" or torchrec_present():
-            whole(found, part)
+        whole(found, part)
     assert found["sync_equals_local"] == 1
     assert found["wire_rows_ratio"] <= 0.25
     assert found["wire_pooled_ratio"] <= 0.55

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from hotrow.cli.simulate import SimulationBar
-from hotrow.cli.simulated import tables
+from hotrow.cli.simulate import SimulationBar, tables
 from hotrow.sim.study.file import preset_names
 from hotrow.sim.study.study import Calibrated, Going, Report, Simulation
 from simulations import config, outcomes

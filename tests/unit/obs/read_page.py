@@ -16,7 +16,7 @@ class Page(HTMLParser):
         self.text = ""
         self._open: list[str] = []
         self._title = ""
-        self.feed(html)
+        self.feed(str(html))  # markup would escape what is put to it
         self.close()
 
     def handle_starttag(self, name: str, attributes: list[tuple[str, str | None]]) -> None:
@@ -34,6 +34,6 @@ class Page(HTMLParser):
                 self.figures[self._title] = json.loads(text)
             else:
                 self.scripts.append(text)
-        elif inside != "style":
+        elif inside != "style" and text.strip():  # blanks between elements are not shown
             self._title = text if inside == "h3" else self._title
             self.text += text + " "

@@ -1,4 +1,4 @@
-"""Markup that is escaped by construction, data that cannot leave its element, and lines of bounded length."""
+"""Templates that escape what they are given, data that cannot leave its element, and lines of bounded length."""
 
 import json
 from typing import Any
@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jinja2 import UndefinedError
 
 from hotrow.obs.report.charts import POINTS_MOST, decades, thinned
-from hotrow.obs.report.markup import data, join, raw, tag
+from hotrow.obs.report.rendering import inline, render
 from hotrow.printable import printable
 from unit.obs.read_page import Page
 
@@ -19,33 +20,53 @@ JSON = st.recursive(
 )
 
 
+HEADLINE, FIGURE = "obs/report/templates/headline.html", "obs/report/templates/figure.html"
+
+
 @given(st.text())
-def test_text_and_attributes_come_back_as_they_were(text: str) -> None:
+def test_text_comes_back_as_it_was(text: str) -> None:
     """Whatever stands in it; what is no character to see is shown as an escape."""
-    page = Page(tag("p", text, title=text))
-    assert page.text.replace(" ", "") in ("", printable(text).replace(" ", ""))
-    assert page.elements[0][0] == "p"
-    assert len(page.elements) == 1
+    page = Page(render(HEADLINE, name=text, under="", figures=[], sentences=[]))
+    assert page.text.partition("training report ")[2].split() == printable(text).split()
+    assert [name for name, _ in page.elements] == ["header", "p", "h1", "p", "dl"]
 
 
-def test_only_what_a_tag_made_is_markup() -> None:
-    assert tag("p", "<b>", tag("b", "x"), None, class_="a&b", id=None) == '<p class="a&amp;b">&lt;b&gt;<b>x</b></p>'
-    assert join(["a<", tag("br")]) == "a&lt;<br>"
-    assert tag("meta", http_equiv="x") == '<meta http-equiv="x">'
+@given(st.text())
+def test_attributes_come_back_as_they_were(text: str) -> None:
+    page = Page(render(FIGURE, title=text, figure={}, legend=[], note=None, wide=False, sentence=None))
+    (plot,) = (attributes for name, attributes in page.elements if name == "div")
+    assert plot == {"class": "plot", "role": "img", "aria-label": printable(text)}
+
+
+def test_only_what_a_template_made_is_markup() -> None:
+    made = render(FIGURE, title="<b>", sentence="a & b", wide=False)
+    assert "<h3>&lt;b&gt;</h3>" in made
+    assert made in render("obs/report/templates/predictions.html", why=None, split="<i>", figures=[], pictures=[made])
+
+
+def test_a_value_that_a_template_lacks_is_an_error() -> None:
+    with pytest.raises(UndefinedError, match="sentences"):
+        render(HEADLINE, name="a", under="", figures=[])
 
 
 @pytest.mark.parametrize("content", ["a</script>b", "a</SCRIPT b"])
 def test_a_script_that_would_end_itself_is_refused(content: str) -> None:
     with pytest.raises(ValueError, match="would end it"):
-        raw("script", content)
+        inline("script", content)
 
 
 @given(JSON)
 def test_data_of_a_figure_cannot_end_its_element(value: Any) -> None:
-    html = data({"text": "</script><!--", "value": value})
-    assert html.count("<") == 2
-    content = html[html.index(">") + 1 : html.rindex("<")]
-    assert json.loads(content) == {"text": "</script><!--", "value": value}
+    given = {"text": "</script><!--", "value": value}
+    html = render(FIGURE, title="t", figure=given, legend=[], note=None, wide=False, sentence=None)
+    content = html.partition('<script type="application/json">')[2].partition("</script>")[0]
+    assert "<" not in content
+    assert json.loads(content) == given
+
+
+def test_data_of_a_figure_is_json_that_a_browser_reads() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        render(FIGURE, title="t", figure={"x": float("nan")}, legend=[], note=None, wide=False, sentence=None)
 
 
 @pytest.mark.parametrize("length", [0, 1, POINTS_MOST, POINTS_MOST + 1, 5 * POINTS_MOST + 3])

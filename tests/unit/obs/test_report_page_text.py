@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markupsafe import Markup
 
 from hotrow.errors import InputError
 from hotrow.obs.events import EventLog, Events
@@ -18,7 +19,6 @@ from hotrow.obs.report import write_report
 from hotrow.obs.report.curves import curves
 from hotrow.obs.report.folder import ReportInputs
 from hotrow.obs.report.headline import header
-from hotrow.obs.report.markup import Html
 from hotrow.obs.report.modes import modes
 from hotrow.obs.report.quality import quality
 from hotrow.obs.report.run import RunRecord, tell
@@ -244,4 +244,4 @@ def test_whatever_json_lies_in_the_folder_a_page_comes_out(
     run = tell(Events([{**fields, "time": 1, "kind": kind} for kind, fields in events], unreadable=0))
     folder = ReportInputs("run", run, "", {}, evaluation, found, {})
     for html in (header(folder), curves(run), quality(folder), modes(run), tables(folder), trouble(folder)):
-        assert isinstance(html, Html)
+        assert isinstance(html, Markup)

@@ -1,7 +1,10 @@
 """A run leaves its folder whole, goes on from it, and trains day after day."""
 
 import json
+import socket
 from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from hotrow.run.build import dense_optimizer, tables_of
 from hotrow.run.config import Named, as_toml
 from hotrow.run.skew import histogram, skew_points
 from hotrow.trainer import Evaluated, Progress, Report
+from small_run import free_port
 
 SYNTHETIC = """
 [data]
@@ -323,3 +327,34 @@ def test_skew_and_histogram_of_updates() -> None:
     assert found[:4] == [[0, 0, 1], [1, 1, 2], [2, 3, 1], [4, 7, 0]]
     assert found[-1][0] <= 100 <= found[-1][1]
     assert sum(rows for *_, rows in found) == 6
+
+
+def test_metrics_are_served_on_their_port_while_a_run_goes_on(tmp_path: Path) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/metrics"
+    with Run(load_config(config_file(tmp_path), [f"run.metrics_port={port}"])) as run:
+        for report in run:
+            if isinstance(report, Evaluated):
+                with urlopen(url) as answer:
+                    told = answer.read().decode()
+    assert "\nhotrow_train_samples_total 6000.0\n" in told
+    assert '\nhotrow_evaluation_rows{split="test"} 1000.0\n' in told
+    assert '\nhotrow_table_rows{table="default"} ' in told
+    with pytest.raises(URLError):
+        urlopen(url)
+
+
+def test_a_port_that_is_taken_is_refused_and_leaves_no_folder(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(hr.ConfigError, match=rf"run.metrics_port={port}: cannot be served .* name another port"):
+            Run(load_config(config_file(tmp_path), [f"run.metrics_port={port}"]))
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "9464.5", '"http"'])
+def test_what_is_no_port_is_refused_in_a_sentence(tmp_path: Path, port: str) -> None:
+    with pytest.raises(hr.ConfigError, match=r"run\.metrics_port"):
+        load_config(config_file(tmp_path), [f"run.metrics_port={port}"])

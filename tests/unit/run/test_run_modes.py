@@ -17,7 +17,7 @@ from hotrow.run import Run, load_config
 from hotrow.run.build import dense_optimizer
 from hotrow.run.config import Named, RunConfig, as_toml
 from hotrow.trainer import Progress, Remark, Report, Switched
-from small_run import CONFIG, write_data
+from small_run import CONFIG, free_port, write_data
 from unit.runtime.local_server import server_of
 
 
@@ -33,6 +33,12 @@ def loaded(config_file: Path, folder: Path, *changes: str) -> RunConfig:
 def finish(config: RunConfig, **how: Any) -> tuple[Run, list[Report]]:
     with Run(config, **how) as run:
         return run, list(run)
+
+
+def metric(run: Run, name: str, **labels: str) -> float | None:
+    """What was served last."""
+    assert run._book._metrics is not None
+    return run._book._metrics._registry.get_sample_value(f"hotrow_{name}", labels)
 
 
 def events(run: Run, kind: str) -> list[dict[str, Any]]:
@@ -125,7 +131,8 @@ def test_swap_of_the_dense_optimizer_goes_on_over_a_resume(config_file: Path, tm
 
 @pytest.fixture(scope="module")
 def asynchronous(config_file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, list[Report]]:
-    config = loaded(config_file, tmp_path_factory.mktemp("runs"), "run.mode=async", "run.workers=2")
+    changes = ("run.mode=async", "run.workers=2", f"run.metrics_port={free_port()}")
+    config = loaded(config_file, tmp_path_factory.mktemp("runs"), *changes)
     run = Run(config)
     run.trainer._report_every_s = 0
     with run:
@@ -143,7 +150,7 @@ def test_a_run_writes_down_its_mode_and_what_is_to_be_known_of_it(asynchronous: 
     assert isinstance(reports[0], Remark)
 
 
-def test_statistics_are_in_the_log_the_summary_and_the_registry(asynchronous: tuple[Run, list[Report]]) -> None:
+def test_statistics_are_in_the_log_the_summary_and_the_metrics(asynchronous: tuple[Run, list[Report]]) -> None:
     run, _ = asynchronous
     told = run.summary["statistics"]
     assert run.summary["mode"] == "async"
@@ -153,12 +160,11 @@ def test_statistics_are_in_the_log_the_summary_and_the_registry(asynchronous: tu
     assert json.loads(json.dumps(told)) == told
     last = events(run, "statistics")[-1]
     assert {name: last[name] for name in told} == told
-    shown = run._book.registry.snapshot()
-    assert shown["mode/staleness{of=gradient}"] == told["gradient"]["mean"]
-    assert shown["mode/staleness_largest{of=ids}"] == told["ids"]["largest"]
-    assert (shown["mode/granted"], shown["mode/dropped"], shown["mode/short_steps"]) == (47, 0, 1)
-    assert "mode/switches" not in shown
-    assert "mode/staleness{of=rows}" not in shown  # nothing was applied on its own
+    assert metric(run, "mode_staleness", of="gradient") == told["gradient"]["mean"]
+    assert metric(run, "mode_staleness_largest", of="ids") == told["ids"]["largest"]
+    assert [metric(run, f"mode_{name}") for name in ("granted", "dropped", "short_steps")] == [47, 0, 1]
+    assert metric(run, "mode_switches_total") is None
+    assert metric(run, "mode_staleness", of="rows") is None  # nothing was applied on its own
 
 
 def test_progress_tells_the_mean_staleness_so_far(asynchronous: tuple[Run, list[Report]]) -> None:
@@ -169,7 +175,7 @@ def test_progress_tells_the_mean_staleness_so_far(asynchronous: tuple[Run, list[
 
 
 def test_a_switch_in_a_run_is_kept_and_counted(config_file: Path, tmp_path: Path) -> None:
-    run = Run(loaded(config_file, tmp_path, "run.workers=2"))
+    run = Run(loaded(config_file, tmp_path, "run.workers=2", f"run.metrics_port={free_port()}"))
     run.trainer._report_every_s = 0
     with run:
         for report in run:
@@ -178,7 +184,7 @@ def test_a_switch_in_a_run_is_kept_and_counted(config_file: Path, tmp_path: Path
             assert not isinstance(report, Switched) or report.mode == "gba"
     first, second = events(run, "mode")
     assert (first["mode"], second["before"], second["mode"], second["sentence"]) == ("sync", "sync", "gba", None)
-    assert run._book.registry.snapshot()["mode/switches"] == 1
+    assert metric(run, "mode_switches_total") == 1
     assert run.summary["mode"] == "gba"
     assert checkpoint.peek(run.folder / "checkpoint").counters["mode"] == "gba"
     assert run.page is not None

@@ -57,6 +57,7 @@ def test_a_mode_goes_by_itself_its_name_or_a_dict(given: object, found: Mode | h
     [
         ("gbba", "mode='gbba': there is none of this name; there are sync, .*k_step, auto"),
         ({"tolerance": 3}, "there is none of this name"),
+        ({"name": ["gba"]}, "there is none of this name"),
         (7, r"mode is a int: give a mode as hotrow.GBA\(\), its name, or a dict"),
         ({"name": "auto", "gain": -1}, "Auto.gain=-1: "),
     ],

@@ -1,6 +1,6 @@
 """All of `hotrow bench cluster`, one part after the other, on one Ray that is started for it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -8,6 +8,7 @@ import ray
 
 from hotrow.bench.cluster import delay, overhead, peers, same, straggler, talk, wire_bytes
 from hotrow.bench.cluster.plan import ClusterPlan
+from hotrow.bench.peers import Adapter
 from hotrow.bench.rounds import BenchProgress, Figures
 from hotrow.bench.train import write_file
 from hotrow.bench.workload import torch_threads
@@ -16,10 +17,12 @@ from hotrow.runtime.ray.own import own_ray
 ROLES = 64  # places for actors: more than are ever there at once
 
 
-def measure(plan: ClusterPlan, parts: tuple[str, ...], folder: Path, watch: BenchProgress) -> Figures:
+def measure(
+    plan: ClusterPlan, parts: tuple[str, ...], folder: Path, watch: BenchProgress, adapters: Sequence[Adapter] = ()
+) -> Figures:
     """The figures of some parts, flat. A file is made in `folder`."""
     with _ray(), torch_threads(1):
-        return _parts(plan, parts, folder, watch)
+        return _parts(plan, parts, folder, watch, adapters)
 
 
 @contextmanager
@@ -32,7 +35,9 @@ def _ray() -> Iterator[None]:
         yield
 
 
-def _parts(plan: ClusterPlan, parts: tuple[str, ...], folder: Path, watch: BenchProgress) -> Figures:
+def _parts(
+    plan: ClusterPlan, parts: tuple[str, ...], folder: Path, watch: BenchProgress, adapters: Sequence[Adapter]
+) -> Figures:
     found, spoken = talk.measure(plan, watch)
     watch.stage("writing the file", plan.rounds)
     file = folder / "bench.parquet"
@@ -44,7 +49,7 @@ def _parts(plan: ClusterPlan, parts: tuple[str, ...], folder: Path, watch: Bench
         "delay": lambda: delay.measure(plan, source, spoken, watch),
         "straggler": lambda: straggler.measure(plan, source, folder, watch),
         "overhead": lambda: overhead.measure(plan, source, watch),
-        "peers": lambda: peers.measure(plan, source, file, watch),
+        "peers": lambda: peers.measure(plan, source, file, watch, adapters),
     }
     for part in parts:
         found |= known[part]()

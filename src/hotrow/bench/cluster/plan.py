@@ -33,7 +33,6 @@ class ClusterPlan:
     messages: int = 400  # of each kind of security
     large_bytes: int = 16 << 20
     criteo: Path | None = None  # a file of its format
-    paddle: Path | None = None  # the Python of an environment with Paddle
 
     @property
     def train(self) -> TrainPlan:

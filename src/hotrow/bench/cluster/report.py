@@ -1,5 +1,6 @@
 """The figures of `hotrow bench cluster` for people and for files."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -9,10 +10,11 @@ from rich.text import Text
 
 from hotrow.bench.cluster.plan import ClusterPlan
 from hotrow.bench.machine import provenance
+from hotrow.bench.peers import Adapter, lines_of, versions_of
 from hotrow.bench.report import rounded
 from hotrow.bench.rounds import Figures
 
-# (key, words, unit, what it should be)
+# (key, words, unit, what it should be); {name} stands for every peer
 LINES = (
     ("sync_equals_local", "Sync: same losses as in one process", "yes", "yes"),
     ("auc_gap_fp16_scaled", "AUC: rows in halves - in floats", "auc", "within 0.001"),
@@ -27,10 +29,8 @@ LINES = (
     ("gba_straggler_kept", "straggler: GBA / both by themselves", "x", "0.85"),
     ("sync_straggler_pace", "straggler: Sync / twice the slower one", "x", "about 1"),
     ("overhead_vs_local", "one trainer, one shard / one process", "x", "0.60"),
-    ("vs_torchrec_d16", "dim 16: Hybrid / TorchRec", "x", "1"),
-    ("vs_torchrec_d64", "dim 64: Hybrid / TorchRec", "x", "above 1"),
-    ("vs_paddle_d16", "dim 16: Hybrid / Paddle's parameter server", "x", ""),
-    ("vs_paddle_d64", "dim 64: Hybrid / Paddle's parameter server", "x", ""),
+    ("vs_{name}_d16", "dim 16: Hybrid / {title}", "x", "1"),
+    ("vs_{name}_d64", "dim 64: Hybrid / {title}", "x", "1"),
     ("wire_off_round_trip_ms", "round trip, security off", "ms", ""),
     ("wire_key_round_trip_ms", "round trip, key", "ms", ""),
     ("wire_curve_round_trip_ms", "round trip, curve", "ms", ""),
@@ -40,18 +40,18 @@ LINES = (
 )
 
 
-def document(plan: ClusterPlan, figures: Figures) -> dict[str, Any]:
+def document(plan: ClusterPlan, figures: Figures, adapters: Sequence[Adapter] = ()) -> dict[str, Any]:
     """Everything worth keeping, flat: the figures, then what they depend on."""
-    job = {key: value for key, value in asdict(plan).items() if key not in ("criteo", "paddle")}
-    return {**rounded(figures), "job": job, **provenance("hotrow")}
+    job = {key: value for key, value in asdict(plan).items() if key != "criteo"}
+    return {**rounded(figures), "job": job, **provenance("hotrow", versions_of(adapters))}
 
 
-def summary(plan: ClusterPlan, figures: Figures) -> Group:
+def summary(plan: ClusterPlan, figures: Figures, adapters: Sequence[Adapter] = ()) -> Group:
     """The result as a person reads it; all figures are in the file of --json."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, side in (("", "left"), ("found", "right"), ("wanted", "right"), ("unit", "left")):
         table.add_column(name, justify="right" if side == "right" else "left", style="dim" if name == "unit" else "")
-    for key, words, unit, wanted in LINES:
+    for key, words, unit, wanted in lines_of(LINES, adapters):
         if key in figures:
             table.add_row(words, _cell(figures[key], unit), wanted, "" if unit in ("yes", "auc") else unit)
     return Group(Text(headline(plan), style="bold"), table)

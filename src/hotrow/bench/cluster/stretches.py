@@ -13,8 +13,9 @@ from torch import nn
 
 from hotrow.bench.cluster.plan import ClusterPlan, Hidden
 from hotrow.bench.cluster.processor import processes, spent_s
+from hotrow.bench.network import network
+from hotrow.bench.peers import EPS
 from hotrow.bench.rounds import BenchProgress, Contestant, Seconds, interleave
-from hotrow.bench.train_peers import EPS, network
 from hotrow.client import LocalTables
 from hotrow.client.sharded import ShardedTables
 from hotrow.config import Table, Uniform

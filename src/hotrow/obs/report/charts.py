@@ -8,11 +8,14 @@ from html import escape, unescape
 from math import ceil, floor, log10
 from typing import Any, TypeAlias
 
-from hotrow.obs.report.markup import Html, data, tag
+from markupsafe import Markup
+
+from hotrow.obs.report.rendering import render
 
 Trace: TypeAlias = dict[str, Any]
 
 SERIES = ("--blue", "--orange", "--green", "--purple", "--red", "--teal", "--brown", "--grey")
+TEMPLATE = "obs/report/templates/figure.html"
 POINTS_MOST = 1000  # of a line; more cannot be seen and make the page heavy
 NAME_MOST = 16  # letters of a name beside an axis
 LAYOUT = {
@@ -25,22 +28,16 @@ LAYOUT = {
 }
 
 
-def chart(title: str, note: str | None, traces: Sequence[Trace], *, wide: bool = False, **layout: Any) -> Html:
+def chart(title: str, note: str | None, traces: Sequence[Trace], *, wide: bool = False, **layout: Any) -> Markup:
     """A picture with its title and its lines' names above and its note below."""
-    return tag(
-        "figure",
-        tag("h3", title),
-        _legend(traces) if len(traces) > 1 else None,
-        tag("div", class_="plot", role="img", aria_label=title),
-        data({"data": list(traces), "layout": {**LAYOUT, **layout}}),
-        tag("figcaption", note) if note else None,
-        class_="wide" if wide else None,
-    )
+    figure = {"data": list(traces), "layout": {**LAYOUT, **layout}}
+    legend = [_entry(trace) for trace in traces] if len(traces) > 1 else []
+    return render(TEMPLATE, title=title, note=note, figure=figure, legend=legend, wide=wide, sentence=None)
 
 
-def missing(title: str, sentence: str) -> Html:
+def missing(title: str, sentence: str) -> Markup:
     """What stands at the place of a picture that cannot be drawn."""
-    return tag("figure", tag("h3", title), tag("p", sentence, class_="missing"))
+    return render(TEMPLATE, title=title, sentence=sentence, wide=False)
 
 
 def line(name: str, x: Sequence[Any], y: Sequence[float], color: str, **more: Any) -> Trace:
@@ -102,12 +99,7 @@ def thinned(x: Sequence[Any], y: Sequence[float]) -> tuple[list[Any], list[float
     return [x[piece][-1] for piece in pieces], [sum(y[piece]) / len(y[piece]) for piece in pieces]
 
 
-def _legend(traces: Sequence[Trace]) -> Html:
-    """Names beside their colours, in HTML: Plotly's own legend takes the room of the picture where names are long."""
-    return tag("ul", *(_entry(trace) for trace in traces), class_="legend")
-
-
-def _entry(trace: Trace) -> Html:
-    name = unescape(trace["name"])
+def _entry(trace: Trace) -> tuple[str, str]:
+    """A name and its colour, in HTML: Plotly's own legend takes the room of the picture where names are long."""
     look = trace.get("line") or trace["marker"]
-    return tag("li", tag("i", style=f"background: var({look['color']})"), name, title=name)
+    return unescape(trace["name"]), look["color"]

@@ -6,10 +6,12 @@ Quality is the AUC of a classification, and the RMSE of a regression.
 from collections.abc import Iterable
 from typing import Any
 
+from markupsafe import Markup
+
 from hotrow.obs.report import formatting
 from hotrow.obs.report.charts import axis, chart, line, missing, points, samples_axis
 from hotrow.obs.report.headline import NUMBERS, SPLITS, headline_metrics, metric_word
-from hotrow.obs.report.markup import Html, row, section, table, tag
+from hotrow.obs.report.rendering import render
 from hotrow.obs.report.run import Record, RunRecord, columns, epoch, number
 
 COLORS = {"valid": "--orange", "test": "--green", "progressive": "--purple"}
@@ -20,17 +22,23 @@ NO_PROGRESS = "The run has written no progress yet."
 HOVER = "%{y:.4f} at %{x:,d} samples"
 
 
-def curves(run: RunRecord) -> Html:
+def curves(run: RunRecord) -> Markup:
     """The section."""
-    return section(
-        "Curves",
-        "curves",
-        tag("div", _loss(run), _quality(run), _speed(run), _waiting(run), _days(run), class_="charts"),
-        _table(run),
+    evaluations = run.evaluations
+    metrics = _metrics(run)
+    rows = [_cells(event, metrics) for event in evaluations[-ROWS_MOST:]]
+    hidden = len(evaluations) - len(rows)
+    return render(
+        "obs/report/templates/curves.html",
+        pictures=[_loss(run), _quality(run), _speed(run), _waiting(run), _days(run)],
+        evaluations=formatting.count(len(evaluations)),
+        hidden=formatting.count(hidden) if hidden else None,
+        titles=["split", "epoch", "day", "samples", "rows", *metrics.values()],
+        rows=rows,
     )
 
 
-def _loss(run: RunRecord) -> Html:
+def _loss(run: RunRecord) -> Markup:
     title = "Loss"
     if headline_metrics(run) == NUMBERS:
         traces, unit = _trained(run, "loss"), "loss"
@@ -43,7 +51,7 @@ def _loss(run: RunRecord) -> Html:
     return chart(title, note, traces, xaxis=samples_axis(), yaxis=axis(unit))
 
 
-def _quality(run: RunRecord) -> Html:
+def _quality(run: RunRecord) -> Markup:
     if headline_metrics(run) != NUMBERS:
         return _auc(run)
     traces = _measured(run, "rmse")
@@ -52,7 +60,7 @@ def _quality(run: RunRecord) -> Html:
     return chart("RMSE", "Of each evaluation.", traces, xaxis=samples_axis(), yaxis=axis("RMSE"))
 
 
-def _auc(run: RunRecord) -> Html:
+def _auc(run: RunRecord) -> Markup:
     title = "AUC"
     traces = [*_trained(run, "auc"), *_measured(run, "auc")]
     if not traces:
@@ -63,7 +71,7 @@ def _auc(run: RunRecord) -> Html:
     return chart(title, note, traces, xaxis=samples_axis(), yaxis=axis("AUC"))
 
 
-def _speed(run: RunRecord) -> Html:
+def _speed(run: RunRecord) -> Markup:
     title = "Samples per second"
     x, y = columns(run.progress, "samples", "samples_per_s")
     if not x:
@@ -73,7 +81,7 @@ def _speed(run: RunRecord) -> Html:
     return chart(title, "Between one report and the next.", [trace], xaxis=samples_axis(), yaxis=up)
 
 
-def _waiting(run: RunRecord) -> Html:
+def _waiting(run: RunRecord) -> Markup:
     title = "Waiting for data"
     x, y = columns(run.progress, "samples", "reading_share")
     if not x:
@@ -84,7 +92,7 @@ def _waiting(run: RunRecord) -> Html:
     return chart(title, note, [trace], xaxis=samples_axis(), yaxis=up)
 
 
-def _days(run: RunRecord) -> Html | None:
+def _days(run: RunRecord) -> Markup | None:
     """Day by day, where evaluations belong to days."""
     traces = []
     metric = headline_metrics(run)[0]
@@ -126,26 +134,15 @@ def _measured(run: RunRecord, name: str) -> list[dict[str, Any]]:
     return traces
 
 
-def _table(run: RunRecord) -> Html | None:
-    evaluations = run.evaluations
-    if not evaluations:
-        return tag("p", "The run has written no evaluation yet.", class_="missing")
-    columns_shown = OF_NUMBERS if headline_metrics(run) == NUMBERS else OF_CLASSES
-    grouped = any(number(event, "metrics", "grouped_auc") is not None for event in evaluations)
-    columns_shown = columns_shown | ({"grouped_auc": "grouped AUC"} if grouped else {})
-    titles = ["split", "epoch", "day", "samples", "rows", *columns_shown.values()]
-    body = [_row(event, titles, columns_shown) for event in evaluations[-ROWS_MOST:]]
-    hidden = len(evaluations) - len(body)
-    return tag(
-        "details",
-        tag("summary", f"All evaluations ({len(evaluations):,})"),
-        tag("p", f"The last {ROWS_MOST} are shown; {hidden:,} older ones are in events.jsonl.") if hidden > 0 else None,
-        table(titles, body),
-    )
+def _metrics(run: RunRecord) -> dict[str, str]:
+    """The metrics in the table of evaluations, with their titles."""
+    shown = OF_NUMBERS if headline_metrics(run) == NUMBERS else OF_CLASSES
+    grouped = any(number(event, "metrics", "grouped_auc") is not None for event in run.evaluations)
+    return shown | ({"grouped_auc": "grouped AUC"} if grouped else {})
 
 
-def _row(event: Record, titles: list[str], metrics: Iterable[str]) -> Html:
-    cells = [
+def _cells(event: Record, metrics: Iterable[str]) -> list[str]:
+    return [
         formatting.plain_text(event.get("split")),
         formatting.count(epoch(event) if event.get("split") == "valid" else None),  # the others are made after training
         formatting.plain_text(event.get("day")),
@@ -153,4 +150,3 @@ def _row(event: Record, titles: list[str], metrics: Iterable[str]) -> Html:
         formatting.count(number(event, "rows")),
         *(formatting.figure(number(event, "metrics", name)) for name in metrics),
     ]
-    return row(titles, cells)

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 from hotrow.obs.report import formatting
 from hotrow.obs.report.folder import ReportInputs
-from hotrow.obs.report.markup import Html, tag
+from hotrow.obs.report.rendering import render
 from hotrow.obs.report.run import Record, RunRecord, epoch, number, text
 
 CLASSES, NUMBERS = ("auc", "logloss"), ("rmse", "mae")  # the figures of a classification, and of a regression
@@ -20,20 +22,19 @@ class Quality:
     days: int  # 0: one evaluation of the whole split
 
 
-def header(folder: ReportInputs) -> Html:
+def header(folder: ReportInputs) -> Markup:
     """Name, date, the large figures, and one sentence."""
     run = folder.run
     quality = quality_of(run)
     model = text(run.start, "model")
-    return tag(
-        "header",
-        tag("p", "Hotrow · training report", class_="over"),
-        tag("h1", folder.name),
-        tag("p", " · ".join(filter(None, (model, formatting.date(run.started), _state(run)))), class_="under"),
-        _figures(run, quality),
-        *(tag("p", sentence) for sentence in (_story(run), _about_quality(quality), folder.missing.get("events.jsonl"))
-          if sentence),
-    )  # fmt: skip
+    sentences = (_story(run), _about_quality(quality), folder.missing.get("events.jsonl"))
+    return render(
+        "obs/report/templates/headline.html",
+        name=folder.name,
+        under=" · ".join(filter(None, (model, formatting.date(run.started), _state(run)))),
+        figures=_figures(run, quality),
+        sentences=[sentence for sentence in sentences if sentence],
+    )
 
 
 def quality_of(run: RunRecord) -> Quality | None:
@@ -79,16 +80,15 @@ def _mean(evaluations: list[Record], name: str) -> float | None:
     return sum(value * rows for value, rows in known) / total if total else None
 
 
-def _figures(run: RunRecord, quality: Quality | None) -> Html:
+def _figures(run: RunRecord, quality: Quality | None) -> list[tuple[str, str]]:
     split = SPLITS[quality.split] if quality else "Test"
     figures = quality.figures if quality else dict.fromkeys(headline_metrics(run))
-    shown = (
+    return [
         *((f"{split} {metric_word(name)}", formatting.figure(value)) for name, value in figures.items()),
         ("Samples per second", formatting.short(speed_of(run))),
         ("Samples trained", formatting.short(run.samples)),
         ("Time", formatting.duration(_seconds(run))),
-    )
-    return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in shown), class_="figures")
+    ]
 
 
 def _seconds(run: RunRecord) -> float | None:

@@ -3,9 +3,11 @@
 from collections import Counter
 from typing import Any, TypeAlias
 
+from markupsafe import Markup
+
 from hotrow.obs.report import formatting
 from hotrow.obs.report.charts import SERIES, Trace, axis, chart, plain, samples_axis
-from hotrow.obs.report.markup import Html, join, section, tag
+from hotrow.obs.report.rendering import render
 from hotrow.obs.report.run import Record, RunRecord, columns, number, text
 
 Bars: TypeAlias = list[tuple[float, float]]  # value, how often
@@ -29,13 +31,21 @@ PICTURES = {
 }
 
 
-def modes(run: RunRecord) -> Html:
+def modes(run: RunRecord) -> Markup:
     """The section."""
-    title, anchor = "Mode and staleness", "mode"
-    if not run.modes:
-        return section(title, anchor, tag("p", "The run has not written its mode.", class_="missing"))
     last = run.statistics[-1] if run.statistics else None
-    return section(title, anchor, tag("p", _facts(run)), *_what_became(last), _pictures(run, last), _said(run))
+    pictures, never = _pictures(run, last)
+    said = _said(run)
+    hidden = len(said) - LINES_MOST
+    return render(
+        "obs/report/templates/mode.html",
+        trained=_facts(run) if run.modes else None,
+        counts=_what_became(last),
+        never=" and ".join(never),
+        pictures=pictures,
+        said=[(formatting.count(samples), what) for samples, what in said[:LINES_MOST]],
+        hidden=formatting.count(hidden) if hidden > 0 else None,
+    )
 
 
 def _facts(run: RunRecord) -> str:
@@ -62,19 +72,18 @@ def _where(run: RunRecord) -> str:
     return f" on {engine} ({', '.join(first)} and {last})" if first else f" on {engine} ({last})"
 
 
-def _what_became(statistics: Record | None) -> list[Html]:
+def _what_became(statistics: Record | None) -> list[tuple[str, str]]:
     if statistics is None:
-        return [tag("p", "The run has not written yet what became of its batches.", class_="missing")]
+        return []
     shown = {word: number(statistics, key) for key, word in ALWAYS.items()}
     rest = {word: number(statistics, key) for key, word in COUNTS.items()}
     rest |= {word: number(statistics, "dropped", key) for key, word in DROPPED.items()}
     shown |= {word: value for word, value in rest.items() if value}
-    cells = [tag("div", tag("dt", word), tag("dd", formatting.count(value))) for word, value in shown.items()]
-    return [tag("dl", *cells, class_="facts")]
+    return [(word, formatting.count(value)) for word, value in shown.items()]
 
 
-def _pictures(run: RunRecord, statistics: Record | None) -> Html:
-    """What was never late has a sentence instead of a picture."""
+def _pictures(run: RunRecord, statistics: Record | None) -> tuple[list[Markup], list[str]]:
+    """Pictures, and what was never late, which has a sentence instead."""
     kept = {kind: _bars((statistics or {}).get(kind)) for kinds in PICTURES.values() for kind in kinds}
     drawn, never = [], []
     for title, kinds in PICTURES.items():
@@ -84,12 +93,10 @@ def _pictures(run: RunRecord, statistics: Record | None) -> Html:
         elif known:
             never.append(title.removeprefix("Staleness of "))
     course = _course(run)
-    message = f"Never late: {' and '.join(never)}." if never else None
-    charts = tag("div", course, *drawn, class_="charts") if course or drawn else None
-    return join([tag("p", message) if message else None, charts])
+    return ([course, *drawn] if course else drawn), never
 
 
-def _course(run: RunRecord) -> Html | None:
+def _course(run: RunRecord) -> Markup | None:
     """Which mode was at work when; only where there were several."""
     known = [(number(event, "samples"), text(event, "mode")) for event in run.modes]
     starts = [(start, name) for start, name in known if start is not None and name is not None]
@@ -117,7 +124,7 @@ def _stretches(name: str, place: int, mine: list[tuple[float, float]], color: st
     }  # fmt: skip
 
 
-def _histogram(title: str, kinds: dict[str, str], known: dict[str, Bars], statistics: Any) -> Html:
+def _histogram(title: str, kinds: dict[str, str], known: dict[str, Bars], statistics: Any) -> Markup:
     span = 1 + max(value for bars in known.values() for value, _ in bars) // BARS_MOST
     traces = [
         _shares(kinds[kind], bars, span, color) for (kind, bars), color in zip(known.items(), SERIES, strict=False)
@@ -163,16 +170,8 @@ def _switch(event: Record) -> str:
     return f"from {text(event, 'before')} {to}"
 
 
-def _said(run: RunRecord) -> Html | None:
-    """Why the mode was changed, and what is to be known of it."""
+def _said(run: RunRecord) -> list[tuple[float, str]]:
+    """Why the mode was changed, and what is to be known of it, with the samples trained by then."""
     said = [(number(event, "samples") or 0, _switch(event)) for event in run.modes if text(event, "before")]
     said += [(number(event, "samples") or 0, text(event, "sentence") or "") for event in run.remarks]
-    told = sorted(said, key=lambda each: each[0])
-    if not told:
-        return None
-    shown = [
-        tag("li", tag("b", f"{formatting.count(samples)} samples"), f": {what}") for samples, what in told[:LINES_MOST]
-    ]
-    hidden = len(told) - len(shown)
-    more = tag("p", f"{hidden:,} more are in events.jsonl.") if hidden > 0 else None
-    return tag("div", tag("h3", "Said about the mode"), tag("ul", *shown, class_="lines"), more)
+    return sorted(said, key=lambda each: each[0])

@@ -2,11 +2,13 @@
 
 from typing import Any
 
+from markupsafe import Markup
+
 from hotrow.obs.report import formatting
 from hotrow.obs.report.charts import axis, chart, line, missing, points
 from hotrow.obs.report.folder import EVALUATION, ReportInputs
 from hotrow.obs.report.headline import SPLITS, metrics_of
-from hotrow.obs.report.markup import Html, section, tag
+from hotrow.obs.report.rendering import render
 from hotrow.obs.report.run import Record, columns, number
 
 FIGURES = {
@@ -25,38 +27,36 @@ FIGURES = {
 }
 
 
-def quality(folder: ReportInputs) -> Html:
+def quality(folder: ReportInputs) -> Markup:
     """The section."""
-    title, anchor = "Predictions", "predictions"
+    template = "obs/report/templates/predictions.html"
     split = next((name for name in SPLITS if isinstance(folder.evaluation.get(name), dict)), None)
     if split is None:
-        why = folder.missing.get(EVALUATION) or "evaluation.json holds no evaluation yet."
-        return section(title, anchor, tag("p", f"There are no pictures of the predictions: {why}", class_="missing"))
+        return render(template, why=folder.missing.get(EVALUATION) or "evaluation.json holds no evaluation yet.")
     pictures = folder.evaluation[split]
-    return section(
-        title,
-        anchor,
-        tag("p", f"Of the last evaluation on the {SPLITS[split].lower()} samples."),
-        _figures(pictures.get("metrics")),
-        tag("div", *_charts(pictures), class_="charts"),
+    return render(
+        template,
+        why=None,
+        split=SPLITS[split].lower(),
+        figures=_figures(pictures.get("metrics")),
+        pictures=_charts(pictures),
     )
 
 
-def _charts(pictures: Record) -> list[Html]:
+def _charts(pictures: Record) -> list[Markup]:
     """Numbers have no ROC curve."""
     return [_observed(pictures)] if "rmse" in metrics_of(pictures) else [_roc(pictures), _calibration(pictures)]
 
 
-def _figures(metrics: Any) -> Html | None:
+def _figures(metrics: Any) -> list[tuple[str, str]]:
     if not isinstance(metrics, dict):
-        return None
+        return []
     shown = [(word, number(metrics, name)) for name, word in FIGURES.items() if name in metrics]
     form = {True: formatting.count, False: formatting.figure}
-    cells = [tag("div", tag("dt", word), tag("dd", form[word.startswith("Groups")](value))) for word, value in shown]
-    return tag("dl", *cells, class_="facts") if cells else None
+    return [(word, form[word.startswith("Groups")](value)) for word, value in shown]
 
 
-def _roc(pictures: Record) -> Html:
+def _roc(pictures: Record) -> Markup:
     title = "ROC curve"
     x, y = columns(pictures.get("roc"), 0, 1)
     if not x:
@@ -68,7 +68,7 @@ def _roc(pictures: Record) -> Html:
     return chart(title, "The further above the dashed line, the better the order.", traces, xaxis=across, yaxis=up)
 
 
-def _calibration(pictures: Record) -> Html:
+def _calibration(pictures: Record) -> Markup:
     title = "Calibration"
     x, y, counts = columns(pictures.get("calibration"), "predicted", "observed", "count")
     if not x:
@@ -81,7 +81,7 @@ def _calibration(pictures: Record) -> Html:
     return chart(title, note, [model, _diagonal("right (dashed)", end)], xaxis=across, yaxis=up)
 
 
-def _observed(pictures: Record) -> Html:
+def _observed(pictures: Record) -> Markup:
     title = "Predictions and labels"
     x, y, counts = columns(pictures.get("calibration"), "predicted", "observed", "count")
     if not x:

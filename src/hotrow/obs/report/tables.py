@@ -2,6 +2,8 @@
 
 from typing import Any, TypeAlias
 
+from markupsafe import Markup
+
 from hotrow.obs.report import formatting
 from hotrow.obs.report.charts import (
     SERIES,
@@ -17,7 +19,7 @@ from hotrow.obs.report.charts import (
     samples_axis,
 )
 from hotrow.obs.report.folder import TABLES, ReportInputs
-from hotrow.obs.report.markup import Html, row, section, table, tag
+from hotrow.obs.report.rendering import render
 from hotrow.obs.report.run import Record, RunRecord, columns, number
 
 Bin: TypeAlias = tuple[float, float, float]
@@ -31,24 +33,29 @@ PARTS = {"value_bytes": ("values", "--blue"), "state_bytes": ("optimizer state",
 REST = ("index and the rest", "--grey")
 
 
-def tables(folder: ReportInputs) -> Html:
+def tables(folder: ReportInputs) -> Markup:
     """The section: from tables.json, or from the last event about tables where the run has not come so far."""
-    title, anchor = "Tables", "tables"
+    template = "obs/report/templates/tables.html"
     found, source = _latest(folder)
     if not found:
-        return section(title, anchor, tag("p", f"Nothing is known about the tables: {source}", class_="missing"))
+        return render(template, rows=[], source=source)
     names = sorted(found, key=lambda name: -(number(found[name], "rows") or 0))
     drawn = names[:LINES_MOST]
-    pictures = [_growth(folder.run, drawn, found), _memory(found, drawn), _skew(found, drawn), _updates(found, names)]
     hidden = len(names) - len(drawn)
-    few = f"The pictures show the {len(drawn)} tables with the most rows; {hidden:,} more are in the list."
-    return section(
-        title,
-        anchor,
-        tag("p", source) if source else None,
-        _list(found, names),
-        tag("p", few) if hidden > 0 else None,
-        tag("div", *pictures, class_="charts"),
+    return render(
+        template,
+        source=source,
+        titles=["table", "rows", "dim", "memory", "values", "state", *COUNTS.values()],
+        rows=[_cells(name, found[name]) for name in names],
+        total=_total(found) if len(names) > 1 else None,
+        drawn=len(drawn),
+        hidden=formatting.count(hidden) if hidden else None,
+        pictures=[
+            _growth(folder.run, drawn, found),
+            _memory(found, drawn),
+            _skew(found, drawn),
+            _updates(found, names),
+        ],
     )
 
 
@@ -71,28 +78,23 @@ def _records(given: Any) -> dict[str, Record]:
     )
 
 
-def _list(found: dict[str, Record], names: list[str]) -> Html:
-    titles = ["table", "rows", "dim", "memory", "values", "state", *COUNTS.values()]
-    body = [_row(name, found[name], titles) for name in names]
-    if len(names) > 1:
-        summed = ("rows", "bytes", "value_bytes", "state_bytes", *COUNTS)
-        total = {key: sum(number(record, key) or 0 for record in found.values()) for key in summed}
-        body.append(_row("all tables", total, titles, class_="total"))
-    return table(titles, body)
+def _total(found: dict[str, Record]) -> list[str]:
+    summed = ("rows", "bytes", "value_bytes", "state_bytes", *COUNTS)
+    total = {key: sum(number(record, key) or 0 for record in found.values()) for key in summed}
+    return _cells("all tables", total)
 
 
-def _row(name: str, record: Record, titles: list[str], class_: str | None = None) -> Html:
-    cells = [
+def _cells(name: str, record: Record) -> list[str]:
+    return [
         name,
         formatting.count(number(record, "rows")),
         formatting.count(number(record, "dim")),
         *(formatting.size(number(record, key)) for key in ("bytes", "value_bytes", "state_bytes")),
         *(formatting.count(number(record, key)) for key in COUNTS),
     ]
-    return row(titles, cells, class_)
 
 
-def _growth(run: RunRecord, names: list[str], found: dict[str, Record]) -> Html:
+def _growth(run: RunRecord, names: list[str], found: dict[str, Record]) -> Markup:
     title = "Rows over the run"
     traces = []
     for name, color in zip(names, SERIES, strict=False):
@@ -109,7 +111,7 @@ def _growth(run: RunRecord, names: list[str], found: dict[str, Record]) -> Html:
     return chart(title, note, traces, xaxis=samples_axis(), yaxis=up)
 
 
-def _memory(found: dict[str, Record], names: list[str]) -> Html:
+def _memory(found: dict[str, Record], names: list[str]) -> Markup:
     title = "Memory"
     known = [name for name in names if number(found[name], "bytes") is not None]
     if not known:
@@ -136,7 +138,7 @@ def _memory(found: dict[str, Record], names: list[str]) -> Html:
     return chart(title, note, traces, barmode="stack", xaxis=axis(unit, rangemode="tozero"), yaxis=up)
 
 
-def _skew(found: dict[str, Record], names: list[str]) -> Html:
+def _skew(found: dict[str, Record], names: list[str]) -> Markup:
     title = "Skew"
     traces = []
     for name, color in zip(names, SERIES, strict=False):
@@ -156,7 +158,7 @@ def _skew(found: dict[str, Record], names: list[str]) -> Html:
     return chart(title, note, traces, xaxis=across, yaxis=up)
 
 
-def _updates(found: dict[str, Record], names: list[str]) -> Html:
+def _updates(found: dict[str, Record], names: list[str]) -> Markup:
     title = "Updates per row"
     known = [name for name in names if _bins(found[name].get("updates"))]
     if not known:

@@ -1,8 +1,10 @@
 """What went wrong: a cell for each count that is not 0, and a sentence that names the counts that are."""
 
+from markupsafe import Markup
+
 from hotrow.obs.report import formatting
 from hotrow.obs.report.folder import ReportInputs
-from hotrow.obs.report.markup import Html, section, tag
+from hotrow.obs.report.rendering import render
 from hotrow.obs.report.run import Record, RunRecord, number, text
 
 WARNINGS_MOST = 50
@@ -10,22 +12,19 @@ SHORT_STEPS = "short_steps"
 COUNTS = {"malformed_lines": "Malformed lines", "refused_gradients": "Refused gradients"}
 
 
-def trouble(folder: ReportInputs) -> Html:
+def trouble(folder: ReportInputs) -> Markup:
     """The section."""
     run = folder.run
     found = counted(run)
-    cells = [_count(name, value) for name, value in found.items() if value]
-    nothing = [name[:1].lower() + name[1:] for name, value in found.items() if value == 0]
-    told = isinstance((run.end or {}).get("counts"), dict)
-    unknown = "The run has not written its counts of lines and gradients: they are written at the end of training."
-    return section(
-        "Trouble",
-        "trouble",
-        tag("dl", *cells, class_="facts") if cells else None,
-        tag("p", f"Counted, and 0: {', '.join(nothing)}.") if nothing else None,
-        None if told else tag("p", unknown, class_="missing"),
-        _malformed(run.malformed),
-        _warnings(run.warnings),
+    hidden = len(run.warnings) - WARNINGS_MOST
+    return render(
+        "obs/report/templates/trouble.html",
+        counts=[(name, formatting.count(value)) for name, value in found.items() if value],
+        nothing=", ".join(name[:1].lower() + name[1:] for name, value in found.items() if value == 0),
+        told=isinstance((run.end or {}).get("counts"), dict),
+        malformed=[_malformed(line) for line in run.malformed],
+        warnings=[text(warning, "text") or "a warning without words" for warning in run.warnings[:WARNINGS_MOST]],
+        hidden=formatting.count(hidden) if hidden > 0 else None,
     )
 
 
@@ -50,29 +49,7 @@ def _words(key: str) -> str:
     return spoken[:1].upper() + spoken[1:]
 
 
-def _count(name: str, value: float | None) -> Html:
-    return tag("div", tag("dt", name), tag("dd", formatting.count(value), class_="bad"))
-
-
-def _malformed(lines: list[Record]) -> Html | None:
-    if not lines:
-        return None
-    shown = [
-        tag(
-            "li",
-            tag("b", f"{text(line, 'file') or 'unknown file'}, line {formatting.count(number(line, 'line'))}"),
-            f": {text(line, 'reason') or 'no reason was written'}",
-            tag("code", formatting.plain_text(line.get("text"))),
-        )
-        for line in lines
-    ]
-    return tag("div", tag("h3", "The first malformed lines"), tag("ul", *shown, class_="lines"))
-
-
-def _warnings(warnings: list[Record]) -> Html | None:
-    if not warnings:
-        return None
-    shown = [tag("li", text(warning, "text") or "a warning without words") for warning in warnings[:WARNINGS_MOST]]
-    hidden = len(warnings) - len(shown)
-    more = tag("p", f"{hidden:,} more are in events.jsonl.") if hidden > 0 else None
-    return tag("div", tag("h3", "Warnings"), tag("ul", *shown, class_="lines"), more)
+def _malformed(line: Record) -> tuple[str, str, str]:
+    """Where it is, what is wrong with it, and the line itself."""
+    place = f"{text(line, 'file') or 'unknown file'}, line {formatting.count(number(line, 'line'))}"
+    return place, text(line, "reason") or "no reason was written", formatting.plain_text(line.get("text"))

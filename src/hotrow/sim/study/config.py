@@ -11,7 +11,7 @@ from hotrow.data.config import DataConfig
 from hotrow.data.synthetic import SyntheticConfig
 from hotrow.errors import ConfigError
 from hotrow.modes import MODES, Mode, Sync, mode_of
-from hotrow.run.config import AnyNamed
+from hotrow.run.config import AnyNamed, made_up_or_from_files, with_names
 from hotrow.sim import ClusterConfig
 from hotrow.sim.study.sections import MAKERS, Contender, Hyper, Pictured, SimulationRun, Switch
 from hotrow.sizes import parse_bytes
@@ -90,19 +90,8 @@ class SimulationConfig(Spec):
         measured = [name for name, section in sections.items() if _calibrates(name, section)]
         return {**value, "cluster": {**cluster, **sections}, "measured": [*value.get("measured", ()), *measured]}
 
-    @field_validator("data", mode="before")
-    @classmethod
-    def _made_up_or_from_files(cls, value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            return value
-        return SyntheticConfig(**value) if value.get("format") == "synthetic" else DataConfig(**value)
-
-    @field_validator("tables", mode="before")
-    @classmethod
-    def _take_their_names(cls, value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            return value
-        return {name: {**table, "name": name} if isinstance(table, Mapping) else table for name, table in value.items()}
+    _data = field_validator("data", mode="before")(made_up_or_from_files)
+    _tables = field_validator("tables", mode="before")(with_names)
 
     @field_validator("modes", mode="before")
     @classmethod

@@ -5,9 +5,10 @@ from html import escape
 from importlib.resources import files
 
 import tomli_w
+from markupsafe import Markup
 
 from hotrow.obs.report import formatting
-from hotrow.obs.report.markup import Html, raw, row, section, table, tag
+from hotrow.obs.report.rendering import inline, render
 from hotrow.sim.study.config import SimulationConfig
 from hotrow.sim.study.figures import figures
 from hotrow.sim.study.outcome import Outcome
@@ -41,20 +42,20 @@ def svg(config: SimulationConfig, outcomes: Sequence[Outcome], name: str | None)
 
 def page(config: SimulationConfig, outcomes: Sequence[Outcome], name: str) -> str:
     """One file that loads nothing."""
-    titles = ["", *(each.label for each in outcomes)]
-    body = [row(titles, [title, *(cell or formatting.NOTHING for cell in cells)]) for title, cells in figures(outcomes)]
-    drawing = Html(svg(config, outcomes, None))
-    content = tag(
-        "main",
-        tag("p", "Hotrow simulation", class_="over"),
-        tag("h1", name),
-        tag("p", subtitle(config, outcomes), class_="under"),
-        table(titles, body),
-        section("Pictures", "pictures", tag("figure", tag("div", drawing, class_="drawing"))),
-        _said(outcomes),
-        section("Settings", "settings", tag("pre", tomli_w.dumps(_settings(config)))),
+    look = (files("hotrow.obs.report") / "page.css").read_text(encoding="utf-8")
+    made = render(
+        "sim/study/picture/page.html",
+        name=name,
+        policy=POLICY,
+        style=inline("style", f"{look}\n{OWN}"),
+        subtitle=subtitle(config, outcomes),
+        titles=["", *(each.label for each in outcomes)],
+        rows=[[title, *(cell or formatting.NOTHING for cell in cells)] for title, cells in figures(outcomes)],
+        drawing=Markup(svg(config, outcomes, None)),
+        said=_said(outcomes),
+        settings=tomli_w.dumps(config.model_dump(mode="json", exclude_none=True)),
     )
-    return f"<!doctype html>\n{tag('html', _head(name), tag('body', content), lang='en')}\n"
+    return str(made)
 
 
 def subtitle(config: SimulationConfig, outcomes: Sequence[Outcome]) -> str:
@@ -77,29 +78,8 @@ def _alternative(outcomes: Sequence[Outcome]) -> str:
     return f"Samples per second over virtual time, lanes of workers, staleness histograms. Samples per second: {speeds}"
 
 
-def _said(outcomes: Sequence[Outcome]) -> Html | None:
+def _said(outcomes: Sequence[Outcome]) -> list[str]:
     said = [f"{each.label}: {remark}" for each in outcomes for remark in each.troubles]
     for each in outcomes:
         said += [f"{each.label}: after {formatting.duration(told.time_s)} {told.sentence}" for told in each.told]
-    return (
-        section("Remarks", "remarks", tag("ul", *(tag("li", each) for each in said), class_="lines")) if said else None
-    )
-
-
-def _settings(config: SimulationConfig) -> dict[str, object]:
-    given: dict[str, object] = config.model_dump(mode="json", exclude_none=True)
-    return given
-
-
-def _head(name: str) -> Html:
-    look = (files("hotrow.obs.report") / "page.css").read_text(encoding="utf-8")
-    return tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("link", rel="icon", href="data:,"),  # or a browser asks the server for one
-        tag("title", f"{name} · Hotrow"),
-        raw("style", f"{look}\n{OWN}"),
-    )
+    return said

@@ -1,9 +1,12 @@
-"""Paddle's parameter server as one contestant of `hotrow bench cluster`: a script in an environment of its own.
+"""Paddle's parameter server as a peer of `hotrow bench cluster`: a script in an environment of its own.
+
+HOTROW_PADDLE_PYTHON names the Python of that environment; paddle/bin/python in the current folder if it is not set.
 
 The script gets the rows of the Parquet file as plain arrays and has them in memory before it is timed.
 """
 
 import json
+import os
 import subprocess
 import time
 from multiprocessing.connection import wait
@@ -13,12 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from hotrow.bench.torchrec_rank import ANSWER_S, source_of
+from hotrow.bench.cluster.plan import ClusterPlan
+from hotrow.bench.peers import Adapter
+from hotrow.bench.train import source_of
 from hotrow.bench.train_plan import TrainPlan
 from hotrow.data.loader import Loader
-from hotrow.errors import ConfigError, HotrowError
+from hotrow.errors import HotrowError
 
-SCRIPT = Path(__file__).parents[3] / "benchmarks" / "peers" / "paddle_ps.py"
+SCRIPT = Path(__file__).with_name("paddle_ps.py")
+ANSWER_S = 600.0  # for a start with ten million rows, and for a stretch
 END_S = 60.0  # it ends four processes of its own first
 LAST_LINES = 14  # of a script that failed
 
@@ -27,9 +33,6 @@ class PaddlePeer:
     """The script, started and told when a round begins. `python` is the one of the environment that has Paddle."""
 
     def __init__(self, python: Path, plan: TrainPlan, dim: int, hidden: tuple[int, ...], file: Path) -> None:
-        for needed, remedy in ((python, "make its environment first"), (SCRIPT, "run from a checkout of the source")):
-            if not needed.exists():
-                raise ConfigError(f"{needed}: is not there, Paddle's columns stay empty: {remedy}")
         self.loss = float("nan")  # mean over the last stretch
         self._folder = TemporaryDirectory(prefix="hotrow-paddle-")
         folder = Path(self._folder.name)
@@ -118,3 +121,31 @@ def write_arrays(file: Path, path: Path) -> int:
     numbers = np.concatenate([batch.numbers for batch in batches])
     np.savez(path, ids=np.concatenate(ids), numbers=numbers, labels=np.concatenate(labels).reshape(-1))
     return len(numbers)
+
+
+class PaddleCluster:
+    """The peer, timed over whole stretches."""
+
+    def __init__(self, plan: ClusterPlan, dim: int, hidden: tuple[int, ...], file: Path) -> None:
+        self._steps = plan.steps
+        self._peer = PaddlePeer(paddle_python(), plan.train, dim, hidden, file)
+
+    def step_s(self, turn: int) -> float:
+        return self._peer.segment(turn) / self._steps
+
+    def close(self) -> None:
+        self._peer.close()
+
+
+def paddle_python() -> Path:
+    return Path(os.environ.get("HOTROW_PADDLE_PYTHON") or "paddle/bin/python")
+
+
+def lack() -> str | None:
+    """What is missing to run Paddle here."""
+    python = paddle_python()
+    remedy = "make an environment with Paddle and name its Python in HOTROW_PADDLE_PYTHON"
+    return None if python.exists() else f"{python}: is not there: {remedy}"
+
+
+ADAPTER = Adapter(name="paddle", title="Paddle's parameter server", versions={}, lack=lack, cluster=PaddleCluster)

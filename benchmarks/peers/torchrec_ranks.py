@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torchrec_rank import ANSWER_S, Job
 
-from hotrow.bench.torchrec_rank import ANSWER_S, Job
-from hotrow.bench.train_peers import TORCHREC_REMEDY, torchrec_present
 from hotrow.bench.train_plan import TrainPlan
 from hotrow.errors import ConfigError, HotrowError
 
 END_S = 10.0
+SCRIPT = Path(__file__).with_name("torchrec_rank.py")
 LAST_LINES = 12  # of a rank that failed
 
 
@@ -26,8 +26,6 @@ class TorchRecRanks:
     """The ranks, as one contestant."""
 
     def __init__(self, plan: TrainPlan, dim: int, hidden: tuple[int, ...], file: Path, ranks: int = 2) -> None:
-        if not torchrec_present():
-            raise ConfigError(TORCHREC_REMEDY)
         if plan.samples % ranks:
             raise ConfigError(f"samples={plan.samples}: {ranks} ranks cannot share them evenly: give a multiple")
         self.loss = float("nan")  # mean over the last stretch
@@ -108,7 +106,7 @@ class _Process:
         self._rank, self._log = job.rank, log
         self.connection, theirs = Pipe()
         loopback = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-        command = [sys.executable, "-m", "hotrow.bench.torchrec_rank", str(theirs.fileno())]
+        command = [sys.executable, str(SCRIPT), str(theirs.fileno())]
         with log.open("wb") as out, theirs:
             self._process = subprocess.Popen(
                 command,

@@ -19,17 +19,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, distributed, nn
 
-from hotrow.bench.train_peers import EPS, network
+from hotrow.bench.network import network
+from hotrow.bench.peers import EPS
+from hotrow.bench.train import source_of
 from hotrow.bench.train_plan import TrainPlan
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Loader
-from hotrow.data.parquet import ParquetSource
-from hotrow.data.schema import Schema
 from hotrow.data.source import Source
 from hotrow.data.splits import RowRange
 from hotrow.data.splits.ranges import Around
@@ -137,14 +136,6 @@ class Share(Around):
             if mine:  # joined: decoding batch by batch takes longer
                 yield from pa.Table.from_batches(mine).combine_chunks().to_batches()
             first = last
-
-
-def source_of(file: Path) -> ParquetSource:
-    """The file of a benchmark; its ids are row numbers."""
-    names = pq.read_schema(file).names
-    numbers = [name for name in names if name.startswith("number_")]
-    ids = [{"column": name, "space": "row"} for name in names if name.startswith("id_")]
-    return ParquetSource(file, Schema(label="label", numbers=numbers, ids=ids))
 
 
 def _sharded(job: Job, names: list[str], model: nn.Module) -> tuple[nn.Module, Any]:
