@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hotrow.errors import ConfigError, InputError
+from hotrow.sizes import number_text
 from hotrow.spec import SettingsError, Spec
 
 Task = Literal["classification", "regression"]
@@ -83,8 +84,8 @@ class Poisson(RegressionLoss):
 
     def losses(self, output: Tensor, labels: Tensor) -> Tensor:
         if not bool((labels >= 0).all()):
-            worst = float(labels[~(labels >= 0)][0])
-            raise InputError(f"a label is {worst:g}: loss 'poisson' needs counts of 0 or more: take loss 'squared'")
+            worst = label_text(labels[~(labels >= 0)][0])
+            raise InputError(f"a label is {worst}: loss 'poisson' needs counts of 0 or more: take loss 'squared'")
         return functional.poisson_nll_loss(output, labels, log_input=True, reduction="none")
 
     def predictions(self, output: Tensor) -> Tensor:
@@ -118,14 +119,19 @@ def binary_cross_entropy(output: Tensor, labels: Tensor, weights: Tensor | None 
     """The mean over samples and labels, of log-odds [samples] or [samples, labels]."""
     output = output_per_label(output, labels)
     if not bool(((labels >= 0) & (labels <= 1)).all()):
-        worst = float(labels[~((labels >= 0) & (labels <= 1))][0])
+        worst = label_text(labels[~((labels >= 0) & (labels <= 1))][0])
         raise InputError(
-            f"a label is {worst:g}: must be from 0 to 1; at_least in the label's setting makes it 0 or 1, and "
+            f"a label is {worst}: must be from 0 to 1; at_least in the label's setting makes it 0 or 1, and "
             "loss = 'squared' predicts the number itself"
         )
     if weights is None:
         return functional.binary_cross_entropy_with_logits(output, labels)
     return weighted_mean(functional.binary_cross_entropy_with_logits(output, labels, reduction="none"), weights)
+
+
+def label_text(label: Tensor) -> str:
+    """One label in a message, with the digits that its type holds: a float32 of 0.1 is not 0.10000000149."""
+    return number_text(float(str(label.cpu().numpy())))
 
 
 def takes_weights(loss: Loss) -> bool:
