@@ -143,7 +143,7 @@ FAULTS = {
     "no file": (("none.toml",), "none.toml: there is no such file; `hotrow new DIR` writes one to start from"),
     "an unknown field": (("small.toml", "--set", "run.epoch=1"), "run.epoch=1: there is no such setting; did you mean"),
     "a wrong number": (("small.toml", "--set", "run.global_batch=0"), "run.global_batch=0: Input should be greater"),
-    "an unknown model": (("small.toml", "--set", "model=deepmf"), "model='deepmf': there is none of this name"),
+    "an unknown model": (("small.toml", "--set", "model=deepmf"), "model='deepmf': there is no such model (did you"),
     "a setting of no model": (("small.toml", "--set", "model.hidden=[3]"), "lr.hidden=[3]: there is no such setting"),
     "a missing column": (("small.toml", "--set", "data.ids=['user']"), "there is no column 'user'; its columns are"),
     "a missing data file": (("small.toml", "--set", "data.test=no.csv"), "no.csv: there is no such file"),
