@@ -354,6 +354,9 @@ class Run:
         found = self._book.tables(self.trainer.tables, self.trainer.samples, self.trainer.rows_loaded)
         for sentence in self._checks.tables(found):
             self._warn(sentence)
+        refused = {name: self._checks.lookups_without_row(name, stats) for name, stats in found.items()}
+        if any(refused.values()):
+            self.summary["lookups_without_row"] = {name: count for name, count in refused.items() if count}
         self._book.statistics(self.trainer.statistics, self.trainer.samples)
 
     def _trained(self) -> dict[str, int]:

@@ -323,3 +323,20 @@ def test_skew_and_histogram_of_updates() -> None:
     assert found[:4] == [[0, 0, 1], [1, 1, 2], [2, 3, 1], [4, 7, 0]]
     assert found[-1][0] <= 100 <= found[-1][1]
     assert sum(rows for *_, rows in found) == 6
+
+
+@pytest.mark.parametrize("policy", ["refuse", "lru"])
+def test_a_full_table_that_refuses_is_warned_of_once_and_counted(policy: str, tmp_path: Path) -> None:
+    full = ("tables.default.capacity=500", f"tables.default.eviction={policy}", "run.epochs=2")
+    run, _ = finish(config_file(tmp_path), *full)
+    told = [event["text"] for event in events(run, "warning") if "makes no row for new ids" in str(event["text"])]
+    if policy == "lru":
+        assert not told
+        assert "lookups_without_row" not in run.summary
+        return
+    (text,) = told
+    assert str(text).startswith("table 'default': is full with ")
+    assert str(text).endswith("so far): raise tables.default.capacity")
+    table = json.loads((run.folder / "tables.json").read_text())["default"]
+    assert run.summary["lookups_without_row"] == {"default": table["turned_away"]}
+    assert run.summary["lookups_without_row"]["default"] > 1000
