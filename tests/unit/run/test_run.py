@@ -195,7 +195,7 @@ def test_night_after_night_no_day_is_lost_while_the_data_grow(tmp_path: Path) ->
         write(there)
         later, _ = finish(path, day="next")
         assert later.summary["samples"] == 400 + 100 * night
-        assert later._progress.trained[-1] == f"2024-03-{4 + night:02d}"
+        assert later._days.trained[-1] == f"2024-03-{4 + night:02d}"
     assert [event["day"] for event in events(later, "evaluation")] == [
         f"2024-03-{day:02d}" for day in (5, 6, 7, 8, 9, 9)
     ]

@@ -153,7 +153,7 @@ def test_statistics_are_in_the_log_the_summary_and_the_registry(asynchronous: tu
     assert json.loads(json.dumps(told)) == told
     last = events(run, "statistics")[-1]
     assert {name: last[name] for name in told} == told
-    shown = run._book.registry.snapshot()
+    shown = run._recorder.files.registry.snapshot()
     assert shown["mode/staleness{of=gradient}"] == told["gradient"]["mean"]
     assert shown["mode/staleness_largest{of=ids}"] == told["ids"]["largest"]
     assert (shown["mode/granted"], shown["mode/dropped"], shown["mode/short_steps"]) == (47, 0, 1)
@@ -178,7 +178,7 @@ def test_a_switch_in_a_run_is_kept_and_counted(config_file: Path, tmp_path: Path
             assert not isinstance(report, Switched) or report.mode == "gba"
     first, second = events(run, "mode")
     assert (first["mode"], second["before"], second["mode"], second["sentence"]) == ("sync", "sync", "gba", None)
-    assert run._book.registry.snapshot()["mode/switches"] == 1
+    assert run._recorder.files.registry.snapshot()["mode/switches"] == 1
     assert run.summary["mode"] == "gba"
     assert checkpoint.peek(run.folder / "checkpoint").counters["mode"] == "gba"
     assert run.page is not None
