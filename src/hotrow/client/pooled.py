@@ -144,9 +144,9 @@ class PooledTables:
         if push is not None:
             self.traffic.sent += sum(memoryview(frame).nbytes for frame in push.frames)
             self.traffic.plain += plain_bytes(push.push.parts)
-            pushed = self._wire.ask(peer_name(worker_of(push.push.sample)), push.push, push.frames)
+            pushed = self._wire.request(peer_name(worker_of(push.push.sample)), push.push, push.frames)
         if lookup is not None:
-            vectors = self._wire.ask(peer_name(worker_of(lookup.sample)), PullPooled(lookup.sample))
+            vectors = self._wire.request(peer_name(worker_of(lookup.sample)), PullPooled(lookup.sample))
         return _Asked(self, pushed, lookup, vectors)
 
     def received(self, expected: PooledRequest, answer: Answer) -> PooledLookup:

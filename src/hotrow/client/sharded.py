@@ -117,7 +117,7 @@ class ShardedTables:
         self._values: dict[str, Values] = {name: (values or {}).get(name, "fp32") for name in self.specs}
         self._dims = {name: table.dim for name, table in self.specs.items()}
         self.tiers = {name: ShardTable(table, wire, shards) for name, table in self.specs.items()}
-        self._incarnations = [exchanged(self._wire.ask(name, Exchange(0)).result()).incarnation for name in shards]
+        self._incarnations = [exchanged(self._wire.request(name, Exchange(0)).result()).incarnation for name in shards]
 
     def close(self) -> None:
         """Rows belong to the shards: who started these ends them."""
@@ -174,7 +174,7 @@ class ShardedTables:
             pulled, pull_frames = (None, []) if lookup is None else lookup.pulls[shard]
             frames = [*push_frames, *pull_frames]
             self.traffic.sent += sum(memoryview(frame).nbytes for frame in frames)
-            asked.append(self._wire.ask(name, Exchange(self._incarnations[shard], pushed, pulled), frames))
+            asked.append(self._wire.request(name, Exchange(self._incarnations[shard], pushed, pulled), frames))
         return PendingExchange(self, lookup, asked)
 
     def received(self, lookup: ShardedRequest, answers: Sequence[Answer]) -> ShardedLookup:

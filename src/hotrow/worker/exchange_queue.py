@@ -76,8 +76,8 @@ def when_all(futures: Sequence[Future[Answer]], then: Callable[[BaseException | 
 
     A future keeps its callbacks for as long as it lives: these let go of everything once they were called.
     """
-    open_asks, calls = list(futures), [then]
-    left = [len(open_asks)]
+    unanswered, calls = list(futures), [then]
+    left = [len(unanswered)]
     lock = threading.Lock()
 
     def done(_: Future[Answer]) -> None:
@@ -85,9 +85,9 @@ def when_all(futures: Sequence[Future[Answer]], then: Callable[[BaseException | 
             left[0] -= 1
             last = left[0] == 0
         if last:
-            faults = [fault for each in open_asks if (fault := each.exception()) is not None]
-            open_asks.clear()
+            faults = [fault for each in unanswered if (fault := each.exception()) is not None]
+            unanswered.clear()
             calls.pop()(faults[0] if faults else None)
 
-    for each in list(open_asks):
+    for each in list(unanswered):
         each.add_done_callback(done)

@@ -30,7 +30,7 @@ class ServerDense:
 
     def ask(self, work: BatchRequest) -> None:
         pull = PullDense(work.after)
-        self._asked[work.grant] = {name: self._wire.ask(name, pull) for name in self._places}
+        self._asked[work.grant] = {name: self._wire.request(name, pull) for name in self._places}
 
     def may_compute(self, token: int) -> bool:
         return True
@@ -64,7 +64,7 @@ class ServerDense:
                 tuple(each is not None for each in mine),
                 bool(figures),
             )
-            sent.append(self._wire.ask(name, push, cut([*there, *figures], self._wire.limits.frame_bytes)))
+            sent.append(self._wire.request(name, push, cut([*there, *figures], self._wire.limits.frame_bytes)))
         return sent
 
     def finish(self, work: BatchRequest) -> None:

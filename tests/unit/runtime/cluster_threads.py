@@ -79,7 +79,7 @@ class Cluster:
     addresses: Mapping[str, str]  # of trainers
 
     def figures(self, name: str) -> dict[str, float]:
-        told = self.wire.ask(name, Query("status")).result(20).message
+        told = self.wire.request(name, Query("status")).result(20).message
         assert isinstance(told, QueryReply)
         return told.figures
 

@@ -303,8 +303,8 @@ def test_a_killed_shard_comes_back_with_its_rows_and_repeats_no_push(tmp_path: P
             push, frames = push_of(3, [1], arrival=Arrival(4, 1.0, 1.0))
             pull, keys = pull_of([1])
             if incarnation == 1:
-                wire.ask("shard", Exchange(1, None, pull), keys).result(PATIENCE_S)
-            answer = wire.ask("shard", Exchange(incarnation, push, pull), [*frames, *keys]).result(PATIENCE_S)
+                wire.request("shard", Exchange(1, None, pull), keys).result(PATIENCE_S)
+            answer = wire.request("shard", Exchange(incarnation, push, pull), [*frames, *keys]).result(PATIENCE_S)
             assert isinstance(answer.message, Exchanged)
             taken.append(answer.message.taken)
             seen.append(np.array(unpack(answer.message.blocks, answer.frames, DIMS)[0].values))

@@ -40,7 +40,7 @@ from unit.worker.embedding_threads import (
 
 
 def pull(there: Cluster, sample: int) -> "Future[Answer]":
-    return there.wire.ask(peer_name(0), PullPooled(sample))
+    return there.wire.request(peer_name(0), PullPooled(sample))
 
 
 def look_up(there: Cluster, batch: Batch, sample: int) -> PooledLookup:
@@ -105,7 +105,7 @@ def test_a_batch_without_room_waits_for_it_and_one_that_never_fits_is_refused() 
     with cluster(1, bounds=BufferLimits(samples=9)) as there:
         first = look_up(there, batch_of(9, 1), there.send_ids(batch_of(9, 1), 1))
         parts, frames = pack_ids(batch_of(1, 1))
-        second = there.wire.ask(peer_name(0), LookUp(sample_id(0, 2), 0, 0, 0, False, 1, parts), frames)
+        second = there.wire.request(peer_name(0), LookUp(sample_id(0, 2), 0, 0, 0, False, 1, parts), frames)
         assert soon(lambda: there.figures()["busy"] > 1)
         assert not second.done()
         with pytest.raises(RemoteFault, match=r"a batch of 10 samples is more than the 9 that embedding worker 0 may"):
@@ -124,11 +124,11 @@ def test_gradients_without_their_batch_get_a_sentence() -> None:
         handle = look_up(there, batch_of(9, 1), there.send_ids(batch_of(9, 1), 1))
         give_gradients(handle, 1)
         push = there.through.gradients(handle, facts(1))
-        there.wire.ask(peer_name(0), Release((handle.sample,))).result(20)
+        there.wire.request(peer_name(0), Release((handle.sample,))).result(20)
         with pytest.raises(RemoteFault, match="embedding worker 0 has let it go"):
             there.through.exchange(push, None).taken()
         with pytest.raises(RemoteFault, match="its vectors were not given yet, ask for them first"):
-            there.wire.ask(peer_name(0), PushPooled(sample_id(0, 5), 0, 0, 0, ())).result(20)
+            there.wire.request(peer_name(0), PushPooled(sample_id(0, 5), 0, 0, 0, ())).result(20)
         with pytest.raises(RemoteFault, match="sample id 0x100000000000001 names embedding worker 1, this is 0"):
             pull(there, sample_id(1, 1)).result(20)
 
@@ -157,7 +157,7 @@ def test_released_batches_are_freed_and_who_waits_for_them_hears_it() -> None:
         held_back = there.send_ids(batch_of(9, 2), 2, worker=1, after=1)  # an order that does not come
         waiting = pull(there, held_back)
         assert soon(lambda: there.figures()["waiting"] == 1)
-        there.wire.ask(peer_name(0), Release((held_back,))).result(20)
+        there.wire.request(peer_name(0), Release((held_back,))).result(20)
         with pytest.raises(RemoteFault, match="has let sample id 0x2 go: it was released"):
             waiting.result(20)
         figures = there.figures()
@@ -202,10 +202,10 @@ def test_gradients_that_a_shard_refuses_are_told_and_freed() -> None:
 def test_what_is_nothing_for_an_embedding_worker_is_refused_and_it_goes_on() -> None:
     with cluster(1) as there:
         with pytest.raises(RemoteFault, match="an embedding worker is not asked for Exchange"):
-            there.wire.ask(peer_name(0), Exchange(0)).result(20)
+            there.wire.request(peer_name(0), Exchange(0)).result(20)
         parts, frames = pack_ids(batch_of(3, 1))
         with pytest.raises(RemoteFault, match="frames came for 4 parts"):
-            there.wire.ask(peer_name(0), LookUp(sample_id(0, 1), 0, 0, 0, False, 3, parts), frames[:-1]).result(20)
+            there.wire.request(peer_name(0), LookUp(sample_id(0, 1), 0, 0, 0, False, 3, parts), frames[:-1]).result(20)
         assert look_up(there, batch_of(3, 1), there.send_ids(batch_of(3, 1), 1)).samples == 3
 
 

@@ -31,7 +31,7 @@ from hotrow.transport.messages import Begin, DenseGiven, GiveDense, Query, Query
 from hotrow.transport.tensors import cut, joined
 from hotrow.worker.spec import TrainingSpec
 
-IN_FLIGHT_MOST = Limits().open_asks // 4  # a batch in flight has a lookup, a push and some words open at one shard
+IN_FLIGHT_MOST = Limits().open_requests // 4  # a batch in flight has a lookup, a push and some words open at one shard
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,7 +88,7 @@ class ClusterBackend:
         if mode.most_in_flight > IN_FLIGHT_MOST:
             raise ConfigError(
                 f"max_in_flight={mode.most_in_flight}: on a cluster at most {IN_FLIGHT_MOST} batches of a trainer are "
-                f"under way, since a role takes {Limits().open_asks:,} asks of a peer at once: take fewer"
+                f"under way, since a role takes {Limits().open_requests:,} asks of a peer at once: take fewer"
             )
         if mode.dense == "local":
             k_step_adam(self.optimizer)
@@ -184,7 +184,7 @@ class ClusterBackend:
             raise InputError("the cluster has failed: close this trainer, and load the last checkpoint into another")
 
     def _tell(self, begun: Begin, rank: int, name: str, tensors: bytes) -> Future[Answer]:
-        return self._roles.rpc.ask(name, replace(begun, rank=rank, seed=begun.seed + rank), self._frames(tensors))
+        return self._roles.rpc.request(name, replace(begun, rank=rank, seed=begun.seed + rank), self._frames(tensors))
 
     def _frames(self, tensors: bytes) -> list[memoryview]:
         return cut([tensors], self._roles.rpc.limits.frame_bytes)
@@ -220,11 +220,11 @@ class ClusterBackend:
         self._fetched = (number, optimizer)
 
     def _given(self, name: str, optimizer: bool) -> tuple[bytes, DenseGiven]:
-        answer = self._roles.answer(self._roles.rpc.ask(name, GiveDense(optimizer)))
+        answer = self._roles.answer(self._roles.rpc.request(name, GiveDense(optimizer)))
         return joined(answer.frames), answer.of(DenseGiven, name)
 
     def _rendezvous(self) -> str:
         """Where the ranks find each other: a free port of the first one's host."""
         first = self._roles.trainers[0]
-        told = self._roles.answer(self._roles.rpc.ask(first, Query("meeting"))).of(QueryReply, first)
+        told = self._roles.answer(self._roles.rpc.request(first, Query("meeting"))).of(QueryReply, first)
         return f"tcp://{self._hosts[first]}:{int(told.figures['port'])}"

@@ -46,7 +46,7 @@ class EmbeddingWorkers:
     def join(self, name: str, address: str) -> None:
         """Add a member; it gets batches once all trainers know its address."""
         self._wire.connect(name, address, near=True)
-        told = self._wire.ask(name, Query("ready")).result().message
+        told = self._wire.request(name, Query("ready")).result().message
         if not isinstance(told, QueryReply) or "number" not in told.figures:
             raise InputError(f"{name} at {address} is no embedding worker: it answered {type(told).__name__}")
         number = int(told.figures["number"])
@@ -63,7 +63,7 @@ class EmbeddingWorkers:
     def _meet(self, trainer: str, word: Meet) -> None:
         """Tell one trainer; a fault counts only while the trainer is a member."""
         try:
-            self._wire.ask(trainer, word).result()
+            self._wire.request(trainer, word).result()
         except HotrowError:
             with self._lock:
                 if trainer in self._trainers:
@@ -74,7 +74,7 @@ class EmbeddingWorkers:
         with self._meeting:
             with self._lock:  # so that nobody who leaves is forgotten by it before it was met
                 self._trainers.append(trainer)
-                met = [self._wire.ask(trainer, Meet(each.number, each.address)) for each in self._members]
+                met = [self._wire.request(trainer, Meet(each.number, each.address)) for each in self._members]
             for asked in met:
                 asked.result()
 
@@ -125,7 +125,7 @@ class EmbeddingWorkers:
         dropped, parting = self._drop(grants)
         for name, samples in dropped:
             try:
-                asked = self._wire.ask(name, Release(samples))
+                asked = self._wire.request(name, Release(samples))
             except InputError:  # the wire is closed: who serves this run ends with it
                 return
             asked.add_done_callback(_say_fault)
@@ -155,8 +155,8 @@ class EmbeddingWorkers:
             self._members.remove(member)
             trainers = list(self._trainers)
         assert member.leaving is not None
-        asked = [self._wire.ask(trainer, Meet(member.number, None)) for trainer in trainers]
-        forget_when_stopped(self._wire, member.name, [*asked, self._wire.ask(member.name, Stop())], member.leaving)
+        asked = [self._wire.request(trainer, Meet(member.number, None)) for trainer in trainers]
+        forget_when_stopped(self._wire, member.name, [*asked, self._wire.request(member.name, Stop())], member.leaving)
 
 
 def _say_fault(done: "Future[Answer]") -> None:

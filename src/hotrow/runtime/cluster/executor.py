@@ -66,7 +66,7 @@ class RemoteExecutor:
             header,
             sample,
         )
-        asked = self._roles.rpc.ask(self.trainers[self._rank(grant)], work, frames, deadline=False)
+        asked = self._roles.rpc.request(self.trainers[self._rank(grant)], work, frames, deadline=False)
         asked.add_done_callback(lambda done: self._worked(grant, done))
 
     def set_step(self, step: int) -> None:
@@ -115,7 +115,7 @@ class RemoteExecutor:
         versions = self._mode.late is not None and self._mode.late.by == "version"
         parts, frames = pack_ids(batch)
         told = LookUp(sample, grant.worker, self._parameters.number, self._state.samples, versions, len(batch), parts)
-        asked = self._roles.rpc.ask(name, told, frames)
+        asked = self._roles.rpc.request(name, told, frames)
         asked.add_done_callback(lambda done: self._results.put((grant, done)) if done.exception() else None)
         return sample
 

@@ -134,7 +134,7 @@ class RemoteParameters:
     def _order(self, made: Callable[[int], messages.Message]) -> None:
         self.number += 1
         for name, incarnation in zip(self._roles.shards, self._incarnations, strict=True):
-            self._under_way.append(self._roles.rpc.ask(name, made(incarnation)))
+            self._under_way.append(self._roles.rpc.request(name, made(incarnation)))
         self._take_answers(self._under_way, UNDER_WAY * len(self._roles.shards))
 
     def _take_answers(self, asked: deque[Future[Answer]], most: int) -> None:

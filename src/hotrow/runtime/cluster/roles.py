@@ -32,7 +32,7 @@ class Roles:
         return max(told.newest for told in self._shards_told())
 
     def _shards_told(self) -> list[Exchanged]:
-        asked = {name: self.rpc.ask(name, Exchange(0)) for name in self.shards}
+        asked = {name: self.rpc.request(name, Exchange(0)) for name in self.shards}
         return [self.answer(each).of(Exchanged, name) for name, each in asked.items()]
 
     def stop_trainer(self, trainer: str) -> Future[None]:
@@ -42,7 +42,7 @@ class Roles:
         if self.embedding_workers is not None:
             self.embedding_workers.forget_trainer(trainer)
         left = uncancellable_future()
-        forget_when_stopped(self.rpc, trainer, [self.rpc.ask(trainer, Stop())], left)
+        forget_when_stopped(self.rpc, trainer, [self.rpc.request(trainer, Stop())], left)
         return left
 
     def answer(self, asked: Future[Answer]) -> Answer:
@@ -55,4 +55,4 @@ class Roles:
         self, names: Sequence[str], message: Message, frames: Sequence[Buffer] = (), *, deadline: bool = True
     ) -> list[Future[Answer]]:
         """The same question to several."""
-        return [self.rpc.ask(name, message, frames, deadline=deadline) for name in names]
+        return [self.rpc.request(name, message, frames, deadline=deadline) for name in names]

@@ -116,7 +116,7 @@ class RayCluster:
         """Ask all roles to stop, and end those that do not."""
         for name in reversed(self._actors.where):  # who computes goes before who holds rows
             with contextlib.suppress(HotrowError):
-                self.rpc.ask(name, Stop())
+                self.rpc.request(name, Stop())
         self._actors.close(STOP_S)
         self.rpc.close()
 
