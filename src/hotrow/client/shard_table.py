@@ -1,4 +1,4 @@
-"""A table whose rows are on shards, as checkpoints and reports see it: all rows, and the figures of all shards."""
+"""A table on shards, for checkpoints and reports: all rows, and the figures of all shards."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields as fields_of
@@ -15,12 +15,12 @@ from hotrow.transport.whole_rows import pack_rows, unpack_rows
 
 
 class ShardTable:
-    """One table on all shards. Nobody should train meanwhile."""
+    """One table on all shards. Use it only while nothing is trained."""
 
     def __init__(self, table: Table, wire: RpcClient, shards: Sequence[str]) -> None:
         self.table = table
         self._wire, self._shards = wire, tuple(shards)
-        like = RamTier(table.model_copy(update={"segment": None, "capacity": None}))  # empty: it knows how rows look
+        like = RamTier(table.model_copy(update={"segment": None, "capacity": None}))  # empty: for the layout of rows
         self.dim, self.state_dim, self.fields = like.dim, like.state_dim, like.fields
         like.close()
 

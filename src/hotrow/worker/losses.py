@@ -1,4 +1,4 @@
-"""Losses by name: what the model's output is compared with labels by, and what its output means.
+"""Losses by name, and the meaning of the model's output under each.
 
 A loss over a local batch of n samples is (sum of w_i l_i) / n, with w_i = 1 where samples have no weights: the mean of
 the parts of a step, by their samples, is then the loss of one large batch, whatever the parts weigh.
@@ -45,7 +45,7 @@ class RegressionLoss(Spec):
         """The loss of each label: [samples, labels]."""
 
     def predictions(self, output: Tensor) -> Tensor:
-        """What the output says of the label."""
+        """The predicted number for each output."""
         return output
 
 
@@ -140,9 +140,9 @@ def takes_weights(loss: Loss) -> bool:
 
 
 def objective_of(model: nn.Module, loss: Any = None, task: Task | None = None) -> "tuple[Loss | None, Task]":
-    """The loss to train by (None: the model's own, or binary cross entropy) and the kind of label it predicts.
+    """The loss to train by (None: the model's own, or binary cross entropy) and the task.
 
-    A loss by its name tells the task. Of a callable, or of the model's own loss, `task` says what its outputs are.
+    A named loss has its task. For a function, or the model's own loss, `task` says what the outputs are.
     """
     loss = named_loss(loss) if isinstance(loss, str | dict) else loss
     if loss is not None and not callable(loss):
@@ -150,11 +150,11 @@ def objective_of(model: nn.Module, loss: Any = None, task: Task | None = None) -
     if task not in (None, "classification", "regression"):
         raise ConfigError(f"task={task!r}: must be 'classification' or 'regression'")
     of_model = getattr(model, "task", None)
-    told = getattr(loss, "task", None) if loss is not None else of_model
-    if task is not None and told is not None and told != task:
+    known = getattr(loss, "task", None) if loss is not None else of_model
+    if task is not None and known is not None and known != task:
         owner = f"loss {loss.name!r}" if loss is not None else f"the loss of {type(model).__name__}"
-        raise ConfigError(f"task={task!r}: {owner} is one of {told}: leave task out, or give another loss")
-    chosen: Task = task or told or "classification"
+        raise ConfigError(f"task={task!r}: {owner} is one of {known}: leave task out, or give another loss")
+    chosen: Task = task or known or "classification"
     if loss is None and chosen == "regression" and not hasattr(model, "loss"):
         return Squared(), chosen
     return loss, chosen
@@ -171,7 +171,7 @@ def named_loss(value: Any) -> "Logistic | RegressionLoss":
 
 
 def predictions_of(model: nn.Module, loss: Loss | None, task: Task) -> Callable[[Tensor], Tensor]:
-    """From the model's output to what is predicted: probabilities of classes, or numbers."""
+    """The function from the model's output to predictions: probabilities of classes, or numbers."""
     own: Callable[[Tensor], Tensor] | None = getattr(model, "probabilities", None)
     if task == "regression":
         by_loss: Callable[[Tensor], Tensor] | None = getattr(loss, "predictions", None)
