@@ -42,7 +42,7 @@ def shares_of(inverse: U32, parts: Sequence[FeatureBlock]) -> list[U32]:
 
 
 def folded(outputs: Sequence[FeatureVectors], inverse: U32, unique: int, threads: int) -> tuple[F32, I64 | None]:
-    """The gradient of each distinct id of a table; and a list of those that the model used, where it did not use all."""
+    """The gradient of each distinct id of a table, and the ids that the model used, where it did not use all."""
     used = [output.rows.grad is not None for output in outputs]
     which = shares_of(inverse, [output.part for output in outputs])
     sums = [

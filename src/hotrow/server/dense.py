@@ -89,7 +89,7 @@ class DenseParameters:
         ]
 
     def _tensor_weights(self, effect: Apply) -> list[list[float]]:
-        """By part and tensor: the discipline's weight, but gradients of a tensor that hardly moved count as less stale."""
+        """By part and tensor: the discipline's weight, where a tensor that hardly moved counts as less stale."""
         late = self.late
         assert late is not None
         changes = self._changes if self._changes is not None else [0.0] * len(self.parameters)

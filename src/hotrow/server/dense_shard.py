@@ -33,7 +33,7 @@ class DensePush:
 
 
 def spread(sizes: Sequence[int], servers: int, *, together: bool = False) -> list[list[int]]:
-    """Which tensors each shard holds: the largest first, each to the shard with the fewest bytes; in the model's order."""
+    """The tensors of each shard: the largest first, each to the shard with the fewest bytes; in the model's order."""
     held: list[list[int]] = [[] for _ in range(servers)]
     loads = [0] * servers
     for place in sorted(range(len(sizes)), key=lambda each: (-sizes[each], each)):
@@ -66,7 +66,7 @@ class DenseShard(DenseParameters):
         self.parked: PushBuffer[DensePush] = PushBuffer(most, lambda push: push.nbytes)
 
     def apply(self, apply: messages.ApplyOrder) -> list[messages.PartWeights]:
-        """Perform a step with the pushes parked under its grants; returns weights that differ from those in the order."""
+        """Perform a step with the parked pushes of its grants; returns weights that differ from the order's."""
         grants = [part.grant for part in apply.parts]
         if missing := [grant for grant in grants if self.parked.find(grant) is None]:
             raise InputError(f"grant={missing[0]}: its dense gradients never arrived")

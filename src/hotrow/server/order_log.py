@@ -1,4 +1,4 @@
-"""Which orders a shard has performed, and their replies: each count is reported once, however often an order arrives."""
+"""The orders that a shard has performed, and their replies: each count is reported once, also to repeated orders."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence

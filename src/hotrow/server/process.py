@@ -199,7 +199,7 @@ class ShardServer:
         return unpack(blocks, frames, self._shard.dims, threads=self._shard.tables.threads)
 
     def _is_meant(self, request: Request, incarnation: int) -> bool:
-        """Whether a request is for this incarnation; else the reply is a fault, since the rows that it knew are lost."""
+        """Whether a request is for this incarnation; else the reply is a fault: the rows it knew are lost."""
         if incarnation == self._shard.incarnation:
             return True
         message = f"shard {self._shard.number} is incarnation {self._shard.incarnation}, asked for is {incarnation}"

@@ -73,7 +73,7 @@ class ReplicatedParameters:
         self._server.discard(grant)
 
     def apply(self, effect: Apply, *, samples: int, lr_scale: float = 1.0) -> ApplyResult:
-        """Update rows at the end of a step, and the copies unless a merge comes with it; a merge averages the copies."""
+        """Update rows at the end of a step, and the copies unless a merge follows; a merge averages the copies."""
         if effect.group == "dense":
             self._move(merges=True)
             self._merge()

@@ -45,7 +45,7 @@ class DenseStrategy(Protocol):
         """The gradients of rows are sent; returns what else has to arrive before the batch counts as pushed."""
 
     def finish(self, work: BatchRequest) -> None:
-        """The reply to the batch can be sent; wait for other trainers here, some of which may have none in this step."""
+        """The reply to the batch can be sent; wait for other trainers here, which may have no batch in this step."""
 
     def close_step(self, message: CloseStep) -> None:
         """A step ends before every rank has computed its share."""

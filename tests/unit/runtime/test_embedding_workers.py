@@ -124,14 +124,14 @@ def test_a_leaving_one_is_waited_for_and_the_last_one_may_not_leave() -> None:
 def test_who_joins_needs_a_number_of_its_own_and_must_be_an_embedding_worker() -> None:
     with cluster(RunState(), 1, 1) as there:
         assert there.embedding_workers is not None
-        with pytest.raises(ConfigError, match="number=0 of another: is there already"):
+        with pytest.raises(ConfigError, match="number=0 of another: is taken"):
             there.embedding_workers.join("another", there.start_embedding_worker(0))
         with RpcServer(security="off") as server:
             thread = threading.Thread(
                 target=server.serve, args=(lambda r: r.reply(QueryReply("shard 0", {"ready": 1.0})),)
             )
             thread.start()
-            with pytest.raises(InputError, match=r"a shard at .* is no embedding worker"):
+            with pytest.raises(InputError, match=r"a shard at .* is not an embedding worker"):
                 there.embedding_workers.join("a shard", server.address)
             server.stop()
             thread.join()
