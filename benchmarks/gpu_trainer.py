@@ -115,7 +115,7 @@ def cluster(device: str, threads: int, hidden: list[int], rule: str, now: Any) -
             yield ClusterBackend(model, client, optimizer, roles, now, places=places(model), hosts=hosts)
         finally:
             for name in reversed(addresses):
-                wire.ask(name, Stop()).result(30)
+                wire.request(name, Stop()).result(30)
     for process in started:
         process.join(30)
 

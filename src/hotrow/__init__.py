@@ -80,8 +80,8 @@ SOURCES = {
     "hotrow.trainer": "EarlyStopping Schedule Trainer",
 }
 SUBMODULES = {
-    "checkpoint", "client", "config", "data", "disk", "errors", "life", "metrics", "models", "modes", "nn", "optim",
-    "runtime", "server", "sizes", "spec", "staleness", "store", "switching", "trainer", "transport", "worker",
+    "admission", "checkpoint", "client", "config", "data", "disk", "errors", "metrics", "models", "modes", "nn",
+    "optim", "runtime", "server", "sizes", "spec", "staleness", "store", "switching", "trainer", "transport", "worker",
 }  # fmt: skip
 _SOURCE_OF = {name: module for module, names in SOURCES.items() for name in names.split()}
 

@@ -1,10 +1,11 @@
-"""What a table is: dimension, optimizer, first values, which fields its rows carry, and how long a row lives."""
+"""Settings of a table: dimension, optimizer, first values, fields of its rows, capacity, expiry, segment."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from hotrow.life import AnyAdmission, AtLeast, Chance, Segment
+from hotrow.admission import AnyAdmission, AtLeast, Chance
 from hotrow.optim.sparse import Adagrad, AnyOptimizer
 from hotrow.sizes import FILE_NAME_RULE, MOST, Whole, WholeOrSize, fits_file_name, parse_bytes
 from hotrow.spec import Spec
@@ -37,7 +38,23 @@ class Constant(Spec):
 
 
 AnyInit = Annotated[Uniform | Normal | Constant, Field(discriminator="name")]
-Policy = Literal["lru", "lfu", "refuse"]  # what a full table does with a key that is let in
+Policy = Literal["lru", "lfu", "refuse"]  # what a full table does with a new key
+
+
+class Segment(Spec):
+    """Keeps rows in a named file that outlasts the process: `<directory>/hotrow-<run>-<table>.rows`."""
+
+    run: str
+    directory: Path | None = None  # None: /dev/shm; with huge: the first mount of hugetlbfs
+    keep: bool = False  # a clean exit leaves the file
+    huge: bool = False  # the directory is on hugetlbfs
+
+    @field_validator("run")
+    @classmethod
+    def _run_fits_a_file_name(cls, value: str) -> str:
+        if not fits_file_name(value):
+            raise ValueError(f"is a part of the segment's file name: use {FILE_NAME_RULE}")
+        return value
 
 
 class Table(Spec):
@@ -53,10 +70,10 @@ class Table(Spec):
     last_seen: bool = False  # rows carry when they were last seen
     capacity: WholeOrSize | None = None  # rows, or a text: bytes, everything counted
     eviction: Policy | None = None  # None with a capacity means "lru"
-    expiry: Whole | None = Field(default=None, ge=1, le=MOST)  # a row is gone after so many samples unseen
+    expiry: Whole | None = Field(default=None, ge=1, le=MOST)  # a row is removed after so many samples unseen
     admission: AnyAdmission | None = None
-    default: float = Field(default=0.0, ge=-1e30, le=1e30)  # every element of what a key that is not let in gives
-    segment: Segment | None = None  # None: the rows live in this process's own memory
+    default: float = Field(default=0.0, ge=-1e30, le=1e30)  # every element of the row that a key without one gets
+    segment: Segment | None = None  # None: rows are in the memory of this process
 
     @property
     def capacity_rows(self) -> int | None:
@@ -73,8 +90,8 @@ class Table(Spec):
         """What happens at the capacity; None without one."""
         return None if self.capacity is None else self.eviction or "lru"
 
-    # Settings that do not go together. Each check stands at the later of its fields, so that the one before is known; a
-    # field that is missing from info.data has a fault of its own.
+    # Combinations that are refused. Each check is at the later of its fields, so that the earlier one is known; a field
+    # that is missing from info.data has an error of its own.
 
     @field_validator("eviction")
     @classmethod
@@ -102,7 +119,7 @@ class Table(Spec):
     def _default_can_be_given(cls, value: float, info: ValidationInfo) -> float:
         known = "admission" in info.data and "eviction" in info.data
         if value != 0 and known and info.data["admission"] is None and info.data["eviction"] != "refuse":
-            without = "no key would ever get it: every key is let in"
+            without = "no key would ever get it: every key is admitted"
             raise ValueError(f"{without}; give admission or eviction='refuse', or leave default out")
         return value
 

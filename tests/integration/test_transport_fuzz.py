@@ -114,9 +114,9 @@ def of_strangers(chance: random.Random, recorded: list[list[bytes]]) -> Iterator
 
 
 def still_answers(server: RpcServer, security: Security) -> bool:
-    with RpcClient(security=security, key=KEY, patience=HASTY, limits=LIMITS) as wire:
+    with RpcClient(security=security, key=KEY, retry=HASTY, limits=LIMITS) as wire:
         wire.connect("shard", server.address)
-        return wire.ask("shard", READY).result(LONG_S).message == Done()
+        return wire.request("shard", READY).result(LONG_S).message == Done()
 
 
 def accounted(server: RpcServer) -> int:
@@ -150,9 +150,9 @@ def test_frames_of_somebody_who_cannot_seal_are_all_refused(proven: bool, times:
 
 def still_answers_after(server: RpcServer, handled: list[Request]) -> bool:
     """Whether a good client is heard by a server that only collects."""
-    with RpcClient(security="key", key=KEY, patience=HASTY, limits=LIMITS) as wire:
+    with RpcClient(security="key", key=KEY, retry=HASTY, limits=LIMITS) as wire:
         wire.connect("shard", server.address)
-        future = wire.ask("shard", READY)
+        future = wire.request("shard", READY)
         until(lambda: len(handled) == 1)
         handled[0].reply(Done())
         return future.result(LONG_S).message == Done()

@@ -1,8 +1,8 @@
-"""Who imports whom, as docs/ARCHITECTURE.md draws it. The rules are data; the imports are read from the files, not run.
+"""The import layers of docs/ARCHITECTURE.md. The rules are data; the imports are read from the files, not run.
 
-A module belongs to the room with the longest matching name. A room may import rooms of its own floor and of the floors
-below. Pure rooms decide and never act: they may not reach a clock, a socket, a thread, chance or tensors, neither
-by themselves nor through what they import.
+A module belongs to the package with the longest matching name. A package may import packages of its own layer and of
+the layers before it. Pure packages may not import a clock, a socket, threads, random numbers or tensors, neither
+directly nor through a module that they import.
 """
 
 import ast
@@ -14,8 +14,20 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src"
 PACKAGE = "hotrow"
 
-FLOORS = (
-    ("types", "errors", "spec", "sizes", "printable", "disk", "life", "config", "metrics", "optim.sparse", "_native"),
+LAYERS = (
+    (
+        "types",
+        "errors",
+        "spec",
+        "sizes",
+        "printable",
+        "disk",
+        "admission",
+        "config",
+        "metrics",
+        "optim.sparse",
+        "_native",
+    ),
     ("modes", "staleness", "switching", "routes", "cache.clocks"),
     ("store", "kernels", "optim", "data"),
     ("nn", "models", "cache", "client"),
@@ -36,7 +48,7 @@ PURE = (
     "errors",
     "spec",
     "sizes",
-    "life",
+    "admission",
     "config",
     "modes",
     "staleness",
@@ -53,7 +65,7 @@ def faults(source: Path) -> list[str]:
     """Every import that goes the wrong way, as a sentence."""
     imports = {name: set(imported_by(path, name)) for name, path in modules(source).items()}
     known = set(imports)
-    return [*_wrong_floors(imports), *_impure(imports, known)]
+    return [*_wrong_layers(imports), *_impure(imports, known)]
 
 
 def modules(source: Path) -> dict[str, Path]:
@@ -77,35 +89,35 @@ def imported_by(path: Path, module: str) -> Iterator[str]:
             yield from (".".join([*base, *filter(None, [node.module]), alias.name]) for alias in node.names)
 
 
-def room_of(module: str) -> str | None:
-    """The room a module of ours belongs to: None for other people's modules."""
+def package_of(module: str) -> str | None:
+    """The package of LAYERS that a module belongs to; None for modules of other projects."""
     if module.split(".")[0] != PACKAGE:
         return None
     inside = module[len(PACKAGE) + 1 :]
-    rooms = [room for floor in FLOORS for room in floor if inside == room or inside.startswith(f"{room}.")]
-    return max(rooms, key=len, default="")
+    found = [name for layer in LAYERS for name in layer if inside == name or inside.startswith(f"{name}.")]
+    return max(found, key=len, default="")
 
 
-def floor_of(room: str) -> int:
-    return next(number for number, floor in enumerate(FLOORS) if room in floor)
+def layer_of(package: str) -> int:
+    return next(number for number, layer in enumerate(LAYERS) if package in layer)
 
 
-def _wrong_floors(imports: dict[str, set[str]]) -> Iterator[str]:
+def _wrong_layers(imports: dict[str, set[str]]) -> Iterator[str]:
     for module, targets in sorted(imports.items()):
-        room = room_of(module)
-        if room is None or (room == "" and module != PACKAGE):
-            yield f"{module} belongs to no room: name it in FLOORS"
+        package = package_of(module)
+        if package is None or (package == "" and module != PACKAGE):
+            yield f"{module} belongs to no layer: name it in LAYERS"
             continue
         for target in sorted(targets):
-            other = room_of(target)
-            if other is not None and floor_of(other) > floor_of(room):
+            other = package_of(target)
+            if other is not None and layer_of(other) > layer_of(package):
                 what = other or f"the public names of {PACKAGE}"
-                yield f"{module} imports {target}: {room} stands below {what}"
+                yield f"{module} imports {target}: {package} is below {what}"
 
 
 def _impure(imports: dict[str, set[str]], known: set[str]) -> Iterator[str]:
     for module in sorted(imports):
-        if room_of(module) not in PURE:
+        if package_of(module) not in PURE:
             continue
         for reached, way in _reached(module, imports, known):
             if reached.split(".")[0] in IMPURE:
@@ -125,21 +137,21 @@ def _reached(module: str, imports: dict[str, set[str]], known: set[str]) -> Iter
                 ahead.append([*way, ours])
 
 
-def test_nobody_imports_upwards_and_pure_modules_stay_pure() -> None:
+def test_no_module_imports_a_higher_layer_and_pure_modules_stay_pure() -> None:
     assert faults(SOURCE) == []
 
 
-def test_the_guard_sees_the_real_package() -> None:
+def test_the_check_reads_the_real_package() -> None:
     assert {"hotrow", "hotrow.config", "hotrow.nn.embedding_bag", "hotrow.store.ram"} <= set(modules(SOURCE))
 
 
 INVENTED = {
     "up": ({"store/ram.py": "from hotrow.nn import EmbeddingBag"}, "hotrow.store.ram imports hotrow.nn.EmbeddingBag"),
-    "up, in a function": ({"nn/bag.py": "def f():\n    import hotrow.cli.main"}, "nn stands below cli"),
+    "up, in a function": ({"nn/bag.py": "def f():\n    import hotrow.cli.main"}, "nn is below cli"),
     "up, relative": ({"nn/bag.py": "from ..runtime import local"}, "hotrow.nn.bag imports hotrow.runtime.local"),
     "up, from a package": ({"store/__init__.py": "from .. import bench"}, "hotrow.store imports hotrow.bench"),
-    "bench from below the command line": ({"runtime/local.py": "import hotrow.bench"}, "runtime stands below bench"),
-    "the public names from inside": ({"store/ram.py": "import hotrow as hr"}, "store stands below the public names"),
+    "bench from below the command line": ({"runtime/local.py": "import hotrow.bench"}, "runtime is below bench"),
+    "the public names from inside": ({"store/ram.py": "import hotrow as hr"}, "store is below the public names"),
     "a clock": ({"modes/gba.py": "import time"}, "hotrow.modes.gba imports time: hotrow.modes.gba must stay pure"),
     "a part of torch": ({"cache/clocks.py": "from torch import nn"}, "hotrow.cache.clocks imports torch.nn"),
     "chance": ({"switching.py": "from numpy import random"}, "hotrow.switching imports numpy.random"),
@@ -147,12 +159,12 @@ INVENTED = {
         {"config.py": "import socket", "routes.py": "from hotrow.config import Table"},
         "hotrow.routes -> hotrow.config imports socket: hotrow.routes must stay pure",
     ),
-    "a module without a room": ({"misc.py": ""}, "hotrow.misc belongs to no room"),
+    "a module without a layer": ({"misc.py": ""}, "hotrow.misc belongs to no layer"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("files", "sentence"), INVENTED.values(), ids=INVENTED)
-def test_an_invented_stray_is_caught(files: dict[str, str], sentence: str, tmp_path: Path) -> None:
+def test_an_invented_violation_is_found(files: dict[str, str], sentence: str, tmp_path: Path) -> None:
     write(tmp_path, files)
     assert any(sentence in fault for fault in faults(tmp_path)), faults(tmp_path)
 

@@ -21,9 +21,10 @@ from hotrow.run.trust import check_trust, is_of_a_run
 from hotrow.runtime.interrupts import defer_sigint
 from hotrow.runtime.settings import Local, Ray
 from hotrow.transport.errors import PeerLost
+from hotrow.worker.losses import Task
 
 INTERRUPTED = 130  # as shells tell of a program that Ctrl-C ended
-MEASURED = ("test_auc", "test_logloss", "valid_auc", "valid_logloss", "samples", "seconds", "samples_per_s")
+MEASURES: dict[Task, tuple[str, ...]] = {"classification": ("auc", "logloss"), "regression": ("rmse", "mae", "r2")}
 
 OPTIONS = {"name": "--engine"}  # of run.engine, where they have another name than their field
 
@@ -91,7 +92,7 @@ def train(
     Screen().print(result(run.summary))
     if run.page is not None:  # None: a second Ctrl-C did not let it come to that
         say(str(run.page))
-    write_json(json_file, dict.fromkeys(MEASURED) | run.summary)  # last: a fault must not hide the figures
+    write_json(json_file, expected_figures(run.trainer.task) | run.summary)  # last: a fault must not hide the figures
     if run.summary["stopped"] == "interrupted":
         say(f"resume with: {again}", err=True)
         raise typer.Exit(INTERRUPTED)
@@ -160,6 +161,12 @@ def _sets_name(change: str) -> bool:
     return change.partition("=")[0].strip() == "run.name"
 
 
+def expected_figures(task: Task) -> dict[str, None]:
+    """The keys that every result of a task has, so that a script finds them: null where nothing was measured."""
+    measures = [f"{split}_{measure}" for split in ("test", "valid") for measure in MEASURES[task]]
+    return dict.fromkeys([*measures, "samples", "seconds", "samples_per_s"])
+
+
 def result(summary: dict[str, object]) -> Table:
     """The result as a table."""
     table = Table(box=None, pad_edge=False, show_header=False)
@@ -179,4 +186,7 @@ def result(summary: dict[str, object]) -> Table:
     rows = summary.get("rows")
     for name, count in rows.items() if isinstance(rows, dict) else ():
         table.add_row(cell(f"rows of table {name}"), f"{count:,}")
+    without_row = summary.get("lookups_without_row")
+    for name, count in without_row.items() if isinstance(without_row, dict) else ():
+        table.add_row(cell(f"lookups without a row, full table {name}"), f"{count:,}")
     return table

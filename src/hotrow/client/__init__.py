@@ -1,4 +1,4 @@
-"""The way from a batch of ids to vectors, and from their gradients back to rows. Today they are here."""
+"""From a batch of ids to vectors, and from their gradients back to rows."""
 
 from hotrow.client.base import EmbeddingClient, FeatureVectors, Handle, inputs_of
 from hotrow.client.local import LocalTables

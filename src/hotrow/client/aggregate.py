@@ -1,9 +1,9 @@
-"""Several pushes to one table as a single update: who is divided by what, and which ids are too late.
+"""Several pushes to one table as a single update: weights and divisors.
 
 The sum over parts of weight * samples * gradient is divided by the samples of all parts ("batch": exactly one large
-batch), or by those of the parts that contain the id ("present": the GBA paper). Weights are per id: an id that nobody
-else touched since it was pulled is not late, however many steps went by. An id whose parts all weigh 0 is left
-untouched.
+batch), or by those of the parts that contain the id ("present": the GBA paper). Weights are per id: an id that no other
+worker changed since it was pulled is not stale, whatever the number of steps since. An id whose parts all have weight 0
+is left unchanged.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ class RowGradients:
 
     @property
     def nbytes(self) -> int:
-        """What travels: a key and a gradient for each distinct id."""
+        """The size on the wire: a key and a gradient for each distinct id."""
         return int(self.plan.unique * (8 + 4 * self.gradients.shape[1]))
 
 
@@ -54,7 +54,7 @@ class RowPart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Update:
-    """What `RamTier.apply` takes."""
+    """The arguments of `RamTier.apply`."""
 
     keys: I64 | Plan
     gradients: F32
@@ -95,9 +95,9 @@ def aggregated(
 def _row_weights(
     tier: RamTier, part: RowPart, given: RowGradients, step: int, late: Staleness | None, staleness: Histogram | None
 ) -> F64 | None:
-    """The weight of each key by how late it is; None: all 1.
+    """The weight of each key by its staleness; None: all 1.
 
-    Where the token is the step itself, nothing can be late.
+    Where the token is the step itself, nothing can be stale.
     """
     by_version = late is not None and late.by == "version"
     if part.token >= step and not by_version:
@@ -148,7 +148,7 @@ def _joined_rows(given: Sequence[RowGradients]) -> U32 | None:
 
 
 def _scaled(given: RowGradients, weights: F64 | None, factor: float) -> F32 | None:
-    """The weights of a push times those of lateness times a factor; None: all 1."""
+    """The weights of a push times those of staleness times a factor; None: all 1."""
     if weights is None and factor == 1.0:
         return given.weights
     scale = factor if weights is None else weights * factor

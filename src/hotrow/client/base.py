@@ -1,4 +1,4 @@
-"""What every embedding client does, wherever the rows are: look a batch up, and take the gradients of what it gave."""
+"""The interface of embedding clients: look a batch up, and take the gradients of its vectors."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class FeatureVectors:
 
 
 class Handle(Protocol):
-    """One lookup, from the vectors it gave to the push of their gradients."""
+    """One lookup, from its vectors to the push of their gradients."""
 
     @property
     def outputs(self) -> Sequence[FeatureVectors]:
@@ -41,14 +41,14 @@ class EmbeddingClient(Protocol):
         """Vectors for all ids of a batch. With `learn` absent ids get their row, and `push` is expected."""
 
     def push(self, handle: Any, *, step: int, samples: int, lr_scale: float = 1.0) -> Mapping[str, Applied]:
-        """Apply the gradients that backward left in the outputs; by table, what became of them.
+        """Apply the gradients that backward left in the outputs; returns the result by table.
 
         `samples` counts all samples up to and including this batch.
         """
 
 
 class TableCollection(Protocol):
-    """The tables behind a client, as checkpoints and reports see them. `samples` counts those that were trained."""
+    """The tables of a client, for checkpoints and reports. `samples` counts the trained ones."""
 
     samples: int
 
@@ -57,11 +57,11 @@ class TableCollection(Protocol):
         """By name."""
 
     def close(self) -> None:
-        """Give all rows up."""
+        """Release all rows."""
 
 
 def inputs_of(batch: Batch, handle: Handle) -> Inputs:
-    """What the model gets."""
+    """The inputs of the model."""
     blocks = {output.part.features: output.rows for output in handle.outputs if output.mask is None}
     sequences = {
         output.part.features[0]: SequenceRows(output.rows, output.mask)
@@ -72,7 +72,7 @@ def inputs_of(batch: Batch, handle: Handle) -> Inputs:
 
 
 def shape_of(batch: Batch, dims: Mapping[str, int]) -> InputShape:
-    """What a model for batches like this one is built for; `dims` are those of the tables."""
+    """The input shape for a model of batches like this one; `dims` are those of the tables."""
     fields: dict[str, int] = {}
     sequences: dict[str, int] = {}
     for part in batch.parts:

@@ -1,4 +1,4 @@
-"""The client whose rows are in this process."""
+"""The embedding client whose rows are in this process."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,26 +26,26 @@ I64 = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalLookup:
-    """One lookup. The plans of its tables serve the push again: duplicates are folded and rows are found already."""
+    """One lookup. The plans of its tables also serve the push: duplicates are folded and rows are found already."""
 
     samples: int
     outputs: tuple[FeatureVectors, ...]
     plans: dict[str, Plan]  # by table
-    versions: dict[str, U32] = field(default_factory=dict)  # by table, of each key, where they were asked for
+    versions: dict[str, U32] = field(default_factory=dict)  # by table, of each key, where they are needed
 
 
 class LocalTables:
-    """Tables in this process's memory. `samples` counts those whose gradients were pushed."""
+    """Tables in the memory of this process. `samples` counts those whose gradients were applied."""
 
     def __init__(self, tables: Mapping[str, Table], *, threads: int | None = None, attach: bool = True) -> None:
         self.specs = named_tables(tables)
         self.threads = whole_number("threads", torch.get_num_threads() if threads is None else threads, 1, 1024)
         self.tiers: dict[str, RamTier] = open_tiers(self.specs, self.threads, attach=attach)
         self.samples = max((tier.samples for tier in self.tiers.values() if tier.attached), default=0)
-        self.absent_ids = 0  # distinct ids without a row in each lookup that made none, added up
+        self.absent_ids = 0  # distinct ids without a row, summed over lookups that create none
 
     def lookup(self, batch: Batch, *, learn: bool, versions: bool = False) -> LocalLookup:
-        """Vectors for all ids of a batch; with `versions` the handle remembers those of the rows."""
+        """Vectors for all ids of a batch; with `versions` the handle holds those of the rows."""
         outputs: dict[int, FeatureVectors] = {}
         plans: dict[str, Plan] = {}
         for table, places in self._places(batch).items():
@@ -56,7 +56,7 @@ class LocalTables:
         return LocalLookup(len(batch), tuple(outputs[place] for place in range(len(batch.parts))), plans, pulled)
 
     def gradients(self, handle: LocalLookup) -> dict[str, RowGradients]:
-        """What backward left in the outputs, by table; tables that the model did not use are left out."""
+        """The gradients that backward left in the outputs, by table; tables that the model did not use are left out."""
         found = {}
         for table, plan in handle.plans.items():
             outputs = [output for output in handle.outputs if output.part.table == table]
@@ -75,9 +75,9 @@ class LocalTables:
         late: Staleness | None = None,
         staleness: Histogram | None = None,
     ) -> dict[str, Applied]:
-        """Apply the parts of one aggregate, each table's in one update; by table, what became of it.
+        """Apply the parts of one aggregate, one update per table; returns the result by table.
 
-        `samples` counts all samples up to and including it. `staleness` takes in how late the rows' gradients are.
+        `samples` counts all samples up to and including it. `staleness` collects the staleness of the rows' gradients.
         """
         self.samples = max(self.samples, samples)
         whole = sum(part.samples for part in parts)
@@ -97,17 +97,17 @@ class LocalTables:
         return applied
 
     def push(self, handle: LocalLookup, *, step: int, samples: int, lr_scale: float = 1.0) -> dict[str, Applied]:
-        """Apply the gradients that backward left in the outputs, each table's in one update."""
+        """Apply the gradients that backward left in the outputs, one update per table."""
         part = RowPart(self.gradients(handle), handle.samples, token=step)
         return self.apply([part], step=step, samples=samples, lr_scale=lr_scale)
 
     def close(self) -> None:
-        """Give all rows up; segments that are to be kept stay."""
+        """Release all rows; segments that are to be kept stay."""
         for tier in self.tiers.values():
             tier.close()
 
     def _places(self, batch: Batch) -> dict[str, list[int]]:
-        """Which parts of the batch each table serves."""
+        """The parts of the batch by table."""
         places: dict[str, list[int]] = {}
         for place, part in enumerate(batch.parts):
             if part.table not in self.tiers:

@@ -1,6 +1,6 @@
-"""The client of a trainer whose ids are at embedding workers: vectors come pooled, gradients go back for the vectors.
+"""The embedding client of a trainer with embedding workers: it gets pooled vectors, and returns their gradients.
 
-A batch is known by its sample id, whose first byte names the embedding worker that has it.
+A batch is identified by its sample id, whose first byte is the number of its embedding worker.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,32 +25,32 @@ from hotrow.types import RoleId
 
 
 class InFlightExchange(Protocol):
-    """A push, a lookup or both, sent off."""
+    """A push, a lookup or both that were sent."""
 
     @property
     def asked(self) -> Sequence[Future[Answer]]:
-        """All that has to be answered before the push has arrived."""
+        """The replies that have to arrive before the push is complete."""
 
     def taken(self) -> list[Taken]:
-        """What became of the push, by shard."""
+        """The result of the push, by shard."""
 
     def handle(self) -> Any:
-        """What was looked up."""
+        """The result of the lookup."""
 
 
 class RemoteTables(Protocol):
-    """What a trainer needs of a client, wherever rows are pooled."""
+    """The client of a trainer: rows of shards, or pooled vectors of embedding workers."""
 
-    samples: int  # whose gradients were applied
+    samples: int  # with applied gradients
     traffic: TrafficCounts
 
     def prepare_lookup(
         self, batch: Batch, *, learn: bool, versions: bool = False, after: int = 0, sample: int | None = None
     ) -> Any:
-        """What a lookup will ask for."""
+        """The requests of a lookup."""
 
     def gradients(self, handle: Any, facts: PushFacts) -> Any:
-        """What backward left in the outputs, as it will be sent."""
+        """The gradients that backward left in the outputs, ready to be sent."""
 
     def exchange(self, push: Any, lookup: Any) -> InFlightExchange:
         """Send both, or one of them."""
@@ -58,7 +58,7 @@ class RemoteTables(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PooledRequest:
-    """A batch whose vectors are wanted."""
+    """A batch whose vectors are requested."""
 
     sample: int
     batch: Batch
@@ -82,8 +82,8 @@ class VectorPush:
     frames: list[Buffer]
 
 
-class _Asked:
-    """At most one ask for vectors and one with gradients, under way to their embedding workers."""
+class _PooledExchange:
+    """At most one request for vectors and one with gradients, sent to their embedding workers."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class _Asked:
 
 
 class PooledTables:
-    """Embedding workers, which the wire knows as `peer_name` says."""
+    """The embedding client of embedding workers, whose connections have the names of `peer_name`."""
 
     def __init__(
         self,
@@ -127,27 +127,27 @@ class PooledTables:
     def prepare_lookup(
         self, batch: Batch, *, learn: bool, versions: bool = False, after: int = 0, sample: int | None = None
     ) -> PooledRequest:
-        """The embedding worker was told with the ids which versions and which order they need."""
+        """The request for a batch's vectors; versions and order went to the embedding worker with the ids."""
         if sample is None:
-            raise InputError("a batch came without a sample id: this trainer's ids go to embedding workers")
+            raise InputError("a batch came without a sample id: this trainer works with embedding workers")
         return PooledRequest(sample, batch, learn)
 
     def gradients(self, handle: PooledLookup, facts: PushFacts) -> VectorPush:
-        """What backward left in the outputs; parts that the model did not use have none."""
+        """The gradients that backward left in the outputs; parts that the model did not use have none."""
         heads, frames = pack_gradients(handle.outputs, self._values, self.threads)
         push = PushPooled(handle.sample, facts.worker, facts.token, facts.pulled_step, heads, facts.arrival)
         return VectorPush(push, frames)
 
-    def exchange(self, push: VectorPush | None, lookup: PooledRequest | None) -> _Asked:
-        """Send both, or one of them. Gradients must stay as they are until they are answered."""
+    def exchange(self, push: VectorPush | None, lookup: PooledRequest | None) -> _PooledExchange:
+        """Send both, or one of them. Gradients must not change until they are answered."""
         pushed = vectors = None
         if push is not None:
             self.traffic.sent += sum(memoryview(frame).nbytes for frame in push.frames)
             self.traffic.plain += plain_bytes(push.push.parts)
-            pushed = self._wire.ask(peer_name(worker_of(push.push.sample)), push.push, push.frames)
+            pushed = self._wire.request(peer_name(worker_of(push.push.sample)), push.push, push.frames)
         if lookup is not None:
-            vectors = self._wire.ask(peer_name(worker_of(lookup.sample)), PullPooled(lookup.sample))
-        return _Asked(self, pushed, lookup, vectors)
+            vectors = self._wire.request(peer_name(worker_of(lookup.sample)), PullPooled(lookup.sample))
+        return _PooledExchange(self, pushed, lookup, vectors)
 
     def received(self, expected: PooledRequest, answer: Answer) -> PooledLookup:
         """The vectors, as outputs of the batch's parts."""
@@ -164,5 +164,5 @@ class PooledTables:
 
 
 def peer_name(number: int) -> RoleId:
-    """The name of an embedding worker on the wire."""
+    """The connection name of an embedding worker."""
     return RoleId("embedding worker", number)

@@ -37,12 +37,12 @@ def spread(part: FeatureBlock, unique_rows: F32, which: U32, samples: int, threa
 
 
 def shares_of(inverse: U32, parts: Sequence[FeatureBlock]) -> list[U32]:
-    """What of a table's inverse belongs to each of its parts."""
+    """The parts of a table's inverse, one for each feature block."""
     return np.split(inverse, np.cumsum([len(part.keys) for part in parts[:-1]]))
 
 
 def folded(outputs: Sequence[FeatureVectors], inverse: U32, unique: int, threads: int) -> tuple[F32, I64 | None]:
-    """The gradient of each distinct id of a table; and which of them the model used, where it did not use all."""
+    """The gradient of each distinct id of a table, and the ids that the model used, where it did not use all."""
     used = [output.rows.grad is not None for output in outputs]
     which = shares_of(inverse, [output.part for output in outputs])
     sums = [
@@ -70,13 +70,13 @@ def _folded(output: FeatureVectors, which: U32, unique: int, threads: int) -> F3
 
 
 def places_in_padding(bounds: I64, longest: int) -> I64:
-    """Where each id of a sequence part stands in [samples * longest]."""
+    """The position of each id of a sequence part in [samples * longest]."""
     lengths = np.diff(bounds)
     return np.arange(bounds[-1]) + np.repeat(np.arange(len(lengths)) * longest - bounds[:-1], lengths)
 
 
 def row_gradients(plan: Plan, outputs: Sequence[FeatureVectors], versions: U32 | None) -> RowGradients:
-    """Of one table as the native store takes them: by occurrence, with the plan of the lookup."""
+    """The gradients of one table for the native store: by occurrence, with the plan of the lookup."""
     keys = [output.part.keys for output in outputs]
     gradients = [_gradient(output) for output in outputs]
     if len(outputs) == 1 and outputs[0].part.kind == "one":
@@ -89,7 +89,7 @@ def row_gradients(plan: Plan, outputs: Sequence[FeatureVectors], versions: U32 |
 
 
 def _gradient(output: FeatureVectors) -> Tensor:
-    """[bags, dim]. A part that the model did not use has none: `_weights` keeps its rows as they are."""
+    """[bags, dim]. A part that the model did not use has none: `_weights` leaves its rows unchanged."""
     gradient = output.rows.grad
     if gradient is None:
         gradient = torch.zeros_like(output.rows, requires_grad=False)
@@ -97,7 +97,7 @@ def _gradient(output: FeatureVectors) -> Tensor:
 
 
 def _row_of_key(output: FeatureVectors) -> I64:
-    """Which row of its output's gradient each id takes."""
+    """The row of its output's gradient for each id."""
     part = output.part
     if part.bounds is None:
         return np.arange(len(part.keys))
@@ -107,7 +107,7 @@ def _row_of_key(output: FeatureVectors) -> I64:
 
 
 def _weights(outputs: Sequence[FeatureVectors]) -> F32 | None:
-    """What each id's gradient is multiplied by: its share of a mean, 0 where the model did not use it; None: all 1."""
+    """The factor of each id's gradient: its share of a mean, 0 where the model did not use it; None: all 1."""
     shares = [_shares(output) for output in outputs]
     if all(share is None for share in shares):
         return None

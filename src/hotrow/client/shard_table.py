@@ -1,4 +1,4 @@
-"""A table whose rows are on shards, as checkpoints and reports see it: all rows, and the figures of all shards."""
+"""A table on shards, for checkpoints and reports: all rows, and the figures of all shards."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields as fields_of
@@ -15,12 +15,12 @@ from hotrow.transport.whole_rows import pack_rows, unpack_rows
 
 
 class ShardTable:
-    """One table on all shards. Nobody should train meanwhile."""
+    """One table on all shards. Use it only while nothing is trained."""
 
     def __init__(self, table: Table, wire: RpcClient, shards: Sequence[str]) -> None:
         self.table = table
         self._wire, self._shards = wire, tuple(shards)
-        like = RamTier(table.model_copy(update={"segment": None, "capacity": None}))  # empty: it knows how rows look
+        like = RamTier(table.model_copy(update={"segment": None, "capacity": None}))  # empty: for the layout of rows
         self.dim, self.state_dim, self.fields = like.dim, like.state_dim, like.fields
         like.close()
 
@@ -37,7 +37,7 @@ class ShardTable:
         for name in self._shards:
             cursor = 0
             while True:
-                answer = self._wire.ask(name, Export(self.table.name, cursor, rows)).result()
+                answer = self._wire.request(name, Export(self.table.name, cursor, rows)).result()
                 told = answer.of(Exported, name)
                 if told.rows:
                     yield unpack_rows(told.rows, told.fields, answer.frames, dim=self.dim, state_dim=self.state_dim)
@@ -47,7 +47,7 @@ class ShardTable:
 
     def clear(self) -> None:
         """Remove all rows."""
-        for asked in [self._wire.ask(name, Clear(self.table.name)) for name in self._shards]:
+        for asked in [self._wire.request(name, Clear(self.table.name)) for name in self._shards]:
             asked.result()
 
     def put(
@@ -71,13 +71,13 @@ class ShardTable:
         for number, name in enumerate(self._shards):
             mine = np.flatnonzero(home == number)
             rows = Rows(key[mine], value[mine], whole[mine], {each: column[mine] for each, column in columns.items()})
-            asked.append(self._wire.ask(name, Import(self.table.name, len(mine), tuple(columns)), pack_rows(rows)))
+            asked.append(self._wire.request(name, Import(self.table.name, len(mine), tuple(columns)), pack_rows(rows)))
         for each in asked:
             each.result()
 
     def stats(self) -> Stats:
         """Counts and bytes of all shards together."""
-        asked = [self._wire.ask(name, Query("status")) for name in self._shards]
+        asked = [self._wire.request(name, Query("status")) for name in self._shards]
         told = [each.result().message for each in asked]
         figures = [each.figures for each in told if isinstance(each, QueryReply)]
         return Stats(

@@ -1,8 +1,8 @@
-"""The client whose rows are on shards: one request to each shard and batch, for all its tables.
+"""The embedding client whose rows are on shards: one request per shard and batch, for all tables.
 
 Ids are made distinct once and grouped by shard, so rows come back into one block per table, each shard's in its own
-slice. Gradients are folded to the same distinct ids and go back in the same slices. A lookup and a push are prepared
-first and exchanged then, so that several can be under way and one request carries a push and another batch's lookup.
+slice. Gradients are folded to the same distinct ids and sent in the same slices. A lookup and a push are prepared first
+and exchanged then, so that several can be in flight and one request carries a push and another batch's lookup.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,13 +33,13 @@ I64 = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class PushFacts:
-    """By which name a push goes, and what a shard needs to know of it."""
+    """The grant of a push, and the values that a shard needs to apply it."""
 
     grant: int
     worker: int
     token: int
     pulled_step: int
-    arrival: Arrival | None = None  # None: it is parked until the coordinator decides
+    arrival: Arrival | None = None  # None: it is parked until the driver decides
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,12 +49,12 @@ class ShardedLookup:
     samples: int
     outputs: tuple[FeatureVectors, ...]
     ids: dict[str, Sharded]  # by table
-    versions: dict[str, U32] = field(default_factory=dict)  # by table, of each distinct id, where they were asked for
+    versions: dict[str, U32] = field(default_factory=dict)  # by table, of each distinct id, where they are needed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardedRequest:
-    """Rows that are wanted for a batch; shard by shard, what to ask."""
+    """The rows that a batch needs, as one request per shard."""
 
     batch: Batch
     learn: bool
@@ -64,14 +64,14 @@ class ShardedRequest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowPush:
-    """Gradients of a batch; shard by shard, what to send. Shards without a row of it hear of it too."""
+    """Gradients of a batch, as one message per shard. Shards without a row of the batch get one too."""
 
     pushes: list[tuple[PushRows, list[Buffer]]]
 
 
 @dataclass(slots=True)
 class TrafficCounts:
-    """Bytes of rows and ids, and what they would have been as plain ids and float32."""
+    """Bytes of rows and ids, and their size as plain ids and float32."""
 
     sent: int = 0
     received: int = 0
@@ -79,25 +79,25 @@ class TrafficCounts:
 
 
 class PendingExchange:
-    """One request to each shard, under way."""
+    """One request to each shard, in flight."""
 
     def __init__(self, client: "ShardedTables", lookup: ShardedRequest | None, asked: Sequence[Future[Answer]]) -> None:
         self._client, self._lookup, self.asked = client, lookup, asked
 
     def taken(self) -> list[Taken]:
-        """What became of the push, by shard."""
+        """The result of the push, by shard."""
         answers = [exchanged(each.result()) for each in self.asked]
         return [answer.taken for answer in answers if answer.taken is not None]
 
     def handle(self) -> ShardedLookup:
-        """What was looked up."""
+        """The result of the lookup."""
         if self._lookup is None:
             raise AssertionError("nothing was looked up in this exchange")
         return self._client.received(self._lookup, [each.result() for each in self.asked])
 
 
 class ShardedTables:
-    """Tables on shards, which the wire knows by name. `samples` counts those whose gradients were applied."""
+    """Tables on shards, by connection name. `samples` counts those whose gradients were applied."""
 
     def __init__(
         self,
@@ -111,27 +111,27 @@ class ShardedTables:
         self.specs = named_tables(tables)
         self.threads = torch.get_num_threads() if threads is None else threads
         self.samples = 0
-        self.absent_ids = 0  # distinct ids without a row in each lookup that made none, added up
+        self.absent_ids = 0  # distinct ids without a row, summed over lookups that create none
         self.traffic = TrafficCounts()
         self._wire, self._shards = wire, tuple(shards)
         self._values: dict[str, Values] = {name: (values or {}).get(name, "fp32") for name in self.specs}
         self._dims = {name: table.dim for name, table in self.specs.items()}
         self.tiers = {name: ShardTable(table, wire, shards) for name, table in self.specs.items()}
-        self._incarnations = [exchanged(self._wire.ask(name, Exchange(0)).result()).incarnation for name in shards]
+        self._incarnations = [exchanged(self._wire.request(name, Exchange(0)).result()).incarnation for name in shards]
 
     def close(self) -> None:
-        """Rows belong to the shards: who started these ends them."""
+        """No effect: rows belong to the shards."""
 
     def lookup(self, batch: Batch, *, learn: bool, versions: bool = False, after: int = 0) -> ShardedLookup:
-        """Vectors for all ids of a batch, not before the coordinator's order `after` was performed."""
+        """Vectors for all ids of a batch, after the order `after` was performed."""
         return self.exchange(None, self.prepare_lookup(batch, learn=learn, versions=versions, after=after)).handle()
 
     def prepare_lookup(
         self, batch: Batch, *, learn: bool, versions: bool = False, after: int = 0, sample: int | None = None
     ) -> ShardedRequest:
-        """What a lookup will ask for: its ids, made distinct and grouped by shard."""
+        """The requests of a lookup: its ids, made distinct and grouped by shard."""
         if sample is not None:
-            raise InputError(f"sample id {sample:#x}: this client asks shards, the ids are at an embedding worker")
+            raise InputError(f"sample id {sample:#x}: this client reads from shards, not from embedding workers")
         ids = {
             table: sharded(np.concatenate([part.keys for part in parts]), len(self._shards), self.threads)
             for table, parts in self._parts(batch).items()
@@ -147,7 +147,9 @@ class ShardedTables:
         return ShardedRequest(batch, learn, ids, pulls)
 
     def gradients(self, handle: ShardedLookup, facts: PushFacts) -> RowPush:
-        """What backward left in the outputs, folded to distinct ids; tables that the model did not use are left out."""
+        """The gradients that backward left in the outputs, by distinct id; tables that the model did not use are left
+        out.
+        """
         folds = {}
         for table, found in handle.ids.items():
             outputs = [output for output in handle.outputs if output.part.table == table]
@@ -167,14 +169,14 @@ class ShardedTables:
         return RowPush(pushes)
 
     def exchange(self, push: RowPush | None, lookup: ShardedRequest | None) -> PendingExchange:
-        """Send both, or one of them. Arrays that a push names must stay as they are until it is answered."""
+        """Send both, or one of them. Arrays of a push must not change until it is answered."""
         asked = []
         for shard, name in enumerate(self._shards):
             pushed, push_frames = (None, []) if push is None else push.pushes[shard]
             pulled, pull_frames = (None, []) if lookup is None else lookup.pulls[shard]
             frames = [*push_frames, *pull_frames]
             self.traffic.sent += sum(memoryview(frame).nbytes for frame in frames)
-            asked.append(self._wire.ask(name, Exchange(self._incarnations[shard], pushed, pulled), frames))
+            asked.append(self._wire.request(name, Exchange(self._incarnations[shard], pushed, pulled), frames))
         return PendingExchange(self, lookup, asked)
 
     def received(self, lookup: ShardedRequest, answers: Sequence[Answer]) -> ShardedLookup:
@@ -202,7 +204,7 @@ class ShardedTables:
         return ShardedLookup(len(batch), tuple(outputs[id(part)] for part in batch.parts), lookup.ids, versions)
 
     def _packed(self, rows: Sequence[RowBlock]) -> tuple[tuple[RowBlockHeader, ...], list[Buffer]]:
-        """Each table's values as its setting says."""
+        """Values of each table in the format of its setting."""
         packed = [pack([each], self._values[each.table]) for each in rows]
         return (
             tuple(block for blocks, _ in packed for block in blocks),
@@ -210,7 +212,7 @@ class ShardedTables:
         )
 
     def _parts(self, batch: Batch) -> dict[str, list[FeatureBlock]]:
-        """Which parts of the batch each table serves."""
+        """The parts of the batch by table."""
         parts: dict[str, list[FeatureBlock]] = {}
         for part in batch.parts:
             if part.table not in self.specs:
@@ -222,12 +224,12 @@ class ShardedTables:
 
 
 def exchanged(answer: Answer) -> Exchanged:
-    """The answer to an exchange; a shard says nothing else to one."""
+    """The reply to an exchange; InputError where it is of another kind."""
     return answer.of(Exchanged, "a shard")
 
 
 def of_shard(ids: Sharded, shard: int) -> slice:
-    """Where a shard's ids stand."""
+    """The slice of a shard's ids."""
     return slice(int(ids.bounds[shard]), int(ids.bounds[shard + 1]))
 
 

@@ -1,5 +1,6 @@
 """Labels as numbers: a number as it is, 1 from a bound on, or 1 where a column holds one of the positive values."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,11 @@ from hotrow.data.keys import check_dictionary
 from hotrow.data.numbers import Floats, Mask, floats
 from hotrow.data.schema import Label
 from hotrow.errors import InputError
+from hotrow.spec import did_you_mean
 
 NUMERIC = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
 BOOLEANS = {"true": 1.0, "false": 0.0}
+VALUES_SHOWN = 5  # of a label column, in a message
 
 
 def label_values(column: pa.Array, label: Label) -> tuple[Floats, Mask | None]:
@@ -23,6 +26,37 @@ def label_values(column: pa.Array, label: Label) -> tuple[Floats, Mask | None]:
     if label.at_least is None:
         return values, bad
     return np.where(np.isnan(values), np.nan, values >= label.at_least), bad
+
+
+class PositiveSearch:
+    """Looks for a positive row of each label that has `positive`: without one, every label would be 0."""
+
+    def __init__(self, labels: Sequence[Label]) -> None:
+        self._missing = [label for label in labels if label.positive is not None]
+        self._seen: dict[str, dict[str, None]] = {label.column: {} for label in self._missing}  # the first values
+
+    @property
+    def complete(self) -> bool:
+        return not self._missing
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Search one more batch; its columns are those of the schema."""
+        found = [label for label in self._missing if (label_values(batch[label.column], label)[0] == 1).any()]
+        self._missing = [label for label in self._missing if label not in found]
+        for label in self._missing:
+            seen = self._seen[label.column]
+            values = pc.unique(batch[label.column]).to_pylist() if len(seen) < VALUES_SHOWN else []
+            seen |= dict.fromkeys(str(value).strip() for value in values if value is not None)
+
+    def check(self, rows: int) -> None:
+        """InputError where a label has found none in all `rows`."""
+        for label in self._missing:
+            assert label.positive is not None
+            seen = [value for value in self._seen[label.column] if value]
+            given = ", ".join(map(repr, label.positive))
+            shown = ", ".join(map(repr, seen[:VALUES_SHOWN])) + (", ..." if len(seen) > VALUES_SHOWN else "")
+            message = f"label.positive={given}: none of the {rows:,} rows has it{did_you_mean(label.positive[0], seen)}"
+            raise InputError(f"{message}; column {label.column!r} holds {shown}: name one of these values")
 
 
 def missing_labels(column: pa.Array, name: str) -> Mask:

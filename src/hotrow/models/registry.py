@@ -31,6 +31,7 @@ from hotrow.models.wide_deep import WideDeep
 from hotrow.models.xdeepfm import XDeepFM
 from hotrow.models.youtubednn import YouTubeDNN
 from hotrow.nn.inputs import InputShape
+from hotrow.spec import did_you_mean
 
 MODELS: dict[str, type[nn.Module]] = {
     "lr": LR,
@@ -67,9 +68,8 @@ def model_class(name: str, base: Path = Path()) -> type[nn.Module]:
         return MODELS[name]
     where, colon, class_name = name.rpartition(":")
     if not colon:
-        raise ConfigError(
-            f"model={name!r}: there is none of this name: there are {', '.join(MODELS)}; or file.py:Class"
-        )
+        message = f"model={name!r}: there is no such model{did_you_mean(name, MODELS)}"
+        raise ConfigError(f"{message}; there are {', '.join(MODELS)}; or give file.py:Class")
     module = _file(name, base / where) if where.endswith(".py") else _module(name, where)
     found = getattr(module, class_name, None)
     if not (isinstance(found, type) and issubclass(found, nn.Module)):

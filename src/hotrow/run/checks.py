@@ -44,6 +44,18 @@ class RunChecks:
             if full and found.evicted >= TURNOVERS_MOST * full and self._first(f"capacity of {name}"):
                 message = f"table {name!r}: {found.evicted:,} rows were evicted, its capacity is {full:,} rows"
                 yield f"{message}: rows are lost before they are trained, raise tables.{self._section(name)}.capacity"
+            refused = self.lookups_without_row(name, found)
+            if refused and self._first(f"full table {name}"):
+                message = (
+                    f"table {name!r}: is full with {found.rows:,} rows, and eviction='refuse' makes no row for new ids"
+                )
+                yield f"{message} ({refused:,} lookups so far): raise tables.{self._section(name)}.capacity"
+
+    def lookups_without_row(self, name: str, found: Stats) -> int:
+        """Lookups of new ids that a full table gave no row. With admission they are counted only once it is full."""
+        table = self._config.tables[self._section(name)]
+        full = table.admission is None or found.rows >= found.capacity_rows
+        return found.turned_away if table.policy == "refuse" and full else 0
 
     def _first(self, subject: str) -> bool:
         new = subject not in self._given

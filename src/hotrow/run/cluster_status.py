@@ -70,8 +70,8 @@ def _talking(facts: ClusterFacts, wait_s: float) -> "Iterator[RpcClient]":
     from hotrow.transport.client import RpcClient
     from hotrow.transport.limits import RetryPolicy
 
-    patience = RetryPolicy(first_s=wait_s / 4, most_s=wait_s / 2, give_up_s=wait_s)
-    with RpcClient(security=facts.security, key=facts.key, patience=patience) as wire:
+    retry = RetryPolicy(first_s=wait_s / 4, most_s=wait_s / 2, give_up_s=wait_s)
+    with RpcClient(security=facts.security, key=facts.key, retry=retry) as wire:
         for name, place in facts.roles.items():
             wire.connect(name, place.address)
         yield wire
@@ -83,10 +83,10 @@ def states(facts: ClusterFacts, before: Mapping[str, Heard], now: Mapping[str, H
 
 
 def _heard(wire: "RpcClient", names: Iterable[str], wait_s: float) -> dict[str, Heard]:
-    from hotrow.transport.faults import strange
+    from hotrow.transport.faults import unexpected_reply
     from hotrow.transport.messages import Query, QueryReply
 
-    asked = {name: wire.ask(name, Query("status")) for name in names}
+    asked = {name: wire.request(name, Query("status")) for name in names}
     until = time.monotonic() + wait_s
     heard = {}
     for name, answer in asked.items():
@@ -98,7 +98,7 @@ def _heard(wire: "RpcClient", names: Iterable[str], wait_s: float) -> dict[str, 
             heard[name] = Heard(None, time.monotonic(), str(error))
         else:
             figures = told.figures if isinstance(told, QueryReply) else None
-            trouble = "" if figures is not None else strange(told)
+            trouble = "" if figures is not None else unexpected_reply(told)
             heard[name] = Heard(figures, time.monotonic(), trouble)
     return heard
 

@@ -102,7 +102,7 @@ def _asked(known: Known, message: Message) -> Answer:
         )
     if known.control_server is None:
         raise InputError(f"{known.folder}: cluster.json does not say where the run listens: is it of another version?")
-    patience = RetryPolicy(first_s=SILENT_S / 10, most_s=SILENT_S / 3, give_up_s=SILENT_S)
-    with RpcClient(security=known.facts.security, key=known.facts.key, patience=patience) as wire:
+    retry = RetryPolicy(first_s=SILENT_S / 10, most_s=SILENT_S / 3, give_up_s=SILENT_S)
+    with RpcClient(security=known.facts.security, key=known.facts.key, retry=retry) as wire:
         wire.connect("run", known.control_server)
-        return wire.ask("run", message).result()
+        return wire.request("run", message).result()

@@ -2,6 +2,7 @@
 
 from hotrow.data.config import Data, DataConfig, open_source
 from hotrow.data.files import find_files
+from hotrow.data.labels import PositiveSearch
 from hotrow.data.source import Source
 from hotrow.errors import InputError
 from hotrow.run.config import RunConfig
@@ -25,9 +26,10 @@ def preflight(config: RunConfig) -> None:
 
 
 def check_parts(data: Data) -> None:
-    """InputError where a part of the data holds no rows.
+    """InputError where a part of the data holds no rows, or the train part no positive label.
 
     Each part is read up to its first row. Of a split by time or by rows that is the file up to there, once.
+    The train part of a label with `positive` is read up to the first positive row.
     """
     parts: dict[str, Source | None] = {"train": data.train}
     if data.by_day is None:
@@ -36,9 +38,22 @@ def check_parts(data: Data) -> None:
         if source is None:
             continue
         try:
-            empty = next(source.read(), None) is None
+            empty = not _read_first(source) if name == "train" else next(source.read(), None) is None
         except InputError as error:
             error.add_note(f"this is the {name} part of the data")
             raise
         if empty:
             raise InputError(f"the {name} part of the data holds no rows: {REMEDIES[name]}")
+
+
+def _read_first(source: Source) -> bool:
+    """Whether the source holds a row; InputError where all of its rows are negative for a label with `positive`."""
+    search, rows = PositiveSearch(source.schema.label), 0
+    for batch in source.read():
+        rows += batch.num_rows
+        search.add(batch)
+        if search.complete:
+            return True
+    if rows:
+        search.check(rows)
+    return rows > 0

@@ -41,7 +41,7 @@ class StepResult:
 
 @dataclass(slots=True, eq=False)
 class RunHooks:
-    """What a run wants to hear, whichever mode is active."""
+    """Callbacks of a run, the same for all modes."""
 
     done: Callable[[Lease], None] = lambda lease: None  # a lease was applied, or came too late
     before: Callable[[Batch], None] | None = None  # a batch is about to be trained
@@ -59,7 +59,7 @@ class _OpenBatch:
 
 
 class ActiveMode:
-    """A mode at work on the parameters and the executor that a backend opened for it."""
+    """A mode that runs on the parameters and the executor that a backend opened for it."""
 
     def __init__(
         self,
@@ -71,13 +71,13 @@ class ActiveMode:
         clock: RunClock,
         steps: deque[StepResult],
     ) -> None:
-        """`steps`: where results of applied steps go."""
+        """`steps` collects the results of applied steps."""
         self.loop, self.executor = loop, executor
         loop.performer = self
-        self.failed = False  # after a fault gradients may never come
+        self.failed = False  # after an error gradients may never arrive
         self._parameters, self._state, self._hooks, self._clock = parameters, state, hooks, clock
         self._steps = steps
-        self._granted: deque[tuple[Grant, Batch]] = deque()  # by the present event, and not submitted yet
+        self._granted: deque[tuple[Grant, Batch]] = deque()  # by the current event, not submitted yet
         self._open: dict[int, _OpenBatch] = {}  # by grant
         self._refused = 0
 
@@ -92,35 +92,35 @@ class ActiveMode:
         return self.loop.step
 
     def join(self, worker: int) -> None:
-        """Let a worker take part."""
+        """Add a worker."""
         with self._event():
             self.loop.join(worker)
 
     def leave(self, worker: int) -> None:
-        """Let a worker go that holds no batch."""
+        """Remove a worker that holds no batch."""
         with self._event():
             self.loop.leave(worker)
 
-    def call_back(self) -> None:
-        """Tell workers that found no more data that there is some."""
+    def rejoin(self) -> None:
+        """Let workers that found no more data join again: there is some."""
         with self._event():
-            self.loop.call_back()
+            self.loop.rejoin()
 
-    def ask(self, worker: int) -> bool:
-        """Ask for one more batch; False where the worker may not have one.
+    def request_batch(self, worker: int) -> bool:
+        """Request one more batch for a worker; False where it may not have one.
 
-        Reading may wait for data: an interrupt comes through meanwhile, and a fault of the data fails no gradients.
+        Reading may wait for data: SIGINT is delivered meanwhile, and an error of the data does not fail the mode.
         """
-        if self.loop.draining or not self.loop.may_ask(worker):
+        if self.loop.draining or not self.loop.may_request(worker):
             return False
         reserved = self.leases.reserve()
         if reserved or self.loop.waits_for_data(worker):
             with self._event():
-                self.loop.asked(worker, reserved=reserved)
+                self.loop.requested(worker, reserved=reserved)
         return reserved
 
     def drain(self) -> None:
-        """Grant nothing more."""
+        """Stop granting batches."""
         with self._event():
             self.loop.drain()
 
@@ -130,15 +130,15 @@ class ActiveMode:
             self.loop.resume()
 
     def finish_next(self) -> None:
-        """Wait for the gradients of a batch, and perform what they lead to."""
-        with defer_sigint():  # as one: gradients that are there must not be lost to an interrupt that was held back
+        """Wait for the gradients of a batch, and perform the effects of their arrival."""
+        with defer_sigint():  # one unit: gradients that arrived must not be lost to a deferred interrupt
             result = self._next_result()
             with self._event():
                 self._pushed(result)
         deliver_pending_sigint()
 
     def rest(self) -> None:
-        """Wait until everything that was decided is done. No batch is being computed."""
+        """Wait until all decisions are performed. No batch is being computed."""
         self._count(self._parameters.rest())
 
     def take_refused(self) -> int:
@@ -147,7 +147,7 @@ class ActiveMode:
         return refused
 
     def close(self) -> None:
-        """End the mode: what was not applied is discarded wherever it is kept."""
+        """End the mode: gradients that were not applied are discarded."""
         try:
             for grant in self._open:
                 self._parameters.discard(grant)
@@ -176,7 +176,7 @@ class ActiveMode:
             self._steps.append(self._step_result(effect))
 
     def drop(self, effect: Drop) -> None:
-        """A batch that came too late for its mode counts as trained. No worker of the loop is ever lost."""
+        """Count a batch that came too late for its mode as trained. Workers of the loop are never lost."""
         assert effect.reason == "late"
         self._parameters.discard(effect.grant)
         self._hooks.done(self._open.pop(effect.grant).lease)
@@ -190,7 +190,7 @@ class ActiveMode:
 
     @contextmanager
     def failing(self) -> Iterator[None]:
-        """One change as a whole: an interrupt waits until its end, and after a fault nobody waits for gradients."""
+        """One change as a unit: SIGINT waits until its end, and an error marks the mode as failed."""
         with defer_sigint():
             try:
                 yield
@@ -200,7 +200,7 @@ class ActiveMode:
 
     @contextmanager
     def _event(self) -> Iterator[None]:
-        """An event with everything that follows from it."""
+        """One event with all its effects."""
         before = len(self._steps)
         with self.failing():
             with self.executor.lock:
@@ -219,9 +219,9 @@ class ActiveMode:
     def _next_result(self) -> BatchResult:
         try:
             return self.executor.next_result()
-        except KeyboardInterrupt:  # what was being computed is computed all the same, or again
+        except KeyboardInterrupt:  # batches in progress are still computed, or computed again
             raise
-        except BaseException:  # whatever a worker raised: its gradients will never come
+        except BaseException:  # raised by a worker: its gradients will never arrive
             self.failed = True
             raise
 
@@ -234,7 +234,7 @@ class ActiveMode:
         self.loop.finish(grant.worker)
         for group in self.loop.mode.groups:
             pulled = result.looked_step if group == "embedding" else result.pulled_step
-            self.loop.tell(Pushed(group, grant.worker, grant.grant, grant.token, pulled, result.samples))
+            self.loop.handle(Pushed(group, grant.worker, grant.grant, grant.token, pulled, result.samples))
 
     def _count(self, applied: ApplyResult) -> None:
         statistics = self.loop.statistics

@@ -23,7 +23,7 @@ class WorkerPool(Protocol):
         """All workers. A mode numbers them in this order when it opens."""
 
     def admit(self, name: str) -> None:
-        """Let a worker take part that was started and waits."""
+        """Admit a worker that was started and waits."""
 
     def start_worker(self, name: str, worker: int, step: int) -> None:
         """Start the active mode, after `step` steps, on one more worker."""
@@ -44,7 +44,7 @@ class Backend(Protocol):
         """The dense optimizer; None where the model has no parameters."""
 
     def check_mode(self, mode: Mode, facts: RunFacts) -> None:
-        """ConfigError where a mode cannot work here."""
+        """ConfigError where the backend does not support a mode."""
 
     def newest_grant(self) -> int:
         """The largest grant number that is known here; a run continues from it."""
@@ -56,4 +56,4 @@ class Backend(Protocol):
         """Start a mode. It ends when its executor is closed."""
 
     def predict(self, batch: Batch) -> Tensor:
-        """The model's output; no row is made or changed."""
+        """The model's output; no row is created or changed."""

@@ -1,6 +1,6 @@
 """The clock of a run. It is paused while the caller of the training loop handles a step.
 
-The time of evaluations, reports and the user's own code says nothing about a mode.
+The time of evaluations, reports and the user's own code does not count for a mode.
 """
 
 import time
@@ -36,7 +36,7 @@ class RunClock:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
-        self._state: tuple[float, float | None] = (0.0, None)  # run time at the last change, since when it goes
+        self._state: tuple[float, float | None] = (0.0, None)  # run time at the last change, and when it was resumed
 
     def __call__(self) -> float:
         """Run time, in seconds."""

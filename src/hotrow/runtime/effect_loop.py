@@ -1,8 +1,8 @@
-"""One mode at work: events go to its discipline, leases to its grants, its effects to a performer.
+"""One mode: events go to its discipline, leases to its grants, its effects to a performer.
 
-The training loop and the simulator share it; only the performer differs. A worker asks for a batch when a lease is
-reserved for it, and the first lease reserved goes with the next grant. A worker without a lease is told `Ended`, and
-joins again when a lease comes back.
+The training loop and the simulator share it; only the performer differs. A worker requests a batch when a lease is
+reserved for it, and the first lease reserved goes with the next grant. A worker without a lease gets the event `Ended`,
+and joins again when a lease is returned.
 """
 
 from collections import Counter
@@ -37,16 +37,16 @@ class LeasePool(Protocol[GivenT]):
 
     @property
     def reserved(self) -> int:
-        """Leases kept for workers that asked."""
+        """Leases reserved for workers."""
 
     def reserve(self) -> bool:
-        """Keep one more lease for a worker; False where there is none."""
+        """Reserve one more lease for a worker; False where there is none."""
 
     def attach(self) -> GivenT | None:
         """Hand out the first reserved lease."""
 
     def take(self) -> GivenT | None:
-        """Hand out a lease that nobody reserved."""
+        """Hand out a lease that is not reserved."""
 
     def release(self, count: int) -> None:
         """Return the last `count` reserved leases."""
@@ -56,16 +56,16 @@ class Performer(Protocol[TakenT]):
     """Performs the effects of a mode. `settle` follows after the last effect of an event."""
 
     def observe(self, event: Event, effects: Sequence[Effect]) -> None:
-        """See a decision before it is performed."""
+        """Called before a decision is performed."""
 
     def begin(self, grant: Grant, lease: TakenT) -> None:
-        """Let a worker start a batch."""
+        """Start a batch on a worker."""
 
     def apply(self, effect: Apply) -> None:
         """Change parameters."""
 
     def drop(self, effect: Drop) -> None:
-        """Forget a batch."""
+        """Drop a batch."""
 
     def samples_of(self, grant: int) -> int:
         """Samples of a batch whose grant may be dropped without a push."""
@@ -85,7 +85,7 @@ class EffectLoop(Generic[LeaseT]):
         statistics: Statistics,
     ) -> None:
         self.mode, self.facts = mode, facts
-        self.discipline = mode.start(facts)  # which may refuse
+        self.discipline = mode.start(facts)  # may raise ConfigError
         self.statistics = statistics
         self.present: set[int] = set()  # workers that joined and were not lost
         self.unpushed = 0  # grants whose pushes are not all in
@@ -94,10 +94,10 @@ class EffectLoop(Generic[LeaseT]):
         self.leases = leases
         self.performer: Performer[LeaseT]  # set before the first event
         self._most_held = mode.most_in_flight
-        self._asks: dict[int, int] = {}  # worker -> asked and not granted; no entry is 0
+        self._requested: dict[int, int] = {}  # worker -> batches requested and not granted; no entry is 0
         self._held: Counter[int] = Counter()  # worker -> granted and not pushed
-        self._ended: set[int] = set()  # workers that asked in vain
-        self._took_from_others = False  # a grant that nobody asked for took a lease that was reserved
+        self._ended: set[int] = set()  # workers that found no data
+        self._took_from_others = False  # a grant without a request took a reserved lease
 
     @property
     def step(self) -> int:
@@ -106,15 +106,15 @@ class EffectLoop(Generic[LeaseT]):
 
     @property
     def with_data(self) -> list[int]:
-        """Workers that were not told `Ended`, in the order of their numbers."""
+        """Workers without an `Ended`, in the order of their numbers."""
         return sorted(self.present - self._ended)
 
     def holds(self, worker: int) -> bool:
         """Whether a worker has a batch that is not pushed."""
         return self._held[worker] > 0
 
-    def tell(self, event: Event) -> None:
-        """Let the discipline decide, and perform its effects."""
+    def handle(self, event: Event) -> None:
+        """Pass an event to the discipline, and perform its effects."""
         effects = self.discipline.on(event)
         self.performer.observe(event, effects)
         if effects:
@@ -130,41 +130,41 @@ class EffectLoop(Generic[LeaseT]):
         self.performer.settle()
         if self._took_from_others:
             self._took_from_others = False
-            self._take_back_asks()
+            self._withdraw_requests()
 
     def join(self, worker: int) -> None:
-        """A worker is there."""
+        """Add a worker."""
         self.present.add(worker)
-        self.tell(Joined(worker))
+        self.handle(Joined(worker))
 
-    def ask_for_all(self, worker: int) -> None:
-        """Ask for as many batches as the worker may hold."""
+    def request_batches(self, worker: int) -> None:
+        """Request as many batches as the worker may hold."""
         for _ in range(self._most_held):
-            self.ask(worker)
+            self.request_batch(worker)
 
-    def ask(self, worker: int) -> None:
-        """Ask for one more batch, if the worker may hold one more."""
-        if self.may_ask(worker):
-            self.asked(worker, reserved=self.leases.reserve())
+    def request_batch(self, worker: int) -> None:
+        """Request one more batch, if the worker may hold one more."""
+        if self.may_request(worker):
+            self.requested(worker, reserved=self.leases.reserve())
 
-    def may_ask(self, worker: int) -> bool:
+    def may_request(self, worker: int) -> bool:
         """Whether a worker may hold one more batch."""
-        return self._held[worker] + self._asks.get(worker, 0) < self._most_held
+        return self._held[worker] + self._requested.get(worker, 0) < self._most_held
 
-    def asked(self, worker: int, *, reserved: bool) -> None:
-        """A worker asked for a batch, and a lease was reserved for it or not."""
+    def requested(self, worker: int, *, reserved: bool) -> None:
+        """A worker requested a batch, and a lease was reserved for it or not."""
         if reserved:
             if worker in self._ended:
                 self._ended.discard(worker)
-                self.tell(Joined(worker))
-            self._asks[worker] = self._asks.get(worker, 0) + 1
-            self.tell(Ready(worker))
+                self.handle(Joined(worker))
+            self._requested[worker] = self._requested.get(worker, 0) + 1
+            self.handle(Ready(worker))
         elif self.waits_for_data(worker):
             self._end(worker)
 
     def waits_for_data(self, worker: int) -> bool:
-        """Whether a worker without a lease has to be told `Ended`."""
-        return worker not in self._asks and worker not in self._ended
+        """Whether a worker without a lease has to get `Ended`."""
+        return worker not in self._requested and worker not in self._ended
 
     def finish(self, worker: int) -> None:
         """A worker has one grant less to push for."""
@@ -172,76 +172,76 @@ class EffectLoop(Generic[LeaseT]):
         self._held[worker] -= 1
 
     def lose(self, worker: int) -> None:
-        """A worker is gone; others take over what it asked for."""
+        """Remove a lost worker; others take over its requests."""
         self.present.discard(worker)
         self._ended.discard(worker)
-        self.leases.release(self._asks.pop(worker, 0))
-        self.tell(Lost(worker))
+        self.leases.release(self._requested.pop(worker, 0))
+        self.handle(Lost(worker))
 
     def leave(self, worker: int) -> None:
-        """A worker that holds no batch goes; others join again where it gives back a lease."""
-        waited = self._asks.pop(worker, 0)
+        """Remove a worker that holds no batch; others join again where it returns a lease."""
+        waited = self._requested.pop(worker, 0)
         self.leases.release(waited)
         if worker not in self._ended:
-            self.tell(Ended(worker))
+            self.handle(Ended(worker))
         self._ended.discard(worker)
         self.present.discard(worker)
         if waited:
-            self.call_back()
+            self.rejoin()
 
-    def call_back(self) -> None:
-        """There is data for workers that were told `Ended`."""
+    def rejoin(self) -> None:
+        """Let workers that got `Ended` join again: there is data."""
         ended, self._ended = self._ended, set()
         for worker in sorted(ended):
-            self.tell(Joined(worker))
+            self.handle(Joined(worker))
 
     def first_ended(self) -> int | None:
-        """The first worker that asked in vain."""
+        """The first worker that found no data."""
         return min(self._ended, default=None)
 
     def drain(self) -> None:
-        """No more grants."""
+        """Stop granting batches."""
         self.draining = True
-        self.tell(Drain())
+        self.handle(Drain())
 
     def resume(self) -> None:
         """Grant again after a drain."""
         self.draining = False
-        self.tell(Resume())
+        self.handle(Resume())
 
     def close(self) -> None:
-        """End the mode: what was reserved goes back, and the discipline's counts are final."""
+        """End the mode: reserved leases are returned, and the discipline's counts are final."""
         self.leases.release(self.leases.reserved)
         self.statistics.told(self.discipline.counts, last=True)
 
     def _end(self, worker: int) -> None:
         self._ended.add(worker)
-        self.tell(Ended(worker))
+        self.handle(Ended(worker))
 
     def _grant(self, grant: Grant) -> None:
         worker = grant.worker
-        asked = self._asks.pop(worker, 0)
+        asked = self._requested.pop(worker, 0)
         if asked > 1:
-            self._asks[worker] = asked - 1
-        lease = (self.leases.attach() if asked else None) or self._lease_without_asking(grant)
+            self._requested[worker] = asked - 1
+        lease = (self.leases.attach() if asked else None) or self._lease_without_request(grant)
         self.grants = grant.grant
         self.unpushed += 1
         self._held[worker] += 1
         self.performer.begin(grant, lease)
 
-    def _lease_without_asking(self, grant: Grant) -> LeaseT:
+    def _lease_without_request(self, grant: Grant) -> LeaseT:
         lease = self.leases.take()
         if lease is None:
             self._took_from_others = True
             lease = self.leases.attach()
-        assert lease is not None, f"grant {grant.grant} of worker {grant.worker}: there are no data left for it"
+        assert lease is not None, f"grant {grant.grant} of worker {grant.worker}: no data is left for it"
         return lease
 
-    def _take_back_asks(self) -> None:
-        """Where fewer leases are reserved than asked for, some workers that wait are told `Ended`."""
-        while (missing := sum(self._asks.values()) - self.leases.reserved) > 0:
-            worker = max(self._asks)
-            self.leases.release(max(0, self._asks.pop(worker) - missing))
+    def _withdraw_requests(self) -> None:
+        """Where fewer leases are reserved than requested, some waiting workers get `Ended`."""
+        while (missing := sum(self._requested.values()) - self.leases.reserved) > 0:
+            worker = max(self._requested)
+            self.leases.release(max(0, self._requested.pop(worker) - missing))
             self._end(worker)
 
     def _samples_lost(self, effects: Sequence[Effect]) -> dict[int, int]:

@@ -1,7 +1,7 @@
 """Executors of one process: the calling thread, or one thread per worker.
 
 Rows are looked up when a batch is submitted. Dense parameters are read when it is computed, which in all-reduce modes
-is not before the dense step of its token has come. Gradients are parked under their grant before the result is out.
+is after the dense step before its token. Gradients are parked under their grant before the result is returned.
 """
 
 import threading
@@ -66,16 +66,16 @@ class Executor(Protocol):
     lock: AbstractContextManager[object]
 
     def submit(self, grant: Grant, batch: Batch) -> None:
-        """Let the worker of a grant start its batch."""
+        """Start the batch of a grant on its worker."""
 
     def set_step(self, step: int) -> None:
-        """So many dense steps are applied."""
+        """Note the number of applied dense steps."""
 
     def next_result(self) -> BatchResult:
         """Wait for the next batch whose gradients are parked."""
 
     def close(self, *, failed: bool = False) -> None:
-        """End all workers. After a fault some may wait for others that will not come."""
+        """End all workers. After a failure some may wait for others that have ended."""
 
 
 class LocalWork:
@@ -83,22 +83,22 @@ class LocalWork:
 
     def __init__(self, mode: Mode, tables: LocalTables, parameters: LocalParameters, clock: RunClock) -> None:
         self.mode, self.tables, self.parameters, self._clock = mode, tables, parameters, clock
-        self._versions = mode.late is not None and mode.late.by == "version"  # it will ask how late rows are
+        self._versions = mode.late is not None and mode.late.by == "version"  # staleness by version needs them
 
     def look_up(self, grant: Grant, batch: Batch, step: int) -> _Lookup:
-        """The rows of a batch as they stand after `step` dense steps."""
+        """The rows of a batch after `step` dense steps."""
         began = self._clock.moment()
         rows = self.tables.lookup(batch, learn=True, versions=self._versions)
         return _Lookup(grant.token, grant.grant, grant, batch, rows, step, self._clock.moment().since(began))
 
     def compute(self, task: _Lookup, pulled_step: int, learner: Learner) -> _Computed:
-        """Gradients from the learner's model as it stands."""
+        """Gradients from the current parameters of the learner's model."""
         began = self._clock.moment()
         gradients = learner.learn(task.batch, task.rows, self.tables)
         return _Computed(task, pulled_step, gradients, task.busy + self._clock.moment().since(began))
 
     def park(self, computed: _Computed) -> BatchResult:
-        """Keep gradients until their step is applied."""
+        """Park gradients until their step is applied."""
         task, gradients = computed.task, computed.gradients
         self.parameters.park(task.number, gradients, task.grant.worker)
         return BatchResult(
@@ -113,7 +113,7 @@ class LocalWork:
 
 
 class InlineExecutor:
-    """The calling thread plays all workers, in the order of their tokens, on the one model there is."""
+    """The calling thread computes the batches of all workers, in the order of their tokens, on the server's model."""
 
     def __init__(self, work: LocalWork, learner: Learner, step: int) -> None:
         self._work, self._learner, self._step = work, learner, step
@@ -129,18 +129,18 @@ class InlineExecutor:
     def next_result(self) -> BatchResult:
         task = min(self._submitted)
         computed = self._work.compute(task, self._step, self._learner)
-        self._submitted.remove(task)  # not before: cut off in the middle it is computed again
+        self._submitted.remove(task)  # not before: an interrupted batch is computed again
         return self._work.park(computed)
 
     def close(self, *, failed: bool = False) -> None:
-        """There are no workers to end."""
+        """No effect: there are no workers."""
 
 
 class ThreadExecutor:
-    """One thread per worker, each with its own copy of the model. A fault in one of them comes out of `next_result`."""
+    """One thread per worker, each with its own copy of the model. `next_result` raises the error of a worker."""
 
     def __init__(self, work: LocalWork, learners: Sequence[Learner], pull: Pull, step: int) -> None:
-        """`pull` brings a worker's model up to date."""
+        """`pull` copies the parameters into a worker's model."""
         self._work, self._pull, self._step = work, pull, step
         self._results: SimpleQueue[_Computed | BaseException] = SimpleQueue()
         self.lock: AbstractContextManager[object] = threading.Lock()
@@ -191,7 +191,7 @@ class ThreadExecutor:
                     begun.append(self._work.look_up(*message, self._step))
                 while self._inboxes[worker].empty() and begun and self._may_compute(min(begun)):
                     self._results.put(self._compute(learner, begun))
-        except BaseException as fault:  # whatever it is, it belongs to whoever asked for the work
+        except BaseException as fault:  # `next_result` raises it
             self._results.put(fault)
 
     def _may_compute(self, task: _Lookup) -> bool:

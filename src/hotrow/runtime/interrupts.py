@@ -27,7 +27,7 @@ class _Block:
             self.before(number, frame)
         self.held = (number, frame)
 
-    def let_go(self) -> None:
+    def deliver(self) -> None:
         held, self.held = self.held, None
         if held is not None:
             self.before(*held)
@@ -54,10 +54,10 @@ def defer_sigint() -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, before)
         _blocks.clear()
-    block.let_go()
+    block.deliver()
 
 
 def deliver_pending_sigint() -> None:
     """Deliver a SIGINT that is deferred."""
     if _blocks and threading.current_thread() is threading.main_thread():
-        _blocks[0].let_go()
+        _blocks[0].deliver()

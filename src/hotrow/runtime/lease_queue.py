@@ -1,6 +1,6 @@
 """The leases of a run in order, epoch by epoch: one for each grant.
 
-A worker that asks reserves a lease. A grant takes the first reserved one, so in Sync slice r goes to rank r whatever
+A request of a worker reserves a lease. A grant takes the first reserved one, so in Sync slice r goes to rank r whatever
 the order of the requests.
 """
 
@@ -40,7 +40,7 @@ class LeaseQueue:
 
     @property
     def reserved(self) -> int:
-        """Leases that are kept for workers that asked."""
+        """Leases reserved for workers."""
         return len(self._reserved)
 
     def attach(self) -> tuple[Lease, Batch] | None:
@@ -52,7 +52,7 @@ class LeaseQueue:
         return self._reserved.pop() if self.reserve() else None
 
     def release(self, count: int) -> None:
-        """Return the last `count` reserved leases, in the same order, to whoever asks next."""
+        """Return the last `count` reserved leases, in the same order, for the next requests."""
         for _ in range(count):
             self._ahead.appendleft(self._reserved.pop())
 

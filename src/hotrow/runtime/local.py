@@ -1,4 +1,4 @@
-"""Training in this process: one parameter server, and threads or the calling thread alone."""
+"""Training in this process: one parameter server, and threads or the calling thread."""
 
 from copy import deepcopy
 
@@ -35,17 +35,17 @@ class LocalBackend:
         """Threads neither join nor leave."""
 
     def check_mode(self, mode: Mode, facts: RunFacts) -> None:
-        """ConfigError where a mode cannot work here."""
+        """ConfigError where this process does not support a mode."""
         mode.check(facts)
         if mode.dense == "local":
             k_step_adam(self.optimizer)
 
     def newest_grant(self) -> int:
-        """Grants are not remembered from one run to the next."""
+        """0: grants are not kept from one run to the next."""
         return 0
 
     def check_consistent(self) -> None:
-        """A step is applied whole, or not at all."""
+        """No effect: a step is applied completely, or not at all."""
 
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[Parameters, Executor]:
         """Start a mode."""
@@ -58,9 +58,9 @@ class LocalBackend:
         return parameters, ThreadExecutor(work, learners, self.server.pull_into, facts.step)
 
     def predict(self, batch: Batch) -> Tensor:
-        """The model's output; no row is made or changed."""
+        """The model's output; no row is created or changed."""
         return self._learner.predict(batch, self.tables.lookup(batch, learn=False))
 
     def close(self) -> None:
-        """Give all rows up; segments that are to be kept stay."""
+        """Release all rows; segments that are to be kept stay."""
         self.tables.close()

@@ -1,8 +1,8 @@
 """The training loop: epochs of data in a mode, changes of the mode and of its workers in between.
 
-Where parameters are kept and batches computed is the backend's: this process, or a cluster. Values are read when a
-batch is granted. In Sync that is after the step before is applied, so a step is exactly what one torch model with all
-rows would do on the whole global batch.
+The backend, this process or a cluster, holds parameters and computes batches. Values are read when a batch is granted.
+In Sync that is after the step before is applied, so a step is exactly what one torch model with all rows would do on
+the whole global batch.
 """
 
 import threading
@@ -48,14 +48,14 @@ class TrainingLoop:
         backend.check_mode(self._mode, self.facts)
         self._active: ActiveMode | None = None
         self._membership = Membership(backend)
-        self._opening = threading.RLock()  # held while a mode opens or closes: other threads change members of none
-        self._steps: deque[StepResult] = deque()  # applied, and not taken by the caller
+        self._opening = threading.RLock()  # held while a mode opens or closes: its members do not change then
+        self._steps: deque[StepResult] = deque()  # applied, not yet taken by the caller
         self._grants = 0  # numbers of grants that were used so far
-        self._refused = 0  # rows whose gradient was not finite, that no step has told of
+        self._refused = 0  # rows whose gradient was not finite, not yet in a step result
 
     @property
     def mode(self) -> Mode:
-        """The active mode, or the one that comes next."""
+        """The active mode, or the next one."""
         return self._mode
 
     @property
@@ -87,15 +87,15 @@ class TrainingLoop:
 
     def _epoch(self, leases: LeaseQueue, step: int, done: Callable[[Lease], None]) -> Iterator[StepResult]:
         self.hooks.done = done
-        self._steps.clear()  # of an epoch that was broken off
-        (self._active or self._open(leases, step)).call_back()
+        self._steps.clear()  # of an epoch that was interrupted
+        (self._active or self._open(leases, step)).rejoin()
         yield from self._each_step()
         while (active := self._active) is not None:
             if active.loop.draining:
                 active.resume()
             if self._membership.pending:
                 active = self._change_members(active)
-            self._ask_all(active)
+            self._request_all(active)
             if not self._steps and not active.loop.unpushed:
                 active.drain()
                 yield from self._each_step()
@@ -104,19 +104,19 @@ class TrainingLoop:
                 active.finish_next()
             yield from self._each_step()
 
-    def _ask_all(self, active: ActiveMode) -> None:
-        """Let workers ask for as many batches as they may hold. A step comes first: its caller may want rest."""
+    def _request_all(self, active: ActiveMode) -> None:
+        """Request as many batches as workers may hold. A step is returned first: its caller may want rest."""
         for worker in sorted(active.loop.present):
-            while not self._steps and active.ask(worker):
+            while not self._steps and active.request_batch(worker):
                 pass
 
     def _each_step(self) -> Iterator[StepResult]:
-        """Steps one by one: whoever gets one may ask for rest or another mode, which applies more of them."""
+        """Steps one by one: the caller of one may call `rest` or `switch`, which applies more of them."""
         while self._steps:
             yield self._steps.popleft()
 
     def rest(self) -> None:
-        """Finish what is being computed and apply it: a checkpoint or a switch follows."""
+        """Finish and apply what is being computed, before a checkpoint or a switch."""
         active = self._active
         if active is None or active.failed:
             return
@@ -127,7 +127,7 @@ class TrainingLoop:
         active.rest()
 
     def take_steps(self) -> list[StepResult]:
-        """Steps that were applied on the way to rest, and that the caller of `steps` did not get."""
+        """Steps that `rest` applied, and that the caller of `steps` did not get."""
         return list(self._each_step())
 
     def take_refused(self) -> int:
@@ -147,7 +147,7 @@ class TrainingLoop:
             self._reopen(self._active)
 
     def check_scaling(self, request: ScaleRequest) -> None:
-        """Raise where a worker cannot join or leave as things stand. Changes nothing."""
+        """Raise where a worker cannot join or leave now. Changes nothing."""
         self._membership.facts_after(request, self._mode, self.facts)
 
     def scale(self, request: ScaleRequest) -> None:
@@ -158,11 +158,11 @@ class TrainingLoop:
                 self._change_members_at_rest()
 
     def predict(self, batch: Batch) -> Tensor:
-        """The model's output; no row is made or changed."""
+        """The model's output; no row is created or changed."""
         return self.backend.predict(batch)
 
     def close(self) -> None:
-        """End the active mode. What is being computed is lost: `rest` first to keep it."""
+        """End the active mode. Batches in progress are lost: call `rest` first to keep them."""
         with self._opening:
             active, self._active = self._active, None
             try:
@@ -175,7 +175,7 @@ class TrainingLoop:
 
     def _open(self, leases: LeasePool[tuple[Lease, Batch]], step: int) -> ActiveMode:
         with self._opening:
-            grants = max(self._grants, self.backend.newest_grant())  # segments outlive runs, and know their grants
+            grants = max(self._grants, self.backend.newest_grant())  # segments outlive runs, and hold their grants
             facts = replace(self.facts, step=step, grants=grants)
             parameters, executor = self.backend.open(self._mode, facts, self.clock)
             active = self._active = ActiveMode(
@@ -195,12 +195,12 @@ class TrainingLoop:
         return active
 
     def _reopen(self, active: ActiveMode) -> ActiveMode:
-        """At rest: open the chosen mode with the workers that are there now."""
+        """At rest: open the chosen mode with the current workers."""
         self.close()
         return self._open(active.leases, active.step)
 
     def _change_members(self, active: ActiveMode) -> ActiveMode:
-        """Workers join and leave. Where all of them close every step together, the mode opens again."""
+        """Apply joins and leaves. Where all workers close every step together, the mode opens again."""
         self.facts = self._membership.accept(self._mode, self.facts)
         if self._mode.dense != "server":
             if not self._membership.accepted:

@@ -33,12 +33,12 @@ class ScaleRequest:
 class Membership:
     """The workers of a backend by name. Without a worker pool there are no joins and leaves."""
 
-    def __init__(self, site: Backend) -> None:
-        self._site = site
+    def __init__(self, backend: Backend) -> None:
+        self._site = backend
         self._requests: deque[ScaleRequest] = deque()  # queued
         self._accepted: deque[ScaleRequest] = deque()  # to be applied
-        self._staying: tuple[str, ...] = () if site.worker_pool is None else tuple(site.worker_pool.names)
-        self._workers = {name: worker for worker, name in enumerate(self._staying)}  # in the mode at work
+        self._staying: tuple[str, ...] = () if backend.worker_pool is None else tuple(backend.worker_pool.names)
+        self._workers = {name: worker for worker, name in enumerate(self._staying)}  # in the active mode
         self._given = len(self._workers)  # numbers that it has used
         self._leaving: dict[int, ScaleRequest] = {}
 
@@ -96,7 +96,7 @@ class Membership:
         return self._accepted.popleft() if self._accepted else None
 
     def renumber(self) -> list[int]:
-        """Number the workers of a mode that opens; returns numbers that stand for another worker now, or for none."""
+        """Number the workers of a mode that opens; returns numbers that changed their worker, or have none now."""
         before = self._workers
         if self._site.worker_pool is not None:
             self._workers = {name: worker for worker, name in enumerate(self._site.worker_pool.names)}

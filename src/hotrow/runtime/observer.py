@@ -10,7 +10,7 @@ SHORTEST_S = 1e-9  # of a batch: the clock may be coarser than that
 
 
 class ModeObserver(Protocol):
-    """Sees workers, batches and steps, as `switching.Pilot` does. Times are of the run's clock."""
+    """Gets the events of workers, batches and steps, as `switching.Pilot` does. Times are of the run's clock."""
 
     def joined(self, worker: int) -> None:
         """A worker joined, for the first time or again."""
@@ -19,7 +19,7 @@ class ModeObserver(Protocol):
         """A worker has no more data."""
 
     def lost(self, worker: int) -> None:
-        """A worker left, or its number stands for another one now."""
+        """A worker left, or its number belongs to another one now."""
 
     def finished(self, seen: Observation) -> None:
         """The gradients of a batch arrived; their step is not closed."""
@@ -28,13 +28,13 @@ class ModeObserver(Protocol):
         """A dense step was applied."""
 
 
-def notify(watcher: ModeObserver, event: Event) -> None:
-    """Pass joins and ends of data on. Leaves are reported by the training loop."""
+def notify(observer: ModeObserver, event: Event) -> None:
+    """Report joins and ends of data. Leaves are reported by the training loop."""
     match event:
         case Joined(worker):
-            watcher.joined(worker)
+            observer.joined(worker)
         case Ended(worker):
-            watcher.ended(worker)
+            observer.ended(worker)
 
 
 def observation(finished: BatchResult, time_s: float, late: int) -> Observation:

@@ -1,4 +1,4 @@
-"""A backend from the engine that a user chose: opened with its tables, closed with them."""
+"""A backend from the engine of the run's settings, with its tables."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # it comes with the extra `ray`
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenBackend:
-    """A backend with its tables, and what ends both."""
+    """A backend with its tables."""
 
     backend: Backend
     tables: TableCollection
@@ -34,11 +34,11 @@ class OpenBackend:
 
 
 def open_backend(engine: Local | Ray, spec: TrainingSpec, state: RunState, *, attach: bool) -> OpenBackend:
-    """Training in this process, or on a cluster that is started for the run.
+    """Open training in this process, or on a cluster that is started for the run.
 
-    `attach`: rows that segments hold are taken over; without it they are a SegmentError.
+    `attach`: rows that segments hold are used; without it they are a SegmentError.
     """
-    spec = replace(spec, attach=attach)  # each table checks again when it is opened, on whatever machine
+    spec = replace(spec, attach=attach)  # each table checks again when it is opened, on its own machine
     if not attach:  # before a cluster is started
         check_no_rows(_parts(engine, named_tables(spec.tables)))
     if isinstance(engine, Ray):
@@ -60,7 +60,7 @@ def _on_ray(engine: Ray, spec: TrainingSpec, state: RunState) -> OpenBackend:
     from hotrow.transport import check_installed
 
     check_installed()
-    # Not with hotrow itself: training in one process needs none of it.
+    # Imported here: training in one process needs none of it.
     from hotrow.client.sharded import ShardedTables
     from hotrow.runtime.cluster.backend import ClusterBackend
     from hotrow.runtime.ray.actors import TransportSettings
@@ -70,7 +70,7 @@ def _on_ray(engine: Ray, spec: TrainingSpec, state: RunState) -> OpenBackend:
     from hotrow.transport.security import ClusterKey
 
     if engine.security == "off" and engine.bind == "node":
-        raise ConfigError("engine.bind='node', security='off': strangers could read and write: take 'key' or 'curve'")
+        raise ConfigError("engine.bind='node', security='off': any host could read and write: take 'key' or 'curve'")
     spec = replace(spec, tables=named_tables(spec.tables))
     values = _values(engine, spec.tables)
     key = ClusterKey.generate() if engine.key is None else ClusterKey.read(engine.key)
@@ -120,7 +120,7 @@ def _values(engine: Ray, tables: Mapping[str, Table]) -> dict[str, Values]:
 
 
 def workers_in(engine: Local | Ray, workers: int) -> int:
-    """As many as there are trainers, where these are the workers."""
+    """The number of workers: on a cluster that of the trainers."""
     if isinstance(engine, Local):
         return workers
     if workers not in (1, engine.trainers):

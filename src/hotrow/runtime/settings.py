@@ -1,4 +1,4 @@
-"""Where a run takes place, as its user says it: in this process, or on Ray."""
+"""The engine of a run: this process, or Ray."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from hotrow.sizes import Whole, WholeOrSize, parse_bytes
+from hotrow.sizes import Whole, WholeOrSize, number_text, parse_bytes
 from hotrow.spec import Spec, named_settings
 
 Values: TypeAlias = Literal["fp32", "fp16-scaled"]
@@ -20,11 +20,11 @@ class Local(Spec):
 
 
 class Resources(Spec):
-    """What one actor of a role asks Ray for."""
+    """The resources that one actor of a role requests from Ray."""
 
     cpus: float = Field(default=1.0, ge=0)
     gpus: float = Field(default=0.0, ge=0)
-    custom: dict[str, float] = Field(default_factory=dict)  # resources that nodes were started with
+    custom: dict[str, float] = Field(default_factory=dict)  # custom resources of the nodes
 
 
 class Ray(Spec):
@@ -34,25 +34,23 @@ class Ray(Spec):
     address: str | None = None  # of a Ray that runs, "auto" for the one of this machine; None: one is started and ended
     trainers: Whole = Field(default=1, ge=1, le=4096)
     shards: Whole = Field(default=1, ge=1, le=1024)
-    embedding_workers: Whole = Field(default=0, ge=0, le=64)  # that look up and pool for the trainers; 0: these do it
+    embedding_workers: Whole = Field(default=0, ge=0, le=64)  # that look up and pool for the trainers; 0: none
     threads: Whole = Field(default=1, ge=1, le=1024)  # of each role
-    parked_bytes: WholeOrSize = "1GiB"  # of gradients that wait for their step on a shard; of rows and dense ones each
-    values: Values | dict[str, Values] = "fp32"  # how rows and gradients travel, for all tables or by name
+    parked_bytes: WholeOrSize = "1GiB"  # of parked gradients on a shard; of rows and dense ones each
+    values: Values | dict[str, Values] = "fp32"  # the wire format of rows and gradients, for all tables or by name
     security: Security = "key"
-    key: Path | None = (
-        None  # a file that `hotrow keygen` wrote; None: a key for this run, which Ray brings to the roles
-    )
+    key: Path | None = None  # a file of `hotrow keygen`; None: a key for this run, which Ray sends to the roles
     bind: Literal["loopback", "node"] = "loopback"  # "node": roles on several hosts reach each other
     trainer: Resources = Resources()
     shard: Resources = Resources()
     embedding_worker: Resources = Resources()
-    delay_s: float = Field(default=0.0, ge=0, le=60)  # to shards and back, each: tries a far network out on one machine
+    delay_s: float = Field(default=0.0, ge=0, le=60)  # to shards and back, each: emulates a slow network on one machine
     strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "SPREAD"  # of the placement group
 
     @model_validator(mode="after")
     def _devices_are_whole(self) -> "Ray":
         if self.trainer.gpus != int(self.trainer.gpus):
-            message = f"trainer.gpus={self.trainer.gpus:g}: a trainer needs a device of its own"
+            message = f"trainer.gpus={number_text(self.trainer.gpus)}: a trainer needs a device of its own"
             raise ValueError(f"{message}: give 0 or 1")
         return self
 

@@ -12,14 +12,14 @@ def _constant(samples: int) -> float:
 class RunState:
     """How far a run is, and the factor of its learning rates there."""
 
-    samples: int = 0  # whose gradients were applied
+    samples: int = 0  # with applied gradients
     step: int = 0  # dense steps
-    plateau: float = 1.0  # factor that validations without improvement have left
+    plateau: float = 1.0  # factor after validations without improvement
     schedule: Callable[[int], float] = _constant  # samples -> factor
 
     @property
     def lr_scale(self) -> float:
-        """The factor of all learning rates now."""
+        """The current factor of all learning rates."""
         return self.schedule(self.samples) * self.plateau
 
     def advance(self, samples: int, *, dense_step: bool) -> None:

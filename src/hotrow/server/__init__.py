@@ -1,4 +1,4 @@
-"""What holds parameters and applies gradients to them."""
+"""Parameter storage and the application of gradients."""
 
 from hotrow.server.core import ParameterServer
 

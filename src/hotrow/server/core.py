@@ -1,4 +1,4 @@
-"""Parameters, and pushes that wait under their grant until a discipline says `Apply`: values in, values out."""
+"""Parameters, and pushes parked under their grant until a discipline returns `Apply`: values in, values out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,12 +16,12 @@ from hotrow.worker.core import Gradients
 
 @dataclass(frozen=True, slots=True)
 class ApplyResult:
-    """What an `Apply` did, or several of them."""
+    """The result of one or several `Apply`."""
 
     refused: int = 0  # rows whose gradient was not finite
     weightless: int = 0  # rows whose gradients all weighed 0
     ids: IdCounts = field(default_factory=IdCounts)
-    undone: Mapping[str, int] = field(default_factory=dict)  # pushes that never came or were not taken, by name
+    undone: Mapping[str, int] = field(default_factory=dict)  # pushes that never arrived or were not applied, by reason
     weights: WeightCorrection = field(default_factory=WeightCorrection)  # of dense gradients
 
 
@@ -45,38 +45,38 @@ class ParameterServer(DenseParameters):
 
     @property
     def copies(self) -> None:
-        """Nobody has parameters of its own: all read these."""
+        """None: workers have no parameters of their own."""
 
     def park(self, grant: int, gradients: Gradients, worker: int = 0) -> None:
-        """Keep a push until its `Apply`. Whose it is does not matter here."""
+        """Hold a push until its `Apply`. The worker does not matter here."""
         self._parked[grant] = gradients
 
     def discard(self, grant: int) -> None:
-        """Forget a push that will not be applied."""
+        """Drop a push that will not be applied."""
         self._parked.pop(grant, None)
 
     def take_dense(self, grant: int) -> Gradients:
-        """A push whose rows are applied and whose dense gradients somebody else applies."""
+        """A push whose rows are applied, for a caller that applies the dense gradients."""
         return self._parked.pop(grant)
 
     def settle(self) -> None:
-        """Nothing waits for what may come beside it."""
+        """No effect: updates are applied at once."""
 
     def rest(self) -> ApplyResult:
-        """What was decided was done at once."""
+        """An empty result: updates are applied at once."""
         return ApplyResult()
 
     @property
     def parked(self) -> int:
-        """Pushes that wait."""
+        """The number of parked pushes."""
         return len(self._parked)
 
     def apply(self, effect: Apply, *, samples: int, lr_scale: float = 1.0) -> ApplyResult:
-        """Perform a step. `samples` counts all up to and including it."""
+        """Perform a step. `samples` counts all samples up to and including it."""
         pushes = [(part, self._parked[part.grant]) for part in effect.parts]
         changed = ApplyResult()
         if effect.group != "dense":
-            alone = effect.group == "embedding"  # rows that were looked up before the step their token names
+            alone = effect.group == "embedding"  # rows that were looked up before the step of their token
             rows = [
                 RowPart(
                     push.rows, push.samples, part.pulled_step if alone else part.token, part.weight if alone else 1.0
@@ -110,7 +110,7 @@ class ParameterServer(DenseParameters):
         return changed
 
     def pull_into(self, replica: nn.Module) -> None:
-        """Bring a worker's copy of the model up to date."""
+        """Copy the parameters into a worker's copy of the model."""
         with torch.no_grad():
             for mine, theirs in zip(self.model.parameters(), replica.parameters(), strict=True):
                 theirs.copy_(mine)
@@ -118,7 +118,7 @@ class ParameterServer(DenseParameters):
                 copied.copy_(held)
 
     def _finish(self, grant: int, push: Gradients, group: str) -> None:
-        """A push that comes apart is kept until both its halves are applied, whichever is first."""
+        """Drop a push once both its halves are applied: rows and dense parameters may come in two `Apply`."""
         push.halves += 2 if group == "both" else 1
         if push.halves == 2:
             del self._parked[grant]

@@ -1,8 +1,8 @@
 """Dense parameters and how a step changes them: values in, values out.
 
 Gradients of a step are combined as sum(weight * samples * gradient) / sum(samples) over all its parts, those of weight
-0 included. Where all parts weigh 0 nothing is touched, as with ids. A policy with `movement` weighs every tensor of a
-part by itself; running figures of a part count where any of its gradients does.
+0 included. Where all parts have weight 0 nothing is changed, as with ids. A policy with `movement` weighs every tensor
+of a part separately; buffers (running means) of a part count if any of its gradients does.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ from hotrow.staleness.weights import Span
 
 
 class DenseParameters:
-    """Parameters with their optimizer, and running figures."""
+    """Parameters with their optimizer, and buffers."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class DenseParameters:
         self.late: Staleness | None = None  # of the mode
         self.clip = clip
         self.base_lrs = [group["lr"] for group in optimizer.param_groups] if optimizer else []
-        self._changes: list[float] | None = None  # of each parameter at the last step, where the policy asks for it
+        self._changes: list[float] | None = None  # of each parameter at the last step, where the policy needs it
 
     def dense_step(
         self,
@@ -43,9 +43,9 @@ class DenseParameters:
         samples: int,
         lr_scale: float,
     ) -> list[Span] | None:
-        """Perform a step with the gradients of its parts, and what each added to running figures.
+        """Perform a step with the gradients of its parts, and what each added to the buffers.
 
-        Gives what the gradients of each part weighed, where that is not the weight of the part.
+        Returns the weights of each part's gradients where they differ from the weight of the part.
         """
         weights = self._tensor_weights(effect) if self._follows_movement and self.parameters else None
         spans = _spans(effect, dense, weights)
@@ -89,7 +89,7 @@ class DenseParameters:
         ]
 
     def _tensor_weights(self, effect: Apply) -> list[list[float]]:
-        """By part and tensor: as the discipline weighs, but gradients of a tensor that hardly moves are less late."""
+        """By part and tensor: the discipline's weight, where a tensor that hardly moved counts as less stale."""
         late = self.late
         assert late is not None
         changes = self._changes if self._changes is not None else [0.0] * len(self.parameters)
@@ -97,7 +97,7 @@ class DenseParameters:
         return [[late.dense_weight(late.moved(age, change)) for change in changes] for age in ages]
 
     def _take_buffers(self, effect: Apply, added: Sequence[list[Tensor] | None], spans: Sequence[Span]) -> None:
-        """Running figures go on by the mean of what workers added to theirs; whole numbers as the last one counted."""
+        """Move buffers by the mean of what workers added to theirs; integers as the last worker counted."""
         counted = [each for each, (_, greatest) in zip(added, spans, strict=True) if greatest]
         gathered = [each for each in counted if each is not None]
         if not gathered:
@@ -114,7 +114,7 @@ class DenseParameters:
 def _spans(
     effect: Apply, dense: Sequence[list[Tensor | None]], weights: Sequence[Sequence[float]] | None
 ) -> list[Span]:
-    """What the gradients of each part weigh. A part without gradients is weighed as if it had all."""
+    """The weights of each part's gradients. A part without gradients is weighed as if it had all."""
     if weights is None:
         return [(part.weight, part.weight) for part in effect.parts]
     spans = []

@@ -1,4 +1,4 @@
-"""What a shard is asked about the dense parameters it serves in token modes."""
+"""The messages of a shard about the dense parameters that it holds in token modes."""
 
 from collections.abc import Sequence
 
@@ -17,21 +17,21 @@ FRAME_BYTES = Limits().frame_bytes
 
 
 class DenseService:
-    """A piece of the dense parameters behind messages. Orders come to it in turn, as they come to the rows."""
+    """A part of the dense parameters behind messages. Orders are performed in sequence, as for the rows."""
 
     def __init__(self, piece: DenseShard) -> None:
         self._piece = piece
         self._step = 0  # dense steps so far
-        self._serving = False  # whether the mode at work keeps its dense parameters here
+        self._serving = False  # whether the active mode has its dense parameters here
         self._seen = SeenGrants()
 
     def begin(self, serving: bool, late: Staleness | None, pushes: int = 1) -> None:
-        """A mode begins whose steps take so many pushes."""
+        """A mode begins whose steps have this number of pushes."""
         self._serving, self._piece.late = serving, late
         self._piece.parked.needed = max(1, pushes)
 
     def perform(self, order: Perform) -> list[PartWeights]:
-        """The dense side of an order; what parts weighed, where that is not what the order says."""
+        """The dense part of an order; returns weights of parts that differ from those in the order."""
         if not self._serving:
             return []
         weights = []
@@ -40,16 +40,16 @@ class DenseService:
                 weights += self._piece.apply(apply)
                 self._step = apply.step + 1
         for grant in order.discards:
-            self._seen.add(grant)  # its push may still be on the way
+            self._seen.add(grant)  # its push may still arrive
             self._piece.parked.take(grant)
         return weights
 
     def pulled(self, frame_bytes: int = FRAME_BYTES) -> tuple[DensePulled, list[memoryview]]:
-        """Parameters as they are now, in frames of at most so many bytes."""
+        """The current parameters, in frames of at most `frame_bytes`."""
         return DensePulled(self._step), cut(self._piece.pulled(), frame_bytes)
 
     def push(self, push: PushDense, frames: Sequence[memoryview]) -> None:
-        """Keep gradients until their step; a second copy of them is not taken."""
+        """Park gradients until their step; a second copy of them is not taken."""
         if push.grant in self._seen:
             return
         wanted = [each for each, there in zip(self._parameters(push), push.present, strict=True) if there]
@@ -60,24 +60,24 @@ class DenseService:
         self._seen.add(push.grant)
 
     def take(self, message: TakeDense, tensors: bytes) -> None:
-        """Go on from a dense state."""
+        """Continue from a dense state."""
         dense_state.from_bytes(tensors, message.optimizer, self._piece.model, self._piece.whole_optimizer)
         self._step = message.step
 
     def give(self, message: GiveDense, frame_bytes: int = FRAME_BYTES) -> tuple[DenseGiven, list[memoryview]]:
-        """The state, in frames of at most so many bytes; of tensors that other servers hold it is an old one."""
+        """The state, in frames of at most `frame_bytes`; tensors of other shards are out of date in it."""
         optimizer = self._piece.whole_optimizer if message.optimizer else None
         tensors, settings = dense_state.to_bytes(self._piece.model, optimizer)
         return DenseGiven(self._step, settings), cut([tensors], frame_bytes)
 
     def figures(self) -> dict[str, float]:
-        """How it is, by name."""
+        """Counters by name."""
         parked = self._piece.parked
         now = {"dense_parked": len(parked), "dense_parked_bytes": parked.nbytes, "dense_parked_above": parked.above}
         return {name: float(value) for name, value in now.items()}
 
     def _parameters(self, push: PushDense) -> Sequence[Tensor]:
         if len(push.present) != len(self._piece.parameters):
-            message = f"{len(push.present)} dense tensors are named, {len(self._piece.parameters)} are served here"
+            message = f"{len(push.present)} dense tensors are named, {len(self._piece.parameters)} are held here"
             raise InputError(f"grant={push.grant}: {message}")
         return self._piece.parameters

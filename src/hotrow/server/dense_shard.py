@@ -1,7 +1,7 @@
-"""The dense parameters that one server of several holds in token modes, and pushes that wait for a step to take them.
+"""The dense parameters that one of several shards holds in token modes, and the pushes parked for a step.
 
-Tensors are spread over the shards by size; each has the optimizer for its own. Clipping needs the norm over all of
-them, so with it one shard holds them all.
+Tensors are spread over the shards by size; each shard has the optimizer of its own. Clipping needs the norm over all
+tensors, so with it one shard holds them all.
 """
 
 from collections.abc import Sequence
@@ -21,20 +21,19 @@ from hotrow.transport import messages
 
 @dataclass(slots=True, eq=False)
 class DensePush:
-    """What one batch brings to one server."""
+    """The gradients of one batch for one shard."""
 
     gradients: list[Tensor | None]
     buffers: list[Tensor] | None
 
     @property
     def nbytes(self) -> int:
-        """What it takes."""
         there = [each for each in self.gradients if each is not None] + (self.buffers or [])
         return OVERHEAD + sum(each.numel() * each.element_size() for each in there)
 
 
 def spread(sizes: Sequence[int], servers: int, *, together: bool = False) -> list[list[int]]:
-    """Which tensors each server holds: the largest first, each to whoever has least; in the model's order."""
+    """The tensors of each shard: the largest first, each to the shard with the fewest bytes; in the model's order."""
     held: list[list[int]] = [[] for _ in range(servers)]
     loads = [0] * servers
     for place in sorted(range(len(sizes)), key=lambda each: (-sizes[each], each)):
@@ -45,7 +44,7 @@ def spread(sizes: Sequence[int], servers: int, *, together: bool = False) -> lis
 
 
 class DenseShard(DenseParameters):
-    """Some tensors of a model. It works on a copy of the model that it is given, whose other tensors it lets be."""
+    """Some tensors of a model. It works on a copy of the model, and leaves the other tensors of the copy alone."""
 
     def __init__(
         self,
@@ -67,10 +66,10 @@ class DenseShard(DenseParameters):
         self.parked: PushBuffer[DensePush] = PushBuffer(most, lambda push: push.nbytes)
 
     def apply(self, apply: messages.ApplyOrder) -> list[messages.PartWeights]:
-        """Perform a step with the pushes that wait under its grants; what parts weighed, if not what the order says."""
+        """Perform a step with the parked pushes of its grants; returns weights that differ from the order's."""
         grants = [part.grant for part in apply.parts]
-        if missing := [grant for grant in grants if self.parked.look_at(grant) is None]:
-            raise InputError(f"grant={missing[0]}: its dense gradients never came here")
+        if missing := [grant for grant in grants if self.parked.find(grant) is None]:
+            raise InputError(f"grant={missing[0]}: its dense gradients never arrived")
         pushes = [push for push in map(self.parked.take, grants) if push is not None]
         parts = tuple(
             GradientPart(each.grant, each.token, each.pulled_step, each.samples, each.weight) for each in apply.parts
@@ -83,5 +82,5 @@ class DenseShard(DenseParameters):
         return [messages.PartWeights(grant, *span) for grant, span in zip(grants, spans, strict=True)]
 
     def pulled(self) -> list[Tensor]:
-        """Parameters and running figures as they are now: copies, since the next step may change them."""
+        """The current parameters and buffers: copies, since the next step may change them."""
         return [each.detach().clone() for each in (*self.parameters, *self.buffers)]

@@ -1,4 +1,4 @@
-"""Which orders a shard has performed, and what their answers tell: each count once, however often an order comes."""
+"""The orders that a shard has performed, and their replies: each count is reported once, also to repeated orders."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
@@ -10,11 +10,11 @@ from hotrow.errors import InputError
 from hotrow.staleness import Histogram
 from hotrow.transport.messages import OrderResult, PartWeights
 
-ANSWERS_KEPT = 1_000  # for orders that come again
+ANSWERS_KEPT = 1_000  # for orders that arrive again
 
 
 class OrderLog:
-    """Orders are numbered from 1 and performed in turn. `lateness` is of the ids since the last answer."""
+    """Orders are numbered from 1 and performed in sequence. `lateness` is the staleness of ids since the last reply."""
 
     def __init__(self) -> None:
         self.performed = 0
@@ -22,12 +22,12 @@ class OrderLog:
         self._untold: Counter[str] = Counter()
         self._answers: OrderedDict[int, OrderResult] = OrderedDict()
 
-    def tell(self, counts: Mapping[str, int]) -> None:
-        """With the next answer, by the names of its fields."""
+    def add_counts(self, counts: Mapping[str, int]) -> None:
+        """Add counts to the next reply, by the names of its fields."""
         self._untold.update(counts)
 
     def answered(self, order: int) -> OrderResult | None:
-        """The answer to an order that was performed; None to the next one. Those beyond it are refused."""
+        """The reply to an order that was performed; None for the next one. InputError for later ones."""
         if order <= self.performed:
             return self._answers.get(order, OrderResult(order))
         if order != self.performed + 1:
@@ -35,7 +35,7 @@ class OrderLog:
         return None
 
     def answer(self) -> OrderResult:
-        """The next order was performed."""
+        """The reply to the next order, which was performed."""
         self.performed += 1
         lateness = tuple(sorted(self.lateness.counts.items()))
         counts: dict[str, Any] = dict(self._untold)
@@ -44,7 +44,7 @@ class OrderLog:
         return self._keep(answer)
 
     def with_weights(self, answer: OrderResult, weights: Sequence[PartWeights]) -> OrderResult:
-        """The last answer and what parts of its order weighed; it is the one that comes again."""
+        """The last reply with the weights of its order's parts; it is the one that is repeated."""
         return self._keep(structs.replace(answer, weights=tuple(weights))) if weights else answer
 
     def _keep(self, answer: OrderResult) -> OrderResult:

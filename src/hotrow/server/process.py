@@ -1,6 +1,7 @@
-"""A shard that is asked over the wire: frames are unpacked, the core decides, its answer is packed. One thread does it.
+"""A shard behind a socket: unpacks frames, calls the shard, packs its reply. One thread does all of it.
 
-What cannot be done yet waits without holding up others: a pull for the order it names, an order for those before it.
+A request that cannot be answered yet does not delay others: a pull waits for the order it names, an order for those
+before it.
 """
 
 from collections.abc import Callable
@@ -44,24 +45,24 @@ from hotrow.transport.whole_rows import pack_rows, unpack_rows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
-    order: int  # that has to be performed first
+    order: int  # to be performed first
     request: Request
     answer: Callable[[], None]
 
 
 class ShardServer:
-    """Serves a shard. Who made the two closes them."""
+    """Serves a shard. The caller closes server and shard."""
 
     def __init__(
         self, shard: Shard, server: RpcServer, dense: DenseService | None = None, *, waiting_most: int = 1_024
     ) -> None:
-        """`dense` serves dense parameters in modes that keep them on servers."""
+        """`dense` holds dense parameters in modes that keep them on shards."""
         self._shard, self._server, self._dense = shard, server, dense
         self._waiting: list[_Waiting] = []
         self._waiting_most = whole_number("waiting_most", waiting_most, 1, 2**31)
 
     def serve(self) -> None:
-        """Until somebody asks to stop."""
+        """Serve until a `Stop` message."""
         self._server.serve(self._handle)
 
     def _handle(self, request: Request) -> None:
@@ -73,13 +74,13 @@ class ShardServer:
             case PullDense(after):
                 self._pull_dense(request, after)
             case PushDense() as push:
-                self._control_server().push(push, request.frames)
+                self._dense_service().push(push, request.frames)
                 request.reply(Done())
             case TakeDense() as state:
-                self._control_server().take(state, joined(request.frames))
+                self._dense_service().take(state, joined(request.frames))
                 request.reply(Done())
             case GiveDense() as wish:
-                request.reply(*self._control_server().give(wish, self._server.limits.frame_bytes))
+                request.reply(*self._dense_service().give(wish, self._server.limits.frame_bytes))
             case Export(table, cursor, most):
                 rows, after = self._shard.export(table, cursor, most)
                 request.reply(Exported(after, len(rows.keys), tuple(rows.fields)), pack_rows(rows))
@@ -93,7 +94,7 @@ class ShardServer:
             case Stop():
                 self._stop(request)
             case other:
-                raise InputError(f"a shard is not asked for {type(other).__name__}: ask the role that knows it")
+                raise InputError(f"a shard does not handle {type(other).__name__}: send it to another role")
 
     def _exchange(self, request: Request, exchange: Exchange) -> None:
         push, pull = exchange.push, exchange.pull
@@ -109,7 +110,7 @@ class ShardServer:
         if pull is None or pulled is not None:
             self._reply(request, taken, pull, pulled)
             return
-        self._check_room()  # not before the push was taken: those who wait may wait for it, and it counts once
+        self._check_room()  # after the push was taken: requests that wait may need it, and it counts once
         self._wait(pull.after, request, lambda: self._reply(request, taken, pull, self._shard.pull(pull, pull_blocks)))
 
     def _order(self, request: Request, order: Perform | Policy) -> None:
@@ -148,25 +149,25 @@ class ShardServer:
             self._wait(after, request, lambda: self._give_dense(request))
 
     def _give_dense(self, request: Request) -> None:
-        request.reply(*self._control_server().pulled(self._server.limits.frame_bytes))
+        request.reply(*self._dense_service().pulled(self._server.limits.frame_bytes))
 
-    def _control_server(self) -> DenseService:
+    def _dense_service(self) -> DenseService:
         if self._dense is None:
-            raise InputError(f"shard {self._shard.number} serves no dense parameters: the model has none for it")
+            raise InputError(f"shard {self._shard.number} holds no dense parameters: the model has none for it")
         return self._dense
 
     def _wait(self, order: int, request: Request, answer: Callable[[], None]) -> None:
-        request.frames.clear()  # what is still needed of them is held by its arrays
+        request.frames.clear()  # arrays that are still needed hold their memory
         self._waiting.append(_Waiting(order, request, answer))
 
     def _go_on(self) -> None:
-        """An order was performed: answer whoever waited for it, and whoever waits for what that was."""
+        """Answer the requests that waited for an order that was performed, and those that waited for them."""
         while ready := [each for each in self._waiting if each.order <= self._shard.performed]:
             self._waiting = [each for each in self._waiting if each.order > self._shard.performed]
             for each in ready:
                 try:
                     each.answer()
-                except HotrowError as error:  # of the one that waited, not of the one whose turn it is
+                except HotrowError as error:  # of the request that waited, not of the current one
                     each.request.reply(fault_of(error))
 
     def _import(self, request: Request, whole: Import) -> None:
@@ -177,7 +178,7 @@ class ShardServer:
 
     def _stop(self, request: Request) -> None:
         for each in self._waiting:
-            each.request.reply(Fault("closing", f"shard {self._shard.number} was told to stop"))
+            each.request.reply(Fault("closing", f"shard {self._shard.number} is stopping"))
         self._waiting.clear()
         request.reply(Done())
         self._server.stop()
@@ -187,7 +188,7 @@ class ShardServer:
         frames: list[Buffer] = []
         if pull is not None and pulled is not None:
             for rows in pulled.blocks:
-                narrow = pull.values == "fp16-scaled"  # what the pull can take; the table's setting decides
+                narrow = pull.values == "fp16-scaled"  # what the pull accepts; the table's setting decides
                 heads, buffers = pack([rows], self._shard.values.get(rows.table, "fp32") if narrow else "fp32")
                 blocks += heads
                 frames += buffers
@@ -198,17 +199,17 @@ class ShardServer:
         return unpack(blocks, frames, self._shard.dims, threads=self._shard.tables.threads)
 
     def _is_meant(self, request: Request, incarnation: int) -> bool:
-        """Whether a request is for this incarnation; else its sender is told, since what it knows is gone."""
+        """Whether a request is for this incarnation; else the reply is a fault: the rows it knew are lost."""
         if incarnation == self._shard.incarnation:
             return True
-        message = f"shard {self._shard.number} is incarnation {self._shard.incarnation}, asked was {incarnation}"
-        request.reply(Fault("stale", f"{message}: its rows may have changed, learn the number anew"))
+        message = f"shard {self._shard.number} is incarnation {self._shard.incarnation}, asked for is {incarnation}"
+        request.reply(Fault("stale", f"{message}: its rows may have changed, connect again"))
         return False
 
     def _check_room(self) -> None:
-        """Not for orders: they are what the others wait for, and a peer has no more open than its server lets it."""
+        """Orders are exempt: the others wait for them, and the number of a peer's open requests is bounded."""
         if len(self._waiting) >= self._waiting_most:
-            raise Busy(f"{len(self._waiting)} requests wait for orders: ask again later")
+            raise Busy(f"{len(self._waiting)} requests wait for orders: send it again later")
 
     def _figures(self, whole: bool) -> dict[str, float]:
         if not whole:

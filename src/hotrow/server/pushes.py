@@ -1,4 +1,4 @@
-"""Pushes of a shard: which grants were seen, so that nothing counts twice, and what waits to be applied."""
+"""Pushes of a shard: which grants were seen, so that none counts twice, and which are parked."""
 
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
@@ -10,14 +10,14 @@ from hotrow.errors import InputError
 from hotrow.transport.errors import Busy
 
 GRANTS_KEPT = 2**20
-OVERHEAD = 16_384  # bytes of a push beside its rows: small frames hold on to the buffer they came in
+OVERHEAD = 16_384  # bytes of a push beside its rows: small frames keep the buffer they arrived in
 PLAN_BYTES = 16  # of a key in its plan
 
 Push = TypeVar("Push")
 
 
 class SeenGrants:
-    """The last `most` numbers, a byte each. Older ones count as seen, since nobody can tell any more."""
+    """The last `most` grants, a byte each. Older ones count as seen: they are not known any more."""
 
     def __init__(self, most: int = GRANTS_KEPT) -> None:
         self._most = most
@@ -28,18 +28,17 @@ class SeenGrants:
         return self.forgotten(grant) or (grant <= self.newest and bool(self._seen[grant % self._most]))
 
     def forgotten(self, grant: int) -> bool:
-        """Whether a number is older than what is remembered."""
+        """Whether a grant is older than the recorded ones."""
         return grant <= self.newest - self._most
 
     def add(self, grant: int) -> None:
-        """Remember a number."""
         if grant > self.newest:
             self._make_room(grant)
         if not self.forgotten(grant):
             self._seen[grant % self._most] = True
 
     def _make_room(self, newest: int) -> None:
-        """Numbers between the newest so far and this one were not seen."""
+        """Advance the ring: numbers between the newest so far and this one were not seen."""
         first, last = (self.newest + 1) % self._most, newest % self._most
         if newest - self.newest >= self._most:
             self._seen[:] = False
@@ -52,17 +51,17 @@ class SeenGrants:
 
 
 class PushBuffer(Generic[Push]):
-    """Pushes under their grant, of at most so many bytes together.
+    """Pushes by grant, of at most `bytes_most` together.
 
-    Where there is no room the sender has to come again, but for one: a push among the `needed` oldest is taken above
-    the bound. A step takes so many pushes, and those of the oldest grants may wait on other servers for this very one.
+    A push beyond the bound is refused with Busy, except one of the `needed` oldest: a step has that many pushes, and
+    the other pushes of the oldest grants may wait on other shards for this one.
     """
 
     def __init__(self, bytes_most: int, bytes_of: Callable[[Push], int]) -> None:
         self.bytes_most = bytes_most
         self.nbytes = 0
-        self.needed = 1  # pushes of a step
-        self.above = 0  # pushes that were taken above the bound
+        self.needed = 1  # pushes per step
+        self.above = 0  # pushes that were accepted above the bound
         self._bytes_of = bytes_of
         self._pushes: dict[int, Push] = {}
 
@@ -70,7 +69,7 @@ class PushBuffer(Generic[Push]):
         return len(self._pushes)
 
     def park(self, grant: int, push: Push) -> None:
-        """Keep a push. Busy: there is no room now; InputError: there never will be."""
+        """Hold a push. Busy: the buffer is full now; InputError: it is too small for the push."""
         size = self._bytes_of(push)
         if self.nbytes + size > self.bytes_most:
             self._check_among_oldest(grant, size)
@@ -78,12 +77,12 @@ class PushBuffer(Generic[Push]):
         self._pushes[grant] = push
         self.nbytes += size
 
-    def look_at(self, grant: int) -> Push | None:
-        """What waits under a grant."""
+    def find(self, grant: int) -> Push | None:
+        """The push of a grant, which stays."""
         return self._pushes.get(grant)
 
     def take(self, grant: int) -> Push | None:
-        """A push that waits no more."""
+        """The push of a grant, which is removed."""
         push = self._pushes.pop(grant, None)
         if push is not None:
             self.nbytes -= self._bytes_of(push)
@@ -103,7 +102,7 @@ class PushBuffer(Generic[Push]):
 
 
 def bytes_of_rows(rows: Mapping[str, RowGradients]) -> int:
-    """What the rows of a push take, by table."""
+    """The size of a push's rows, by table."""
     of_tables = (
         each.gradients.nbytes
         + len(each.keys) * (8 + PLAN_BYTES)

@@ -1,8 +1,8 @@
-"""Dense parameters in KStep: each worker moves its own copy of the model, and merges make them one again.
+"""Dense parameters in KStep: each worker updates its own copy of the model, and merges average the copies.
 
-What a discipline calls a step closes for all workers at once, so copies move and merge between two rounds of computing.
-The server's model is that of the last merge; its optimizer holds the state of the first worker, which any other mode
-goes on with.
+A step of the discipline ends for all workers at once, so copies are updated and merged between two rounds of computing.
+The server's model is that of the last merge; its optimizer holds the state of the first worker, which other modes
+continue with.
 """
 
 from collections.abc import Sequence
@@ -22,30 +22,30 @@ from hotrow.worker.core import Gradients
 
 
 class Parameters(Protocol):
-    """Rows and dense parameters of an active mode, wherever they are."""
+    """Rows and dense parameters of an active mode, in this process or on shards."""
 
     def discard(self, grant: int) -> None:
-        """Forget a push that will not be applied."""
+        """Drop a push that will not be applied."""
 
     def apply(self, effect: Apply, *, samples: int, lr_scale: float = 1.0) -> ApplyResult:
-        """Perform a step. `samples` counts all up to and including it."""
+        """Perform a step. `samples` counts all samples up to and including it."""
 
     def settle(self) -> None:
         """All effects of an event are performed, or a worker is about to compute."""
 
     def rest(self) -> ApplyResult:
-        """Nothing is being computed: wait until all that was decided is done everywhere, and return what it did."""
+        """Wait until all decisions are performed everywhere, and return the result. No batch is being computed."""
 
 
 class LocalParameters(Parameters, Protocol):
-    """Parameters of this process, to which pushes are handed."""
+    """Parameters of this process."""
 
     @property
     def copies(self) -> Sequence[nn.Module] | None:
-        """Each worker's own model, which it computes with; None: all read that of the server."""
+        """Each worker's own model; None: all workers read that of the server."""
 
     def park(self, grant: int, gradients: Gradients, worker: int = 0) -> None:
-        """Keep a push of a worker until its `Apply`."""
+        """Hold a push of a worker until its `Apply`."""
 
 
 class ReplicatedParameters:
@@ -57,23 +57,23 @@ class ReplicatedParameters:
         copies = [deepcopy((server.model, optimizer)) for _ in range(workers)]  # together: they share parameters
         self.copies = [model for model, _ in copies]
         self._optimizers = [copied for _, copied in copies]
-        self._workers: dict[int, int] = {}  # grant that is parked -> worker
+        self._workers: dict[int, int] = {}  # parked grant -> worker
         self._moves: dict[int, list[Gradients]] = {}  # of the last step, by worker
         self._lr_scale = 1.0
-        self._apart: set[int] = set()  # workers that moved since the last merge
+        self._apart: set[int] = set()  # workers that were updated since the last merge
 
     def park(self, grant: int, gradients: Gradients, worker: int = 0) -> None:
-        """Keep a push of a worker until its `Apply`."""
+        """Hold a push of a worker until its `Apply`."""
         self._workers[grant] = worker
         self._server.park(grant, gradients)
 
     def discard(self, grant: int) -> None:
-        """Forget a push that will not be applied."""
+        """Drop a push that will not be applied."""
         self._workers.pop(grant, None)
         self._server.discard(grant)
 
     def apply(self, effect: Apply, *, samples: int, lr_scale: float = 1.0) -> ApplyResult:
-        """The end of a step changes rows, and moves copies unless a merge stands beside it; a merge makes them one."""
+        """Update rows at the end of a step, and the copies unless a merge follows; a merge averages the copies."""
         if effect.group == "dense":
             self._move(merges=True)
             self._merge()
@@ -87,11 +87,11 @@ class ReplicatedParameters:
         return changed
 
     def settle(self) -> None:
-        """No merge stands beside the last step, and somebody is about to compute: every worker moves its own copy."""
+        """Update every worker's own copy, where no merge came with the last step."""
         self._move(merges=False)
 
     def rest(self) -> ApplyResult:
-        """What was decided was done at once."""
+        """An empty result: updates are applied at once."""
         return ApplyResult()
 
     def _move(self, *, merges: bool) -> None:
@@ -113,7 +113,7 @@ class ReplicatedParameters:
         self._moves = {}
 
     def _merge(self) -> None:
-        """Of those that moved; who had no batch since the last merge would only hold the others back, and follows."""
+        """Average the copies that were updated; a worker without a batch since the last merge takes the average."""
         moved = sorted(self._apart)
         self._apart.clear()
         if not moved:
@@ -136,13 +136,13 @@ class ReplicatedParameters:
 
 
 def parameters_in(mode: Mode, server: ParameterServer, workers: int) -> LocalParameters:
-    """Who performs the effects of a mode: the server alone, or with a copy for each worker."""
+    """The parameters of a mode: the server's, or with a copy for each worker."""
     server.late = mode.late
     return ReplicatedParameters(server, workers) if mode.dense == "local" else server
 
 
 def k_step_adam(optimizer: Optimizer | None) -> KStepAdam:
-    """The optimizer, if its copies can be merged."""
+    """The optimizer, if it is a KStepAdam, whose copies can be merged."""
     if isinstance(optimizer, KStepAdam):
         return optimizer
     name = "no optimizer" if optimizer is None else type(optimizer).__name__
@@ -157,7 +157,7 @@ def _copy(source: nn.Module, target: nn.Module) -> None:
 
 
 def _average_buffers(models: Sequence[nn.Module]) -> None:
-    """Running figures of all workers; whole numbers as the first one has them."""
+    """Average the buffers of all workers; integers as the first worker has them."""
     for same in zip(*(model.buffers() for model in models), strict=True):
         mean = torch.stack(same).mean(0) if same[0].is_floating_point() else same[0].clone()
         for buffer in same:

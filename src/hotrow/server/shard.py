@@ -1,7 +1,7 @@
-"""One shard of all tables: rows for pulls, and pushes that wait under their grant until an order applies them.
+"""One shard of all tables: rows for pulls, and pushes parked under their grant until an order applies them.
 
-Values in, values out. A push counts once: what comes under a grant that was parked, applied or discarded before is not
-taken again. Orders are numbered and performed in turn; one that comes twice gives the answer it gave.
+Values in, values out. A push counts once: a grant that was parked, applied or discarded before is not taken again.
+Orders are numbered and performed in sequence; one that arrives twice gets its first reply again.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ from hotrow.store.tiers import listed, named_tables
 from hotrow.transport.frames import RowBlock
 from hotrow.transport.messages import ApplyOrder, Arrival, OrderResult, PartWeights, PullRows, PushRows, Taken, Values
 
-EXPORT_ROWS = 65_536  # in one answer, at most
+EXPORT_ROWS = 65_536  # largest number in one reply
 COUNTED = (
     "pushes", "again", "forgotten", "discarded", "lost_pushes", "partly_applied", "refused", "weightless", "missing",
     "pulled_rows", "absent", "imported", "import_turned_away",
@@ -39,13 +39,13 @@ class Pulled:
     """Rows for a pull, in the order of its blocks."""
 
     blocks: list[RowBlock]
-    absent: int  # ids without a row, where none is made
+    absent: int  # ids without a row, where none is created
 
 
 class Shard:
     """Shard `number` of `shards`, used by one thread. `incarnation` rises whenever rows may have been lost.
 
-    `parked_bytes` bounds the pushes that wait, `pull_bytes` the rows of one answer: no more than a frame may hold.
+    `parked_bytes` bounds the parked pushes, `pull_bytes` the rows of one reply, which must fit in a frame.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Shard:
         )
         self._pull_bytes = whole_number("pull_bytes", pull_bytes, 1, 2**62)
         named = named_tables(tables)
-        self.values = dict(values or {})  # by table, how its rows travel; float32 where it is not named
+        self.values = dict(values or {})  # by table, the wire format of rows; float32 where it is not named
         if strangers := self.values.keys() - named.keys():
             raise ConfigError(f"values: there is no table {listed(strangers)}: there are {listed(named)}")
         parts = {name: share_of(table, self.number, self.shards) for name, table in named.items()}
@@ -77,7 +77,7 @@ class Shard:
         self.dims = {name: table.dim for name, table in parts.items()}
         self.average: Average = "batch"
         self.late: Staleness | None = None  # of the mode
-        self.step = 0  # dense steps so far: what is applied on arrival is stamped with it
+        self.step = 0  # dense steps so far: the stamp of rows that are applied on arrival
         self.counts: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
         self._input = ShardInput(self.tables, self.number, self.shards)
         self._seen = SeenGrants()
@@ -85,12 +85,12 @@ class Shard:
 
     @property
     def performed(self) -> int:
-        """Orders so far."""
+        """Orders performed so far."""
         return self._ledger.performed
 
     @property
     def newest(self) -> int:
-        """The largest grant that it knows; a kept segment knows those of earlier processes."""
+        """The largest grant seen; a kept segment knows those of earlier processes."""
         kept = (tier.pushes.newest for name, tier in self.tables.tiers.items() if self.tables.specs[name].segment)
         return max(self._seen.newest, *kept, 0)
 
@@ -101,7 +101,7 @@ class Shard:
         pull: PullRows | None,
         pull_blocks: Sequence[RowBlock],
     ) -> tuple[Taken | None, Pulled | None]:
-        """Take a push, then give rows. None for a pull whose order is not performed yet: `pull` when it is.
+        """Take a push, then return rows. None for a pull whose order is not performed yet: call `pull` when it is.
 
         Both are checked before anything changes.
         """
@@ -112,25 +112,25 @@ class Shard:
         return taken, self._read(pull, wanted)
 
     def pull(self, pull: PullRows, blocks: Sequence[RowBlock]) -> Pulled:
-        """Rows as they are now, whatever order they should wait for; with `learn` absent ones are made."""
+        """The current rows, whatever order the pull names; with `learn` absent ones are created."""
         return self._read(pull, self._input.pull(blocks, self._pull_bytes))
 
     def perform(self, order: int, applies: Sequence[ApplyOrder], discards: Sequence[int] = ()) -> OrderResult:
-        """Do what the coordinator decided."""
+        """Perform an order of the driver."""
         if (answered := self._ledger.answered(order)) is not None:
             return answered
         for apply in applies:
-            rows = [self.parked.look_at(part.grant) or {} for part in apply.parts]
+            rows = [self.parked.find(part.grant) or {} for part in apply.parts]
             self._input.apply(apply, rows, versions=self._by_version and apply.group != "dense")
         for apply in applies:
             self._apply(apply)
         for grant in discards:
-            self._seen.add(grant)  # its push may still be on the way
+            self._seen.add(grant)  # its push may still arrive
             self.counts["discarded"] += self.parked.take(grant) is not None
         return self._ledger.answer()
 
     def with_weights(self, done: OrderResult, weights: Sequence[PartWeights]) -> OrderResult:
-        """The answer to an order with what its dense side tells."""
+        """The reply to an order with the weights of its dense parts."""
         return self._ledger.with_weights(done, weights)
 
     def policy(
@@ -143,9 +143,9 @@ class Shard:
         samples: int | None = None,
         pushes: int = 1,
     ) -> OrderResult:
-        """How rows are treated from now on; `staleness` is the policy of a mode as JSON, a step takes so many `pushes`.
+        """Set the rules for rows from now on; `staleness` is the policy of a mode as JSON, a step has `pushes` pushes.
 
-        Steps and samples go on from where the run stands, which after a load may be earlier than it was.
+        Steps and samples continue from those of the run, which after a load may be lower than before.
         """
         if (answered := self._ledger.answered(order)) is not None:
             return answered
@@ -156,17 +156,17 @@ class Shard:
         return self._ledger.answer()
 
     def export(self, table: str, cursor: int, most: int) -> tuple[Rows, int]:
-        """Whole rows from a cursor on, at most so many, and the cursor that goes on; 0: there are no more."""
+        """Whole rows from a cursor on, at most `most`, and the next cursor; 0: there are no more."""
         tier = self.tier(table)
         room = max(1, self._pull_bytes // (8 + 4 * (tier.dim + tier.state_dim + len(tier.fields))))
         return export_from(tier, cursor, min(most, EXPORT_ROWS, room))
 
     def tier(self, table: str) -> RamTier:
-        """What holds its rows of a table."""
+        """The rows of a table."""
         return self._input.tier(table)
 
     def put(self, table: str, rows: Rows) -> None:
-        """Whole rows, over those that are there."""
+        """Store whole rows, over those that exist."""
         tier = self.tier(table)
         self._input.check_mine("import", table, rows.keys)
         put = tier.put(rows.keys, rows.values, rows.state if tier.state_dim else None, rows.fields)
@@ -174,7 +174,7 @@ class Shard:
         self.counts["import_turned_away"] += put.turned_away
 
     def figures(self) -> dict[str, float]:
-        """How it is, by name."""
+        """Counters by name."""
         now = {"incarnation": self.incarnation, "performed": self.performed, "step": self.step}
         now |= {"samples": self.tables.samples, "parked": len(self.parked), "parked_bytes": self.parked.nbytes}
         now |= {"parked_above": self.parked.above}
@@ -186,7 +186,7 @@ class Shard:
         return {name: float(value) for name, value in (now | self.counts | sizes).items()}
 
     def close(self) -> None:
-        """Give all rows up; segments that are to be kept stay."""
+        """Release all rows; segments that are to be kept stay."""
         self.tables.close()
 
     def _read(self, pull: PullRows, wanted: Sequence[tuple[RamTier, Keys]]) -> Pulled:
@@ -209,7 +209,7 @@ class Shard:
         self._input.push(push)
         if push.grant in self._seen:
             if self._seen.forgotten(push.grant):
-                self._tell({"forgotten": 1})
+                self._count({"forgotten": 1})
             else:
                 self.counts["again"] += 1
             return Taken(again=True)
@@ -225,7 +225,7 @@ class Shard:
 
     def _arrive(self, push: PushRows, arrival: Arrival, rows: Mapping[str, RowGradients]) -> Taken:
         fresh = {table: given for table, given in rows.items() if self._begin(table, push.grant)}
-        samples = max(self.tables.samples, arrival.samples)  # another worker's push may have told a later count
+        samples = max(self.tables.samples, arrival.samples)  # another worker's push may have brought a later count
         part = RowPart(fresh, push.samples, push.pulled_step, arrival.factor)
         outcome = self._apply_rows([part], self.step, samples, arrival.lr_scale)
         for table in fresh:
@@ -234,16 +234,16 @@ class Shard:
         return Taken(again=bool(rows) and not fresh, **outcome)
 
     def _begin(self, table: str, grant: int) -> bool:
-        """Whether a push is new to a table. A segment knows those that an earlier process applied."""
+        """Whether a push is new to a table. A segment knows the pushes that an earlier process applied."""
         if self.tables.specs[table].segment is None:
             return True
         seen = self.tables.tiers[table].pushes.begin(grant)
         if seen in ("partly", "forgotten"):
-            self._tell({"partly_applied" if seen == "partly" else "forgotten": 1})
+            self._count({"partly_applied" if seen == "partly" else "forgotten": 1})
         return seen == "fresh"
 
     def _apply(self, apply: ApplyOrder) -> None:
-        alone = apply.group == "embedding"  # rows that were looked up before the step their token names
+        alone = apply.group == "embedding"  # rows that were looked up before the step of their token
         self.step = max(self.step, apply.step if alone else apply.step + 1)
         if apply.group == "dense":
             return
@@ -269,22 +269,22 @@ class Shard:
             staleness=self._ledger.lateness,
         )
         outcome = _outcome(applied)
-        self._tell(outcome)
+        self._count(outcome)
         return outcome
 
     def _unparked(self, grant: int) -> Mapping[str, RowGradients]:
-        """The rows of a push; none where they were applied on arrival, or where it never came: that is counted."""
+        """The rows of a push; none where they were applied on arrival, or where it never arrived, which is counted."""
         rows = self.parked.take(grant)
         if rows is not None:
             return rows
         if grant not in self._seen:
-            self._tell({"lost_pushes": 1})
+            self._count({"lost_pushes": 1})
         self._seen.add(grant)
         return {}
 
-    def _tell(self, counts: Mapping[str, int]) -> None:
+    def _count(self, counts: Mapping[str, int]) -> None:
         self.counts.update(counts)
-        self._ledger.tell(counts)
+        self._ledger.add_counts(counts)
 
     @property
     def _by_version(self) -> bool:
@@ -302,7 +302,7 @@ def _outcome(applied: Mapping[str, Applied]) -> dict[str, int]:
 
 def _staleness(text: str) -> Staleness:
     try:
-        settings = from_json(text, allow_inf_nan=False)  # json.loads would recurse as deep as a peer likes
+        settings = from_json(text, allow_inf_nan=False)  # json.loads would recurse as deep as a peer sends
     except ValueError as error:
         raise ConfigError(f"staleness={text[:100]!r}: is not JSON, {error}") from None
     if not isinstance(settings, dict):

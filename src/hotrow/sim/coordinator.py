@@ -79,14 +79,14 @@ class SimCoordinator:
             task.to_come -= 1
             if not task.to_come and not task.given_up:
                 self.loop.finish(grant.worker)
-        self.loop.tell(Pushed(group, grant.worker, grant.grant, grant.token, pulled, task.lease.samples))
+        self.loop.handle(Pushed(group, grant.worker, grant.grant, grant.token, pulled, task.lease.samples))
 
     def lose(self, worker: int) -> None:
         """A worker is gone; others take over what it held."""
         self.loop.lose(worker)
         self._expect_no_more(worker)
         while self._pool.has_returned and (ended := self.loop.first_ended()) is not None:
-            self.loop.ask(ended)
+            self.loop.request_batch(ended)
 
     # The performer of the effect loop.
 

@@ -193,7 +193,7 @@ class SimWorkers:
         if self._on_batch is not None:
             self._on_batch(self._observation(task, worker))
         if worker.reachable:
-            self._coordinator.loop.ask(worker.number)
+            self._coordinator.loop.request_batch(worker.number)
 
     def _observation(self, task: SimTask, worker: Worker) -> Observation:
         """Computing and rows are what every mode has to do; queues and dense traffic are not."""
@@ -208,7 +208,7 @@ class SimWorkers:
     def join(self, number: int) -> None:
         """A worker is there, for the first time or again; one that a change of mode has called before stays."""
         if number not in self._coordinator.loop.present and self._come(number):
-            self._coordinator.loop.ask_for_all(number)
+            self._coordinator.loop.request_batches(number)
 
     def join_all(self) -> None:
         """At the start and after a change: all that are there and have something to do; missing members come.
@@ -217,7 +217,7 @@ class SimWorkers:
         """
         came = [number for number in sorted({*self._lives, *range(self._members)}) if self._come(number)]
         for number in came:
-            self._coordinator.loop.ask_for_all(number)
+            self._coordinator.loop.request_batches(number)
 
     def _come(self, number: int) -> bool:
         worker, now_s = self._lives.get(number), self._clock.now_s

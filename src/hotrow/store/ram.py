@@ -1,135 +1,39 @@
-"""Rows in this process's memory, or in a segment that outlives it: the Python face of the native store.
+"""Lookups and updates of rows in this process's memory, or in a segment that outlives it.
 
-Every call takes a batch of keys, checks it, and crosses into native code once, without the GIL. A `Batch` that a lookup
-gave back serves the update of the same keys again: the duplicates are folded and the rows are found already.
+Every call takes a batch of keys, checks it, and enters native code once, without the GIL. The `LookupPlan` that a
+lookup returns also serves the update of the same keys: duplicates are folded and rows are found already.
 """
 
-import os
-import sys
-import time
-import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from numbers import Real
 from typing import Literal, TypeAlias
 
 import numpy as np
 
-from hotrow import _native
-from hotrow.config import Table
-from hotrow.errors import ConfigError, InputError
+from hotrow.errors import InputError
 from hotrow.spec import whole_number
 from hotrow.store.arrays import (
     ArrayLike,
     Floats,
-    Integers,
-    Keys,
     as_integers,
     as_keys,
     as_matrix,
     as_output,
     as_weights,
 )
-from hotrow.store.native_spec import identity, table_spec
-from hotrow.store.pushes import Pushes
-from hotrow.store.rows import Applied, Attached, GoneKeys, LookupPlan, Rows, Stats
-from hotrow.store.segments import refused_rows, segment_path
+from hotrow.store.inspection import TableInspection
+from hotrow.store.rows import Applied, LookupPlan
 
 Per: TypeAlias = Literal["key", "unique"]
 
 
-class RamTier:
+class RamTier(TableInspection):
     """One table's rows in memory. Safe to use from several threads at once, in the process that made it.
 
     With `keep_evicted` a batch carries the rows that fell out for it. With a segment in the table's settings the rows
     live there: what an earlier process left is taken over (`attached` says what was found) unless `attach` is False,
     which refuses it. `close`, or the end of the program, removes the segment unless it is to be kept.
     """
-
-    def __init__(
-        self,
-        table: Table,
-        *,
-        threads: int = 1,
-        partitions: int | None = None,
-        keep_evicted: bool = False,
-        attach: bool = True,
-    ) -> None:
-        if not isinstance(table, Table):
-            raise ConfigError(f"table={table!r}: give a hotrow.Table(dim=...)")
-        if not isinstance(keep_evicted, bool):
-            raise ConfigError(f"keep_evicted={keep_evicted!r}: must be True or False")
-        self.table = table
-        self.dim = table.dim
-        self.threads = whole_number("threads", threads, 1, 1024)
-        if partitions is not None and (whole_number("partitions", partitions, 1, 1024) & (partitions - 1)):
-            raise ConfigError(f"partitions={partitions}: must be a power of two")
-        self._keeps_evicted = keep_evicted
-        spec, self.partitions = table_spec(table, partitions, keep_evicted=keep_evicted)
-        self.capacity_rows = spec.capacity_rows  # 0: no limit
-        self.attached: Attached | None = None
-        self._process = os.getpid()
-        self._opened: _native.RamTier | None = self._open(spec, attach=attach)
-        self.state_dim = self._native.state_dim
-        self.fields: tuple[str, ...] = tuple(spec.fields)
-
-    def _open(self, spec: _native.TableSpec, *, attach: bool) -> _native.RamTier:
-        segment = self.table.segment
-        if segment is None:
-            return _native.RamTier(spec, None)
-        path = segment_path(segment.run, self.table.name, segment.directory, huge=segment.huge)
-        agreed = identity(self.table, spec, self.partitions)
-        native = _native.RamTier(spec, (str(path), agreed, segment.huge, segment.keep))
-        if native.attached and not attach:  # its lock is held here: no rows can come between the check and the refusal
-            native.leave_segment()
-            native.close_segment()
-            raise refused_rows(path, path.stat().st_size, "left behind")
-        if native.attached:
-            start = time.perf_counter()
-            rows, dropped = native.attach(self.threads)
-            self.attached = Attached(rows, dropped, time.perf_counter() - start, native.push_partly())
-        self._finalizer = weakref.finalize(self, _end, native)
-        return native
-
-    @property
-    def _native(self) -> _native.RamTier:
-        if self._opened is None:
-            raise InputError(f"table {self.table.name!r} is closed: make a new tier")
-        if os.getpid() != self._process:  # a fork copies locks as they were held, and rows in the middle of a change
-            raise InputError(
-                f"table {self.table.name!r} belongs to process {self._process}: a forked child cannot use it; "
-                f"open a table in the child, or start the child by spawn"
-            )
-        return self._opened
-
-    @property
-    def pushes(self) -> Pushes:
-        """The log of applied pushes; it lives in the segment."""
-        if self.table.segment is None:
-            raise InputError(f"pushes: table {self.table.name!r} has no segment to keep them in: give it one")
-        return Pushes(lambda: self._native)
-
-    @property
-    def samples(self) -> int:
-        """The latest count of samples that the table was told, down to a tick; it outlives the process in a segment."""
-        return self._native.samples
-
-    def close(self, *, leave: bool = False) -> None:
-        """Give the rows up, and remove their segment unless it is to be kept. The tier cannot be used after it.
-
-        With `leave` the segment stays, whatever its settings say: the next process attaches to it.
-        """
-        if self._opened is not None and self.table.segment is not None:
-            if leave and os.getpid() == self._process:
-                self._opened.leave_segment()
-            self._finalizer()
-        self._opened = None
-
-    def __len__(self) -> int:
-        return len(self._native)
-
-    def batch(self, keys: ArrayLike) -> LookupPlan:
-        """Plan a batch: group its keys by partition and fold duplicates."""
-        return LookupPlan(self._native.batch(as_keys("keys", keys), self.threads))
 
     def find(self, keys: ArrayLike | LookupPlan, out: ArrayLike | None = None, *, per: Per = "key") -> LookupPlan:
         """Copy rows into `out`. Absent ones become NaN there and are counted in the batch's `absent`."""
@@ -259,26 +163,6 @@ class RamTier:
         ids = as_keys("keys", keys)
         self._native.first_values(ids, self._output(out, len(ids)), self.threads)
 
-    def versions(self, keys: ArrayLike | LookupPlan) -> Integers:
-        """How often each row changed, counted from 1; 0 where the row is absent."""
-        return self.read(keys, "version")
-
-    def clocks(self, keys: ArrayLike | LookupPlan) -> Integers:
-        """HET's clock of each row; 0 where the row is absent."""
-        return self.read(keys, "clock")
-
-    def last_updates(self, keys: ArrayLike | LookupPlan) -> Integers:
-        """The step after which each row last changed; 0 where it never did or the row is absent."""
-        return self.read(keys, "last_update")
-
-    def read(self, keys: ArrayLike | LookupPlan, field: str) -> Integers:
-        """One field of each row, 0 where the row is absent."""
-        self._check_field(field)
-        batch = self._batch(keys)
-        out = np.empty(len(batch), np.uint32)
-        self._native.read(batch._native, field, out, self.threads)
-        return out
-
     def touch(self, keys: ArrayLike | LookupPlan, samples: int | None = None) -> int:
         """Mark rows as seen, as a lookup does; returns how many of them exist."""
         self._check_field("last_seen")
@@ -288,18 +172,6 @@ class RamTier:
         """Remove every row that nobody saw for `expiry` samples; returns how many. Without expiry there are none."""
         return self._native.expire(_samples(samples), self.threads)
 
-    def take_evicted_keys(self) -> GoneKeys:
-        """Keys whose rows were evicted or expired since the last call, for an export that has to follow."""
-        keys, complete = self._native.take_gone_keys()
-        return GoneKeys(np.frombuffer(keys, np.uint64), complete)
-
-    def eviction_order(self, partition: int = 0) -> Keys:
-        """The keys of a partition, the first to be evicted first."""
-        if self.table.policy not in ("lru", "lfu"):
-            raise InputError(f"eviction_order: table {self.table.name!r} evicts nobody: make it with a capacity")
-        partition = whole_number("partition", partition, 0, self.partitions - 1, InputError)
-        return np.frombuffer(self._native.eviction_order(partition), np.uint64)
-
     def erase(self, keys: ArrayLike | LookupPlan) -> int:
         """Remove rows; returns how many there were."""
         return self._native.erase(self._batch(keys)._native, self.threads)
@@ -308,54 +180,6 @@ class RamTier:
         """Remove all rows."""
         for chunk in self.export():
             self.erase(chunk.keys)
-
-    def export(self, rows: int = 65_536) -> Iterator[Rows]:
-        """All rows in chunks of at most `rows`. What changes meanwhile is seen or not, row by row."""
-        rows = whole_number("rows", rows, 1, 2**32, InputError)
-        cursor = 0
-        while True:
-            chunk = self._empty_rows(rows)
-            count, cursor = self._native.export_rows(cursor, chunk.keys, chunk.values, chunk.state, chunk.fields)
-            if count == 0:
-                return
-            fields = {name: column[:count] for name, column in chunk.fields.items()}
-            yield Rows(chunk.keys[:count], chunk.values[:count], chunk.state[:count], fields)
-
-    def stats(self) -> Stats:
-        """Counts and bytes."""
-        found = self._native.stats()
-        rows = found["rows"]
-        value_bytes = rows * self.dim * (4 if self.table.type == "float32" else 2)
-        return Stats(
-            value_bytes=value_bytes,
-            state_bytes=rows * self.state_dim * 4,
-            capacity_rows=self.capacity_rows,
-            **found,
-        )
-
-    def verify(self) -> list[str]:
-        """Faults of the structure as sentences; none means that rows and index agree."""
-        return self._native.verify()
-
-    def _batch(self, keys: ArrayLike | LookupPlan) -> LookupPlan:
-        if not isinstance(keys, LookupPlan):
-            return self.batch(keys)
-        if keys._native.partitions != self.partitions:
-            raise InputError(
-                f"keys: the batch was planned for a table of {keys._native.partitions} partitions, "
-                f"this one has {self.partitions}: plan it with this table's batch()"
-            )
-        if self._native.counts_occurrences and not keys._native.counted:
-            raise InputError("keys: the batch was planned by another kind of table: plan it with this table's batch()")
-        return keys
-
-    def _empty_rows(self, rows: int) -> Rows:
-        return Rows(
-            np.empty(rows, np.uint64),
-            np.empty((rows, self.dim), np.float32),
-            np.empty((rows, self.state_dim), np.float32),
-            {name: np.empty(rows, np.uint32) for name in self.fields},
-        )
 
     def _with_evicted(self, batch: LookupPlan) -> LookupPlan:
         if self._keeps_evicted:
@@ -374,10 +198,6 @@ class RamTier:
             raise InputError(f"lr_scale={scale!r}: FTRL's state holds for one learning rate, leave it at 1")
         return float(scale)
 
-    def _check_field(self, name: str) -> None:
-        if not isinstance(name, str) or name not in self.fields:
-            raise InputError(f"'{name}': rows of table '{self.table.name}' carry only {', '.join(self.fields)}")
-
 
 def _count(batch: LookupPlan, per: Per) -> int:
     if not isinstance(per, str) or per not in ("key", "unique"):
@@ -388,14 +208,6 @@ def _count(batch: LookupPlan, per: Per) -> int:
 def _when(step: int, samples: int) -> tuple[int, int]:
     most = 2**62
     return whole_number("step", step, 0, most, InputError), whole_number("samples", samples, 0, most, InputError)
-
-
-def _end(native: _native.RamTier) -> None:
-    """The tier is collected or the program ends. One that ends by an error leaves its rows to the next."""
-    failed = hasattr(sys, "last_value") and not hasattr(sys, "ps1")  # at a prompt, an error is not the end
-    if failed:
-        native.leave_segment()
-    native.close_segment()
 
 
 def _samples(samples: int | None) -> int | None:

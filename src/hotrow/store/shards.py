@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotrow import _native
+from hotrow.admission import FILTER_BYTES_MIN
 from hotrow.config import AtLeast, Segment, Table
 from hotrow.errors import InputError
-from hotrow.life import FILTER_BYTES_MIN
 from hotrow.spec import whole_number
 from hotrow.store.arrays import ArrayLike, Integers, Keys, as_keys
 from hotrow.store.ram import RamTier

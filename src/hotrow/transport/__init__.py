@@ -1,16 +1,16 @@
-"""How the roles of a cluster talk: typed headers, tensors as frames of their own, each side proven to the other.
+"""The messages between the roles of a cluster: typed headers, tensors as frames, both sides authenticated.
 
-security   the cluster's key, the handshake, the seals of headers: values in, values out
-messages   every header; envelope: headers as bytes, and the first frame of a message; frames: rows
-limits     how much a peer may send, how long somebody waits for one; counts, errors, faults: what happened
-asks       what was asked and is not answered
-line       one connection as the side that asks sees it; peers: all of them, as the side that is asked does
-answers    what was answered, for who asks a second time
-door       who may connect at all; sockets: options, addresses, waking a loop
-server     the side that is asked, with its loop; request: one thing asked
-wire       the side that asks; loop: its thread
+security       the cluster's key, the handshake, the MACs of headers: values in, values out
+messages       every header; envelope: headers as bytes, and the first frame of a message; frames: rows
+limits         how much a peer may send, and when requests are repeated; counts, errors, faults
+pending        requests without a reply
+connection     one connection, on the client's side; peers: all connections, on the server's side
+reply_cache    replies that were sent, for requests that arrive a second time
+authenticator  which connections libzmq accepts; sockets: options, addresses, waking a loop
+server         RpcServer, with its loop; request: one request
+client         RpcClient; client_loop: its thread
 
-Nothing here is imported with hotrow itself: pyzmq and msgspec belong to the extra `ray`.
+`import hotrow` imports nothing of this package: pyzmq and msgspec belong to the extra `ray`.
 """
 
 from importlib.util import find_spec
@@ -19,7 +19,7 @@ from hotrow.errors import ConfigError
 
 
 def check_installed() -> None:
-    """Say what to install where the parts of a cluster are missing; to be called before any of them is imported."""
+    """Raise ConfigError with the command that installs the missing packages; call it before importing them."""
     missing = [name for name, module in (("pyzmq", "zmq"), ("msgspec", "msgspec")) if find_spec(module) is None]
     if missing:
         raise ConfigError(f"a cluster needs {' and '.join(missing)}: pip install 'hotrow[ray]'")

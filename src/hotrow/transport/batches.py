@@ -14,7 +14,7 @@ I64 = NDArray[np.int64]
 
 
 def pack_batch(batch: Batch, *, ids: bool = True) -> tuple[Samples, list[NDArray[np.generic]]]:
-    """What a trainer needs of it; groups and times stay with whoever judges. Without ids, only the layout of parts."""
+    """The layout and the arrays that a trainer needs; groups and times are left out. Without ids, only the layout."""
     labels = np.empty((len(batch), 0), np.float32) if batch.labels is None else batch.labels
     frames: list[NDArray[np.generic]] = [np.ascontiguousarray(batch.numbers), np.ascontiguousarray(labels)]
     frames += [] if batch.weights is None else [np.ascontiguousarray(batch.weights)]

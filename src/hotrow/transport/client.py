@@ -1,4 +1,4 @@
-"""The side that asks: peers by name, answers as futures, and a bound on what is open. The work is done in loop.py."""
+"""The client: peers by name, replies as futures, and a bound on open requests. Its thread is in client_loop.py."""
 
 import random
 import threading
@@ -26,14 +26,14 @@ __all__ = ["Answer", "RpcClient"]
 
 
 class RpcClient:
-    """Asks peers by name, from any thread. Use it in a `with`, or close it."""
+    """Sends requests to peers by name, from any thread. Use it in a `with`, or close it."""
 
     def __init__(
         self,
         *,
         security: Security,
         key: ClusterKey | None = None,
-        patience: RetryPolicy | None = None,
+        retry: RetryPolicy | None = None,
         limits: Limits | None = None,
         most_open: int = 64,
         delay_s: float = 0.0,
@@ -41,13 +41,13 @@ class RpcClient:
         if most_open < 1 or not 0 <= delay_s <= 60:
             raise ConfigError(f"most_open={most_open}, delay_s={delay_s}: must be 1 or more, and from 0 to 60 seconds")
         self._key, self._security = checked_key(security, key), security
-        self._door = ZapAuthenticator(security, self._key)
-        self._patience = RetryPolicy() if patience is None else patience
+        self._authenticator = ZapAuthenticator(security, self._key)
+        self._retry = RetryPolicy() if retry is None else retry
         self.limits = Limits() if limits is None else limits
         self._most_open = most_open
         self.counts = WireCounts()
         self._numbers = count(1)
-        self._numbering = threading.Lock()  # asks go to the loop in the order of their numbers
+        self._numbering = threading.Lock()  # requests reach the loop in the order of their numbers
         self._chance = random.Random().random
         self._peers: dict[str, PeerConnection] = {}
         self._lock = threading.Lock()
@@ -55,9 +55,9 @@ class RpcClient:
         self._loop = ClientLoop(self.counts, delay_s)
 
     def connect(self, name: str, address: str, *, near: bool = False) -> None:
-        """Make a peer known, or say that it has moved: what it was asked and has not answered goes to where it is.
+        """Add a peer, or change its address: its open requests are sent to the new one.
 
-        A `near` one is talked to without the wire's delay.
+        Messages to a `near` peer are not delayed by `delay_s`.
         """
         sockets.check_address("address", address, self._security)
         with self._lock:
@@ -65,37 +65,38 @@ class RpcClient:
             before = self._peers.get(name)
             if before is not None and before.address == address:
                 return
-            peer = self._new_peer(name, address, near, None if before is None else before.line.name)
+            peer = self._new_peer(name, address, near, None if before is None else before.connection.name)
             try:
                 self._loop.begin(peer, before)
-            except InputError:  # closed just now
+            except InputError:  # closed meanwhile
                 peer.socket.close()
                 raise
             self._peers[name] = peer
             if before is not None:
                 before.leave("it has moved")
 
-    def ask(
+    def request(
         self, name: str, message: Message, frames: Sequence[Buffer] = (), *, deadline: bool = True
     ) -> "Future[Answer]":
-        """The answer to come. The frames must not change until then. Waits while `most_open` asks of a peer are open.
+        """Send a request; the future gets the reply. The frames must not change until then.
 
-        Fails with PeerLost when nothing was heard of the peer for `Patience.give_up_s` (never with deadline=False), and
-        with RemoteFault where the peer refuses. A peer that is slow but says so is not lost, and one that is busy is
-        asked again until it has room. Callbacks of the future run in the wire's own thread: they may ask, and should be
-        short.
+        Waits while `most_open` requests to the peer are open. The future fails with PeerLost when nothing was received
+        from the peer for `RetryPolicy.give_up_s` (never with deadline=False), and with RemoteFault where the peer
+        refuses the request. A peer that reports a request as in progress is not lost; to one that is busy the request
+        is sent again until it is accepted. Callbacks of the future run in the thread of the client: they may send
+        requests, and should be short.
         """
         header, views = encode(message), lent(frames)
         check_sizes(header, views, self.limits)
         peer = self._enter(name, deadline)
         with self._numbering:
-            ask = PendingRequest(next(self._numbers), header, views, deadline, time.monotonic())
-            ask.future.set_running_or_notify_cancel()  # it is as good as sent: there is nothing to cancel
-            self._loop.put(peer, ask)
-        return ask.future
+            request = PendingRequest(next(self._numbers), header, views, deadline, time.monotonic())
+            request.future.set_running_or_notify_cancel()  # from here on it cannot be cancelled
+            self._loop.put(peer, request)
+        return request.future
 
     def forget(self, name: str) -> None:
-        """End a connection. What is open fails with PeerLost."""
+        """Close a connection. Its open requests fail with PeerLost."""
         with self._lock:
             self._check_open()
             peer = self._peers.pop(name, None)
@@ -105,11 +106,11 @@ class RpcClient:
             self._loop.forget(peer)
 
     def close(self) -> None:
-        """End all connections and give everything back. What is open fails with PeerLost."""
+        """Close all connections. Open requests fail with PeerLost."""
         if self._loop.is_here:
             raise RuntimeError("close() inside a callback would wait for itself: call it in another thread")
         self._loop.end()
-        with self._lock:  # a connection that is being made is given up first
+        with self._lock:  # not while a connection is being made
             self._context.term()
 
     def __enter__(self) -> "RpcClient":
@@ -120,38 +121,38 @@ class RpcClient:
 
     def _check_open(self) -> None:
         if self._loop.ended:
-            raise InputError("this wire is closed: make a new one")
+            raise InputError("this client is closed: make a new one")
 
     def _new_peer(self, name: str, address: str, near: bool, known_as: bytes | None) -> PeerConnection:
         macs = self._security == "key"
-        line = Connection(
-            self._key, macs=macs, patience=self._patience, chance=self._chance, counts=self.counts, name=known_as
+        connection = Connection(
+            self._key, macs=macs, retry=self._retry, chance=self._chance, counts=self.counts, name=known_as
         )
         socket = self._context.socket(zmq.DEALER)
         try:
             sockets.tune(socket, self.limits, address, linger_ms=0)
-            socket.setsockopt(zmq.SNDHWM, max(self.limits.queued, 2 * self._most_open))  # room for asks and probes
-            self._door.unlock(socket)
+            socket.setsockopt(zmq.SNDHWM, max(self.limits.queued, 2 * self._most_open))  # requests and probes
+            self._authenticator.configure_client(socket)
             sockets.attempt("address", address, socket.connect)
         except ConfigError:
             socket.close()
             raise
-        return PeerConnection(name, address, line, socket, near)
+        return PeerConnection(name, address, connection, socket, near)
 
     def _enter(self, name: str, deadline: bool) -> PeerConnection:
-        """The peer, once there is room for one more ask."""
+        """The peer, once one more request to it may be open."""
         began = time.monotonic()
         while True:
             self._check_open()
             peer = self._peers.get(name)
             if peer is None:
                 raise InputError(f"{name!r}: there is no such peer; connect to it first")
-            with peer.room:
+            with peer.changed:
                 if peer.gone is None and (peer.open < self._most_open or self._loop.is_here):
                     peer.open += 1
                     return peer
-                silent = time.monotonic() - max(began, peer.line.heard_s)
-                if deadline and silent >= self._patience.give_up_s:
-                    message = f"{peer.open} asks are open and nothing was heard for {silent:.1f} s: {peer.line.trouble}"
-                    raise PeerLost(name, peer.address, silent, message)
-                peer.room.wait(min(1.0, self._patience.give_up_s / 4))
+                silent = time.monotonic() - max(began, peer.connection.received_s)
+                if deadline and silent >= self._retry.give_up_s:
+                    message = f"{peer.open} requests are open and nothing was heard for {silent:.1f} s"
+                    raise PeerLost(name, peer.address, silent, f"{message}: {peer.connection.trouble}")
+                peer.changed.wait(min(1.0, self._retry.give_up_s / 4))

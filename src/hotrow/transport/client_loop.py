@@ -1,6 +1,6 @@
-"""The thread behind a wire: all sockets of a role that asks, in one loop that nobody else's work can delay.
+"""The thread of a client: all its sockets in one loop, which no other work can delay.
 
-It only moves frames and keeps time: what is said to a peer is decided in line.py. Other threads hand it commands.
+It only moves frames and measures time; connection.py decides what is sent. Other threads queue commands for it.
 """
 
 import logging
@@ -21,7 +21,7 @@ from hotrow.transport.connection import Answered, Connection
 from hotrow.transport.counts import WireCounts
 from hotrow.transport.envelope import decode
 from hotrow.transport.errors import PeerLost, RemoteFault
-from hotrow.transport.faults import strange
+from hotrow.transport.faults import unexpected_reply
 from hotrow.transport.messages import Fault, Message
 from hotrow.transport.pending import NEVER, PendingRequest
 from hotrow.transport.sockets import Socket
@@ -33,40 +33,43 @@ Expected = TypeVar("Expected", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a peer said. The frames lie in the memory they were received in."""
+    """The reply of a peer. Its frames are in the memory they were received in."""
 
     message: Message
     frames: list[memoryview]
 
     def of(self, kind: type[Expected], peer: str) -> Expected:
-        """The message, which has to be of a kind."""
+        """The message; InputError where it is of another kind."""
         if not isinstance(self.message, kind):
-            raise InputError(f"{peer} {strange(self.message)}")
+            raise InputError(f"{peer} {unexpected_reply(self.message)}")
         return self.message
 
 
 @dataclass(slots=True, eq=False)
 class PeerConnection:
-    """A connection: its line and socket belong to the loop, the count of open asks to everybody, under `room`."""
+    """A connection:
+
+    `connection` and `socket` belong to the loop; the number of open requests to all threads, under `changed`.
+    """
 
     name: str
     address: str
-    line: Connection
+    connection: Connection
     socket: Socket
     near: bool  # nothing is delayed
-    room: threading.Condition = field(default_factory=threading.Condition)
+    changed: threading.Condition = field(default_factory=threading.Condition)
     open: int = 0
-    gone: str | None = None  # why nothing can be asked any more
-    moved: "PeerConnection | None" = None  # where it is instead
+    gone: str | None = None  # why no request can be sent any more
+    moved: "PeerConnection | None" = None  # the connection to its new address
 
     def leave(self, why: str) -> None:
-        with self.room:
+        with self.changed:
             self.gone = why
-            self.room.notify_all()
+            self.changed.notify_all()
 
 
 class ClientLoop:
-    """Runs until `end`. `do` is for other threads; all other work is its own thread's."""
+    """Runs in its own thread until `end`. Other threads call the public methods only."""
 
     def __init__(self, counts: WireCounts, delay_s: float) -> None:
         self._counts, self._delay_s = counts, delay_s
@@ -76,12 +79,12 @@ class ClientLoop:
         self._poller = zmq.Poller()
         self._wake = sockets.Wake()
         self._lock, self._ending = threading.Lock(), False
-        self._thread = threading.Thread(target=self._run, name="hotrow-wire", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="hotrow-client", daemon=True)
         self._thread.start()
 
     @property
     def is_here(self) -> bool:
-        """Whether the caller is the loop itself, in a callback of a future: it must not wait for the loop."""
+        """Whether the caller runs in the loop's thread, in a callback of a future: it must not wait for the loop."""
         return threading.current_thread() is self._thread
 
     @property
@@ -89,17 +92,17 @@ class ClientLoop:
         return self._ending
 
     def begin(self, peer: PeerConnection, before: PeerConnection | None) -> None:
-        """A new connection; `before` is where the peer was."""
+        """Add a connection; `before` is the one to the peer's old address."""
         self._do(partial(self._begin, peer, before))
 
-    def put(self, peer: PeerConnection, ask: PendingRequest) -> None:
-        self._do(partial(self._put, peer, ask))
+    def put(self, peer: PeerConnection, request: PendingRequest) -> None:
+        self._do(partial(self._put, peer, request))
 
     def forget(self, peer: PeerConnection) -> None:
         self._do(partial(self._end, peer))
 
     def end(self) -> None:
-        """Close all sockets and wait until that is done. What is open fails."""
+        """Close all sockets and wait until that is done. Open requests fail."""
         with self._lock:
             self._ending = True
         self._wake.set()
@@ -107,9 +110,9 @@ class ClientLoop:
             self._thread.join()
 
     def _do(self, command: Callable[[], None]) -> None:
-        with self._lock:  # after the loop has ended nobody would look
+        with self._lock:  # a loop that has ended would never run it
             if self._ending:
-                raise InputError("this wire is closed: make a new one")
+                raise InputError("this client is closed: make a new one")
             self._commands.append(command)
         self._wake.set()
 
@@ -119,14 +122,14 @@ class ClientLoop:
             while not self._ending:
                 self._turn()
         except Exception:
-            _log.exception("the loop of a wire failed")  # a fault of ours; whoever waits is told below
+            _log.exception("the loop of a client failed")  # a bug of ours; open requests fail below
         finally:
             with self._lock:
                 self._ending = True
             while self._commands:
                 self._commands.popleft()()
             for peer in list(self._live):
-                peer.leave("the wire was closed")
+                peer.leave("the client was closed")
                 self._end(peer)
             self._wake.close()
 
@@ -143,15 +146,15 @@ class ClientLoop:
         while self._delayed and self._delayed[0][0] <= now:
             self._delayed.popleft()[1]()
         for peer in self._live:
-            for ask in peer.line.tick(now):
-                silent = now - max(ask.asked_s, peer.line.heard_s)
-                message = f"nothing was heard for {silent:.1f} s: {peer.line.trouble}"
-                self._finish(peer, ask, PeerLost(peer.name, peer.address, silent, message))
+            for request in peer.connection.tick(now):
+                silent = now - max(request.created_s, peer.connection.received_s)
+                message = f"nothing was heard for {silent:.1f} s: {peer.connection.trouble}"
+                self._finish(peer, request, PeerLost(peer.name, peer.address, silent, message))
             self._flush(peer)
 
     def _rest_ms(self) -> int | None:
-        """How long nothing has to be done."""
-        next_s = min((peer.line.next_s for peer in self._live), default=NEVER)
+        """How long the loop may wait in the poll."""
+        next_s = min((peer.connection.next_s for peer in self._live), default=NEVER)
         if self._delayed:
             next_s = min(next_s, self._delayed[0][0])
         return None if next_s == NEVER else max(0, ceil((next_s - time.monotonic()) * 1000))
@@ -162,21 +165,21 @@ class ClientLoop:
         if before is None:
             return
         before.moved = peer
-        peer.line.heard_s = time.monotonic()  # who told us the address has seen it: patience begins anew
-        for ask in before.line.asks.all():
-            before.line.asks.take(ask.number)
-            self._put(before, ask)
+        peer.connection.received_s = time.monotonic()  # a new address is a sign of life: the deadline starts again
+        for request in before.connection.requests.all():
+            before.connection.requests.take(request.number)
+            self._put(before, request)
         self._end(before)
 
-    def _put(self, peer: PeerConnection, ask: PendingRequest) -> None:
+    def _put(self, peer: PeerConnection, request: PendingRequest) -> None:
         while peer.moved is not None:
             peer = peer.moved
-            with peer.room:
+            with peer.changed:
                 peer.open += 1
         if peer in self._live:
-            peer.line.put(ask, time.monotonic())
+            peer.connection.put(request, time.monotonic())
         else:
-            self._finish(peer, ask, _lost(peer, ask))
+            self._finish(peer, request, _lost(peer, request))
 
     def _end(self, peer: PeerConnection) -> None:
         if peer not in self._live:
@@ -184,9 +187,9 @@ class ClientLoop:
         self._live.remove(peer)
         self._poller.unregister(peer.socket)
         peer.socket.close()
-        for ask in peer.line.asks.all():
-            peer.line.asks.take(ask.number)
-            self._finish(peer, ask, _lost(peer, ask))
+        for request in peer.connection.requests.all():
+            peer.connection.requests.take(request.number)
+            self._finish(peer, request, _lost(peer, request))
 
     def _read(self, peer: PeerConnection) -> None:
         for _ in range(sockets.TURN):
@@ -194,18 +197,18 @@ class ClientLoop:
                 frames = [frame.buffer for frame in peer.socket.recv_multipart(zmq.DONTWAIT, copy=False)]
             except zmq.Again:
                 return
-            self._later(peer, partial(self._hear, peer, frames))
+            self._later(peer, partial(self._receive, peer, frames))
 
-    def _hear(self, peer: PeerConnection, frames: list[memoryview]) -> None:
-        answered = peer.line.hear(frames, time.monotonic())
+    def _receive(self, peer: PeerConnection, frames: list[memoryview]) -> None:
+        answered = peer.connection.receive(frames, time.monotonic())
         if answered is not None:
             self._counts.bytes_in += sum(frame.nbytes for frame in frames)
             outcome = self._outcome(peer, answered)
             if isinstance(outcome, RemoteFault) and outcome.kind == "busy":
-                peer.line.put_off(answered.ask, time.monotonic())
+                peer.connection.put_off(answered.request, time.monotonic())
                 return
             self._counts.answers += 1
-            self._finish(peer, answered.ask, outcome)
+            self._finish(peer, answered.request, outcome)
 
     def _outcome(self, peer: PeerConnection, answered: Answered) -> Answer | RemoteFault:
         try:
@@ -217,19 +220,19 @@ class ClientLoop:
             return RemoteFault(message.kind, message.sentence, peer.name)
         return Answer(message, answered.frames)
 
-    def _finish(self, peer: PeerConnection, ask: PendingRequest, outcome: Answer | Exception) -> None:
-        with peer.room:
+    def _finish(self, peer: PeerConnection, request: PendingRequest, outcome: Answer | Exception) -> None:
+        with peer.changed:
             peer.open -= 1
-            peer.room.notify()
+            peer.changed.notify()
         if isinstance(outcome, Exception):
-            ask.future.set_exception(outcome)
+            request.future.set_exception(outcome)
         else:
-            ask.future.set_result(outcome)
+            request.future.set_result(outcome)
 
     def _flush(self, peer: PeerConnection) -> None:
-        for frames in peer.line.outbox:
+        for frames in peer.connection.outbox:
             self._later(peer, partial(self._send, peer, frames))
-        peer.line.outbox.clear()
+        peer.connection.outbox.clear()
 
     def _later(self, peer: PeerConnection, action: Callable[[], None]) -> None:
         if self._delay_s and not peer.near:
@@ -239,7 +242,7 @@ class ClientLoop:
 
     def _send(self, peer: PeerConnection, frames: Sequence[bytes | memoryview]) -> None:
         if peer.socket.closed:
-            return  # it was forgotten while this was delayed
+            return  # it was closed while this was delayed
         try:
             peer.socket.send_multipart(frames, zmq.DONTWAIT, copy=False)
             self._counts.bytes_out += sum(memoryview(frame).nbytes for frame in frames)
@@ -247,6 +250,6 @@ class ClientLoop:
             self._counts.unsent += 1
 
 
-def _lost(peer: PeerConnection, ask: PendingRequest) -> PeerLost:
-    waited = time.monotonic() - ask.asked_s
-    return PeerLost(peer.name, peer.address, waited, f"{peer.gone} with an ask open for {waited:.1f} s")
+def _lost(peer: PeerConnection, request: PendingRequest) -> PeerLost:
+    waited = time.monotonic() - request.created_s
+    return PeerLost(peer.name, peer.address, waited, f"{peer.gone} with a request open for {waited:.1f} s")

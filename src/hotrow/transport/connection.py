@@ -1,7 +1,8 @@
-"""One connection as the side that asks sees it: the handshake, the seals, the open asks. No socket; time handed in.
+"""One connection on the client's side: handshake, MACs, open requests. No socket; the time is an argument.
 
-What is to be sent lies in `outbox` after each call. Asks made before the handshake is done wait for it; a "who are you"
-(the other side started anew, or needed the room) begins another handshake, after which all open asks are sent again.
+After each call `outbox` holds what is to be sent. Requests made before the handshake is complete wait for it. A reply
+of UNAUTHENTICATED (the server restarted, or dropped the session) starts another handshake, after which all open
+requests are sent again.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,88 +20,86 @@ SILENT = "is it running, and does it have the same key and security?"
 
 
 class Answered(NamedTuple):
-    """An ask whose answer came; header and frames are the other side's."""
+    """A request with its reply; header and frames come from the peer."""
 
-    ask: PendingRequest
+    request: PendingRequest
     header: bytes | memoryview
     frames: list[memoryview]
 
 
 class Connection:
-    """A connection to one peer."""
-
     def __init__(
         self,
         key: ClusterKey,
         *,
         macs: bool,
-        patience: RetryPolicy,
+        retry: RetryPolicy,
         chance: Callable[[], float],
         counts: WireCounts,
         name: bytes | None = None,
     ) -> None:
-        """`name`: of the line whose asks this one takes over."""
+        """`name`: of the connection whose requests this one takes over."""
         self._key, self._macs = key, macs
-        self.name = new_name() if name is None else name  # by which the peer knows it again, over all connections
-        self._patience, self._chance, self._counts = patience, chance, counts
+        self.name = new_name() if name is None else name  # the peer recognizes it over reconnects
+        self._retry, self._chance, self._counts = retry, chance, counts
         self._handshake: ClientHandshake | None = None
         self._session: Session | None = None
-        self._greetings = 0  # hellos since the peer was last heard
-        self._greet_s = 0.0  # when to say hello (again)
-        self.asks = PendingRequests(patience, chance)
+        self._greetings = 0  # hellos since anything was received
+        self._greet_s = 0.0  # when to send the next hello
+        self.requests = PendingRequests(retry, chance)
         self.outbox: list[list[bytes | memoryview]] = []
-        self.heard_s = float("-inf")
-        self.trouble = SILENT  # what is known about a peer that is not heard
+        self.received_s = float("-inf")
+        self.trouble = SILENT  # why the peer may be silent
 
-    def put(self, ask: PendingRequest, now: float) -> None:
-        """A new ask, or one of another line's. Numbers of new ones rise."""
-        self.asks.add(ask)
+    def put(self, request: PendingRequest, now: float) -> None:
+        """Add a new request, or one of another connection. Numbers of new ones rise."""
+        self.requests.add(request)
         if self._session is not None:
-            self._send(ask, self._session, now)
+            self._send(request, self._session, now)
 
-    def put_off(self, ask: PendingRequest, now: float) -> None:
-        """The answer to an ask was that there is no room: it is sent again after a pause."""
+    def put_off(self, request: PendingRequest, now: float) -> None:
+        """Send a request again after a pause: the reply was that the peer is busy."""
         self._counts.busy += 1
-        self.asks.put_off(ask, now)
+        self.requests.put_off(request, now)
 
-    def hear(self, frames: Sequence[memoryview], now: float) -> Answered | None:
-        """What came. Whatever is not understood is counted and changes nothing."""
+    def receive(self, frames: Sequence[memoryview], now: float) -> Answered | None:
+        """Handle one message. One that cannot be read is counted and changes nothing."""
         first, rest = bytes(frames[0][: envelope.LONGEST + 1]), frames[1:]
         match first[:1]:
             case envelope.CHALLENGE:
                 self._prove(first[1:], now)
-            case envelope.WHO if self._session is not None:
-                self._session = None  # _greet_s is past, unless the last handshake led to nothing just now
-            case envelope.ANSWER | envelope.IN_HAND | envelope.NOT_HAD if self._session is not None:
+            case envelope.UNAUTHENTICATED if self._session is not None:
+                self._session = None  # _greet_s is past, unless a handshake failed a moment ago
+            case envelope.ANSWER | envelope.IN_PROGRESS | envelope.UNKNOWN if self._session is not None:
                 return self._open(self._session, first, rest, now)
-            case envelope.WHO:
-                pass  # several messages of the old session met a peer that started anew
+            case envelope.UNAUTHENTICATED:
+                pass  # several messages of the old session reached a server that restarted
             case _:
                 self._counts.refused_decode += 1
         return None
 
     def tick(self, now: float) -> list[PendingRequest]:
-        """Do what time demands; gives back the asks whose peer is lost."""
+        """Send what is due by now; returns the requests whose peer is lost."""
         if self._session is None and now >= self._greet_s:
             self._handshake = ClientHandshake(self._key, macs=self._macs, name=self.name)
             self.outbox.append([envelope.HELLO + self._handshake.hello])
-            self._greet_s = now + self._patience.pause_s(self._greetings, self._chance())
+            self._greet_s = now + self._retry.pause_s(self._greetings, self._chance())
             self._greetings += 1
-        due, lost = self.asks.due(now, self.heard_s)
+        due, lost = self.requests.due(now, self.received_s)
         if self._session is not None:
-            for ask in due:
-                self._look_after(ask, self._session, now)
+            for request in due:
+                self._repeat(request, self._session, now)
         return lost
 
     @property
     def next_s(self) -> float:
-        """When tick has something to do."""
-        return min(self.asks.next_s, self._greet_s if self._session is None else NEVER)
+        """When `tick` has to be called next."""
+        return min(self.requests.next_s, self._greet_s if self._session is None else NEVER)
 
     def _prove(self, data: bytes, now: float) -> None:
         challenge = Challenge.parse(data)
         if challenge is None or self._handshake is None or challenge.echo != self._handshake.hello:
-            return  # of an earlier hello, or nobody asked
+            return  # the reply to an earlier hello, or to none
         proven = self._handshake.prove(challenge)
         if proven is None:
             self.trouble = OTHER_KEY
@@ -110,37 +109,39 @@ class Connection:
         self._handshake, self.trouble = None, SILENT
         self._counts.handshakes += 1
         self.outbox.append([envelope.PROOF + proof])
-        for ask in self.asks.all():
-            self._send(ask, self._session, now)
+        for request in self.requests.all():
+            self._send(request, self._session, now)
 
     def _open(self, session: Session, first: bytes, rest: Sequence[memoryview], now: float) -> Answered | None:
-        told = opened(session, first, rest)
-        if told is None:
+        message = opened(session, first, rest)
+        if message is None:
             self._counts.refused_mac += 1
             return None
-        self.heard_s, self._greetings, self._greet_s = now, 0, now
+        self.received_s, self._greetings, self._greet_s = now, 0, now
         if first[:1] == envelope.ANSWER:
-            ask = self.asks.take(told.number)
-            if ask is not None:
-                return Answered(ask, told.header, told.frames)
-            self._counts.unasked += 1  # a second answer, or one that came too late
-        elif first[:1] == envelope.NOT_HAD and (ask := self.asks.find(told.number)) is not None:
-            self._send(ask, session, now)
+            request = self.requests.take(message.number)
+            if request is not None:
+                return Answered(request, message.header, message.frames)
+            self._counts.unexpected += 1  # a second reply, or one that came too late
+        elif first[:1] == envelope.UNKNOWN and (request := self.requests.find(message.number)) is not None:
+            self._send(request, session, now)
         return None
 
-    def _look_after(self, ask: PendingRequest, session: Session, now: float) -> None:
-        if ask.put_off:
-            self._send(ask, session, now)
+    def _repeat(self, request: PendingRequest, session: Session, now: float) -> None:
+        if request.put_off:
+            self._send(request, session, now)
             return
         self._counts.probes += 1
-        self.outbox.append([sealed(session, envelope.PROBE, ask.number)])
-        self.asks.sent(ask, now)
+        self.outbox.append([sealed(session, envelope.PROBE, request.number)])
+        self.requests.sent(request, now)
 
-    def _send(self, ask: PendingRequest, session: Session, now: float) -> None:
-        if ask.attempts:
+    def _send(self, request: PendingRequest, session: Session, now: float) -> None:
+        if request.attempts:
             self._counts.resends += 1
         else:
-            self._counts.asks += 1
-        first = sealed(session, envelope.ASK, ask.number, ask.header, ask.frames, below=self.asks.lowest)
-        self.outbox.append([first, ask.header, *ask.frames])
-        self.asks.sent(ask, now)
+            self._counts.requests += 1
+        first = sealed(
+            session, envelope.REQUEST, request.number, request.header, request.frames, below=self.requests.lowest
+        )
+        self.outbox.append([first, request.header, *request.frames])
+        self.requests.sent(request, now)

@@ -1,11 +1,12 @@
 """The first frame of every message, and headers as bytes.
 
-    Hello      h nonce           Challenge  c echo nonce proof      Proof  p proof name who are you  w
-    ask        q number below seal          answer  a number seal   (header and tensor frames follow both)
-    probe      ? number seal     in hand    i number seal           not had  n number seal
+hello    h nonce               challenge  c echo nonce proof     proof    p proof name
+    request  q number below mac    reply      a number mac           (header and tensor frames follow both)
+    probe    ? number mac          in progress  i number mac         unknown  n number mac
+    unauthenticated  w
 
-Handshake and "who are you" are all in that one frame. The number is that of the ask, 8 bytes. `below`, 8 bytes, says
-that no ask of a lower number is open any more: answers to those have come, or nobody waits for them.
+Messages of the handshake have this one frame only. The number is that of the request, 8 bytes. `below`, 8 bytes: no
+request of a lower number is open any more, its reply has arrived or is not awaited.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,25 +21,25 @@ from hotrow.transport.limits import Limits
 from hotrow.transport.messages import Message
 from hotrow.transport.security import MAC, SEQUENCE, SIZE, Session
 
-Buffer: TypeAlias = Any  # bytes, a memoryview, a numpy array, a CPU tensor: whatever lends contiguous memory
+Buffer: TypeAlias = Any  # bytes, a memoryview, a numpy array, a CPU tensor: anything with contiguous memory
 
-HELLO, CHALLENGE, PROOF, WHO = b"h", b"c", b"p", b"w"
-ASK, ANSWER, PROBE, IN_HAND, NOT_HAD = b"q", b"a", b"?", b"i", b"n"
+HELLO, CHALLENGE, PROOF, UNAUTHENTICATED = b"h", b"c", b"p", b"w"
+REQUEST, ANSWER, PROBE, IN_PROGRESS, UNKNOWN = b"q", b"a", b"?", b"i", b"n"
 
-LABEL, ASK_LABEL = 9, 17  # kind and number, and of an ask what is below it
-LONGEST = max(1 + 3 * SIZE, ASK_LABEL + SEQUENCE + MAC)
+LABEL, REQUEST_LABEL = 9, 17  # kind and number, and of a request `below`
+LONGEST = max(1 + 3 * SIZE, REQUEST_LABEL + SEQUENCE + MAC)
 
 _ENCODER = Encoder()
 _DECODER: Decoder[Message] = Decoder(Message)
 
 
 class Opened(NamedTuple):
-    """A sealed message whose seal held."""
+    """A message whose MAC matched."""
 
     number: int
     header: bytes | memoryview
     frames: list[memoryview]
-    below: int = 0  # of an ask: no lower number is open any more
+    below: int = 0  # of a request: no lower number is open any more
 
 
 def encode(message: Message) -> bytes:
@@ -46,11 +47,11 @@ def encode(message: Message) -> bytes:
 
 
 def decode(header: bytes | memoryview) -> Message:
-    """The message, or InputError where the bytes are none."""
+    """The message; InputError where the bytes are none."""
     try:
         return _DECODER.decode(header)
     except (MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"a header that is no message: {error}") from None
+        raise InputError(f"a header that is not a message: {error}") from None
 
 
 def sealed(
@@ -62,16 +63,16 @@ def sealed(
     *,
     below: int = 0,
 ) -> bytes:
-    """The first frame of what a session says. `below` is told with an ask."""
-    label = kind + number.to_bytes(8, "little") + (below.to_bytes(8, "little") if kind == ASK else b"")
+    """The first frame of a message of a session. `below` is sent with a request."""
+    label = kind + number.to_bytes(8, "little") + (below.to_bytes(8, "little") if kind == REQUEST else b"")
     return label + session.seal(label, header, [frame.nbytes for frame in frames])
 
 
 def opened(session: Session, first: bytes, rest: Sequence[memoryview]) -> Opened | None:
-    """What a session was told, or None where the seal does not hold."""
+    """A received message, or None where its MAC does not match."""
     header: bytes | memoryview = rest[0] if rest else b""
     lengths = [frame.nbytes for frame in rest[1:]]
-    label = ASK_LABEL if first[:1] == ASK else LABEL
+    label = REQUEST_LABEL if first[:1] == REQUEST else LABEL
     if len(first) < label or not session.open(first[label:], first[:label], header, lengths):
         return None
     number, below = (int.from_bytes(each, "little") for each in (first[1:LABEL], first[LABEL:label]))
@@ -79,7 +80,7 @@ def opened(session: Session, first: bytes, rest: Sequence[memoryview]) -> Opened
 
 
 def lent(frames: Iterable[Buffer]) -> tuple[memoryview, ...]:
-    """The memory of frames, as it lies."""
+    """The memory of frames, without a copy."""
     return tuple(map(_view, frames))
 
 
@@ -97,7 +98,7 @@ def _view(frame: Buffer) -> memoryview:
 
 
 def check_sizes(header: bytes, frames: Sequence[memoryview], limits: Limits) -> None:
-    """Refuse what the other side would refuse by ending the connection."""
+    """InputError for a message that the receiver would answer by closing the connection."""
     if len(frames) + 2 > limits.frames:
         raise InputError(
             f"a message of {len(frames) + 2:,} frames: at most {limits.frames:,} (Limits.frames); split it"

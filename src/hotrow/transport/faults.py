@@ -1,4 +1,4 @@
-"""What peers are told of errors, and what is said of their answers."""
+"""Errors as replies, and the sentence for a reply of an unexpected kind."""
 
 from hotrow.errors import ConfigError, HotrowError, InputError
 from hotrow.transport.errors import Busy
@@ -6,7 +6,7 @@ from hotrow.transport.messages import Fault, Message
 
 
 def fault_of(error: HotrowError) -> Fault:
-    """What a peer is told of an error that was to be expected."""
+    """The reply to a request that raised an expected error."""
     match error:
         case Busy():
             return Fault.of("busy", str(error))
@@ -17,6 +17,6 @@ def fault_of(error: HotrowError) -> Fault:
     return Fault.of("internal", str(error))
 
 
-def strange(message: Message) -> str:
-    """What is said of an answer that nobody expected."""
-    return f"answered {type(message).__name__}: is it of another version?"
+def unexpected_reply(message: Message) -> str:
+    """The sentence for a reply of an unexpected kind."""
+    return f"replied with {type(message).__name__}: is it of another version?"

@@ -1,7 +1,7 @@
-"""Rows as frames and back. What comes is checked whole, names, counts and lengths, before anything is made of it.
+"""Rows as frames and back. Names, counts and lengths are checked before anything is allocated.
 
-A block's frames, as far as it has them: keys uint64 [n]; values float32 [n, dim], or fp16-scaled as halves uint16
-[n, dim] and scales float32 [n]; versions uint32 [n]. Little-endian. float32, keys and versions are read where they lie.
+A block's frames, as far as it has them: keys uint64 [n]; values float32 [n, dim], or fp16-scaled as halves uint16 [n,
+dim] and scales float32 [n]; versions uint32 [n]. Little-endian. float32, keys and versions are read in place.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from hotrow.transport.messages import RowBlockHeader, Values
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowBlock:
-    """Rows of one table: whichever of its columns are there have one entry per row."""
+    """Rows of one table: all columns that it has have one entry per row."""
 
     table: str
     keys: ArrayLike | None = None  # uint64 [n]
@@ -31,7 +31,7 @@ class RowBlock:
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """Bytes of rows on the wire, and what they would have been as plain ids and float32."""
+    """Bytes of rows on the wire, and their size as plain ids and float32."""
 
     sent: int = 0
     sent_plain: int = 0
@@ -58,7 +58,7 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A frame that a block has."""
+    """A frame of a block."""
 
     name: str
     type: DTypeLike
@@ -102,7 +102,7 @@ def unpack(
 
 
 def frames_of(blocks: Sequence[RowBlockHeader]) -> int:
-    """How many frames blocks have."""
+    """The number of frames of blocks."""
     return sum(1 for block in blocks for _ in _columns(block))
 
 
@@ -190,6 +190,6 @@ def _unpacked(block: RowBlockHeader, ahead: Iterator[memoryview], target: ArrayL
 
 
 def _array(column: _Column, view: memoryview) -> NDArray[Any]:
-    """The frame as an array where it lies. Small ones may lie crooked in libzmq's buffer: those are copied."""
+    """The frame as an array, in place. Small frames may be unaligned in libzmq's buffer: those are copied."""
     array = np.frombuffer(view, dtype=column.type).reshape(column.shape)
     return array if array.flags.aligned else array.copy()

@@ -1,7 +1,7 @@
 """The ids of a batch on the wire, feature by feature: each key once, with the samples it occurs in.
 
-A key that occurs once costs more that way than as it is, so each feature takes the smaller form. Ids of a sequence keep
-their places: each key once, and for every place which of them it is.
+A key that occurs once is smaller as it is, so each feature takes the smaller form. Ids of a sequence keep their order:
+each key once, and for every position the index of its key.
 """
 
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ I64 = NDArray[np.int64]
 U64 = NDArray[np.uint64]
 
 GRANT_BITS = 56
-WORKERS_MOST = 256  # one byte names them
-FRAMES = 4  # of a part
+WORKERS_MOST = 256  # one byte holds the number
+FRAMES = 4  # per part
 
 
 def sample_id(worker: int, grant: int) -> int:
-    """The name of a batch at an embedding worker."""
+    """The id of a batch at an embedding worker."""
     if not (0 <= worker < WORKERS_MOST and 0 <= grant < 2**GRANT_BITS):
         raise InputError(f"worker={worker}, grant={grant}: must be below {WORKERS_MOST} and below 2^{GRANT_BITS}")
     return (worker << GRANT_BITS) | grant
@@ -40,12 +40,12 @@ def grant_of(sample: int) -> int:
 
 
 def unsigned_for(largest: int, least: int = 1) -> int:
-    """Bytes of an unsigned number that holds it."""
+    """Bytes of an unsigned number that holds `largest`."""
     return next(each for each in (1, 2, 4) if each >= least and largest < 2 ** (8 * each))
 
 
 class _Feature(NamedTuple):
-    """One feature's ids, coded. What a form does not have is empty."""
+    """One feature's ids, encoded. Columns that a form does not have are empty."""
 
     head: Coded
     keys: U64
@@ -76,7 +76,7 @@ def pack_ids(batch: Batch) -> tuple[tuple[IdPart, ...], list[NDArray[Any]]]:
 
 
 def unpack_ids(count: int, parts: Sequence[IdPart], frames: Sequence[memoryview]) -> Batch:
-    """A batch of ids only. The caller has seen to it that there is room for what the header announces."""
+    """A batch of ids only. The caller has checked that the announced sizes are allowed."""
     if len(frames) != FRAMES * len(parts):
         raise InputError(f"{len(frames)} frames came for {len(parts)} parts, which have {FRAMES} each")
     columns = [_columns(part, count, frames[FRAMES * at :][:FRAMES]) for at, part in enumerate(parts)]
@@ -85,7 +85,7 @@ def unpack_ids(count: int, parts: Sequence[IdPart], frames: Sequence[memoryview]
 
 
 def plain_bytes(parts: Sequence[IdPart]) -> int:
-    """What the ids would be as they are."""
+    """The size of the ids as they are."""
     return 8 * sum(each.ids for part in parts for each in part.coded)
 
 
@@ -104,18 +104,18 @@ def _by_feature(part: FeatureBlock, samples: int) -> list[tuple[U64, I64]]:
 
 def _coded(part: FeatureBlock, keys: U64, lengths: I64) -> _Feature:
     nothing: NDArray[Any] = np.empty(0, np.int64)
-    told = nothing if part.kind == "one" else lengths
+    bags = nothing if part.kind == "one" else lengths
     if part.kind == "sequence":
         once = unique(keys)
         if 8 * len(once.keys) + _index_bytes(len(once.keys)) * len(keys) < 8 * len(keys):
             head = Coded("placed", len(keys), len(once.keys))
-            return _Feature(head, once.keys, nothing, once.inverse, told)
-        return _Feature(Coded("plain", len(keys), len(keys)), keys, nothing, nothing, told)
+            return _Feature(head, once.keys, nothing, once.inverse, bags)
+        return _Feature(Coded("plain", len(keys), len(keys)), keys, nothing, nothing, bags)
     found = compress_ids(keys, np.concatenate([[0], np.cumsum(lengths)]))
     counted = 10 * len(found.keys) + found.samples.nbytes
-    if counted < 8 * len(keys) + len(told):
+    if counted < 8 * len(keys) + len(bags):
         return _Feature(Coded("counted", len(keys), len(found.keys)), found.keys, found.counts, found.samples, nothing)
-    return _Feature(Coded("plain", len(keys), len(keys)), keys, nothing, nothing, told)
+    return _Feature(Coded("plain", len(keys), len(keys)), keys, nothing, nothing, bags)
 
 
 def _index_bytes(unique_keys: int) -> int:
@@ -140,16 +140,16 @@ class _Column:
 
 
 def _columns(part: IdPart, samples: int, frames: Sequence[memoryview]) -> list[_Column]:
-    """The four frames, once their sizes are what the header says."""
+    """The four frames, after their sizes were checked against the header."""
     name = part.names[0] if part.names else part.table
     _check_forms(name, part, samples)
     coded = [each for each in part.coded if each.form != "plain"]
-    told = 0 if part.kind == "one" else samples * (1 if part.kind == "sequence" else len(part.coded) - len(coded))
+    bags = 0 if part.kind == "one" else samples * (1 if part.kind == "sequence" else len(part.coded) - len(coded))
     wanted: list[tuple[str, DTypeLike, int]] = [
         ("keys", "<u8", sum(each.unique for each in part.coded)),
         ("counts", f"<u{part.counts}", sum(each.unique for each in coded if each.form == "counted")),
         ("samples", _places_type(part.kind, part.coded, samples), sum(each.ids for each in coded)),
-        ("lengths", f"<u{part.lengths}", told),
+        ("lengths", f"<u{part.lengths}", bags),
     ]
     found = []
     for (what, kind, count), frame in zip(wanted, frames, strict=True):
@@ -172,12 +172,12 @@ def _check_forms(name: str, part: IdPart, samples: int) -> None:
             raise InputError(f"feature {name!r}: {message}, are no {part.kind!r} of {samples} samples")
 
 
-def _part(part: IdPart, samples: int, keys: _Column, counts: _Column, places: _Column, told: _Column) -> FeatureBlock:
+def _part(part: IdPart, samples: int, keys: _Column, counts: _Column, places: _Column, bags: _Column) -> FeatureBlock:
     columns: list[tuple[U64, I64]] = []
     for each in part.coded:
         mine, lengths = keys.take(each.unique), np.ones(samples, np.int64)
         if part.kind != "one" and each.form != "counted":
-            lengths = told.take(samples).astype(np.int64)
+            lengths = bags.take(samples).astype(np.int64)
         if each.form == "counted":
             times = counts.take(each.unique).astype(np.uint32)
             mine, offsets = expand_ids(mine, times, places.take(each.ids), samples)
@@ -185,7 +185,7 @@ def _part(part: IdPart, samples: int, keys: _Column, counts: _Column, places: _C
         elif each.form == "placed":
             mine = _at_places(mine, places.take(each.ids))
         if lengths.sum() != len(mine) or (part.kind == "one" and (lengths != 1).any()):
-            raise InputError(f"feature {part.names[0]!r}: {len(mine)} ids do not fill the bags as they are told")
+            raise InputError(f"feature {part.names[0]!r}: {len(mine)} ids do not fill the bags")
         columns.append((mine, lengths))
     joined, bounds = _interleaved(columns, samples)
     return FeatureBlock(part.table, part.kind, part.names, joined, None if part.kind == "one" else bounds, part.pooling)

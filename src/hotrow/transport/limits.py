@@ -1,4 +1,4 @@
-"""How much a peer may send, and how long somebody waits for one."""
+"""How much a peer may send, and when requests are repeated."""
 
 from typing import Annotated
 
@@ -10,30 +10,28 @@ Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
 
 class Limits(Spec):
-    """What one message and one server may hold. Both ends of a connection should have the same."""
+    """Bounds of one message and of one server. Both ends of a connection should have the same."""
 
     frame_bytes: int = Field(
         2**28, ge=1024, le=2**40
     )  # of one frame, header or tensor; a longer one ends the connection
-    frames: int = Field(4096, ge=2, le=2**20)  # of one message, all told
-    peers: int = Field(
-        4096, ge=1, le=2**20
-    )  # that proved the key; beyond it the longest silent one must prove it again
-    unproven_peers: int = Field(1024, ge=1, le=2**20)  # in the middle of a handshake; beyond it the oldest starts again
-    open_asks: int = Field(1024, ge=1, le=2**20)  # of one peer; more are left unread until it asks again
-    queued: int = Field(128, ge=1, le=2**20)  # messages per peer and direction that wait in a socket
-    kept_bytes: int = Field(2**23, ge=1, le=2**40)  # of answers that were given, for peers that ask again
-    kept_answer_bytes: int = Field(2**16, ge=1, le=2**40)  # of one of them; larger ones are made again
+    frames: int = Field(4096, ge=2, le=2**20)  # of one message
+    peers: int = Field(4096, ge=1, le=2**20)  # with a session; beyond it the longest silent one needs a new handshake
+    unproven_peers: int = Field(1024, ge=1, le=2**20)  # in a handshake; beyond it the oldest starts again
+    open_requests: int = Field(1024, ge=1, le=2**20)  # of one peer; more are dropped, and sent again by the client
+    queued: int = Field(128, ge=1, le=2**20)  # messages per peer and direction queued in a socket
+    kept_bytes: int = Field(2**23, ge=1, le=2**40)  # of replies that were sent, for requests that arrive again
+    kept_answer_bytes: int = Field(2**16, ge=1, le=2**40)  # of one reply; larger ones are computed again
 
 
 class RetryPolicy(Spec):
-    """When an unanswered ask is looked after, when its peer is lost, and how soon one that is busy is asked again."""
+    """When a request without a reply is probed, when its peer is lost, and how soon a busy peer gets it again."""
 
     first_s: Seconds = 2.0
     most_s: Seconds = 10.0  # pauses double up to this
-    give_up_s: Seconds = 60.0  # without a word from the peer
+    give_up_s: Seconds = 60.0  # without a message from the peer
     busy_first_s: Seconds = 0.01
-    busy_most_s: Seconds = 1.0  # a busy peer is asked again as long as it says so
+    busy_most_s: Seconds = 1.0  # pauses between attempts at a busy peer double up to this
 
     @model_validator(mode="after")
     def _rising(self) -> "RetryPolicy":

@@ -1,10 +1,10 @@
-"""All connections as the side that is asked sees them: who proved the key, what each has open. No socket, no clock.
+"""All connections on the server's side: sessions and open requests. No socket, no clock.
 
-Memory is bounded whatever strangers do: handshakes under way and proven peers are kept in two lists of fixed length.
-Who falls out of one is told "who are you" when it speaks next, and starts again.
+Memory is bounded against any number of connections: handshakes in progress and sessions are in two lists of fixed
+length. A connection that was dropped from one gets UNAUTHENTICATED as its next reply, and starts again.
 
-A connection that breaks is made anew, under another routing id. A peer is known again by the name that it tells with
-its proof: what it asked before is in hand still, what was answered is answered again, and goes where it is now.
+A connection that breaks is made again with another routing id. The client is recognized by the name in its proof: its
+earlier requests are still in progress, and replies go to its new connection.
 """
 
 from collections import OrderedDict
@@ -23,53 +23,53 @@ Reason = Literal["unproven", "mac", "decode", "busy", "repeated"]
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What is not passed on: why, and the one frame to say to its sender."""
+    """A message that is not handled: the reason, and the frame to reply with."""
 
     reason: Reason
-    say: bytes | None = None
+    frame: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
-    """Nothing to pass on, but perhaps one frame to say."""
+class Respond:
+    """A message of the protocol itself, and the frame to reply with."""
 
     frame: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
-    """An ask that was answered: the same answer, sealed anew."""
+class CachedReply:
+    """A request that was answered before: the same reply with a new MAC."""
 
     frames: list[bytes | memoryview]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """An ask to pass on, and by which name its peer goes."""
+class Accepted:
+    """A request to handle, and the name of its client."""
 
     name: bytes
-    told: Opened
+    opened: Opened
 
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """One that asks, over all its connections."""
+    """A client, over all its connections."""
 
-    where: bytes  # the routing id of the last one
-    open: set[int] = field(default_factory=set)  # numbers of asks that are not answered
-    below: int = 0  # lower numbers are never asked again: a copy of one that comes late is not handled
+    where: bytes  # the routing id of its last connection
+    open: set[int] = field(default_factory=set)  # numbers of requests without a reply
+    below: int = 0  # lower numbers are complete: a late copy of such a request is not handled
 
 
 @dataclass(frozen=True, slots=True)
 class ServerPeer:
-    """A connection that proved the key."""
+    """A connection with a session."""
 
     session: Session
     name: bytes
 
 
 class Peers:
-    """Everybody who is connected, by routing id."""
+    """All connections, by routing id."""
 
     def __init__(self, key: ClusterKey, limits: Limits, *, macs: bool) -> None:
         self._key, self._limits, self._macs = key, limits, macs
@@ -80,16 +80,16 @@ class Peers:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """How many are in the middle of a handshake, and how many proved the key."""
+        """Handshakes in progress, and sessions."""
         return len(self._greeted), len(self._proven)
 
     @property
     def kept(self) -> int:
-        """Answers that may have to be given again."""
+        """Replies that are kept for repeated requests."""
         return len(self._answers)
 
-    def hear(self, who: bytes, frames: Sequence[memoryview]) -> Asked | Again | Say | Refused:
-        """An ask to pass on, or what to do instead."""
+    def receive(self, who: bytes, frames: Sequence[memoryview]) -> Accepted | CachedReply | Respond | Refused:
+        """A request to handle, or the reply to send instead."""
         if not frames or len(frames) > self._limits.frames or frames[0].nbytes > envelope.LONGEST:
             return Refused("decode")
         first, rest = bytes(frames[0]), frames[1:]
@@ -98,7 +98,7 @@ class Peers:
                 return self._greet(who, first[1:])
             case envelope.PROOF if not rest:
                 return self._admit(who, first[1:])
-            case envelope.ASK | envelope.PROBE:
+            case envelope.REQUEST | envelope.PROBE:
                 return self._open(who, first, rest)
             case _:
                 return Refused("decode")
@@ -106,9 +106,9 @@ class Peers:
     def answer(
         self, name: bytes, number: int, header: bytes, frames: Sequence[memoryview], *, final: bool
     ) -> tuple[bytes, bytes] | None:
-        """Where an answer goes, and its first frame; None where the peer is not known any more.
+        """The routing id and the first frame of a reply; None where the client is not known any more.
 
-        The ask is open no longer. One that is not `final` may be asked again.
+        The request is complete then. One whose reply is not `final` may be sent again.
         """
         client = self._clients.get(name)
         if client is None:
@@ -121,19 +121,19 @@ class Peers:
             return None
         return client.where, sealed(peer.session, envelope.ANSWER, number, header, frames)
 
-    def _greet(self, who: bytes, hello: bytes) -> Say:
+    def _greet(self, who: bytes, hello: bytes) -> Respond:
         handshake = ServerHandshake(self._key, hello, macs=self._macs)
         self._greeted[who] = handshake
         self._greeted.move_to_end(who)
         if len(self._greeted) > self._limits.unproven_peers:
             self._greeted.popitem(last=False)
-        return Say(envelope.CHALLENGE + b"".join(handshake.challenge))
+        return Respond(envelope.CHALLENGE + b"".join(handshake.challenge))
 
-    def _admit(self, who: bytes, proof: bytes) -> Say | Refused:
+    def _admit(self, who: bytes, proof: bytes) -> Respond | Refused:
         handshake = self._greeted.pop(who, None)
         accepted = None if handshake is None else handshake.accept(proof)
-        if accepted is None:  # an earlier session of this peer, if any, goes on: a false proof must not end it
-            return Refused("unproven", envelope.WHO)
+        if accepted is None:  # an earlier session of this connection stays: a false proof must not end it
+            return Refused("unproven", envelope.UNAUTHENTICATED)
         session, name = accepted
         self._proven[who] = ServerPeer(session, name)
         self._clients.setdefault(name, Client(who)).where = who
@@ -141,32 +141,34 @@ class Peers:
             known.move_to_end(key)
             if len(known) > self._limits.peers:
                 known.popitem(last=False)
-        return Say()
+        return Respond()
 
-    def _open(self, who: bytes, first: bytes, rest: Sequence[memoryview]) -> Asked | Again | Say | Refused:
+    def _open(self, who: bytes, first: bytes, rest: Sequence[memoryview]) -> Accepted | CachedReply | Respond | Refused:
         peer = self._proven.get(who)
         client = None if peer is None else self._clients.get(peer.name)
         if peer is None or client is None:
-            return Refused("unproven", envelope.WHO)
-        told = opened(peer.session, first, rest)
-        if told is None:
-            return Refused("mac", envelope.WHO)
+            return Refused("unproven", envelope.UNAUTHENTICATED)
+        message = opened(peer.session, first, rest)
+        if message is None:
+            return Refused("mac", envelope.UNAUTHENTICATED)
         self._proven.move_to_end(who)
         self._clients.move_to_end(peer.name)
         probed = first[:1] == envelope.PROBE
-        if told.below > client.below:
-            client.below = told.below
-            self._answers.release(peer.name, told.below)
-        if told.number < client.below:
+        if message.below > client.below:
+            client.below = message.below
+            self._answers.release(peer.name, message.below)
+        if message.number < client.below:
             return Refused("repeated")
-        if told.number in client.open:
-            return Say(sealed(peer.session, envelope.IN_HAND, told.number)) if probed else Refused("repeated")
-        if (answer := self._answers.find(peer.name, told.number)) is not None:
+        if message.number in client.open:
+            return (
+                Respond(sealed(peer.session, envelope.IN_PROGRESS, message.number)) if probed else Refused("repeated")
+            )
+        if (answer := self._answers.find(peer.name, message.number)) is not None:
             header, frames = answer
-            return Again([sealed(peer.session, envelope.ANSWER, told.number, header, frames), header, *frames])
+            return CachedReply([sealed(peer.session, envelope.ANSWER, message.number, header, frames), header, *frames])
         if probed:
-            return Say(sealed(peer.session, envelope.NOT_HAD, told.number))
-        if len(client.open) >= self._limits.open_asks:
+            return Respond(sealed(peer.session, envelope.UNKNOWN, message.number))
+        if len(client.open) >= self._limits.open_requests:
             return Refused("busy")
-        client.open.add(told.number)
-        return Asked(peer.name, told)
+        client.open.add(message.number)
+        return Accepted(peer.name, message)

@@ -1,11 +1,11 @@
-"""Answers that were given, for those who ask a second time because the first answer was lost on its way.
+"""Replies that were sent, for requests that arrive again because the reply was lost.
 
-Small ones, as long as there is room: those of words that must have effect once. What gives large answers is only read,
-and may be asked again. An answer goes as soon as its peer has shown that it came: each ask names the lowest number that
-is not answered yet.
+Small replies are kept up to a bound: those of messages that must take effect once. A request with a large reply only
+reads, and is handled again. A reply is dropped as soon as the client has it: each request names the lowest number that
+is still open.
 
-Frames are copied. They come out of the memory that a role computes in, between large arrays that live for one batch: a
-small one that stays there keeps the allocator from using the space around it again, a hundred times its own size.
+Frames are copied. They come from the memory that a role computes in, between large arrays of one batch: a small frame
+that stays there keeps the allocator from reusing the space around it, a hundred times its own size.
 """
 
 from collections import OrderedDict
@@ -13,23 +13,23 @@ from collections.abc import Sequence
 
 from hotrow.transport.limits import Limits
 
-OVERHEAD = 1_024  # bytes of an answer beside its frames
+OVERHEAD = 1_024  # bytes of a reply beside its frames
 
 
 class ReplyCache:
-    """The last ones, of all peers together. `nbytes` is what they take."""
+    """The last replies to all clients together. `nbytes` is their size."""
 
     def __init__(self, limits: Limits) -> None:
         self._each, self._all = limits.kept_answer_bytes, limits.kept_bytes
         self._kept: OrderedDict[tuple[bytes, int], tuple[bytes, tuple[memoryview, ...]]] = OrderedDict()
-        self._numbers: dict[bytes, set[int]] = {}  # of what is kept, by peer
+        self._numbers: dict[bytes, set[int]] = {}  # of kept replies, by client
         self.nbytes = 0
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def keep(self, name: bytes, number: int, header: bytes, frames: Sequence[memoryview]) -> None:
-        """Remember the answer to an ask of a peer, unless it is large."""
+        """Keep the reply to a request of a client, unless it is large."""
         size = _size(header, frames)
         if size > self._each + OVERHEAD or (name, number) in self._kept:
             return
@@ -40,11 +40,10 @@ class ReplyCache:
             self._drop(*next(iter(self._kept)))
 
     def find(self, name: bytes, number: int) -> tuple[bytes, tuple[memoryview, ...]] | None:
-        """What was answered."""
         return self._kept.get((name, number))
 
     def release(self, name: bytes, below: int) -> None:
-        """A peer will not ask for lower numbers again."""
+        """Drop the replies to lower numbers of a client."""
         for number in [each for each in self._numbers.get(name, ()) if each < below]:
             self._drop(name, number)
 

@@ -1,16 +1,16 @@
-"""The cluster's key, the handshake by which two sides prove it to each other, and the seals of what they say after.
+"""The cluster's key, the handshake by which client and server prove it to each other, and the MACs of messages.
 
 The handshake, all of it HMAC-SHA256 under the cluster's key:
-    who asks   Hello(nonce)              32 random bytes
-    the asked  Challenge(echo, nonce, proof)  its own 32, and that it knows the key for just these two nonces
-    who asks   Proof(proof, name)        the same for the other side, and by which name it is known again
-Both then have the session's key. It is new for each connection, so nothing recorded on one is of use on another.
+    client   Hello(nonce)                   32 random bytes
+    server   Challenge(echo, nonce, proof)  its own 32, and proof of the key for these two nonces
+    client   Proof(proof, name)             the same for the other side, and the client's name over reconnects
+Both then derive the session's key. It is new for each connection, so a recording of one is useless on another.
 
-A seal is a keyed blake2b of 16 bytes over direction, sequence number, label, header and the lengths of the frames that
-follow. Numbers only rise: what was replayed, moved forward or altered does not open. What is inside tensor frames is
-not sealed; `curve` encrypts everything.
+The MAC is a keyed blake2b of 16 bytes over direction, sequence number, label, header and the lengths of the frames that
+follow. Numbers only rise: a message that was replayed, reordered or altered is refused. The content of tensor frames is
+not covered; `curve` encrypts everything.
 
-No socket, no clock; chance only in `os.urandom`.
+No socket, no clock; the only source of randomness is `os.urandom`.
 """
 
 import os
@@ -30,14 +30,14 @@ Security = Literal["off", "key", "curve"]
 
 KEY_FILE = "HOTROW_KEY_FILE"  # the environment's name for the path of the key
 SIZE = 32  # bytes of keys, nonces and proofs
-SEQUENCE, MAC = 8, 16  # bytes of a seal
-NAME = 16  # bytes by which one that asks is known again
-_PURPOSE = b"hotrow wire 2: "  # another version of the handshake proves something else
+SEQUENCE, MAC = 8, 16  # bytes of sequence number and MAC
+NAME = 16  # bytes of a client's name
+_PURPOSE = b"hotrow wire 2: "  # another version of the handshake has other proofs
 
 
-@dataclass(frozen=True, slots=True, repr=False)  # the secret must not come into a log
+@dataclass(frozen=True, slots=True, repr=False)  # the secret must not appear in a log
 class ClusterKey:
-    """What all roles of a cluster know and nobody else."""
+    """The secret that all roles of a cluster share."""
 
     secret: bytes
 
@@ -84,7 +84,7 @@ class ClusterKey:
         except OSError as error:
             raise ConfigError(f"key file {path}: cannot be written ({error.strerror})") from None
         with os.fdopen(handle, "w", encoding="ascii") as file:
-            os.fchmod(handle, 0o600)  # whatever the umask took or an access list gave
+            os.fchmod(handle, 0o600)  # regardless of umask and access lists
             file.write(self.secret.hex() + "\n")
 
     def derive(self, purpose: bytes, *parts: bytes) -> bytes:
@@ -92,11 +92,11 @@ class ClusterKey:
         return new_hmac(self.secret, _PURPOSE + purpose + b"\0" + b"".join(parts), sha256).digest()
 
 
-NO_KEY = ClusterKey(bytes(SIZE))  # for `off`: known to everybody, proves only that both speak the same language
+NO_KEY = ClusterKey(bytes(SIZE))  # for `off`: public, proves only that both have the same protocol version
 
 
 class Challenge(NamedTuple):
-    """What the asked side says to a hello."""
+    """The server's reply to a hello."""
 
     echo: bytes  # of the hello it answers
     nonce: bytes
@@ -110,21 +110,21 @@ class Challenge(NamedTuple):
 
 
 class Session:
-    """Seals what goes out and opens what comes in. `asks` says on which side of the connection it is."""
+    """Adds MACs to sent messages and checks those of received ones. `is_client`: the side of the connection."""
 
-    def __init__(self, key: bytes, *, asks: bool, macs: bool) -> None:
+    def __init__(self, key: bytes, *, is_client: bool, macs: bool) -> None:
         self._key, self._macs = key, macs
-        self._out, self._in = (b">", b"<") if asks else (b"<", b">")
+        self._out, self._in = (b">", b"<") if is_client else (b"<", b">")
         self._sent = self._seen = 0
 
     def seal(self, label: bytes, header: bytes = b"", lengths: Sequence[int] = ()) -> bytes:
-        """The seal of the next message. `label` has a fixed length."""
+        """Sequence number and MAC of the next message. `label` has a fixed length."""
         self._sent += 1
         number = self._sent.to_bytes(SEQUENCE, "little")
         return number + self._mac(self._out, number, label, header, lengths)
 
     def open(self, seal: bytes, label: bytes, header: bytes | memoryview = b"", lengths: Sequence[int] = ()) -> bool:
-        """Whether the other side sealed just this, later than all that was opened before."""
+        """Whether the other side sent exactly this, later than all that was opened before."""
         number = seal[:SEQUENCE]
         if not compare_digest(seal[SEQUENCE:], self._mac(self._in, number, label, header, lengths)):
             return False
@@ -146,7 +146,7 @@ class Session:
 
 
 class ClientHandshake:
-    """The side that asks. One per hello; `name` is the same for all hellos of one that asks."""
+    """The client's side. One per hello; `name` is the same for all hellos of a client."""
 
     def __init__(self, key: ClusterKey, *, macs: bool, name: bytes | None = None) -> None:
         self._key, self._macs = key, macs
@@ -154,32 +154,32 @@ class ClientHandshake:
         self.hello = os.urandom(SIZE)
 
     def prove(self, challenge: Challenge) -> tuple[bytes, Session] | None:
-        """The proof to send and the session, or None where the other side does not know the key."""
+        """The proof to send and the session, or None where the server does not know the key."""
         nonces = self.hello, challenge.nonce
         if not compare_digest(challenge.proof, self._key.derive(b"asked", *nonces)):
             return None
-        session = Session(self._key.derive(b"session", *nonces), asks=True, macs=self._macs)
+        session = Session(self._key.derive(b"session", *nonces), is_client=True, macs=self._macs)
         return self._key.derive(b"asks", *nonces, self._name) + self._name, session
 
 
 class ServerHandshake:
-    """The side that is asked. One per hello; its nonce is used once."""
+    """The server's side. One per hello; its nonce is used once."""
 
     def __init__(self, key: ClusterKey, hello: bytes, *, macs: bool) -> None:
         self._key, self._macs = key, macs
         self._nonces = hello, os.urandom(SIZE)
         self.challenge = Challenge(hello, self._nonces[1], key.derive(b"asked", *self._nonces))
 
-    def accept(self, told: bytes) -> tuple[Session, bytes] | None:
-        """The session and the other side's name, or None where that does not know the key."""
-        proof, name = told[:SIZE], told[SIZE:]
+    def accept(self, answer: bytes) -> tuple[Session, bytes] | None:
+        """The session and the client's name, or None where the client does not know the key."""
+        proof, name = answer[:SIZE], answer[SIZE:]
         if len(name) != NAME or not compare_digest(proof, self._key.derive(b"asks", *self._nonces, name)):
             return None
-        return Session(self._key.derive(b"session", *self._nonces), asks=False, macs=self._macs), name
+        return Session(self._key.derive(b"session", *self._nonces), is_client=False, macs=self._macs), name
 
 
 def new_name() -> bytes:
-    """By which one that asks is known again."""
+    """A random name for a client."""
     return os.urandom(NAME)
 
 

@@ -1,6 +1,6 @@
-"""The loop of a role that is asked: a ROUTER socket, read by one thread. Answers may come from any thread, later.
+"""The server of a role: a ROUTER socket, read by one thread. Replies may come from any thread, later.
 
-The loop only moves frames: who is who is decided in peers.py, who may connect in authenticator.py.
+The loop only moves frames: peers.py holds sessions and open requests, authenticator.py accepts connections.
 """
 
 import logging
@@ -20,11 +20,11 @@ from hotrow.transport.envelope import Buffer, check_sizes, decode, encode, lent
 from hotrow.transport.faults import fault_of
 from hotrow.transport.limits import Limits
 from hotrow.transport.messages import Fault, FaultKind, Message
-from hotrow.transport.peers import Again, Asked, Peers, Refused, Say
+from hotrow.transport.peers import Accepted, CachedReply, Peers, Refused, Respond
 from hotrow.transport.request import Request
 from hotrow.transport.security import ClusterKey, Security, checked_key
 
-LINGER_MS = 1_000  # for last answers, after the loop has ended
+LINGER_MS = 1_000  # for the last replies, after the loop has ended
 
 _log = logging.getLogger("hotrow.transport")
 
@@ -36,7 +36,7 @@ Handle: TypeAlias = Callable[[Request], None]
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What is left to be sealed and sent, by the loop."""
+    """A reply that the loop has to send."""
 
     name: bytes  # of the peer
     number: int
@@ -46,7 +46,7 @@ class _Answer:
 
 
 class RpcServer:
-    """Binds at once; is deaf until `serve` runs. Use it in a `with`, or close it."""
+    """Binds at once; handles no request until `serve` runs. Use it in a `with`, or close it."""
 
     def __init__(
         self,
@@ -61,14 +61,14 @@ class RpcServer:
         sockets.check_address("bind", bind, security)
         self.name, self.counts = name, ServerCounts()
         self.limits = Limits() if limits is None else limits
-        self._door = ZapAuthenticator(security, proven)
+        self._authenticator = ZapAuthenticator(security, proven)
         self._peers = Peers(proven, self.limits, macs=security == "key")
         self._answers: deque[_Answer] = deque()
         self._wake = sockets.Wake()
         self._stopping, self._idle, self._thread = threading.Event(), threading.Event(), 0
         self._idle.set()
         self._context = zmq.Context()
-        self._newcomers = self._context.socket(zmq.REP)
+        self._zap = self._context.socket(zmq.REP)
         self._socket = self._context.socket(zmq.ROUTER)
         try:
             self._bind(bind)
@@ -78,26 +78,26 @@ class RpcServer:
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def _bind(self, address: str) -> None:
-        self._newcomers.setsockopt(zmq.LINGER, 0)
-        self._newcomers.bind(authenticator.ENDPOINT)
+        self._zap.setsockopt(zmq.LINGER, 0)
+        self._zap.bind(authenticator.ENDPOINT)
         sockets.tune(self._socket, self.limits, address, LINGER_MS)
-        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # an answer that cannot be sent is counted, not swallowed
-        self._door.lock(self._socket)
+        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a reply that cannot be sent is an error and counted
+        self._authenticator.configure_server(self._socket)
         sockets.attempt("bind", address, self._socket.bind)
 
     def serve(self, handle: Handle) -> None:
-        """Pass each request to `handle`, in this thread, until `stop`. Answers given by then are still sent."""
+        """Pass each request to `handle`, in this thread, until `stop`. Replies given by then are still sent."""
         self._idle.clear()
         self._thread = threading.get_ident()
         poller = zmq.Poller()
-        for source in (self._wake.fileno(), self._newcomers, self._socket):
+        for source in (self._wake.fileno(), self._zap, self._socket):
             poller.register(source, zmq.POLLIN)
         try:
             while not self._stopping.is_set():
                 ready = dict(poller.poll())
                 if self._wake.fileno() in ready:
                     self._wake.clear()
-                if self._newcomers in ready:
+                if self._zap in ready:
                     self._admit()
                 if self._socket in ready:
                     self._read(handle)
@@ -114,7 +114,7 @@ class RpcServer:
         self._wake.set()
 
     def close(self) -> None:
-        """End `serve` if it runs, and give everything back. Not to be called by a handler: that is what stop is for."""
+        """End `serve` if it runs, and close the sockets. A handler must call `stop` instead."""
         if self._context.closed:
             return
         if self._thread == threading.get_ident():
@@ -122,7 +122,7 @@ class RpcServer:
         self.stop()
         self._idle.wait()
         self._socket.close()
-        self._newcomers.close()
+        self._zap.close()
         self._context.term()
         self._wake.close()
 
@@ -133,9 +133,9 @@ class RpcServer:
         self.close()
 
     def _admit(self) -> None:
-        welcome, answer = self._door.answer(self._newcomers.recv_multipart())
-        self._newcomers.send_multipart(answer)
-        self.counts.refused_door += not welcome
+        welcome, answer = self._authenticator.answer(self._zap.recv_multipart())
+        self._zap.send_multipart(answer)
+        self.counts.refused_connections += not welcome
 
     def _read(self, handle: Handle) -> None:
         for _ in range(sockets.TURN):
@@ -143,44 +143,44 @@ class RpcServer:
                 who, *frames = self._socket.recv_multipart(zmq.DONTWAIT, copy=False)
             except zmq.Again:
                 return
-            self._hear(who.bytes, [frame.buffer for frame in frames], handle)
+            self._receive(who.bytes, [frame.buffer for frame in frames], handle)
             if self._stopping.is_set():
                 return
 
-    def _hear(self, who: bytes, frames: list[memoryview], handle: Handle) -> None:
-        match self._peers.hear(who, frames):
-            case Asked() as asked:
+    def _receive(self, who: bytes, frames: list[memoryview], handle: Handle) -> None:
+        match self._peers.receive(who, frames):
+            case Accepted() as accepted:
                 self.counts.bytes_in += sum(frame.nbytes for frame in frames)
-                self._handle(asked, handle)
-            case Again(answer):
+                self._handle(accepted, handle)
+            case CachedReply(answer):
                 self.counts.again += 1
                 self.counts.replies_lost += not self._send([who, *answer])
-            case Say(frame):
-                self._say(who, frame)
+            case Respond(frame):
+                self._respond(who, frame)
             case Refused(reason, frame):
                 field = "repeated" if reason == "repeated" else f"refused_{reason}"
                 setattr(self.counts, field, getattr(self.counts, field) + 1)
-                self._say(who, frame)
+                self._respond(who, frame)
 
-    def _handle(self, asked: Asked, handle: Handle) -> None:
-        name, told = asked.name, asked.told
+    def _handle(self, accepted: Accepted, handle: Handle) -> None:
+        name, opened = accepted.name, accepted.opened
 
         def answer(message: Message, frames: Sequence[Buffer], later: bool) -> None:
-            self._answer(name, told.number, message, frames, later)
+            self._answer(name, opened.number, message, frames, later)
 
         try:
-            message = decode(told.header)
+            message = decode(opened.header)
         except InputError as error:
             self.counts.refused_decode += 1
             answer(Fault.of("input", f"{self.name}: {error}"), (), False)
             return
         self.counts.requests += 1
-        request = Request(name, message, told.frames, answer)
+        request = Request(name, message, opened.frames, answer)
         try:
             handle(request)
-        except Exception as error:  # the server goes on; who asked is told, and what is our own fault is logged
+        except Exception as error:  # the server continues; the client gets the error, and a bug of ours is logged
             if request.answered:
-                _log.error("%s: an error after the answer to %s", self.name, type(message).__name__, exc_info=error)
+                _log.error("%s: an error after the reply to %s", self.name, type(message).__name__, exc_info=error)
             else:
                 request.reply(self._fault(message, error))
 
@@ -189,8 +189,8 @@ class RpcServer:
             return fault_of(error)
         what = type(message).__name__
         _log.error("%s: an error in handling %s", self.name, what, exc_info=error)
-        told = f"an error in handling {what}, see the log of {self.name}: {type(error).__name__}: {error}"
-        return Fault.of("internal", told)
+        text = f"an error in handling {what}, see the log of {self.name}: {type(error).__name__}: {error}"
+        return Fault.of("internal", text)
 
     def _answer(self, name: bytes, number: int, message: Message, frames: Sequence[Buffer], later: bool) -> None:
         fault = message.kind if isinstance(message, Fault) else None
@@ -199,7 +199,7 @@ class RpcServer:
         if not later and self._thread == threading.get_ident():
             self._send_answer(answer)
         elif self._idle.is_set():
-            self.counts.replies_lost += 1  # nobody is left to send it
+            self.counts.replies_lost += 1  # the loop has ended
         else:
             self._answers.append(answer)
             self._wake.set()
@@ -218,7 +218,7 @@ class RpcServer:
         else:
             self.counts.bytes_out += len(way[1]) + len(answer.header) + sum(frame.nbytes for frame in answer.frames)
 
-    def _say(self, who: bytes, frame: bytes | None) -> None:
+    def _respond(self, who: bytes, frame: bytes | None) -> None:
         if frame is not None and not self._send([who, frame]):
             self.counts.replies_lost += 1
 

@@ -1,4 +1,4 @@
-"""What all sockets share: options, addresses, and waking a loop that waits in a poll."""
+"""Options and addresses of sockets, and waking a loop that waits in a poll."""
 
 import ipaddress
 import socket as plain
@@ -15,14 +15,14 @@ from hotrow.transport.security import Security
 
 Socket: TypeAlias = "zmq.Socket[bytes]"
 
-HEARTBEAT_MS = 5_000  # of libzmq's own: a host that vanished without a word is found, and connected to anew
+HEARTBEAT_MS = 5_000  # of libzmq: finds a host that vanished without closing, and reconnects
 HEARTBEAT_PATIENCE_MS = 30_000
 RECONNECT_MS, RECONNECT_MOST_MS = 50, 2_000
-TURN = 64  # messages read in one go before the loop looks at anything else
+TURN = 64  # messages read in a row before the loop does anything else
 
 
 def tune(socket: Socket, limits: Limits, address: str, linger_ms: int) -> None:
-    """Bounds and patience of a socket, before it is bound or connected."""
+    """Set limits and timeouts of a socket, before it is bound or connected."""
     socket.setsockopt(zmq.MAXMSGSIZE, limits.frame_bytes)
     socket.setsockopt(zmq.SNDHWM, limits.queued)
     socket.setsockopt(zmq.RCVHWM, limits.queued)
@@ -35,7 +35,7 @@ def tune(socket: Socket, limits: Limits, address: str, linger_ms: int) -> None:
 
 
 def check_address(what: str, address: str, security: Security) -> None:
-    """Refuse what is no TCP address, and another machine's where nothing is secured."""
+    """ConfigError for what is not a TCP address, and for another machine's where security is off."""
     parts = urlsplit(address)
     if parts.scheme != "tcp" or not parts.netloc.rpartition(":")[0] or not parts.netloc.rpartition(":")[2]:
         raise ConfigError(f"{what}={address!r}: must be tcp://host:port")
@@ -44,7 +44,7 @@ def check_address(what: str, address: str, security: Security) -> None:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether nobody on another machine can be at an address. Names other than localhost are not looked up."""
+    """Whether an address is on this machine only. Names other than localhost are not looked up."""
     host = urlsplit(address).netloc.rpartition(":")[0].strip("[]")
     if host == "localhost":
         return True
@@ -55,7 +55,7 @@ def is_loopback(address: str) -> bool:
 
 
 def attempt(what: str, address: str, action: Callable[[str], object]) -> None:
-    """Bind or connect; what libzmq has against the address becomes a sentence."""
+    """Bind or connect; an error of libzmq becomes a ConfigError."""
     try:
         action(address)
     except zmq.ZMQError as error:
@@ -74,7 +74,7 @@ class Wake:
         return self._reader.fileno()
 
     def set(self) -> None:
-        with suppress(OSError):  # full: called often enough; closed: nobody is left to wake
+        with suppress(OSError):  # full: it is awake already; closed: the loop has ended
             self._writer.send(b"!")
 
     def clear(self) -> None:

@@ -11,7 +11,7 @@ from hotrow.transport.envelope import Buffer, lent
 
 
 def cut(buffers: Iterable[Buffer], most: int) -> list[memoryview]:
-    """Each buffer as frames of at most so many bytes, where they lie; an empty one is an empty frame."""
+    """Each buffer as frames of at most `most` bytes, without a copy; an empty one is an empty frame."""
     frames = []
     for view in lent(buffers):
         if view.nbytes <= most:
@@ -23,12 +23,12 @@ def cut(buffers: Iterable[Buffer], most: int) -> list[memoryview]:
 
 
 def joined(frames: Sequence[memoryview]) -> bytes:
-    """The one buffer that came in these frames."""
+    """The one buffer that these frames hold."""
     return b"".join(frames)
 
 
 def tensors_of(frames: Sequence[memoryview], likes: Sequence[Tensor]) -> list[Tensor]:
-    """The tensors in frames, of the types and shapes of others; copies, since frames may not be written."""
+    """The tensors in frames, with the types and shapes of `likes`; copies, since frames may not be written."""
     sizes = [like.numel() * like.element_size() for like in likes]
     came = sum(frame.nbytes for frame in frames)
     if len(frames) < len(likes) or came != sum(sizes):

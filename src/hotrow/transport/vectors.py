@@ -1,8 +1,8 @@
-"""The vectors of a batch on the wire, and their gradients on the way back, as float32 or fp16-scaled.
+"""The vectors of a batch on the wire, and their gradients, as float32 or fp16-scaled.
 
 A vector is one row: dim values and, as halves, its own float32 scale, so that a small vector beside a large one keeps
 its 11 bits. That is 2 dim + 4 bytes instead of 4 dim. A part with several features has the vectors of a sample side by
-side. Padding of sequences stays at home.
+side. Padding of sequences is not sent.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,14 +29,14 @@ I64 = NDArray[np.int64]
 def pack_vectors(
     outputs: Sequence[FeatureVectors], values: Mapping[str, Values], threads: int = 1
 ) -> tuple[tuple[Vectors, ...], list[Buffer]]:
-    """What a trainer gets; by table, how values travel."""
+    """Headers and frames for a trainer; `values` is the wire format by table."""
     return _packed([(output, output.rows.detach()) for output in outputs], values, threads, lengths=True)
 
 
 def pack_gradients(
     outputs: Sequence[FeatureVectors], values: Mapping[str, Values], threads: int = 1
 ) -> tuple[tuple[Vectors, ...], list[Buffer]]:
-    """What backward left there. Parts that the model did not use have none."""
+    """Headers and frames of the gradients after backward. Parts that the model did not use have none."""
     return _packed([(output, output.rows.grad) for output in outputs], values, threads, lengths=False)
 
 
@@ -94,7 +94,7 @@ def unpack_gradients(
 
 
 def plain_bytes(heads: Sequence[Vectors]) -> int:
-    """What they would be as float32."""
+    """The size of the vectors as float32."""
     return sum(4 * head.rows * head.wide for head in heads if head.values is not None)
 
 
@@ -104,28 +104,28 @@ def _packed(
     heads: list[Vectors] = []
     frames: list[Buffer] = []
     for output, tensor in given:
-        rows, told = _rows(output, tensor)
+        rows, sequence_lengths = _rows(output, tensor)
         kind = values.get(output.part.table, "fp32")
         if rows is None:
             heads.append(Vectors(0, output.rows.shape[-1], None))
             continue
         frames += [rows] if kind == "fp32" else encode_rows(rows, threads)
         wide = 0
-        if lengths and told is not None:
-            wide = unsigned_for(int(told.max(initial=0)))
-            frames.append(told.astype(f"<u{wide}"))
+        if lengths and sequence_lengths is not None:
+            wide = unsigned_for(int(sequence_lengths.max(initial=0)))
+            frames.append(sequence_lengths.astype(f"<u{wide}"))
         heads.append(Vectors(*rows.shape, kind, wide))  # type: ignore[call-arg]
     return tuple(heads), frames
 
 
 def _rows(output: FeatureVectors, tensor: Tensor | None) -> tuple[F32 | None, I64 | None]:
-    """As they travel, and the lengths of sequences."""
-    told = None if output.mask is None else output.mask.sum(1).numpy()
+    """The rows without padding, and the lengths of sequences."""
+    sequence_lengths = None if output.mask is None else output.mask.sum(1).numpy()
     if tensor is None:
-        return None, told
-    if told is None or output.mask is None:
+        return None, sequence_lengths
+    if sequence_lengths is None or output.mask is None:
         return tensor.reshape(tensor.shape[0] * tensor.shape[1], tensor.shape[2]).numpy(), None
-    return tensor[output.mask].numpy(), told
+    return tensor[output.mask].numpy(), sequence_lengths
 
 
 def _wide(part: FeatureBlock, dims: Mapping[str, int]) -> int:
@@ -152,7 +152,7 @@ def _frames(head: Vectors) -> int:
 
 
 def _check(part: FeatureBlock, head: Vectors, frames: Sequence[memoryview], wide: int, rows: int | None) -> None:
-    """Before any room is taken."""
+    """Raise InputError before anything is allocated."""
     who = f"vectors of {part.features[0]!r}"
     if head.wide != wide or head.values is None or (rows is not None and head.rows != rows):
         expected = f"[{'any' if rows is None else rows}, {wide}]"
@@ -171,20 +171,20 @@ def _decode(head: Vectors, frames: Sequence[memoryview], out: F32, threads: int)
 
 
 def _bounds(part: FeatureBlock, head: Vectors, frames: Sequence[memoryview], count: int) -> I64:
-    """Of a sequence, whose lengths come last."""
+    """The bounds of a sequence, from the lengths in its last frame."""
     who = f"lengths of {part.features[0]!r}"
     if not head.lengths:
         raise InputError(f"{who}: are missing, a sequence has them")
     if frames[-1].nbytes != head.lengths * count:
         raise InputError(f"{who}: the frame has {frames[-1].nbytes} bytes, {count} samples have {head.lengths} each")
-    told = _array(frames[-1], f"<u{head.lengths}").astype(np.int64)
-    if told.sum() != head.rows:
-        raise InputError(f"{who}: add up to {told.sum()}, {head.rows} rows came")
-    return np.concatenate([[0], np.cumsum(told)])
+    sequence_lengths = _array(frames[-1], f"<u{head.lengths}").astype(np.int64)
+    if sequence_lengths.sum() != head.rows:
+        raise InputError(f"{who}: add up to {sequence_lengths.sum()}, {head.rows} rows came")
+    return np.concatenate([[0], np.cumsum(sequence_lengths)])
 
 
 def _array(frame: memoryview, kind: DTypeLike) -> NDArray[Any]:
-    """Small frames may lie crooked in libzmq's buffer: those are copied."""
+    """The frame as an array; small frames may be unaligned in libzmq's buffer, and are copied."""
     array = np.frombuffer(frame, kind)
     return array if array.flags.aligned else array.copy()
 

@@ -18,7 +18,7 @@ def pack_rows(rows: Rows) -> list[Buffer]:
 
 
 def unpack_rows(rows: int, fields: Sequence[str], frames: Sequence[Buffer], *, dim: int, state_dim: int) -> Rows:
-    """Rows of a table that is so wide. Every length is checked before anything is made."""
+    """Rows of a table of this width. Every length is checked before anything is allocated."""
     names = ["keys", "values", "state", *fields]
     if len(set(names)) != len(names) or len(frames) != len(names):
         raise InputError(f"{len(frames)} frames came for columns {', '.join(names)}: send each column once")
@@ -36,6 +36,6 @@ def unpack_rows(rows: int, fields: Sequence[str], frames: Sequence[Buffer], *, d
 
 
 def _array(frame: Buffer, kind: DTypeLike) -> NDArray[Any]:
-    """Where it lies; small frames may lie crooked in the buffer they came in, and are copied."""
+    """The frame as an array, in place; small frames may be unaligned in their buffer, and are copied."""
     array: NDArray[Any] = np.frombuffer(frame, kind)
     return array if array.flags.aligned else array.copy()

@@ -1,4 +1,4 @@
-"""What a worker computes."""
+"""The computation of a worker."""
 
 from hotrow.worker.core import Gradients, Learner
 from hotrow.worker.losses import Loss, binary_cross_entropy

@@ -1,4 +1,4 @@
-"""Dense parameters in Sync and Hybrid: all ranks add their gradients up and apply the mean, each on its own copy."""
+"""Dense parameters in Sync and Hybrid: all ranks sum their gradients and apply the mean, each on its own copy."""
 
 from concurrent.futures import Future
 
@@ -17,7 +17,7 @@ from hotrow.worker.reducer import Reducer
 
 
 class AllReduceDense:
-    """A step ends when every rank has had its share of batches, or when the coordinator closes it."""
+    """A step ends when every rank has computed its share of batches, or when the driver closes it."""
 
     def __init__(
         self,
@@ -34,22 +34,22 @@ class AllReduceDense:
         self._learner, self._rates, self._clip = learner, rates, clip
         self._share, self._local_batch, self._trained = share, local_batch, trained
         self._reducer = Reducer(learner.parameters)
-        self._batches = self._samples = 0  # of this rank in the running step
+        self._batches = self._samples = 0  # of this rank in the current step
 
-    def ask(self, work: BatchRequest) -> None:
-        """Parameters are here."""
+    def prefetch(self, work: BatchRequest) -> None:
+        """No effect: parameters are on this trainer."""
 
     def may_compute(self, token: int) -> bool:
         return token <= self.step
 
     def learn(self, work: BatchRequest, batch: Batch, handle: Handle) -> Learned:
         if work.token != self.step:
-            raise InputError(f"token={work.token}: this rank is at step {self.step}, which all ranks do in turn")
+            raise InputError(f"token={work.token}: this rank is at step {self.step}, and steps have an order")
         if self._batches == 0:
             self._reducer.begin()
         if self._batches + 1 == self._share:
             self._reducer.last()
-        factor = len(batch) / self._local_batch  # 1 but for a short batch: rows need no scaling back then
+        factor = len(batch) / self._local_batch  # 1 except for a short batch: rows then need no scaling back
         loss, output = self._learner.backward(batch, handle, factor)
         if factor != 1.0:
             for each in handle.outputs:
@@ -68,7 +68,7 @@ class AllReduceDense:
 
     def close_step(self, message: CloseStep) -> None:
         if message.step == self.step - 1:
-            return  # it had its whole share, and has ended the step with those that had not
+            return  # this rank had its whole share, and has ended the step
         if message.step != self.step:
             raise InputError(f"step={message.step}: this rank is at step {self.step}")
         if self._batches == 0:
@@ -76,7 +76,7 @@ class AllReduceDense:
         self._end_step(message.lr_scale)
 
     def settle(self, message: Settle) -> None:
-        raise InputError("settle: this mode has no parameters of each trainer's own")
+        raise InputError("settle: trainers have no parameters of their own in this mode")
 
     def close(self) -> None:
         self._reducer.close()
@@ -97,7 +97,7 @@ class AllReduceDense:
 
 
 def average_buffers(model: nn.Module, *, computed: bool) -> None:
-    """Running figures of the ranks that computed; whole numbers as the largest has them."""
+    """Average buffers over the ranks that computed; integers as the largest is."""
     buffers = list(model.buffers())
     if not buffers:
         return

@@ -1,7 +1,4 @@
-"""From a batch and its looked-up rows to gradients: values in, values out.
-
-Who applies them, and when, is decided elsewhere.
-"""
+"""From a batch and its looked-up rows to gradients: values in, values out."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -20,24 +17,24 @@ from hotrow.worker.losses import Loss, binary_cross_entropy, takes_weights
 
 @dataclass(slots=True, eq=False)
 class Gradients:
-    """Of the mean loss over one local batch."""
+    """Gradients of the mean loss over one local batch."""
 
     samples: int
     dense: list[Tensor | None]  # in the order of the model's parameters; None: not used
     rows: Mapping[str, RowGradients]  # by table
     loss: Tensor  # one number
     output: Tensor  # of the model, before the update
-    halves: int = 0  # that were applied: rows and dense parameters
-    buffers: list[Tensor] | None = None  # how far a replica's running figures went by this batch
+    halves: int = 0  # applied halves: rows and dense parameters
+    buffers: list[Tensor] | None = None  # the change of a replica's buffers by this batch
 
     @property
     def dense_bytes(self) -> int:
-        """What travels to a dense server."""
+        """The size of the dense gradients on the wire."""
         return sum(each.numel() * each.element_size() for each in self.dense if each is not None)
 
 
 class Learner:
-    """A model and its loss. The model is on the device; batches and rows come from memory, and gradients go back."""
+    """A model and its loss. The model is on the device; batches, rows and gradients are in host memory."""
 
     def __init__(
         self, model: nn.Module, *, loss: Loss | None = None, autocast: bool = False, device: str = "cpu"
@@ -56,7 +53,7 @@ class Learner:
     def learn(self, batch: Batch, handle: LocalLookup, client: LocalTables) -> Gradients:
         """Forward and backward. The model's own gradients are moved out of it."""
         for parameter in self.parameters:
-            parameter.grad = None  # of a try that was cut off
+            parameter.grad = None  # of an attempt that was interrupted
         loss, output = self.backward(batch, handle)
         return Gradients(len(batch), self.take_gradients(), client.gradients(handle), loss, output)
 
@@ -70,7 +67,7 @@ class Learner:
         output = output.float()
         loss = self._loss(output, torch.from_numpy(batch.labels).to(self.device), *self._weights(batch))
         for each in handle.outputs:
-            each.rows.grad = None  # of a try that was cut off
+            each.rows.grad = None  # of an attempt that was interrupted
         (loss if scale == 1.0 else loss * scale).backward()  # type: ignore[no-untyped-call]
         return loss.detach().cpu(), output.detach().cpu()
 
@@ -85,7 +82,7 @@ class Learner:
         return (torch.from_numpy(batch.weights).to(self.device),)
 
     def take_gradients(self) -> list[Tensor | None]:
-        """The model's own, moved out of it."""
+        """The model's own gradients, moved out of it."""
         dense = [parameter.grad for parameter in self.parameters]
         for parameter in self.parameters:
             parameter.grad = None
@@ -93,7 +90,6 @@ class Learner:
 
     @torch.no_grad()
     def predict(self, batch: Batch, handle: Handle) -> Tensor:
-        """The model's output."""
         self.model.eval()
         with self._precision():
             output: Tensor = self.model(inputs_of(batch, handle).to(self.device))

@@ -1,7 +1,7 @@
-"""A trainer's dense parameters in one mode: read from servers, moved by all ranks together, or its own until a merge.
+"""A trainer's dense parameters in one mode: read from servers, all-reduced over the ranks, or its own until a merge.
 
-The trainer calls `ask` when work comes, `learn` when it computes, `sent` when the rows' gradients are on their way, and
-`finish` last.
+The trainer calls `prefetch` when a batch arrives, `learn` to compute it, `sent` when the gradients of its rows are
+sent, and `finish` last.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from hotrow.transport.messages import BatchRequest, CloseStep, Settle
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Learned:
-    """What a batch gave; gradients of its rows are left in the handle's outputs."""
+    """The results of a batch; gradients of its rows are in the handle's outputs."""
 
     loss: Tensor
     output: Tensor
@@ -28,27 +28,27 @@ class Learned:
 
 
 class DenseStrategy(Protocol):
-    """One mode's way."""
+    """How a trainer reads and updates dense parameters in a mode."""
 
-    step: int  # dense steps that this trainer's parameters hold, as far as it knows
+    step: int  # dense steps in this trainer's parameters, as far as it knows
 
-    def ask(self, work: BatchRequest) -> None:
-        """Work came: whatever can begin before it is computed."""
+    def prefetch(self, work: BatchRequest) -> None:
+        """A batch arrived: start what can be started before it is computed."""
 
     def may_compute(self, token: int) -> bool:
-        """Whether the parameters for a step are there."""
+        """Whether the parameters for a step are here."""
 
     def learn(self, work: BatchRequest, batch: Batch, handle: Handle) -> Learned:
         """Forward and backward."""
 
     def sent(self, work: BatchRequest) -> list[Future[Answer]]:
-        """The rows' gradients are on their way: what else has to arrive before the batch counts as pushed."""
+        """The gradients of rows are sent; returns what else has to arrive before the batch counts as pushed."""
 
     def finish(self, work: BatchRequest) -> None:
-        """The batch can be told of: what has to wait for other trainers, some of which may have none in this step."""
+        """The reply to the batch can be sent; wait for other trainers here, which may have no batch in this step."""
 
     def close_step(self, message: CloseStep) -> None:
-        """A step ends before every rank has had its share."""
+        """A step ends before every rank has computed its share."""
 
     def settle(self, message: Settle) -> None:
         """A step of KStep is applied."""
@@ -58,7 +58,7 @@ class DenseStrategy(Protocol):
 
 
 class LearningRates:
-    """Learning rates as the run scales them, and SWAP's count of samples."""
+    """The scaled learning rates of a run, and SWAP's count of samples."""
 
     def __init__(self, optimizer: Optimizer, base: Sequence[float]) -> None:
         self.optimizer, self._base = optimizer, base

@@ -1,7 +1,7 @@
-"""What an embedding worker keeps: the ids of batches under their sample ids, from their coming to their gradients.
+"""The batches of an embedding worker: their ids by sample id, from arrival to their gradients.
 
-Values in, values out. A batch counts once, however often its ids or its gradients are sent. What is kept is bounded,
-and let go when gradients came, when somebody says that none will come, or when none came for too long.
+Values in, values out. A batch counts once, however often its ids or its gradients are sent. Memory is bounded: a batch
+is dropped when its gradients arrived, when it is released, or when nothing arrived for too long.
 """
 
 from collections import Counter, OrderedDict
@@ -14,43 +14,44 @@ from hotrow.client.sharded import ShardedLookup
 from hotrow.data.batch import Batch
 from hotrow.errors import ConfigError, InputError
 from hotrow.server.pushes import SeenGrants
+from hotrow.sizes import number_text
 from hotrow.spec import Spec
 from hotrow.store.tiers import listed
 from hotrow.transport.errors import Busy
 from hotrow.transport.ids import grant_of, plain_bytes, unpack_ids, worker_of
 from hotrow.transport.messages import Folded, LookUp
 
-ID_BYTES = 24  # of one id: itself, its place among the distinct ones, and among those of its shard
+ID_BYTES = 24  # of one id: itself, its index among the distinct ones, and among those of its shard
 FLOAT_BYTES = 8  # of one number of a vector: itself and its gradient
 OVERHEAD = 16_384  # of a batch beside that
-ENDS_KEPT = 1_000  # for who asks about a batch once more
+ENDS_KEPT = 1_000  # results, for repeated requests
 GRANTS_KEPT = 2**20
 
 
 class BufferLimits(Spec):
-    """How much an embedding worker keeps for others, and how long."""
+    """Bounds of an embedding worker's memory, and how long it keeps a batch."""
 
     samples: int = Field(2**20, ge=1, le=2**40)
     bytes: int = Field(2**31, ge=2**10, le=2**50)
-    keep_s: float = Field(600.0, gt=0, le=1e9)  # without a word about a batch
-    waiting: int = Field(1_024, ge=1, le=2**20)  # asks for vectors that are not there yet
-    queued: int = Field(1_024, ge=1, le=2**20)  # requests that nobody has looked at, before new batches have to wait
+    keep_s: float = Field(600.0, gt=0, le=1e9)  # without a message about a batch
+    waiting: int = Field(1_024, ge=1, le=2**20)  # requests for vectors that are not looked up yet
+    queued: int = Field(1_024, ge=1, le=2**20)  # unhandled requests, before new batches are refused as busy
 
 
 @dataclass(slots=True, eq=False)
 class BufferedBatch:
-    """A batch whose gradients have not come."""
+    """A batch whose gradients have not arrived."""
 
     sample: int
     batch: Batch
     nbytes: int
     touched_s: float
-    handle: ShardedLookup | None = None  # once its rows are there
-    pushing: bool = False  # its gradients are on their way to the shards
+    handle: ShardedLookup | None = None  # None until its rows are here
+    pushing: bool = False  # its gradients are being sent to the shards
 
 
 class EmbeddingBuffers:
-    """All batches of one embedding worker. The time is handed in."""
+    """All batches of one embedding worker. The time is an argument."""
 
     def __init__(self, number: int, dims: Mapping[str, int], bounds: BufferLimits) -> None:
         self.number, self.bounds = number, bounds
@@ -59,87 +60,87 @@ class EmbeddingBuffers:
         self._dims = dims
         self._kept: dict[int, BufferedBatch] = {}  # by sample id
         self._seen = SeenGrants(GRANTS_KEPT)
-        self._ends: OrderedDict[int, Folded | str] = OrderedDict()  # what became of batches, or why they went
+        self._ends: OrderedDict[int, Folded | str] = OrderedDict()  # results of batches, or why they were dropped
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def take(self, told: LookUp, frames: Sequence[memoryview], now: float) -> BufferedBatch | None:
-        """Keep the ids of a batch; None where they came before. Busy: there is no room now; InputError: never.
+    def take(self, lookup: LookUp, frames: Sequence[memoryview], now: float) -> BufferedBatch | None:
+        """Keep the ids of a batch; None where they arrived before. Busy: no memory now; InputError: never.
 
-        The oldest batch is taken above the bounds: others may be kept until it is done.
+        The oldest batch is accepted above the bounds: others may wait for it.
         """
-        self._check_mine(told.sample)
-        if grant_of(told.sample) in self._seen:
+        self._check_mine(lookup.sample)
+        if grant_of(lookup.sample) in self._seen:
             self.counts["again"] += 1
             return None
-        self._check_room(told.sample, told.count, self._least_bytes(told))
-        batch = unpack_ids(told.count, told.parts, frames)
+        self._check_room(lookup.sample, lookup.count, self._least_bytes(lookup))
+        batch = unpack_ids(lookup.count, lookup.parts, frames)
         nbytes = self._bytes_of(batch)
-        self._check_room(told.sample, told.count, nbytes)
-        kept = BufferedBatch(told.sample, batch, nbytes, now)
-        self._kept[told.sample] = kept
-        self._seen.add(grant_of(told.sample))
-        self.samples += told.count
+        self._check_room(lookup.sample, lookup.count, nbytes)
+        kept = BufferedBatch(lookup.sample, batch, nbytes, now)
+        self._kept[lookup.sample] = kept
+        self._seen.add(grant_of(lookup.sample))
+        self.samples += lookup.count
         self.nbytes += nbytes
         self.counts["batches"] += 1
         self.counts["ids_bytes"] += sum(frame.nbytes for frame in frames)
-        self.counts["ids_plain_bytes"] += plain_bytes(told.parts)
+        self.counts["ids_plain_bytes"] += plain_bytes(lookup.parts)
         return kept
 
     def find(self, sample: int, now: float) -> BufferedBatch | None:
-        """A batch that is kept; None where its ids have not come yet. InputError where it is gone."""
+        """The batch of a sample id; None where its ids have not arrived yet. InputError where it was dropped."""
         self._check_mine(sample)
         kept = self._kept.get(sample)
         if kept is not None:
             kept.touched_s = now
         elif grant_of(sample) in self._seen:
             self.counts["gone"] += 1
-            end = self._ends.get(sample, "that was long ago")
-            message = "its gradients came before" if isinstance(end, Folded) else end
-            raise InputError(f"sample id {sample:#x}: embedding worker {self.number} has let it go: {message}")
+            end = self._ends.get(sample, "its result is not kept any more")
+            message = "its gradients arrived before" if isinstance(end, Folded) else end
+            raise InputError(f"sample id {sample:#x}: embedding worker {self.number} has dropped it: {message}")
         return kept
 
     def is_kept(self, kept: BufferedBatch) -> bool:
-        """Whether it was not let go meanwhile."""
+        """Whether it was not dropped meanwhile."""
         return self._kept.get(kept.sample) is kept
 
     def outcome(self, sample: int) -> Folded | None:
-        """What became of gradients that came before."""
+        """The result of gradients that arrived before."""
         end = self._ends.get(sample)
         return end if isinstance(end, Folded) else None
 
     def finish(self, kept: BufferedBatch, outcome: Folded) -> None:
-        """Its gradients are on all shards."""
-        self._let_go([kept], "pushed", outcome)
+        """Drop a batch whose gradients are on all shards."""
+        self._drop([kept], "pushed", outcome)
 
     def fail(self, kept: BufferedBatch, why: str) -> None:
-        """Its rows cannot be had, or its gradients were refused."""
-        self._let_go([kept], "failed", why)
+        """Drop a batch whose rows could not be read, or whose gradients were refused."""
+        self._drop([kept], "failed", why)
 
     def release(self, samples: Iterable[int]) -> list[BufferedBatch]:
-        """Let batches go whose gradients will not come. Those whose gradients are on their way end by themselves."""
+        """Drop batches whose gradients will not arrive. Those whose gradients are being sent end by themselves."""
         wanted = set(samples)
         for sample in wanted:
             self._check_mine(sample)
-            self._seen.add(grant_of(sample))  # ids that come after this word are not wanted either
+            self._seen.add(grant_of(sample))  # ids that arrive after this message are refused too
         idle = [each for each in self._kept.values() if not each.pushing]
         mine = [each for each in idle if each.sample in wanted]
-        return self._let_go(mine, "released", "it was released")
+        return self._drop(mine, "released", "it was released")
 
     def expire(self, now: float) -> list[BufferedBatch]:
-        """Let go what nobody spoke of for too long."""
+        """Drop batches without a message for too long."""
         oldest = now - self.bounds.keep_s
         silent = [each for each in self._kept.values() if each.touched_s <= oldest and not each.pushing]
-        return self._let_go(silent, "expired", f"nothing was heard of it for {self.bounds.keep_s:g} s")
+        return self._drop(silent, "expired", f"no message about it came for {number_text(self.bounds.keep_s)} s")
 
     def figures(self) -> dict[str, float]:
-        """How it is, by name."""
+        """Counters by name."""
         names = ("batches", "again", "gone", "refused", "busy", "pushed", "failed", "released", "expired")
         now = {"kept": len(self), "kept_samples": self.samples, "kept_bytes": self.nbytes}
         return {name: float(count) for name, count in (now | dict.fromkeys(names, 0) | self.counts).items()}
 
-    def _let_go(self, batches: list[BufferedBatch], count: str, end: Folded | str) -> list[BufferedBatch]:
+    def _drop(self, batches: list[BufferedBatch], count: str, end: Folded | str) -> list[BufferedBatch]:
         for kept in batches:
             if self.is_kept(kept):
                 del self._kept[kept.sample]
@@ -153,9 +154,7 @@ class EmbeddingBuffers:
 
     def _check_mine(self, sample: int) -> None:
         if worker_of(sample) != self.number:
-            raise InputError(
-                f"sample id {sample:#x} names embedding worker {worker_of(sample)}, this is {self.number}: ask that one"
-            )
+            raise InputError(f"sample id {sample:#x} is of embedding worker {worker_of(sample)}, not of {self.number}")
 
     def _check_room(self, sample: int, samples: int, nbytes: int) -> None:
         for what, there, more, most in (
@@ -173,14 +172,14 @@ class EmbeddingBuffers:
                 message = f"{len(self)} batches of {there:,} {what} are kept, and {more:,} more would pass the {most:,}"
                 raise Busy(f"sample id {sample:#x}: {message} of its bounds: send it later")
 
-    def _least_bytes(self, told: LookUp) -> int:
-        """Of what a header announces, before anything is made of it. How long sequences are is not known yet."""
+    def _least_bytes(self, lookup: LookUp) -> int:
+        """The least size of what a header announces, before it is decoded. Lengths of sequences are not known yet."""
         size = OVERHEAD
-        for part in told.parts:
+        for part in lookup.parts:
             if part.table not in self._dims:
                 raise ConfigError(f"table {part.table!r} of a batch is missing: there are {listed(self._dims)}")
             ids = sum(each.ids for each in part.coded)
-            vectors = ids if part.kind == "sequence" else told.count * len(part.names)
+            vectors = ids if part.kind == "sequence" else lookup.count * len(part.names)
             size += ID_BYTES * ids + FLOAT_BYTES * vectors * self._dims[part.table]
         return size
 

@@ -1,7 +1,8 @@
-"""An embedding worker: ids come by its server, rows and gradients go by its wire, the calling thread pools and folds.
+"""An embedding worker: ids arrive at its server, rows and gradients are exchanged by its client, the calling thread
+pools.
 
-Rows are asked for as soon as ids come. A trainer that asks for vectors which are not there yet waits without holding
-up others; gradients are answered when all shards have them.
+Rows are requested as soon as ids arrive. A trainer's request for vectors that are not here yet waits without delaying
+others; gradients are answered when all shards have them.
 """
 
 import contextlib
@@ -18,6 +19,7 @@ import torch
 from hotrow.client.sharded import PendingExchange, PushFacts, ShardedTables
 from hotrow.config import Table
 from hotrow.errors import HotrowError, InputError
+from hotrow.sizes import number_text
 from hotrow.spec import whole_number
 from hotrow.transport.client import RpcClient
 from hotrow.transport.errors import Busy
@@ -44,25 +46,25 @@ from hotrow.types import RoleId
 from hotrow.worker.embedding import BufferedBatch, BufferLimits, EmbeddingBuffers
 from hotrow.worker.exchange_queue import when_all
 
-SWEEP_S = 1.0  # how long what nobody spoke of may be kept beyond its time
+SWEEP_S = 1.0  # between two searches for expired batches
 
 _log = logging.getLogger("hotrow.worker")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EmbeddingSetup:
-    """What an embedding worker is made of. All of it can be pickled."""
+    """The settings of an embedding worker. All of them can be pickled."""
 
     tables: Mapping[str, Table]
     number: int  # the first byte of its sample ids
-    shards: Sequence[str]  # as its wire knows them
+    shards: Sequence[str]  # connection names
     threads: int = 1
-    values: Mapping[str, Values] | None = None  # by table, how rows, vectors and gradients travel
+    values: Mapping[str, Values] | None = None  # by table, the wire format of rows, vectors and gradients
     bounds: BufferLimits = field(default_factory=BufferLimits)
 
 
 class EmbeddingServer:
-    """Serves one embedding worker. Who made server and wire closes them."""
+    """Serves one embedding worker. The caller closes server and client."""
 
     def __init__(self, setup: EmbeddingSetup, server: RpcServer, wire: RpcClient) -> None:
         self.number = whole_number("number", setup.number, 0, WORKERS_MOST - 1)
@@ -73,13 +75,13 @@ class EmbeddingServer:
         dims = {name: table.dim for name, table in self._client.specs.items()}
         self._buffers = EmbeddingBuffers(self.number, dims, setup.bounds)
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._pulls: dict[int, list[tuple[float, Request]]] = {}  # by sample id, since when they wait
+        self._pulls: dict[int, list[tuple[float, Request]]] = {}  # by sample id, with the time of arrival
         self._pushes: dict[int, list[Request]] = {}
         self._swept_s = time.monotonic()
         self._stopping = False
 
     def serve(self) -> None:
-        """Until somebody says stop."""
+        """Serve until a `Stop` message."""
         torch.set_num_threads(self._setup.threads)
         name = f"embedding-server-{self.number}"
         listening = threading.Thread(target=self._listen, name=name, daemon=True)
@@ -100,7 +102,7 @@ class EmbeddingServer:
     def _listen(self) -> None:
         try:
             self._server.serve(self._handle)
-        except BaseException as error:  # nobody can ask this worker anything any more: it ends, and says why
+        except BaseException as error:  # this worker cannot be reached any more: it ends with the error
             self._inbox.put(partial(_throw, error))
 
     def _handle(self, request: Request) -> None:
@@ -112,9 +114,9 @@ class EmbeddingServer:
     # In the thread that computes.
 
     def _answer(self, request: Request) -> None:
-        self._tell_faults([request], partial(self._obey, request))
+        self._reply_errors([request], partial(self._dispatch, request))
 
-    def _obey(self, request: Request) -> None:
+    def _dispatch(self, request: Request) -> None:
         match request.message:
             case LookUp() as told:
                 self._look_up(request, told)
@@ -130,7 +132,7 @@ class EmbeddingServer:
             case Stop():
                 self._stop(request)
             case other:
-                raise InputError(f"an embedding worker is not asked for {type(other).__name__}")
+                raise InputError(f"an embedding worker does not handle {type(other).__name__}")
 
     def _look_up(self, request: Request, told: LookUp) -> None:
         kept = self._buffers.take(told, request.frames, time.monotonic())
@@ -146,7 +148,7 @@ class EmbeddingServer:
         request.reply(Done())
 
     def _looked(self, kept: BufferedBatch, asked: PendingExchange, fault: BaseException | None) -> None:
-        """Its rows are there, or cannot be had."""
+        """Its rows are here, or could not be read."""
         if not self._buffers.is_kept(kept):
             return
         waiting = [request for _, request in self._pulls.pop(kept.sample, [])]
@@ -160,7 +162,7 @@ class EmbeddingServer:
             self._reply_fault(waiting, message)
             return
         for request in waiting:
-            self._tell_faults([request], partial(self._give, request, kept))
+            self._reply_errors([request], partial(self._give, request, kept))
 
     def _pull(self, request: Request, sample: int) -> None:
         kept = self._buffers.find(sample, time.monotonic())
@@ -169,7 +171,7 @@ class EmbeddingServer:
             return
         waiting = sum(len(each) for each in self._pulls.values())
         if waiting >= self._setup.bounds.waiting:
-            raise Busy(f"{waiting} asks wait for vectors: ask again later")
+            raise Busy(f"{waiting} requests wait for vectors: send it again later")
         self._pulls.setdefault(sample, []).append((time.monotonic(), request))
 
     def _give(self, request: Request, kept: BufferedBatch) -> None:
@@ -188,7 +190,7 @@ class EmbeddingServer:
             return
         kept = self._buffers.find(sample, time.monotonic())
         if kept is None or kept.handle is None:
-            raise InputError(f"gradients of sample id {sample:#x}: its vectors were not given yet, ask for them first")
+            raise InputError(f"gradients of sample id {sample:#x}: its vectors were not pulled yet, pull them first")
         if kept.pushing:
             self._buffers.counts["again"] += 1
             self._pushes[sample].append(request)
@@ -225,21 +227,22 @@ class EmbeddingServer:
 
     def _sweep(self) -> None:
         now = self._swept_s = time.monotonic()
-        self._refuse(self._buffers.expire(now), f"nothing was heard of it for {self._setup.bounds.keep_s:g} s")
+        keep_s = number_text(self._setup.bounds.keep_s)
+        self._refuse(self._buffers.expire(now), f"no message about it came for {keep_s} s")
         late = now - self._setup.bounds.keep_s
         for sample, waiting in list(self._pulls.items()):
             gone = [request for since_s, request in waiting if since_s <= late]
             self._buffers.counts["waited_in_vain"] += len(gone)
-            self._reply_fault(gone, f"the ids of sample id {sample:#x} did not come")
+            self._reply_fault(gone, f"the ids of sample id {sample:#x} did not arrive")
             self._pulls[sample] = [each for each in waiting if each[0] > late]
             if not self._pulls[sample]:
                 del self._pulls[sample]
 
     def _refuse(self, gone: Sequence[BufferedBatch], why: str) -> None:
-        """Whoever waits for what was let go."""
+        """Answer the requests that wait for dropped batches."""
         for kept in gone:
             waiting = [request for _, request in self._pulls.pop(kept.sample, [])]
-            self._reply_fault(waiting, f"{self.role} has let sample id {kept.sample:#x} go: {why}")
+            self._reply_fault(waiting, f"{self.role} has dropped sample id {kept.sample:#x}: {why}")
 
     def _stop(self, request: Request) -> None:
         waiting = [each for pulls in self._pulls.values() for _, each in pulls]
@@ -247,12 +250,12 @@ class EmbeddingServer:
         self._pulls.clear()
         self._pushes.clear()
         for each in waiting:
-            each.reply(Fault("closing", f"{self.role} was told to stop"))
+            each.reply(Fault("closing", f"{self.role} is stopping"))
         self._stopping = True
         request.reply(Done())
 
     def figures(self) -> dict[str, float]:
-        """How it is, by name."""
+        """Counters by name."""
         traffic = self._client.traffic
         rows = {"row_bytes": traffic.sent + traffic.received, "row_plain_bytes": traffic.plain}
         now = {"number": self.number, "waiting": sum(len(each) for each in self._pulls.values()), **rows}
@@ -260,13 +263,13 @@ class EmbeddingServer:
         asks = {f"asks.{name}": float(count) for name, count in asdict(self._wire.counts).items()}
         return {**self._buffers.figures(), **{name: float(value) for name, value in now.items()}, **wire, **asks}
 
-    def _tell_faults(self, requests: Sequence[Request], act: Callable[[], None]) -> None:
-        """What goes wrong is told to whoever asked."""
+    def _reply_errors(self, requests: Sequence[Request], act: Callable[[], None]) -> None:
+        """Answer the requests with the error where the action fails."""
         try:
             act()
         except HotrowError as error:
             self._reply(requests, fault_of(error))
-        except Exception as error:  # a fault of ours: the worker goes on, and who asked hears of it
+        except Exception as error:  # a bug of ours: the worker continues, and the sender gets the error
             _log.exception("%s failed", self.role)
             self._reply_fault(requests, f"{self.role}: {type(error).__name__}: {error}")
 

@@ -1,4 +1,4 @@
-"""What a trainer has under way: lookups of work that came, gradients of work that is done."""
+"""A trainer's exchanges in flight: lookups of batches that arrived, gradients of batches that are computed."""
 
 import threading
 from collections import deque
@@ -13,57 +13,57 @@ from hotrow.transport.client import Answer
 from hotrow.transport.messages import BatchRequest
 from hotrow.transport.server import Request
 
-AHEAD = 2  # lookups under way that are enough to go on with: a further one may wait for a push to travel with
+AHEAD = 2  # lookups in flight; a further one may wait for a push, and goes in the same request
 
 
 @dataclass(order=True, slots=True)
 class PendingBatch:
-    """A batch that was granted, from its coming to its gradients. The one with the lowest token is next."""
+    """A granted batch, from its arrival to its gradients. The one with the lowest token is next."""
 
     token: int
     number: int
     work: BatchRequest = field(compare=False)
     request: Request = field(compare=False)
     batch: Batch = field(compare=False)
-    lookup: Any = field(compare=False)  # as its client makes them
+    lookup: Any = field(compare=False)  # in the form of the client
     busy_s: float = field(compare=False)
     looked_step: int = field(compare=False)
     asked: InFlightExchange | None = field(default=None, compare=False)
 
 
 class ExchangeQueue:
-    """Lookups and pushes on their way. A lookup that nobody is in a hurry for waits for a push."""
+    """Lookups and pushes in flight. A lookup that is not urgent waits for a push."""
 
     def __init__(self, client: RemoteTables) -> None:
         self._client = client
         self._lock = threading.Lock()
         self._waiting: deque[PendingBatch] = deque()
-        self._under_way = 0  # lookups that were asked for and are not computed with yet
+        self._under_way = 0  # lookups in flight whose batches are not computed yet
 
     def look_up(self, task: PendingBatch, *, may_wait: bool) -> None:
         with self._lock:
             if may_wait and self._under_way >= AHEAD:
                 self._waiting.append(task)
             else:
-                self._ask(None, task)
+                self._send(None, task)
 
     def push(self, push: Any) -> InFlightExchange:
         """Send gradients, and with them the lookup that has waited longest."""
         with self._lock:
-            return self._ask(push, self._waiting.popleft() if self._waiting else None)
+            return self._send(push, self._waiting.popleft() if self._waiting else None)
 
     def needed(self, task: PendingBatch) -> InFlightExchange:
-        """A lookup that somebody is about to wait for."""
+        """The exchange of a lookup; sends it if it still waits for a push."""
         with self._lock:
             if task.asked is None:
                 self._waiting.remove(task)
-                self._ask(None, task)
-            asked, task.asked = task.asked, None  # kept, each batch would keep the one whose gradients went with it
+                self._send(None, task)
+            asked, task.asked = task.asked, None  # else each batch would keep the one whose gradients were sent with it
             assert asked is not None
             self._under_way -= 1
             return asked
 
-    def _ask(self, push: Any, task: PendingBatch | None) -> InFlightExchange:
+    def _send(self, push: Any, task: PendingBatch | None) -> InFlightExchange:
         exchanging = self._client.exchange(push, None if task is None else task.lookup)
         if task is not None:
             task.asked = exchanging
@@ -72,12 +72,12 @@ class ExchangeQueue:
 
 
 def when_all(futures: Sequence[Future[Answer]], then: Callable[[BaseException | None], None]) -> None:
-    """Call `then` once, when all are done, with the first fault among them.
+    """Call `then` once, when all are done, with the first error among them.
 
-    A future keeps its callbacks for as long as it lives: these let go of everything once they were called.
+    A future keeps its callbacks as long as it lives: these drop all references once they were called.
     """
-    open_asks, calls = list(futures), [then]
-    left = [len(open_asks)]
+    unanswered, calls = list(futures), [then]
+    left = [len(unanswered)]
     lock = threading.Lock()
 
     def done(_: Future[Answer]) -> None:
@@ -85,9 +85,9 @@ def when_all(futures: Sequence[Future[Answer]], then: Callable[[BaseException | 
             left[0] -= 1
             last = left[0] == 0
         if last:
-            faults = [fault for each in open_asks if (fault := each.exception()) is not None]
-            open_asks.clear()
+            faults = [fault for each in unanswered if (fault := each.exception()) is not None]
+            unanswered.clear()
             calls.pop()(faults[0] if faults else None)
 
-    for each in list(open_asks):
+    for each in list(unanswered):
         each.add_done_callback(done)

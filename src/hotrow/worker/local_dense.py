@@ -1,4 +1,4 @@
-"""Dense parameters in KStep: a trainer moves its own copy, and merges make all copies one again."""
+"""Dense parameters in KStep: a trainer updates its own copy, and merges average the copies."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -19,7 +19,7 @@ from hotrow.worker.dense_strategy import Learned, LearningRates
 
 
 class LocalDense:
-    """Gradients wait for the coordinator's word, then move this trainer's own parameters, or those of all."""
+    """Gradients wait for the driver's `Settle`, which updates this trainer's own parameters or merges all."""
 
     def __init__(self, learner: Learner, rates: LearningRates, *, step: int, clip: float | None = None) -> None:
         self.step = step
@@ -29,8 +29,8 @@ class LocalDense:
         self._held: list[list[Tensor | None]] = []
         self._moved = False  # since the last merge
 
-    def ask(self, work: BatchRequest) -> None:
-        """Parameters are here."""
+    def prefetch(self, work: BatchRequest) -> None:
+        """No effect: parameters are on this trainer."""
 
     def may_compute(self, token: int) -> bool:
         return token <= self.step
@@ -46,10 +46,10 @@ class LocalDense:
         return []
 
     def finish(self, work: BatchRequest) -> None:
-        """A merge waits for the coordinator's word."""
+        """No effect: a merge waits for `Settle`."""
 
     def close_step(self, message: CloseStep) -> None:
-        raise InputError("close_step: in k_step nothing is added up over a step")
+        raise InputError("close_step: k_step does not sum gradients over a step")
 
     def settle(self, message: Settle) -> None:
         held, self._held = self._held, []
@@ -70,10 +70,10 @@ class LocalDense:
         self.step = message.step + 1
 
     def close(self) -> None:
-        """Nothing is held: a mode ends with a merge."""
+        """No effect: a mode ends with a merge."""
 
     def _merge(self) -> None:
-        """Of the ranks that moved; who had no batch since the last merge would only hold them back, and follows."""
+        """Average the ranks that were updated; one without a batch since the last merge takes the average."""
         moved, self._moved = self._moved, False
         ranks = [torch.zeros(1) for _ in range(dist.get_world_size())]
         dist.all_gather(ranks, torch.tensor([float(moved)]))
@@ -90,7 +90,7 @@ class LocalDense:
             self._follow(movers[0], moved)
 
     def _follow(self, first: int, moved: bool) -> None:
-        """The means and moments of the first that moved, for those that did not."""
+        """Broadcast the means and moments of the first updated rank to those that were not updated."""
         for parameter in self._learner.parameters:
             state = self._optimizer.state[parameter]
             steps = torch.tensor([float(state["step"])])
@@ -102,7 +102,7 @@ class LocalDense:
 
 
 def _mean(tensors: Sequence[Tensor], movers: int) -> list[Tensor]:
-    """Over ranks; those that did not move bring zeros."""
+    """Over ranks; those that were not updated add zeros."""
     flat = torch.cat([each.reshape(-1) for each in tensors])
     dist.all_reduce(flat)
     flat.div_(movers)

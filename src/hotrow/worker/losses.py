@@ -1,4 +1,4 @@
-"""Losses by name: what the model's output is compared with labels by, and what its output means.
+"""Losses by name, and the meaning of the model's output under each.
 
 A loss over a local batch of n samples is (sum of w_i l_i) / n, with w_i = 1 where samples have no weights: the mean of
 the parts of a step, by their samples, is then the loss of one large batch, whatever the parts weigh.
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hotrow.errors import ConfigError, InputError
+from hotrow.sizes import number_text
 from hotrow.spec import SettingsError, Spec
 
 Task = Literal["classification", "regression"]
@@ -44,7 +45,7 @@ class RegressionLoss(Spec):
         """The loss of each label: [samples, labels]."""
 
     def predictions(self, output: Tensor) -> Tensor:
-        """What the output says of the label."""
+        """The predicted number for each output."""
         return output
 
 
@@ -83,8 +84,8 @@ class Poisson(RegressionLoss):
 
     def losses(self, output: Tensor, labels: Tensor) -> Tensor:
         if not bool((labels >= 0).all()):
-            worst = float(labels[~(labels >= 0)][0])
-            raise InputError(f"a label is {worst:g}: loss 'poisson' needs counts of 0 or more: take loss 'squared'")
+            worst = label_text(labels[~(labels >= 0)][0])
+            raise InputError(f"a label is {worst}: loss 'poisson' needs counts of 0 or more: take loss 'squared'")
         return functional.poisson_nll_loss(output, labels, log_input=True, reduction="none")
 
     def predictions(self, output: Tensor) -> Tensor:
@@ -118,14 +119,19 @@ def binary_cross_entropy(output: Tensor, labels: Tensor, weights: Tensor | None 
     """The mean over samples and labels, of log-odds [samples] or [samples, labels]."""
     output = output_per_label(output, labels)
     if not bool(((labels >= 0) & (labels <= 1)).all()):
-        worst = float(labels[~((labels >= 0) & (labels <= 1))][0])
+        worst = label_text(labels[~((labels >= 0) & (labels <= 1))][0])
         raise InputError(
-            f"a label is {worst:g}: must be from 0 to 1; at_least in the label's setting makes it 0 or 1, and "
+            f"a label is {worst}: must be from 0 to 1; at_least in the label's setting makes it 0 or 1, and "
             "loss = 'squared' predicts the number itself"
         )
     if weights is None:
         return functional.binary_cross_entropy_with_logits(output, labels)
     return weighted_mean(functional.binary_cross_entropy_with_logits(output, labels, reduction="none"), weights)
+
+
+def label_text(label: Tensor) -> str:
+    """One label in a message, with the digits that its type holds: a float32 of 0.1 is not 0.10000000149."""
+    return number_text(float(str(label.cpu().numpy())))
 
 
 def takes_weights(loss: Loss) -> bool:
@@ -134,9 +140,9 @@ def takes_weights(loss: Loss) -> bool:
 
 
 def objective_of(model: nn.Module, loss: Any = None, task: Task | None = None) -> "tuple[Loss | None, Task]":
-    """The loss to train by (None: the model's own, or binary cross entropy) and the kind of label it predicts.
+    """The loss to train by (None: the model's own, or binary cross entropy) and the task.
 
-    A loss by its name tells the task. Of a callable, or of the model's own loss, `task` says what its outputs are.
+    A named loss has its task. For a function, or the model's own loss, `task` says what the outputs are.
     """
     loss = named_loss(loss) if isinstance(loss, str | dict) else loss
     if loss is not None and not callable(loss):
@@ -144,11 +150,11 @@ def objective_of(model: nn.Module, loss: Any = None, task: Task | None = None) -
     if task not in (None, "classification", "regression"):
         raise ConfigError(f"task={task!r}: must be 'classification' or 'regression'")
     of_model = getattr(model, "task", None)
-    told = getattr(loss, "task", None) if loss is not None else of_model
-    if task is not None and told is not None and told != task:
+    known = getattr(loss, "task", None) if loss is not None else of_model
+    if task is not None and known is not None and known != task:
         owner = f"loss {loss.name!r}" if loss is not None else f"the loss of {type(model).__name__}"
-        raise ConfigError(f"task={task!r}: {owner} is one of {told}: leave task out, or give another loss")
-    chosen: Task = task or told or "classification"
+        raise ConfigError(f"task={task!r}: {owner} is one of {known}: leave task out, or give another loss")
+    chosen: Task = task or known or "classification"
     if loss is None and chosen == "regression" and not hasattr(model, "loss"):
         return Squared(), chosen
     return loss, chosen
@@ -165,7 +171,7 @@ def named_loss(value: Any) -> "Logistic | RegressionLoss":
 
 
 def predictions_of(model: nn.Module, loss: Loss | None, task: Task) -> Callable[[Tensor], Tensor]:
-    """From the model's output to what is predicted: probabilities of classes, or numbers."""
+    """The function from the model's output to predictions: probabilities of classes, or numbers."""
     own: Callable[[Tensor], Tensor] | None = getattr(model, "probabilities", None)
     if task == "regression":
         by_loss: Callable[[Tensor], Tensor] | None = getattr(loss, "predictions", None)

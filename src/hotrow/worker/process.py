@@ -1,8 +1,8 @@
-"""A trainer: work comes in by its server, rows and gradients go by its wire, the calling thread computes.
+"""A trainer: batches arrive at its server, rows and gradients are exchanged by its client, the calling thread computes.
 
-Rows are asked for as soon as work comes, in the thread that receives it. Batches are computed in the order of their
-tokens, none before the dense step it belongs to. The gradients of one batch and the lookup of another travel in one
-request where neither has to wait for it.
+Rows are requested as soon as a batch arrives, in the thread that receives it. Batches are computed in the order of
+their tokens, none before its dense step. The gradients of one batch and the lookup of another share one request where
+neither has to wait for it.
 """
 
 import json
@@ -76,12 +76,12 @@ class TrainerProcess:
         self._mode: Mode | None = None
         self._dense: DenseStrategy | None = None
         self._stopping = False
-        self._fault: str | None = None  # of a step that all ranks do: after it none goes on
+        self._fault: str | None = None  # of a collective step: no further step is possible after it
         self.batches = self.samples = 0
         self.computed_s = self.waited_s = 0.0
 
     def serve(self) -> None:
-        """Work until somebody says stop."""
+        """Work until a `Stop` message."""
         torch.set_num_threads(self._setup.threads)
         listening = threading.Thread(target=self._listen, name="trainer-server", daemon=True)
         listening.start()
@@ -89,7 +89,7 @@ class TrainerProcess:
             while not self._stopping:
                 self._take(self._inbox.get())
                 while not self._stopping and self._inbox.empty() and self._computable():
-                    self._answer_faults(self._next().request, self._compute)
+                    self._reply_errors(self._next().request, self._compute)
         finally:
             self._leave_mode()
             self._server.stop()
@@ -101,7 +101,7 @@ class TrainerProcess:
     def _listen(self) -> None:
         try:
             self._server.serve(self._handle)
-        except BaseException as error:  # nobody can tell this trainer anything any more: it ends, and says why
+        except BaseException as error:  # this trainer cannot be reached any more: it ends with the error
             self._inbox.put(error)
 
     def _handle(self, request: Request) -> None:
@@ -123,18 +123,18 @@ class TrainerProcess:
             case Begin() | CloseStep() | Settle() | GiveDense() | Stop():
                 self._inbox.put(request)
             case other:
-                raise InputError(f"a trainer is not asked for {type(other).__name__}")
+                raise InputError(f"a trainer does not handle {type(other).__name__}")
 
     def _check_new(self, grant: int) -> None:
-        """A batch counts once. The server gives its answer again, unless that was too large to be kept."""
+        """A batch counts once. The server repeats its reply, unless that was too large to be kept."""
         if grant in self._seen:
-            message = f"grant={grant}: was worked on before a connection broke, and its answer is not kept"
-            raise InputError(f"{message}: go on from the last checkpoint, in smaller batches")
+            message = f"grant={grant}: was computed before a connection broke, and its reply is not kept"
+            raise InputError(f"{message}: resume from the last checkpoint, with smaller batches")
 
     def _begin_work(self, work: BatchRequest, request: Request) -> PendingBatch:
         mode, dense = self._mode, self._dense
         if mode is None or dense is None:
-            raise InputError("work came before a mode began: send Begin first")
+            raise InputError("a batch came before a mode began: send Begin first")
         began = time.perf_counter()
         batch = unpack_batch(work.batch, request.frames, ids=work.sample is None)
         self._client.samples = work.trained
@@ -143,11 +143,11 @@ class TrainerProcess:
         busy_s = time.perf_counter() - began
         task = PendingBatch(work.token, work.grant, work, request, batch, lookup, busy_s, work.step)
         self._outgoing.look_up(task, may_wait=mode.most_in_flight > 1)
-        dense.ask(work)
+        dense.prefetch(work)
         return task
 
     def figures(self) -> dict[str, float]:
-        """How it is, by name."""
+        """Counters by name."""
         traffic = self._client.traffic
         return {
             "batches": self.batches,
@@ -168,9 +168,9 @@ class TrainerProcess:
         if isinstance(item, PendingBatch):
             self._begun.append(item)
             return
-        self._answer_faults(item, lambda: item.reply(*self._obey(item)))
+        self._reply_errors(item, lambda: item.reply(*self._dispatch(item)))
 
-    def _obey(self, request: Request) -> tuple[Any, Sequence[Any]]:
+    def _dispatch(self, request: Request) -> tuple[Any, Sequence[Any]]:
         match request.message:
             case Begin() as begin:
                 self._enter_mode(begin, joined(request.frames))
@@ -227,22 +227,22 @@ class TrainerProcess:
         self._finish(dense, task.work)
 
     def _finish(self, dense: DenseStrategy, work: BatchRequest) -> None:
-        """The coordinator hears of the batch meanwhile: it may have to close the step for trainers that have none."""
+        """The reply to the batch is sent before: the driver may have to close the step for trainers without a batch."""
         try:
             dense.finish(work)
-        except Exception as error:  # of a collective: whoever asks next is told
+        except Exception as error:  # of a collective: the next request gets the error
             _log.exception("a step failed")
             self._fault = f"{type(error).__name__}: {error}"
 
     def _pulled(self, task: PendingBatch, learned: Learned) -> int:
-        """The step of the rows where they are looked up ahead of the dense parameters, else that of both."""
+        """The step of the rows where they are looked up before the dense parameters, else that of both."""
         return task.looked_step if self._mode is not None and self._mode.groups != ("both",) else learned.pulled_step
 
     def _arrival(self, work: BatchRequest) -> Arrival | None:
         return None if work.factor is None else Arrival(work.trained, work.lr_scale, work.factor)
 
     def _pushed(self, task: PendingBatch, learned: Learned, busy_s: float, fault: BaseException | None) -> None:
-        """All gradients of a batch are on their servers. In the wire's thread."""
+        """All gradients of a batch are on their servers. Runs in the client's thread."""
         if fault is not None:
             task.request.reply(Fault.of("internal", str(fault)))
             return
@@ -291,12 +291,12 @@ class TrainerProcess:
             self._meeting.destroy()
         self._dense = self._mode = None
 
-    def _answer_faults(self, request: Request, act: Callable[[], None]) -> None:
-        """What goes wrong here is told to whoever asked."""
+    def _reply_errors(self, request: Request, act: Callable[[], None]) -> None:
+        """Answer the request with the error where the action fails."""
         try:
             act()
         except HotrowError as error:
             request.reply(fault_of(error))
-        except Exception as error:  # of the user's model, or of a collective: the run has to hear of it
+        except Exception as error:  # of the user's model, or of a collective: the driver gets it
             _log.exception("a trainer failed")
             request.reply(Fault.of("internal", f"{type(error).__name__}: {error}"))

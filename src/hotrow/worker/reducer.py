@@ -1,9 +1,9 @@
-"""Gradients of all ranks added up, bucket by bucket, while backward still runs: DDP's way, for uneven steps.
+"""Sums the gradients of all ranks bucket by bucket while backward runs, as DDP does, for uneven steps.
 
-DDP wants one backward on every rank and step, and divides by the ranks. Here a rank may have several batches in a step
-or none at all, and the sum is divided by the samples of all: the step is what one large batch would give. A parameter
-that no rank used has no gradient after it, as in one process, so optimizers leave it alone. One number of the first
-rank's goes to all with it, since ranks that move by different rates would come apart.
+DDP needs one backward on every rank and step, and divides by the ranks. Here a rank may have several batches in a step
+or none, and the sum is divided by the samples of all: the step is that of one large batch. A parameter that no rank
+used has no gradient, as in one process, so optimizers leave it alone. One number of the first rank is broadcast with
+the sum, since ranks with different learning rates would diverge.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class _Bucket:
 
 
 class Reducer:
-    """The gradients of one model on one rank; all ranks make it of the same parameters in the same order.
+    """The gradients of one model on one rank; all ranks construct it with the same parameters in the same order.
 
     A step: `begin`, then backward of loss * samples / unit for each batch, the last one after `last`, then `finish`. A
     rank without a batch calls `begin` and `finish`.
@@ -44,7 +44,7 @@ class Reducer:
         self._buckets = _buckets(self._parameters, bucket_bytes)
         self._bucket_of = {place: number for number, each in enumerate(self._buckets) for place in each.places}
         self._used = torch.zeros(len(self._parameters), dtype=torch.int64)
-        self._sent = 0  # buckets under way
+        self._sent = 0  # buckets in flight
         self._last = False
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(partial(self._complete, place))  # type: ignore[no-untyped-call]
@@ -52,7 +52,7 @@ class Reducer:
         ]
 
     def begin(self) -> None:
-        """A step: gradients are added up from zero, in the buckets themselves."""
+        """Start a step: gradients are summed from zero, in the buckets themselves."""
         self._used.zero_()
         self._sent, self._last = 0, False
         for bucket in self._buckets:
@@ -62,14 +62,16 @@ class Reducer:
                 self._parameters[place].grad = view
 
     def last(self) -> None:
-        """The next backward is this rank's last in the step: what is complete goes off at once."""
+        """The next backward is this rank's last in the step: complete buckets are sent at once."""
         self._last = True
 
-    def finish(self, samples: int, said: float = 1.0, unit: int = 1) -> tuple[int, float]:
-        """Wait for the sum over all ranks and divide it by all samples; gives these, and what the first rank said."""
+    def finish(self, samples: int, broadcast: float = 1.0, unit: int = 1) -> tuple[int, float]:
+        """Wait for the sum over all ranks and divide it by all samples; returns these, and `broadcast` of the first
+        rank.
+        """
         while self._sent < len(self._buckets):
             self._send()
-        told = said if dist.get_rank(self._group) == 0 else 0.0
+        told = broadcast if dist.get_rank(self._group) == 0 else 0.0
         facts = torch.cat([self._used.double(), torch.tensor([samples, told], dtype=torch.float64)])
         dist.all_reduce(facts, group=self._group)
         *used, whole, agreed = facts.tolist()
@@ -83,14 +85,14 @@ class Reducer:
         return int(whole), agreed
 
     def close(self) -> None:
-        """Let the parameters go."""
+        """Remove the hooks from the parameters."""
         for hook in self._hooks:
             hook.remove()
         for parameter in self._parameters:
             parameter.grad = None
 
     def _complete(self, place: int, _: Tensor) -> None:
-        """A parameter's gradient of one backward is there."""
+        """A parameter's gradient of one backward is complete."""
         self._used[place] = 1
         if not self._last:
             return

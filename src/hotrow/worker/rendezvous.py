@@ -1,6 +1,6 @@
-"""Where the ranks of an all-reduce mode meet: a store that the first one listens for, and gloo between their hosts.
+"""The rendezvous of the ranks of an all-reduce mode: a store on the first rank's host, and gloo between the hosts.
 
-Both bind to the trainer's own host, the one its server listens on, and to nothing else. Neither knows a key.
+Both bind to the trainer's own host, the one its server listens on, and to no other address. Neither uses a key.
 """
 
 import socket
@@ -15,12 +15,12 @@ from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]  # p
 from hotrow.errors import InputError
 
 BACKEND = "hotrow_gloo"
-MEETING = timedelta(seconds=120)  # for all ranks to come together
-COLLECTIVE = timedelta(hours=24)  # one rank's batch may take long; who is lost is noticed by the coordinator
+MEETING = timedelta(seconds=120)  # for all ranks to connect
+COLLECTIVE = timedelta(hours=24)  # one rank's batch may take long; the driver notices a lost rank
 
 
 def open_store(host: str, port: int, ranks: int, listening: socket.socket | None) -> TCPStore:
-    """The store at host and port: its server where `listening` is given, which it takes over, else a client."""
+    """The store at host and port: its server where `listening` is given, whose socket it takes over, else a client."""
     if listening is None:
         return TCPStore(host, port, ranks, is_master=False, timeout=MEETING)
     descriptor = listening.fileno()
@@ -41,14 +41,14 @@ class Rendezvous:
         self._listening: socket.socket | None = None
 
     def listen(self) -> int:
-        """As the first rank: a port where the others will find it. It is taken from now on."""
+        """Open a port for the other ranks, as the first rank."""
         self._close()
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         self._listening = socket.create_server((self._host, 0), family=family)
         return int(self._listening.getsockname()[1])
 
     def init(self, where: str, rank: int, ranks: int) -> None:
-        """Come together with the others, at the host and port that the first rank listens on."""
+        """Connect to the other ranks, at the host and port of the first one."""
         place = urlsplit(where)
         if place.hostname is None or place.port is None:
             raise InputError(f"meeting={where!r}: must be tcp://host:port")
@@ -59,12 +59,12 @@ class Rendezvous:
         dist.init_process_group(backends, store=store, rank=rank, world_size=ranks, timeout=COLLECTIVE)
 
     def close(self) -> None:
-        """The trainer ends."""
+        """Release everything: the trainer ends."""
         self._close()
         self.destroy()
 
     def destroy(self) -> None:
-        """The mode ends. The next one may be listened for already."""
+        """Leave the group: the mode ends. The port for the next one may be open already."""
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -72,7 +72,7 @@ class Rendezvous:
         listening, self._listening = self._listening, None
         if listening is None or listening.getsockname()[1] != port:
             self._listening = listening
-            raise InputError(f"meeting: the first rank does not listen at port {port}, ask it for a meeting first")
+            raise InputError(f"meeting: the first rank does not listen at port {port}, query its port first")
         return listening
 
     def _gloo(self, store: Store, rank: int, size: int, timeout: timedelta) -> dist.ProcessGroupGloo:

@@ -1,4 +1,4 @@
-"""Dense parameters in token modes: they come from the dense servers for each batch, and gradients go back there."""
+"""Dense parameters in token modes: pulled from the shards for each batch, and gradients pushed back."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -17,20 +17,20 @@ from hotrow.worker.dense_strategy import Learned
 
 
 class ServerDense:
-    """The trainer's own copy is only what it computes with."""
+    """The trainer's copy is only used to compute."""
 
     def __init__(
         self, learner: Learner, wire: RpcClient, places: Mapping[str, Sequence[int]], buffers_at: str, *, step: int
     ) -> None:
-        """`places`: by server, which of the model's parameters it holds."""
+        """`places`: by shard, which of the model's parameters it holds."""
         self.step = step
         self._learner, self._wire, self._places, self._buffers_at = learner, wire, places, buffers_at
         self._asked: dict[int, dict[str, Future[Answer]]] = {}  # by grant
         self._gradients: dict[int, tuple[list[Tensor | None], list[Tensor], int, int]] = {}
 
-    def ask(self, work: BatchRequest) -> None:
+    def prefetch(self, work: BatchRequest) -> None:
         pull = PullDense(work.after)
-        self._asked[work.grant] = {name: self._wire.ask(name, pull) for name in self._places}
+        self._asked[work.grant] = {name: self._wire.request(name, pull) for name in self._places}
 
     def may_compute(self, token: int) -> bool:
         return True
@@ -64,23 +64,23 @@ class ServerDense:
                 tuple(each is not None for each in mine),
                 bool(figures),
             )
-            sent.append(self._wire.ask(name, push, cut([*there, *figures], self._wire.limits.frame_bytes)))
+            sent.append(self._wire.request(name, push, cut([*there, *figures], self._wire.limits.frame_bytes)))
         return sent
 
     def finish(self, work: BatchRequest) -> None:
-        """Nobody waits for others."""
+        """No effect: steps do not wait for other trainers."""
 
     def close_step(self, message: CloseStep) -> None:
         raise InputError("close_step: the dense servers close the steps of this mode")
 
     def settle(self, message: Settle) -> None:
-        raise InputError("settle: this mode has no parameters of each trainer's own")
+        raise InputError("settle: trainers have no parameters of their own in this mode")
 
     def close(self) -> None:
-        """Nothing is held here."""
+        """No effect."""
 
     def _load(self, name: str, answer: Answer) -> int:
-        """Parameters, then buffers where the server holds them."""
+        """Load parameters, then buffers where the shard holds them."""
         told = answer.of(DensePulled, name)
         targets = [self._learner.parameters[place].data for place in self._places[name]]
         if name == self._buffers_at:

@@ -1,4 +1,4 @@
-"""What a trainer is made of."""
+"""The settings of a trainer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,20 +12,20 @@ from hotrow.worker.spec import TrainingSpec
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainerSetup:
-    """All of it can be pickled, so that a cluster can bring it to where the trainer runs."""
+    """All of them can be pickled, so that a cluster can send them to the trainer's host."""
 
     spec: TrainingSpec
-    shards: Sequence[str]  # as its wire knows them
+    shards: Sequence[str]  # connection names
     base_lrs: Sequence[float]
-    places: Mapping[str, Sequence[int]]  # by shard, which of the model's parameters it serves in token modes
+    places: Mapping[str, Sequence[int]]  # by shard, which of the model's parameters it holds in token modes
     threads: int = 1
-    values: Mapping[str, Values] | None = None  # by table, how its rows and gradients travel
+    values: Mapping[str, Values] | None = None  # by table, the wire format of rows and gradients
     pooled: bool = False  # ids are at embedding workers, which pool for it
     device: str = "cpu"  # that the network computes on
 
 
 def check_device(device: str) -> None:
-    """ConfigError where a trainer is to compute on what its host has not."""
+    """ConfigError where the trainer's device does not exist on its host."""
     if device != "cpu" and not torch.cuda.is_available():
         raise ConfigError(
             f"engine.trainer.gpus: torch {torch.__version__} finds no device for {device!r} on this host: "

@@ -1,4 +1,4 @@
-"""What is trained, wherever that takes place."""
+"""The specification of a training job, independent of the backend."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -118,7 +118,7 @@ def asked(trainer: Trainer, role: str) -> dict[str, float]:
     assert cluster is not None
     with RpcClient(security=cluster.security, key=cluster.key) as wire:
         wire.connect(role, cluster.roles[RoleId.parse(role)].address)
-        told = wire.ask(role, Query("status")).result().message
+        told = wire.request(role, Query("status")).result().message
     assert isinstance(told, QueryReply)
     return dict(told.figures)
 

@@ -5,7 +5,7 @@ import os
 import signal
 import stat
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from hotrow.cli import app
 from hotrow.run import Run
 from hotrow.run.cluster_file import read_cluster
-from hotrow.trainer import Progress
+from hotrow.trainer import Progress, Report
 from hotrow.types import RoleId
 from small_run import CONFIG, write_data
 
@@ -37,16 +37,17 @@ def hotrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Res
 
 def at_first_progress(monkeypatch: pytest.MonkeyPatch, act: Callable[[Run], None]) -> None:
     """Do something while a run goes on, once."""
-    take = Run._take
-    seen: list[object] = []
+    iterate = Run.__iter__
 
-    def watched(run: Run, report: object) -> None:
-        take(run, report)  # type: ignore[arg-type]
-        if isinstance(report, Progress) and not seen:
-            seen.append(report)
-            act(run)
+    def watched(run: Run) -> Iterator[Report]:
+        seen = False
+        for report in iterate(run):
+            if isinstance(report, Progress) and not seen:
+                seen = True
+                act(run)
+            yield report
 
-    monkeypatch.setattr(Run, "_take", watched)
+    monkeypatch.setattr(Run, "__iter__", watched)
 
 
 def test_a_run_is_looked_at_interrupted_and_goes_on_with_other_roles(

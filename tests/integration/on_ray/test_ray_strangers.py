@@ -49,7 +49,7 @@ def ask_with_another_key(address: str) -> None:
         wire.connect("it", address)
         for wish in WISHES:
             with pytest.raises((HotrowError, TooLate)):
-                wire.ask("it", wish).result(timeout=0.3)
+                wire.request("it", wish).result(timeout=0.3)
 
 
 def test_strangers_get_nothing_and_change_nothing() -> None:

@@ -138,6 +138,7 @@ def test_a_checkpoint_of_another_version_is_named_with_both_versions(hotrow: Com
     [
         ("dense.optimizer=adma", "there is no such optimizer (did you mean adam?); there are adadelta, "),
         ("tables.default.optimizer={name='adagard'}", "(did you mean adagrad?): must be one of 'sgd', "),
+        ("model.name=deepmf", "model='deepmf': there is no such model (did you mean deepfm?); there are lr, fm, "),
         ("run.local_batch=2000000", "local_batch=2,000,000: must be from 1 to 64"),
     ],
 )

@@ -25,6 +25,8 @@ def test_a_config_with_a_loss_of_numbers_trains_evaluates_and_predicts_numbers(h
     assert done.exit_code == 0, done.stderr
     told = json.loads(Path("told.json").read_text())
     assert {"test_rmse", "test_mae", "test_r2", "test_bias"} <= set(told)
+    assert told["valid_rmse"] is None  # a key of every regression
+    assert not [key for key in told if "auc" in key or "logloss" in key]
     assert "test RMSE" in done.stdout
     assert "AUC" not in done.stdout
     page = (tmp_path / "runs" / "small" / "report.html").read_text(encoding="utf-8")

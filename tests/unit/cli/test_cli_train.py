@@ -12,8 +12,10 @@ import pytest
 from rich.console import Console
 
 from hotrow.cli.train import command, starting
-from hotrow.run import Run, load_config
+from hotrow.run import load_config
+from hotrow.run.recorder import RunRecorder
 from hotrow.runtime.settings import Local, Ray
+from hotrow.trainer import Report
 from small_run import CONFIG, clicks, write_csv, write_data
 from unit.cli.conftest import Command
 
@@ -86,15 +88,15 @@ def test_resume_without_a_checkpoint_is_told(hotrow: Command, tmp_path: Path) ->
 
 def interrupt_after(reports: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real signal, while the run takes one of its reports."""
-    take, seen = Run._take, []
+    take, seen = RunRecorder.take, []
 
-    def interrupted(run: Run, report: object) -> None:
+    def interrupted(recorder: RunRecorder, report: Report) -> None:
         seen.append(report)
         if len(seen) == reports:
             os.kill(os.getpid(), signal.SIGINT)
-        take(run, report)  # type: ignore[arg-type]
+        take(recorder, report)
 
-    monkeypatch.setattr(Run, "_take", interrupted)
+    monkeypatch.setattr(RunRecorder, "take", interrupted)
 
 
 def test_ctrl_c_saves_writes_the_page_and_says_how_to_go_on(
@@ -143,7 +145,7 @@ FAULTS = {
     "no file": (("none.toml",), "none.toml: there is no such file; `hotrow new DIR` writes one to start from"),
     "an unknown field": (("small.toml", "--set", "run.epoch=1"), "run.epoch=1: there is no such setting; did you mean"),
     "a wrong number": (("small.toml", "--set", "run.global_batch=0"), "run.global_batch=0: Input should be greater"),
-    "an unknown model": (("small.toml", "--set", "model=deepmf"), "model='deepmf': there is none of this name"),
+    "an unknown model": (("small.toml", "--set", "model=deepmf"), "model='deepmf': there is no such model (did you"),
     "a setting of no model": (("small.toml", "--set", "model.hidden=[3]"), "lr.hidden=[3]: there is no such setting"),
     "a missing column": (("small.toml", "--set", "data.ids=['user']"), "there is no column 'user'; its columns are"),
     "a missing data file": (("small.toml", "--set", "data.test=no.csv"), "no.csv: there is no such file"),

@@ -113,7 +113,7 @@ def test_each_client_refuses_the_batches_of_the_other() -> None:
     with cluster(1) as there:
         with pytest.raises(InputError, match="a batch came without a sample id"):
             there.through.prepare_lookup(batch_of(3, 1), learn=True)
-        with pytest.raises(InputError, match="sample id 0x1: this client asks shards"):
+        with pytest.raises(InputError, match="sample id 0x1: this client reads from shards"):
             there.direct.prepare_lookup(batch_of(3, 1), learn=True, sample=1)
 
 

@@ -75,7 +75,7 @@ def test_lookups_and_pushes_are_those_of_one_process(shards: int, on_arrival: bo
             apply = ApplyOrder("both", step, 9 * (step + 1), 1.0, (part,))
             for number in range(shards):
                 order = Perform(cores[number].incarnation, step + 1, () if on_arrival else (apply,))
-                wire.ask(f"shard {number}", order).result()
+                wire.request(f"shard {number}", order).result()
         for table in TABLES:
             spread = rows_of([core.tables for core in cores], table)
             torch.testing.assert_close(spread, rows_of([here], table), rtol=1e-5, atol=1e-6, equal_nan=True)
@@ -87,11 +87,11 @@ def test_one_request_carries_a_push_and_the_next_lookup() -> None:
         first, second = batch_of(9, 1), batch_of(9, 2)
         handle = there.lookup(first, learn=True)
         give_gradients(handle, 1)
-        asked = wire.counts.asks
+        asked = wire.counts.requests
         facts = PushFacts(1, 0, 0, 0, Arrival(9, 1.0, 1.0))
         both = there.exchange(there.gradients(handle, facts), there.prepare_lookup(second, learn=True))
         assert len(both.taken()) == 2
-        assert wire.counts.asks == asked + 2
+        assert wire.counts.requests == asked + 2
         alone = there.lookup(second, learn=True)  # the push came first: the lookup beside it saw its rows
         for ours, theirs in zip(both.handle().outputs, alone.outputs, strict=True):
             torch.testing.assert_close(ours.rows, theirs.rows, rtol=0, atol=0)

@@ -67,7 +67,8 @@ def test_a_name_gives_a_model_with_its_settings() -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    refused(f"model='deepfn': there is none of this name: there are {', '.join(MODELS)}; or file.py:Class", "deepfn")
+    nearest = "model='deepfn': there is no such model (did you mean deepfm?)"
+    refused(f"{nearest}; there are {', '.join(MODELS)}; or give file.py:Class", "deepfn")
 
 
 @pytest.mark.parametrize(

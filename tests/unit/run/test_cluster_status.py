@@ -103,7 +103,7 @@ def test_all_are_asked_and_the_silent_the_dead_and_the_strange_are_told_apart() 
         found = {each.role: each for each in look(ClusterFacts("key", key, places), over_s=0.01, wait_s=0.6)}
     assert found["shard 0"].rows == 42.0
     assert found["shard 1"].trouble == "no answer within 0.6 s"
-    assert found["trainer 0"].trouble == "answered Done: is it of another version?"
+    assert found["trainer 0"].trouble == "replied with Done: is it of another version?"
     assert found["trainer 1"].trouble == "trainer 1: not now"
     assert found["trainer 2"].trouble == "no answer within 0.6 s"
 

@@ -144,6 +144,6 @@ def test_a_run_that_says_nowhere_where_it_listens_is_told() -> None:
 def test_it_is_asked_for_nothing_else() -> None:
     with opened(Noted()) as (made, _), RpcClient(security="key", key=KEY) as wire:
         wire.connect("run", made.address)
-        assert wire.ask("run", Query("status")).result(20).message == QueryReply("run", {})
+        assert wire.request("run", Query("status")).result(20).message == QueryReply("run", {})
         with pytest.raises(RemoteFault, match="a run does not answer Clear"):
-            wire.ask("run", Clear("default")).result(20)
+            wire.request("run", Clear("default")).result(20)

@@ -199,7 +199,7 @@ def test_night_after_night_no_day_is_lost_while_the_data_grow(tmp_path: Path) ->
         write(there)
         later, _ = finish(path, day="next")
         assert later.summary["samples"] == 400 + 100 * night
-        assert later._progress.trained[-1] == f"2024-03-{4 + night:02d}"
+        assert later._days.trained[-1] == f"2024-03-{4 + night:02d}"
     assert [event["day"] for event in events(later, "evaluation")] == [
         f"2024-03-{day:02d}" for day in (5, 6, 7, 8, 9, 9)
     ]
@@ -358,3 +358,20 @@ def test_a_port_that_is_taken_is_refused_and_leaves_no_folder(tmp_path: Path) ->
 def test_what_is_no_port_is_refused_in_a_sentence(tmp_path: Path, port: str) -> None:
     with pytest.raises(hr.ConfigError, match=r"run\.metrics_port"):
         load_config(config_file(tmp_path), [f"run.metrics_port={port}"])
+
+
+@pytest.mark.parametrize("policy", ["refuse", "lru"])
+def test_a_full_table_that_refuses_is_warned_of_once_and_counted(policy: str, tmp_path: Path) -> None:
+    full = ("tables.default.capacity=500", f"tables.default.eviction={policy}", "run.epochs=2")
+    run, _ = finish(config_file(tmp_path), *full)
+    told = [event["text"] for event in events(run, "warning") if "makes no row for new ids" in str(event["text"])]
+    if policy == "lru":
+        assert not told
+        assert "lookups_without_row" not in run.summary
+        return
+    (text,) = told
+    assert str(text).startswith("table 'default': is full with ")
+    assert str(text).endswith("so far): raise tables.default.capacity")
+    table = json.loads((run.folder / "tables.json").read_text())["default"]
+    assert run.summary["lookups_without_row"] == {"default": table["turned_away"]}
+    assert run.summary["lookups_without_row"]["default"] > 1000

@@ -37,8 +37,8 @@ def finish(config: RunConfig, **how: Any) -> tuple[Run, list[Report]]:
 
 def metric(run: Run, name: str, **labels: str) -> float | None:
     """What was served last."""
-    assert run._book._metrics is not None
-    return run._book._metrics._registry.get_sample_value(f"hotrow_{name}", labels)
+    assert run._recorder.files._metrics is not None
+    return run._recorder.files._metrics._registry.get_sample_value(f"hotrow_{name}", labels)
 
 
 def events(run: Run, kind: str) -> list[dict[str, Any]]:

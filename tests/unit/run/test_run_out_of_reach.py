@@ -8,6 +8,7 @@ import pytest
 from hotrow.cli.train import stopped
 from hotrow.errors import ConfigError, HotrowError, InputError
 from hotrow.run import Run, load_config
+from hotrow.run.recorder import RunRecorder
 from hotrow.runtime.cluster.facts import ClusterFacts
 from hotrow.trainer import Progress, Trainer
 from hotrow.transport.errors import PeerLost
@@ -45,7 +46,7 @@ def test_nothing_is_saved_and_the_page_says_why(
     run = Run(load_config(write_data(tmp_path, text), [f"run.folder={tmp_path}"]))
     lose(monkeypatch, lost)
     monkeypatch.setattr(
-        Run, "_look", lambda _: None if not run._ended else pytest.fail("a role that is gone was asked")
+        RunRecorder, "_write_tables", lambda _: None if not run._ended else pytest.fail("a role that is gone was asked")
     )
     (told,) = broken(run, fault)
     rest = " before the first checkpoint: set run.checkpoint_every to save more often"

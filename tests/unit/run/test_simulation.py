@@ -214,3 +214,14 @@ def test_batches_are_counted_by_what_their_tensors_weighed(movement: float | Non
     right = sum(count for age, count in found.data.counts.items() if age >= too_late)
     assert found.zero_weight == found.decayed == right
     assert found.data.counts[3] > 0
+
+
+def test_a_loss_is_the_one_that_a_run_of_the_same_file_would_train_by() -> None:
+    (plain,) = outcomes(config(TRAINED)).values()
+    (squared,) = outcomes(config(TRAINED, model={"loss": "squared"})).values()
+    assert plain.metrics is not None
+    assert squared.metrics is not None
+    assert "auc" in plain.metrics
+    assert "rmse" in squared.metrics
+    assert "auc" not in squared.metrics
+    assert 0 < (squared.metrics["rmse"] or 0) < 1

@@ -79,7 +79,7 @@ class Cluster:
     addresses: Mapping[str, str]  # of trainers
 
     def figures(self, name: str) -> dict[str, float]:
-        told = self.wire.ask(name, Query("status")).result(20).message
+        told = self.wire.request(name, Query("status")).result(20).message
         assert isinstance(told, QueryReply)
         return told.figures
 
@@ -89,14 +89,14 @@ def cluster(
     state: RunState,
     trainers: int,
     embedding_workers: int,
-    patience: RetryPolicy | None = None,
+    retry: RetryPolicy | None = None,
     *,
     tables: Mapping[str, Table] = TABLES,
     limits: Limits | None = None,
     parked_bytes: int = 2**30,
 ) -> Iterator[Cluster]:
     """Two shards and all others in threads of this process, behind real sockets."""
-    lines: dict[str, Any] = {"patience": patience, "limits": limits, "most_open": 1_024}
+    lines: dict[str, Any] = {"retry": retry, "limits": limits, "most_open": 1_024}
     with ExitStack() as stack:
         model = Net()
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

@@ -125,7 +125,7 @@ class Run:
         return self.active.loop.unpushed
 
     def ask(self, worker: int) -> None:
-        assert self.active.ask(worker)
+        assert self.active.request_batch(worker)
 
     def pull(self, batch: Batch) -> Pulled:
         """The first grant that waits: looked up and computed from parameters as they stand."""

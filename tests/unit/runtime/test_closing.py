@@ -28,7 +28,7 @@ def begun(engine: TrainingLoop, leases: Iterator[tuple[Lease, Batch]]) -> None:
     steps = engine.steps(pool, 0, lambda lease: None)
     next(steps)
     assert engine._active is not None
-    engine._active.ask(0)
+    engine._active.request_batch(0)
     engine._active.finish_next()  # a push that no step has taken
 
 

@@ -76,7 +76,7 @@ def shards_end_first(there: Cluster) -> Iterator[None]:
         yield
     except HotrowError:
         for name in ("shard 0", "shard 1"):
-            there.wire.ask(name, Stop()).result(20)
+            there.wire.request(name, Stop()).result(20)
         raise
 
 

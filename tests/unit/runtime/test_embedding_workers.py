@@ -91,7 +91,7 @@ def test_embedding_workers_join_and_leave_while_a_run_goes_on() -> None:
         if step == 6:
             left[0].result(20)  # type: ignore[attr-defined]
             with pytest.raises(InputError, match="there is no such peer"):
-                there.wire.ask(peer_name(0), Query("status"))
+                there.wire.request(peer_name(0), Query("status"))
         figures.update(there.figures(peer_name(7)) if step >= 1 else {})
 
     losses, rows, done = run(hr.GBA(), trainers=1, embedding_workers=1, steps=10, meanwhile=change)
@@ -124,14 +124,14 @@ def test_a_leaving_one_is_waited_for_and_the_last_one_may_not_leave() -> None:
 def test_who_joins_needs_a_number_of_its_own_and_must_be_an_embedding_worker() -> None:
     with cluster(RunState(), 1, 1) as there:
         assert there.embedding_workers is not None
-        with pytest.raises(ConfigError, match="number=0 of another: is there already"):
+        with pytest.raises(ConfigError, match="number=0 of another: is taken"):
             there.embedding_workers.join("another", there.start_embedding_worker(0))
         with RpcServer(security="off") as server:
             thread = threading.Thread(
                 target=server.serve, args=(lambda r: r.reply(QueryReply("shard 0", {"ready": 1.0})),)
             )
             thread.start()
-            with pytest.raises(InputError, match=r"a shard at .* is no embedding worker"):
+            with pytest.raises(InputError, match=r"a shard at .* is not an embedding worker"):
                 there.embedding_workers.join("a shard", server.address)
             server.stop()
             thread.join()
@@ -159,7 +159,7 @@ def test_batches_that_are_dropped_are_released_where_their_ids_are() -> None:
 def test_a_lost_embedding_worker_is_named() -> None:
     with cluster(RunState(), 1, 1, RetryPolicy(first_s=0.5, most_s=1, give_up_s=3)) as there:
         _, executor = there.site.open(hr.Async(), RunFacts(1, SAMPLES, SAMPLES), None)  # type: ignore[arg-type]
-        there.wire.ask(peer_name(0), Stop()).result(20)  # it ends, and nobody was told that it leaves
+        there.wire.request(peer_name(0), Stop()).result(20)  # it ends, and nobody was told that it leaves
         _, batch = next(batches(1))
         executor.submit(Grant(0, 1, 0), batch)
         with pytest.raises(PeerLost, match=r"embedding worker 0 at .*: nothing was heard for"):

@@ -62,7 +62,7 @@ class OneComesTwoGo:
         if number == 12:
             self.gone[0].done.result(20)
             with pytest.raises(InputError, match="there is no such peer"):
-                there.wire.ask("trainer 0", Query("status"))
+                there.wire.request("trainer 0", Query("status"))
             self.batches = {name: there.figures(name)["batches"] for name in ("trainer 1", "trainer 2")}
             if engine.mode.name == "backup_workers":  # of one nobody may be late
                 engine.switch(self.instead)

@@ -47,7 +47,7 @@ class Asked:
         self.shard, self.server, self.wire, self.thread = shard, server, wire, thread
 
     def ask(self, message: Message, frames: Any = ()) -> "Future[Answer]":
-        return self.wire.ask("shard", message, frames)
+        return self.wire.request("shard", message, frames)
 
     def answer(self, message: Message, frames: Any = ()) -> Message:
         return self.ask(message, frames).result(PATIENCE_S).message

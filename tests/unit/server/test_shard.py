@@ -291,13 +291,13 @@ def test_pushes_beyond_the_bound_are_refused_until_others_are_applied() -> None:
 
 
 BAD_PUSHES = {
-    "of a stranger": (2, a_push_of(1), [gradient(8)], "1 ids of table 'second' are not of shard 0 of 2"),
+    "of a stranger": (2, a_push_of(1), [gradient(8)], "1 ids of table 'second' do not belong to shard 0 of 2"),
     "no table": (1, a_push_of(1), [RowBlock("third", np.zeros(1, np.uint64))], "'third' is missing"),
     "no ids": (1, a_push_of(1), [RowBlock("second", values=np.zeros((1, 3), np.float32))], "ids of table 'second'"),
     "no gradients": (1, a_push_of(1), [RowBlock("second", np.zeros(1, np.uint64))], "are missing"),
     "wrong shape": (1, a_push_of(1), [gradient(5, table="first")], ""),
-    "an id twice": (1, a_push_of(1), [gradient(5, 5)], "stand there twice"),
-    "a table twice": (1, a_push_of(1), [gradient(5), gradient(6)], "stand there twice"),
+    "an id twice": (1, a_push_of(1), [gradient(5, 5)], "occur twice"),
+    "a table twice": (1, a_push_of(1), [gradient(5), gradient(6)], "occur twice"),
     "grant 0": (1, a_push_of(0), [gradient(5)], "push.grant=0"),
     "no samples": (1, a_push_of(1, samples=0), [gradient(5)], "push.samples=0"),
     "factor": (1, a_push_of(1, arrival=Arrival(0, 1.0, float("nan"))), [gradient(5)], "factor=nan"),
@@ -325,9 +325,9 @@ def test_a_pull_that_cannot_be_keeps_its_push_out_too() -> None:
     shard = Shard(TABLES, number=0, shards=2, pull_bytes=2 * 4 * 4)
     mine = KEYS[shard_of(KEYS, 2) == 0]
     want = PullRows(0, 0, True, False, "fp32", ())
-    with pytest.raises(InputError, match="a table stands there twice"):
+    with pytest.raises(InputError, match="a table occurs twice"):
         shard.exchange(a_push_of(1), [gradient(0)], want, [RowBlock("second", mine[:1]), RowBlock("second", mine[1:2])])
-    for keys, sentence in ((mine[:3], "48 bytes of rows, at most 32"), (KEYS[4:5], "not of shard 0 of 2")):
+    for keys, sentence in ((mine[:3], "48 bytes of rows, at most 32"), (KEYS[4:5], "do not belong to shard 0 of 2")):
         with pytest.raises(InputError, match=sentence):
             shard.exchange(a_push_of(1), [gradient(0)], want, [RowBlock("second", keys)])
     assert len(shard.parked) == 0
@@ -378,7 +378,7 @@ def test_lateness_by_version_needs_versions() -> None:
     with pytest.raises(InputError, match="versions of table 'second' are missing"):
         shard.exchange(a_push_of(2), [gradient(5)], None, ())
     assert shard.exchange(a_push_of(2), [gradient(5, versions=True)], None, ())[0] == Taken()
-    with pytest.raises(InputError, match="grant=1: came without versions"):
+    with pytest.raises(InputError, match="grant=1: has no versions"):
         shard.perform(2, [a_step(2, 1)])
     assert len(shard.parked) == 2
     shard.perform(2, [a_step(2)], discards=(1,))
@@ -413,7 +413,7 @@ def test_rows_move_whole_from_shards_to_other_shards() -> None:
     pair.shards = others
     pair.order = 0
     pair.check()
-    with pytest.raises(InputError, match=r"import: .* not of shard 0 of 3"):
+    with pytest.raises(InputError, match=r"import: .* do not belong to shard 0 of 3"):
         others[0].put(
             "second", Rows(KEYS, np.zeros((len(KEYS), 3), np.float32), np.zeros((len(KEYS), 0), np.float32), {})
         )

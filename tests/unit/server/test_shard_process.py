@@ -86,7 +86,7 @@ def test_a_request_for_another_incarnation_is_stale_and_changes_nothing() -> Non
             ):
                 fault = asked.fault(message, sent)
                 assert fault.kind == "stale"
-                assert f"is incarnation 7, asked was {stale}" in fault.sentence
+                assert f"is incarnation 7, asked for is {stale}" in fault.sentence
         assert (asked.shard.performed, len(asked.shard.parked)) == (0, 0)
         assert isinstance(asked.answer(Exchange(7, push), frames), Exchanged)
 
@@ -259,7 +259,7 @@ def test_frames_that_do_not_fit_their_blocks_change_nothing() -> None:
 
 def test_what_a_shard_does_not_know_is_refused_and_it_goes_on() -> None:
     with serving() as asked:
-        assert "serves no dense parameters" in asked.fault(PullDense(0)).sentence
+        assert "holds no dense parameters" in asked.fault(PullDense(0)).sentence
         told = asked.answer(Query("status"))
         assert isinstance(told, QueryReply)
         assert told.role == "shard 0"
@@ -273,7 +273,7 @@ def test_stop_ends_it_and_tells_those_who_wait() -> None:
         waiting = [exchange(asked, None, pull_of([1], after=9)), asked.ask(Perform(1, 9, ()))]
         assert asked.answer(Stop()) == Done()
         for each in waiting:
-            with pytest.raises(RemoteFault, match="was told to stop") as caught:
+            with pytest.raises(RemoteFault, match="is stopping") as caught:
                 each.result(PATIENCE_S)
             assert caught.value.kind == "closing"
         asked.thread.join(PATIENCE_S)
@@ -303,8 +303,8 @@ def test_a_killed_shard_comes_back_with_its_rows_and_repeats_no_push(tmp_path: P
             push, frames = push_of(3, [1], arrival=Arrival(4, 1.0, 1.0))
             pull, keys = pull_of([1])
             if incarnation == 1:
-                wire.ask("shard", Exchange(1, None, pull), keys).result(PATIENCE_S)
-            answer = wire.ask("shard", Exchange(incarnation, push, pull), [*frames, *keys]).result(PATIENCE_S)
+                wire.request("shard", Exchange(1, None, pull), keys).result(PATIENCE_S)
+            answer = wire.request("shard", Exchange(incarnation, push, pull), [*frames, *keys]).result(PATIENCE_S)
             assert isinstance(answer.message, Exchanged)
             taken.append(answer.message.taken)
             seen.append(np.array(unpack(answer.message.blocks, answer.frames, DIMS)[0].values))

@@ -75,7 +75,7 @@ class Raw:
         self.socket.sndtimeo = 20_000
         if name:
             self.socket.setsockopt(zmq.ROUTING_ID, name)
-        ZapAuthenticator(security, self.key).unlock(self.socket)
+        ZapAuthenticator(security, self.key).configure_client(self.socket)
         if connect:
             self.socket.connect(address)
 
@@ -116,19 +116,17 @@ class Raw:
 def sealed_ask(
     session: Session, number: int, message: Message | bytes = READY, frames: Sequence[bytes] = ()
 ) -> list[bytes]:
-    """All frames of an ask."""
+    """All frames of a request."""
     header = message if isinstance(message, bytes) else envelope.encode(message)
-    return [envelope.sealed(session, envelope.ASK, number, header, envelope.lent(frames)), header, *frames]
+    return [envelope.sealed(session, envelope.REQUEST, number, header, envelope.lent(frames)), header, *frames]
 
 
 def small(**limits: int) -> Limits:
     return Limits(**limits)
 
 
-def wire_to(
-    server: RpcServer, security: Security = "key", patience: RetryPolicy = HASTY, **settings: object
-) -> RpcClient:
-    wire = RpcClient(security=security, key=KEY, patience=patience, **settings)  # type: ignore[arg-type]
+def wire_to(server: RpcServer, security: Security = "key", retry: RetryPolicy = HASTY, **settings: object) -> RpcClient:
+    wire = RpcClient(security=security, key=KEY, retry=retry, **settings)  # type: ignore[arg-type]
     wire.connect("shard", server.address)
     return wire
 

@@ -69,25 +69,25 @@ def test_lost_asks_and_lost_answers_are_looked_after() -> None:
     with (
         running("off", handle) as server,
         Proxy(server.address, there=mostly, back=mostly) as proxy,
-        RpcClient(security="off", patience=HASTY) as wire,
+        RpcClient(security="off", retry=HASTY) as wire,
     ):
         wire.connect("shard", proxy.address)
-        futures = [wire.ask("shard", READY, [bytes([number])]) for number in range(40)]
+        futures = [wire.request("shard", READY, [bytes([number])]) for number in range(40)]
         assert [bytes(future.result(LONG_S).frames[0])[0] for future in futures] == list(range(40))
         assert wire.counts.resends > 0
         assert set(handled) == set(range(40))
-        assert wire.counts.unasked == 0
+        assert wire.counts.unexpected == 0
 
 
 def test_answers_that_come_twice_are_used_once() -> None:
     with (
         running("off") as server,
         Proxy(server.address, there=lambda: 1, back=lambda: 2) as proxy,
-        RpcClient(security="off", patience=HASTY) as wire,
+        RpcClient(security="off", retry=HASTY) as wire,
     ):
         wire.connect("shard", proxy.address)
         for number in range(20):
-            answer = wire.ask("shard", READY, [bytes([number])]).result(LONG_S)
+            answer = wire.request("shard", READY, [bytes([number])]).result(LONG_S)
             assert answer.frames == [bytes([number])]
         assert (server.counts.requests, wire.counts.answers) == (20, 20)
         until(lambda: wire.counts.refused_mac == 20)  # the order of a session is kept without MACs too

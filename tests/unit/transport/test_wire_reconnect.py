@@ -1,4 +1,4 @@
-"""A connection that breaks between an ask and its answer: what was asked has effect once, and is answered."""
+"""A connection that breaks between a request and its answer: what was asked has effect once, and is answered."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +18,7 @@ ALL: tuple[Security, ...] = ("off", "key", "curve")
 
 
 def wire_through(cable: Cable, security: Security) -> RpcClient:
-    wire = RpcClient(security=security, key=KEY, patience=HASTY)
+    wire = RpcClient(security=security, key=KEY, retry=HASTY)
     wire.connect("trainer", cable.address)
     return wire
 
@@ -31,7 +31,7 @@ def test_an_ask_in_hand_is_not_handled_again_and_its_answer_goes_to_the_new_conn
         Cable(server.address) as cable,
         wire_through(cable, security) as wire,
     ):
-        asked = wire.ask("trainer", READY, [b"a batch"])
+        asked = wire.request("trainer", READY, [b"a batch"])
         until(lambda: len(held) == 1)
         cable.cut()
         until(lambda: wire.counts.handshakes == 2)
@@ -55,9 +55,9 @@ def test_an_answer_that_was_lost_is_given_again_and_nothing_is_done_twice(securi
         Cable(server.address) as cable,
         wire_through(cable, security) as wire,
     ):
-        wire.ask("trainer", READY, [b"first"]).result(LONG_S)
+        wire.request("trainer", READY, [b"first"]).result(LONG_S)
         cable.deaf = True
-        asked = [wire.ask("trainer", READY, [name]) for name in (b"second", b"third")]
+        asked = [wire.request("trainer", READY, [name]) for name in (b"second", b"third")]
         until(lambda: len(handled) == 3)
         until(lambda: cable.lost > 0)
         cable.cut()
@@ -76,10 +76,10 @@ def test_a_fault_is_given_again_but_not_that_there_was_no_room() -> None:
         request.reply(Fault(kinds[-1], "told"))  # type: ignore[arg-type]
 
     with running("off", handle) as server, Cable(server.address) as cable, wire_through(cable, "off") as wire:
-        assert wire.ask("trainer", READY).exception(LONG_S) is not None
+        assert wire.request("trainer", READY).exception(LONG_S) is not None
         assert (kinds, wire.counts.busy, server.counts.busy) == (["busy"] * 3 + ["input"], 3, 3)
         cable.deaf = True
-        asked = wire.ask("trainer", READY)
+        asked = wire.request("trainer", READY)
         until(lambda: len(kinds) == 5)
         cable.cut()
         cable.deaf = False
@@ -89,10 +89,10 @@ def test_a_fault_is_given_again_but_not_that_there_was_no_room() -> None:
 
 
 def test_two_connections_of_one_wire_are_two() -> None:
-    with running("off") as server, RpcClient(security="off", patience=HASTY) as wire:
+    with running("off") as server, RpcClient(security="off", retry=HASTY) as wire:
         for name in ("one", "other"):
             wire.connect(name, server.address)
-        asked = [wire.ask(name, READY, [name.encode()]) for name in ("one", "other") * 5]
+        asked = [wire.request(name, READY, [name.encode()]) for name in ("one", "other") * 5]
         assert [bytes(each.result(LONG_S).frames[0]) for each in asked] == [b"one", b"other"] * 5
         assert (server.counts.requests, server.counts.again, server.counts.repeated) == (10, 0, 0)
 
@@ -102,16 +102,16 @@ def test_asks_of_several_threads_go_out_in_the_order_of_their_numbers(monkeypatc
     numbers: list[int] = []
     put = ClientLoop.put
 
-    def put_slowly(loop: ClientLoop, peer: PeerConnection, ask: PendingRequest) -> None:
-        if ask.number < 5:
+    def put_slowly(loop: ClientLoop, peer: PeerConnection, request: PendingRequest) -> None:
+        if request.number < 5:
             time.sleep(0.02)  # whoever is next could overtake it here
-        numbers.append(ask.number)
-        put(loop, peer, ask)
+        numbers.append(request.number)
+        put(loop, peer, request)
 
     monkeypatch.setattr(ClientLoop, "put", put_slowly)
     with running("off") as server, RpcClient(security="off") as wire, ThreadPoolExecutor(4) as threads:
         wire.connect("shard", server.address)
-        for asked in threads.map(lambda _: wire.ask("shard", READY), range(20)):
+        for asked in threads.map(lambda _: wire.request("shard", READY), range(20)):
             asked.result(LONG_S)
         assert numbers == list(range(1, 21))
         assert (server.counts.requests, server.counts.repeated) == (20, 0)

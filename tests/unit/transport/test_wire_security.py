@@ -135,8 +135,8 @@ def test_a_challenge_has_one_length() -> None:
 
 
 def test_what_was_sealed_opens_once_in_order_and_gaps_are_no_harm() -> None:
-    asks, asked = sessions()
-    first, lost, third = (asks.seal(LABEL, b"header", [1, 2]) for _ in range(3))
+    requests, asked = sessions()
+    first, lost, third = (requests.seal(LABEL, b"header", [1, 2]) for _ in range(3))
     assert asked.open(first, LABEL, b"header", [1, 2])
     assert not asked.open(first, LABEL, b"header", [1, 2])
     assert asked.open(third, LABEL, b"header", [1, 2])
@@ -157,8 +157,8 @@ def test_sessions_do_not_open_each_other_s_seals() -> None:
 
 
 def test_a_seal_that_does_not_hold_changes_nothing() -> None:
-    asks, asked = sessions()
-    seal = asks.seal(LABEL, b"header")
+    requests, asked = sessions()
+    seal = requests.seal(LABEL, b"header")
     forged = (2**63).to_bytes(8, "little") + seal[8:]
     assert not asked.open(forged, LABEL, b"header")
     assert asked.open(seal, LABEL, b"header")
@@ -171,8 +171,8 @@ def test_a_seal_that_does_not_hold_changes_nothing() -> None:
     how=st.sampled_from(["seal", "label", "header", "length", "frame more", "frame less", "shift", "cut"]),
 )
 def test_any_alteration_is_noticed(header: bytes, lengths: list[int], where: int, how: str) -> None:
-    asks, asked = sessions()
-    seal = asks.seal(LABEL, header, lengths)
+    requests, asked = sessions()
+    seal = requests.seal(LABEL, header, lengths)
     told = {"seal": seal, "label": LABEL, "header": header}
     altered = list(lengths)
     if told.get(how):
@@ -194,7 +194,7 @@ def test_any_alteration_is_noticed(header: bytes, lengths: list[int], where: int
 
 
 def test_the_seal_is_the_documented_one() -> None:
-    session = Session(b"s" * 32, asks=True, macs=True)
+    session = Session(b"s" * 32, is_client=True, macs=True)
     covered = b">" + (1).to_bytes(8, "little") + LABEL + (24).to_bytes(8, "little")
     covered += b"".join(number.to_bytes(8, "little") for number in (6, 10, 20)) + b"header"
     expected = (1).to_bytes(8, "little") + blake2b(covered, digest_size=16, key=b"s" * 32).digest()
@@ -202,8 +202,8 @@ def test_the_seal_is_the_documented_one() -> None:
 
 
 def test_without_macs_only_the_order_is_kept() -> None:
-    asks, asked = sessions(macs=False)
-    seal = asks.seal(LABEL, b"header")
+    requests, asked = sessions(macs=False)
+    seal = requests.seal(LABEL, b"header")
     assert len(seal) == 8
     assert not asked.open(seal[:7], LABEL)
     assert not asked.open(seal + b"x", LABEL)

@@ -24,9 +24,9 @@ Alter = Callable[[list[bytes]], list[bytes]]
 
 
 def still_answers(server: RpcServer, security: Security = "key") -> bool:
-    with RpcClient(security=security, key=KEY, patience=HASTY) as wire:
+    with RpcClient(security=security, key=KEY, retry=HASTY) as wire:
         wire.connect("shard", server.address)
-        return wire.ask("shard", READY).result(LONG_S).message == Done()
+        return wire.request("shard", READY).result(LONG_S).message == Done()
 
 
 @pytest.mark.parametrize("security", ["key", "curve"])
@@ -39,7 +39,9 @@ def test_who_has_no_key_does_not_come_through_the_door(security: Security) -> No
                 stranger.send(b"q" + bytes(32), envelope.encode(Stop()))
                 assert stranger.receive(0.2) is None
         assert still_answers(server, security)
-        assert server.counts.refused_door == (1 if security == "key" else 0)  # other mechanisms do not get that far
+        assert server.counts.refused_connections == (
+            1 if security == "key" else 0
+        )  # other mechanisms do not get that far
         assert (server.counts.requests, server.counts.refused_unproven) == (1, 0)
 
 
@@ -50,7 +52,7 @@ def test_knowing_the_server_s_public_key_is_not_enough() -> None:
         stranger.socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
         stranger.socket.connect(server.address)
         stranger.send(envelope.HELLO + bytes(32))
-        until(lambda: server.counts.refused_door == 1)
+        until(lambda: server.counts.refused_connections == 1)
         assert stranger.receive(0.1) is None
         assert still_answers(server, "curve")
 
@@ -78,12 +80,12 @@ def test_who_listened_at_the_door_is_asked_for_the_key_and_heard_no_further() ->
     with running() as server, Raw(server.address) as listener:
         for frames in ([b"q" + bytes(32), envelope.encode(Stop())], [envelope.PROOF + bytes(32)], [b"?" + bytes(32)]):
             listener.send(*frames)
-            assert listener.receive() == [envelope.WHO]
+            assert listener.receive() == [envelope.UNAUTHENTICATED]
         listener.send(envelope.HELLO + bytes(32))
         told = listener.receive()
         assert told is not None
         listener.send(envelope.PROOF + told[0][-32:])  # the server's own proof
-        assert listener.receive() == [envelope.WHO]
+        assert listener.receive() == [envelope.UNAUTHENTICATED]
         assert server.counts.refused_unproven == 4
         assert (server.counts.requests, server._peers.sizes) == (0, (0, 0))
         assert still_answers(server)
@@ -108,14 +110,14 @@ def test_what_was_recorded_is_of_no_use_on_the_same_connection_or_another() -> N
         assert server.counts.requests == 2
         for frames in recorded[2:]:
             victim.send(*frames)
-            assert victim.receive() == [envelope.WHO]
+            assert victim.receive() == [envelope.UNAUTHENTICATED]
         assert server.counts.refused_mac == 2
         with Raw(server.address) as other:
             for frames in recorded:
                 other.send(*frames)
             until(lambda: server.counts.refused_unproven == 3)
         victim.send(*recorded[1])  # the proof again: the session goes on
-        assert victim.receive() == [envelope.WHO]
+        assert victim.receive() == [envelope.UNAUTHENTICATED]
         victim.send(*sealed_ask(proven[1], 3))
         assert victim.receive() is not None
         assert server.counts.requests == 3
@@ -143,7 +145,7 @@ def test_what_was_altered_on_the_way_is_refused(alter: Alter) -> None:
         session = client.prove()
         frames = sealed_ask(session, 1, frames=[b"four", b"seven77"])
         client.send(*alter(frames))
-        assert client.receive() == [envelope.WHO]
+        assert client.receive() == [envelope.UNAUTHENTICATED]
         assert (server.counts.requests, server.counts.refused_mac) == (0, 1)
         client.send(*frames)
         answer = client.receive()
@@ -159,7 +161,7 @@ def test_a_proven_peer_that_talks_nonsense_is_told_so(security: Security) -> Non
             client.send(*sealed_ask(session, number, header))
             answer = client.receive()
             assert answer is not None
-            assert b"a header that is no message" in answer[1]
+            assert b"a header that is not a message" in answer[1]
         assert (server.counts.refused_decode, server.counts.requests) == (5, 0)
         for first in (b"", b"z", b"h", b"h" * 40, bytes(500)):
             client.send(first)

@@ -27,7 +27,7 @@ def test_frames_go_there_and_back_as_they_are(security: Security) -> None:
     large = np.random.default_rng(0).integers(0, 256, 1_000_000, dtype=np.uint8)
     frames = [b"", b"abc", large, np.arange(6, dtype=np.float32).reshape(2, 3), torch.arange(5), np.empty((0, 4))]
     with running(security) as server, wire_to(server, security) as wire:
-        answer = answer_of(wire.ask("shard", READY, frames))
+        answer = answer_of(wire.request("shard", READY, frames))
         assert answer.message == Done()
         back = [bytes(frame) for frame in answer.frames]
         assert back == [np.asarray(frame).tobytes() if not isinstance(frame, bytes) else frame for frame in frames]
@@ -44,7 +44,7 @@ def test_many_asks_of_many_threads_find_their_answers(security: Security) -> Non
         request.reply(QueryReply("shard", {"first": float(request.frames[0][0])}))
 
     def ask_all(wire: RpcClient, number: int, seen: list[float]) -> None:
-        answers = [answer_of(wire.ask("shard", READY, [bytes([number])])).message for _ in range(30)]
+        answers = [answer_of(wire.request("shard", READY, [bytes([number])])).message for _ in range(30)]
         seen += [each.figures["first"] for each in answers if isinstance(each, QueryReply)]
 
     with running(security, told) as server, wire_to(server, security) as wire:
@@ -60,12 +60,12 @@ def test_many_asks_of_many_threads_find_their_answers(security: Security) -> Non
 def test_answers_may_come_from_other_threads_later_and_out_of_order() -> None:
     held: list[Request] = []
     with running(handle=held.append) as server, wire_to(server) as wire:
-        futures = [wire.ask("shard", READY) for _ in range(3)]
+        futures = [wire.request("shard", READY) for _ in range(3)]
         until(lambda: len(held) == 3)
         for number in (2, 0, 1):
             held[number].reply(QueryReply("shard", {"number": number}))
             assert answer_of(futures[number]).message == QueryReply("shard", {"number": number})
-        with pytest.raises(InputError, match="a second answer to one Query"):
+        with pytest.raises(InputError, match="a second reply to one Query"):
             held[0].reply(Done())
 
 
@@ -88,9 +88,9 @@ def test_what_a_handler_raises_is_told_and_the_server_goes_on(
 
     with running(handle=handle, name="shard 3") as server, wire_to(server) as wire:
         with caplog.at_level(logging.ERROR), pytest.raises(RemoteFault) as caught:
-            answer_of(wire.ask("shard", READY, [b"bad"]))
+            answer_of(wire.request("shard", READY, [b"bad"]))
         assert (caught.value.kind, caught.value.sentence, caught.value.peer) == (kind, sentence, "shard")
-        assert answer_of(wire.ask("shard", READY)).message == Done()
+        assert answer_of(wire.request("shard", READY)).message == Done()
         assert server.counts.faults == 1
         assert bool(caplog.records) is isinstance(error, KeyError)
 
@@ -101,15 +101,15 @@ def test_an_error_after_the_answer_is_logged(caplog: pytest.LogCaptureFixture) -
         raise InputError("too late")
 
     with running(handle=handle) as server, wire_to(server) as wire:
-        assert answer_of(wire.ask("shard", READY)).message == Done()
+        assert answer_of(wire.request("shard", READY)).message == Done()
         until(lambda: bool(caplog.records))
-        assert "after the answer to Query" in caplog.text
+        assert "after the reply to Query" in caplog.text
 
 
 def test_a_request_that_is_dropped_answers_for_itself() -> None:
     with running(handle=lambda request: None) as server, wire_to(server) as wire:
         with pytest.raises(RemoteFault, match="the Query was dropped without an answer"):
-            answer_of(wire.ask("shard", READY))
+            answer_of(wire.request("shard", READY))
         assert server.counts.faults == 1
 
 
@@ -119,7 +119,7 @@ def test_a_fault_can_be_answered_as_such() -> None:
         wire_to(server) as wire,
         pytest.raises(RemoteFault, match="shard: incarnation 3 is over") as caught,
     ):
-        answer_of(wire.ask("shard", READY))
+        answer_of(wire.request("shard", READY))
     assert caught.value.kind == "stale"
 
 
@@ -130,21 +130,21 @@ def test_what_is_too_large_is_refused_before_it_is_sent() -> None:
         request.reply(Done(), [bytes(len(request.frames[0]) + 1)] if request.frames else [b""] * 3)
 
     with running(handle=handle, limits=limits) as server, wire_to(server, limits=limits) as wire:
-        assert answer_of(wire.ask("shard", READY, [bytes(1999), b""])).frames[0].nbytes == 2000
+        assert answer_of(wire.request("shard", READY, [bytes(1999), b""])).frames[0].nbytes == 2000
         with pytest.raises(InputError, match="2,001 bytes: at most 2,000"):
-            wire.ask("shard", READY, [bytes(2001)])
+            wire.request("shard", READY, [bytes(2001)])
         with pytest.raises(InputError, match="5 frames: at most 4"):
-            wire.ask("shard", READY, [b""] * 3)
+            wire.request("shard", READY, [b""] * 3)
         with pytest.raises(RemoteFault, match="2,001 bytes: at most 2,000"):
-            answer_of(wire.ask("shard", READY, [bytes(2000)]))
+            answer_of(wire.request("shard", READY, [bytes(2000)]))
         with pytest.raises(RemoteFault, match="5 frames: at most 4"):
-            answer_of(wire.ask("shard", READY))
+            answer_of(wire.request("shard", READY))
 
 
 @pytest.mark.parametrize("frame", [np.zeros((4, 4))[:, ::2], 5, torch.zeros(3, dtype=torch.bfloat16)])
 def test_what_lends_no_plain_memory_is_refused(frame: object) -> None:
     with RpcClient(security="off") as wire, pytest.raises(InputError, match="frame"):
-        wire.ask("shard", READY, [frame])
+        wire.request("shard", READY, [frame])
 
 
 def test_stop_lets_the_last_answer_out() -> None:
@@ -158,7 +158,7 @@ def test_stop_lets_the_last_answer_out() -> None:
         thread = threading.Thread(target=server.serve, args=(handle,))
         thread.start()
         with wire_to(server) as wire:
-            assert answer_of(wire.ask("shard", Stop())).message == Done()
+            assert answer_of(wire.request("shard", Stop())).message == Done()
             thread.join()
 
 
@@ -168,14 +168,14 @@ def test_close_inside_a_handler_is_refused() -> None:
         wire_to(server) as wire,
         pytest.raises(RemoteFault, match="call stop"),
     ):
-        answer_of(wire.ask("shard", READY))
+        answer_of(wire.request("shard", READY))
 
 
 def test_an_answer_to_who_is_gone_is_counted() -> None:
     held: list[Request] = []
     with running(handle=held.append) as server:
         with wire_to(server) as wire:
-            wire.ask("shard", READY)
+            wire.request("shard", READY)
             until(lambda: len(held) == 1)
 
         def answered_nobody() -> bool:
@@ -199,7 +199,7 @@ def test_a_process_that_closes_nothing_ends_all_the_same(tmp_path: Path) -> None
         "threading.Thread(target=server.serve, args=(lambda request: request.reply(Done()),), daemon=True).start()\n"
         "wire = RpcClient(security='key', key=key)\n"
         "wire.connect('shard', server.address)\n"
-        "print(wire.ask('shard', Query('ready')).result(60).message)\n"
+        "print(wire.request('shard', Query('ready')).result(60).message)\n"
     )
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "Done()\n"
@@ -208,7 +208,7 @@ def test_a_process_that_closes_nothing_ends_all_the_same(tmp_path: Path) -> None
 def test_nothing_is_left_behind() -> None:
     before = threading.active_count()
     with running() as server, wire_to(server) as wire:
-        answer_of(wire.ask("shard", Query("status")))
+        answer_of(wire.request("shard", Query("status")))
     assert server._context.closed
     assert wire._context.closed
     collector = 1 if any("Garbage" in type(each).__name__ for each in threading.enumerate()) else 0  # pyzmq's own

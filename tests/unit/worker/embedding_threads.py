@@ -47,7 +47,7 @@ class Cluster:
         return [f"shard {number}" for number in range(len(self.cores))]
 
     def figures(self, number: int = 0) -> dict[str, float]:
-        told = self.wire.ask(peer_name(number), Query("status")).result(20).message
+        told = self.wire.request(peer_name(number), Query("status")).result(20).message
         assert isinstance(told, QueryReply)
         return told.figures
 
@@ -58,7 +58,7 @@ class Cluster:
         sample = sample_id(number, grant)
         parts, frames = pack_ids(batch)
         told = LookUp(sample, worker, after, 0, versions, len(batch), parts)
-        self.wire.ask(peer_name(number), told, frames).result(20)
+        self.wire.request(peer_name(number), told, frames).result(20)
         return sample
 
 
@@ -112,7 +112,7 @@ def served(
     def stop() -> None:
         with RpcClient(security="off") as asking:
             asking.connect("it", server.address)
-            asking.ask("it", Stop()).result(20)
+            asking.request("it", Stop()).result(20)
 
     in_thread(stack, made(server, wire), stop)
     return server.address
@@ -131,7 +131,7 @@ def in_thread(stack: ExitStack, serve: Callable[[], None], stop: Callable[[], No
 
 
 def ask_all(wire: RpcClient, names: Sequence[str], made: Callable[[int], Message]) -> None:
-    for asked in [wire.ask(name, made(number)) for number, name in enumerate(names)]:
+    for asked in [wire.request(name, made(number)) for number, name in enumerate(names)]:
         asked.result(20)
 
 

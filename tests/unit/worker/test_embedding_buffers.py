@@ -104,7 +104,7 @@ def test_a_batch_that_is_gone_is_told_from_one_that_has_not_come() -> None:
     core = buffers(keep_s=10)
     assert core.find(sample_id(3, 1), 0.0) is None
     core.finish(take(core, 1), Folded(()))
-    with pytest.raises(InputError, match="sample id 0x300000000000001: embedding worker 3 has let it go"):
+    with pytest.raises(InputError, match="sample id 0x300000000000001: embedding worker 3 has dropped it"):
         core.find(sample_id(3, 1), 0.0)
     assert core.figures()["gone"] == 1
 
@@ -115,7 +115,7 @@ def test_why_a_batch_is_gone_is_remembered_for_the_last_thousand(later: int) -> 
     core.fail(take(core, 1), "shard 0 is lost")
     for grant in range(2, 2 + later):
         core.finish(take(core, grant), Folded(()))
-    with pytest.raises(InputError, match="shard 0 is lost" if later == 999 else "that was long ago"):
+    with pytest.raises(InputError, match="shard 0 is lost" if later == 999 else "its result is not kept any more"):
         core.find(sample_id(3, 1), 0.0)
 
 
@@ -123,7 +123,7 @@ def test_another_workers_sample_ids_are_refused() -> None:
     core = buffers()
     other = sample_id(4, 1)
     for ask in (lambda: core.find(other, 0.0), lambda: core.release([other])):
-        with pytest.raises(InputError, match="names embedding worker 4, this is 3: ask that one"):
+        with pytest.raises(InputError, match="is of embedding worker 4, not of 3"):
             ask()
 
 

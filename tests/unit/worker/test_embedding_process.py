@@ -40,7 +40,7 @@ from unit.worker.embedding_threads import (
 
 
 def pull(there: Cluster, sample: int) -> "Future[Answer]":
-    return there.wire.ask(peer_name(0), PullPooled(sample))
+    return there.wire.request(peer_name(0), PullPooled(sample))
 
 
 def look_up(there: Cluster, batch: Batch, sample: int) -> PooledLookup:
@@ -105,7 +105,7 @@ def test_a_batch_without_room_waits_for_it_and_one_that_never_fits_is_refused() 
     with cluster(1, bounds=BufferLimits(samples=9)) as there:
         first = look_up(there, batch_of(9, 1), there.send_ids(batch_of(9, 1), 1))
         parts, frames = pack_ids(batch_of(1, 1))
-        second = there.wire.ask(peer_name(0), LookUp(sample_id(0, 2), 0, 0, 0, False, 1, parts), frames)
+        second = there.wire.request(peer_name(0), LookUp(sample_id(0, 2), 0, 0, 0, False, 1, parts), frames)
         assert soon(lambda: there.figures()["busy"] > 1)
         assert not second.done()
         with pytest.raises(RemoteFault, match=r"a batch of 10 samples is more than the 9 that embedding worker 0 may"):
@@ -124,12 +124,12 @@ def test_gradients_without_their_batch_get_a_sentence() -> None:
         handle = look_up(there, batch_of(9, 1), there.send_ids(batch_of(9, 1), 1))
         give_gradients(handle, 1)
         push = there.through.gradients(handle, facts(1))
-        there.wire.ask(peer_name(0), Release((handle.sample,))).result(20)
-        with pytest.raises(RemoteFault, match="embedding worker 0 has let it go"):
+        there.wire.request(peer_name(0), Release((handle.sample,))).result(20)
+        with pytest.raises(RemoteFault, match="embedding worker 0 has dropped it"):
             there.through.exchange(push, None).taken()
-        with pytest.raises(RemoteFault, match="its vectors were not given yet, ask for them first"):
-            there.wire.ask(peer_name(0), PushPooled(sample_id(0, 5), 0, 0, 0, ())).result(20)
-        with pytest.raises(RemoteFault, match="sample id 0x100000000000001 names embedding worker 1, this is 0"):
+        with pytest.raises(RemoteFault, match="its vectors were not pulled yet, pull them first"):
+            there.wire.request(peer_name(0), PushPooled(sample_id(0, 5), 0, 0, 0, ())).result(20)
+        with pytest.raises(RemoteFault, match="sample id 0x100000000000001 is of embedding worker 1, not of 0"):
             pull(there, sample_id(1, 1)).result(20)
 
 
@@ -157,8 +157,8 @@ def test_released_batches_are_freed_and_who_waits_for_them_hears_it() -> None:
         held_back = there.send_ids(batch_of(9, 2), 2, worker=1, after=1)  # an order that does not come
         waiting = pull(there, held_back)
         assert soon(lambda: there.figures()["waiting"] == 1)
-        there.wire.ask(peer_name(0), Release((held_back,))).result(20)
-        with pytest.raises(RemoteFault, match="has let sample id 0x2 go: it was released"):
+        there.wire.request(peer_name(0), Release((held_back,))).result(20)
+        with pytest.raises(RemoteFault, match="has dropped sample id 0x2: it was released"):
             waiting.result(20)
         figures = there.figures()
         assert (figures["released"], figures["kept"], figures["kept_samples"], figures["waiting"]) == (1, 1, 9, 0)
@@ -168,12 +168,12 @@ def test_what_a_killed_peer_leaves_is_freed_after_a_deadline() -> None:
     with cluster(1, bounds=BufferLimits(keep_s=0.3)) as there:
         there.send_ids(batch_of(9, 1), 1)  # whoever was to ask for it is gone
         never = pull(there, sample_id(0, 9))  # whoever was to send its ids is gone
-        with pytest.raises(RemoteFault, match="the ids of sample id 0x9 did not come"):
+        with pytest.raises(RemoteFault, match="the ids of sample id 0x9 did not arrive"):
             never.result(20)
         assert soon(lambda: there.figures()["kept"] == 0)
         figures = there.figures()
         assert (figures["expired"], figures["waited_in_vain"], figures["kept_bytes"]) == (1, 1, 0)
-        with pytest.raises(RemoteFault, match=r"nothing was heard of it for 0.3 s"):
+        with pytest.raises(RemoteFault, match=r"no message about it came for 0.3 s"):
             pull(there, sample_id(0, 1)).result(20)
 
 
@@ -201,11 +201,11 @@ def test_gradients_that_a_shard_refuses_are_told_and_freed() -> None:
 
 def test_what_is_nothing_for_an_embedding_worker_is_refused_and_it_goes_on() -> None:
     with cluster(1) as there:
-        with pytest.raises(RemoteFault, match="an embedding worker is not asked for Exchange"):
-            there.wire.ask(peer_name(0), Exchange(0)).result(20)
+        with pytest.raises(RemoteFault, match="an embedding worker does not handle Exchange"):
+            there.wire.request(peer_name(0), Exchange(0)).result(20)
         parts, frames = pack_ids(batch_of(3, 1))
         with pytest.raises(RemoteFault, match="frames came for 4 parts"):
-            there.wire.ask(peer_name(0), LookUp(sample_id(0, 1), 0, 0, 0, False, 3, parts), frames[:-1]).result(20)
+            there.wire.request(peer_name(0), LookUp(sample_id(0, 1), 0, 0, 0, False, 3, parts), frames[:-1]).result(20)
         assert look_up(there, batch_of(3, 1), there.send_ids(batch_of(3, 1), 1)).samples == 3
 
 
@@ -216,7 +216,7 @@ def test_stop_tells_whoever_waits() -> None:
             there.wire.connect(peer_name(0), embedding_worker(its_life, setup, there.addresses))
             waiting = pull(there, sample_id(0, 1))
             assert soon(lambda: there.figures()["waiting"] == 1)
-        with pytest.raises(RemoteFault, match="embedding worker 0 was told to stop"):
+        with pytest.raises(RemoteFault, match="embedding worker 0 is stopping"):
             waiting.result(20)
 
 
@@ -225,7 +225,7 @@ def test_versions_go_with_the_gradients_where_they_were_asked_for() -> None:
         handle = look_up(there, batch_of(9, 1), there.send_ids(batch_of(9, 1), 1, versions=True))
         give_gradients(handle, 1)
         there.through.exchange(there.through.gradients(handle, PushFacts(1, 0, 0, 0)), None).taken()
-        parked = there.cores[0].parked.look_at(1)
+        parked = there.cores[0].parked.find(1)
         assert parked is not None
         assert {table: set(rows.versions.tolist()) for table, rows in parked.items() if rows.versions is not None} == {
             "a": {1},

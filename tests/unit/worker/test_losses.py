@@ -170,3 +170,15 @@ def test_the_losses_of_the_zoo_take_weights(objective: Any) -> None:
 
 def test_a_named_loss_travels_to_trainers_of_a_cluster() -> None:
     assert pickle.loads(pickle.dumps(Huber(delta=2))) == Huber(delta=2)
+
+
+@pytest.mark.parametrize(
+    ("label", "told"), [(1234567.0, "1,234,567"), (16777215.0, "16,777,215"), (1.1, "1.1"), (-0.25, "-0.25")]
+)
+def test_a_label_that_is_refused_is_shown_with_all_its_digits(label: float, told: str) -> None:
+    labels = torch.tensor([[0.0], [label]], dtype=torch.float32)
+    with pytest.raises(InputError, match=f"a label is {told}: must be from 0 to 1"):
+        binary_cross_entropy(torch.zeros(2), labels)
+    if label < 0:
+        with pytest.raises(InputError, match=f"a label is {told}: loss 'poisson'"):
+            Poisson()(torch.zeros(2), labels)

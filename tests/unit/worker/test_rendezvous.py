@@ -62,7 +62,7 @@ def test_store_and_collectives_listen_on_the_own_host_and_nowhere_else() -> None
 
 def test_a_meeting_that_nobody_listens_for_is_refused() -> None:
     meeting = Rendezvous(HERE)
-    with pytest.raises(InputError, match="the first rank does not listen at port 9, ask it"):
+    with pytest.raises(InputError, match="the first rank does not listen at port 9, query its port"):
         meeting.init(f"tcp://{HERE}:9", 0, 2)
     port = meeting.listen()
     with pytest.raises(InputError, match=f"the first rank does not listen at port {port + 1}"):

@@ -62,7 +62,7 @@ def _talked(plan: ClusterPlan, kind: Security) -> Talk:
             small = [_seconds(wire, []) for _ in range(plan.messages)]
             frame = np.zeros(plan.large_bytes, np.uint8)
             large = [_seconds(wire, [frame]) for _ in range(LARGE)]
-            wire.ask("echo", Stop()).result()
+            wire.request("echo", Stop()).result()
     finally:
         echo.stdin.close()
         echo.stdout.close()
@@ -73,7 +73,7 @@ def _talked(plan: ClusterPlan, kind: Security) -> Talk:
 
 def _seconds(wire: RpcClient, frames: list[np.ndarray]) -> float:
     began = time.perf_counter()
-    wire.ask("echo", Query("ready"), frames).result()
+    wire.request("echo", Query("ready"), frames).result()
     return time.perf_counter() - began
 
 

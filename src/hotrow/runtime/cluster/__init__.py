@@ -1,1 +1,1 @@
-"""A run on a cluster: the coordinator here, parameters on shards, computing on trainers, all known to one wire."""
+"""A run on a cluster: the driver in this process, parameters on shards, computation on trainers."""

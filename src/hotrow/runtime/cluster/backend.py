@@ -1,7 +1,7 @@
-"""A run on a cluster: where its dense parameters are in each mode, and the way there and back.
+"""The backend of a cluster: where dense parameters are in each mode, and how they get there and back.
 
-At rest the dense state is here. When a mode begins it goes to the trainers, or to the shards where these serve it; when
-the mode ends it comes back from the first trainer, or from each shard what that one has served.
+At rest the dense state is in the driver. When a mode begins it is sent to the trainers, or to the shards that hold it;
+when the mode ends it is fetched from the first trainer, or from the shards.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,17 +31,17 @@ from hotrow.transport.messages import Begin, DenseGiven, GiveDense, Query, Query
 from hotrow.transport.tensors import cut, joined
 from hotrow.worker.spec import TrainingSpec
 
-IN_FLIGHT_MOST = Limits().open_asks // 4  # a batch in flight has a lookup, a push and some words open at one shard
+IN_FLIGHT_MOST = Limits().open_requests // 4  # a batch has a lookup, a push and some messages open at one shard
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _OpenMode:
-    """What exists only while a mode runs."""
+    """State that exists only while a mode runs."""
 
     mode: Mode
     parameters: RemoteParameters
     executor: RemoteExecutor
-    begun: Begin  # as the first trainer heard it
+    begun: Begin  # as sent to the first trainer
 
 
 class ClusterBackend:
@@ -58,7 +58,7 @@ class ClusterBackend:
         hosts: Mapping[str, str],
         stop_trainer: Callable[[str], Future[None]] | None = None,
     ) -> None:
-        """`places`: by shard, the parameters it serves; `hosts`: where each trainer is, also one that joins later.
+        """`places`: by shard, the parameters it holds; `hosts`: of each trainer, also of one that joins later.
 
         `stop_trainer` ends a trainer that leaves, where that takes more than a message to it.
         """
@@ -78,7 +78,7 @@ class ClusterBackend:
         return self._spec.optimizer
 
     def check_mode(self, mode: Mode, facts: RunFacts) -> None:
-        """ConfigError where a mode cannot work here."""
+        """ConfigError where a cluster does not support a mode."""
         if mode.name not in MODES:  # trainers make a mode from its settings
             raise ConfigError(
                 f"mode={mode.name!r}: a mode of your own runs in one process and in the simulator, not on a cluster: "
@@ -88,7 +88,7 @@ class ClusterBackend:
         if mode.most_in_flight > IN_FLIGHT_MOST:
             raise ConfigError(
                 f"max_in_flight={mode.most_in_flight}: on a cluster at most {IN_FLIGHT_MOST} batches of a trainer are "
-                f"under way, since a role takes {Limits().open_asks:,} asks of a peer at once: take fewer"
+                f"in flight, since a role takes {Limits().open_requests:,} requests of a peer at once: take fewer"
             )
         if mode.dense == "local":
             k_step_adam(self.optimizer)
@@ -100,21 +100,21 @@ class ClusterBackend:
             )
 
     def newest_grant(self) -> int:
-        """The largest that the shards know, or the segments that they keep rows in."""
+        """The largest that the shards or their segments know."""
         return self._roles.newest_grant()
 
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[RemoteParameters, RemoteExecutor]:
-        """Start a mode: the dense state goes to the trainers, or to the shards where these serve it."""
+        """Start a mode: the dense state is sent to the trainers, or to the shards that hold it."""
         self.check_consistent()
         self.check_mode(mode, facts)  # trainers may have joined since it was chosen
         parameters = RemoteParameters(
             mode, facts, self._roles, self._order, self._spec.average, self._state.samples, self._fetch_at_rest
         )
-        self._order = parameters.number  # shards have it, whatever becomes of the rest
+        self._order = parameters.number  # shards have it, even if the rest fails
         tensors, settings = dense_state.to_bytes(self._spec.model, self.optimizer)
         if mode.dense == "server":
             state = TakeDense(facts.step, settings)
-            for asked in self._roles.ask_all(list(self._places), state, self._frames(tensors)):
+            for asked in self._roles.request_all(list(self._places), state, self._frames(tensors)):
                 self._roles.answer(asked)
         begun = Begin(
             mode.model_dump_json(),
@@ -129,7 +129,7 @@ class ClusterBackend:
             optimizer=settings,
             seed=int(torch.randint(2**31, ())),
         )
-        told = [self._tell(begun, rank, name, tensors) for rank, name in enumerate(self._roles.trainers)]
+        told = [self._send_begin(begun, rank, name, tensors) for rank, name in enumerate(self._roles.trainers)]
         for each in told:
             self._roles.answer(each)
         executor = RemoteExecutor(self._roles, parameters, mode, facts, self._state, self._close_mode)
@@ -143,11 +143,11 @@ class ClusterBackend:
 
     @property
     def names(self) -> Sequence[str]:
-        """Trainers that take part."""
+        """All trainers of the run."""
         return self._roles.trainers
 
     def admit(self, name: str) -> None:
-        """Let a trainer take part that was started and waited."""
+        """Admit a trainer that was started and waits."""
         self._roles.trainers.append(name)
 
     def start_worker(self, name: str, worker: int, step: int) -> None:
@@ -163,15 +163,15 @@ class ClusterBackend:
             optimizer=settings,
         )
         with opened.parameters.failing():
-            self._roles.answer(self._tell(begun, worker, name, tensors))
+            self._roles.answer(self._send_begin(begun, worker, name, tensors))
         opened.executor.trainers[worker] = name
 
     def stop_worker(self, name: str) -> Future[None]:
-        """Stop a trainer that has nothing to do any more."""
+        """Stop a trainer that holds no batch."""
         return self._stop_trainer(name)
 
     def predict(self, batch: Batch) -> Tensor:
-        """The model's output; no row is made or changed."""
+        """The model's output; no row is created or changed."""
         self.check_consistent()
         if self._open is not None:
             self._fetch(self._open, optimizer=False)
@@ -179,12 +179,12 @@ class ClusterBackend:
         return self._learner.predict(batch, self.tables.lookup(batch, learn=False, after=after))
 
     def check_consistent(self) -> None:
-        """After a fault rows and dense parameters are of different steps, and trainers may wait for each other."""
+        """InputError after a failure: rows and dense parameters may be of different steps."""
         if self._failed or (self._open is not None and self._open.parameters.failed):
             raise InputError("the cluster has failed: close this trainer, and load the last checkpoint into another")
 
-    def _tell(self, begun: Begin, rank: int, name: str, tensors: bytes) -> Future[Answer]:
-        return self._roles.rpc.ask(name, replace(begun, rank=rank, seed=begun.seed + rank), self._frames(tensors))
+    def _send_begin(self, begun: Begin, rank: int, name: str, tensors: bytes) -> Future[Answer]:
+        return self._roles.rpc.request(name, replace(begun, rank=rank, seed=begun.seed + rank), self._frames(tensors))
 
     def _frames(self, tensors: bytes) -> list[memoryview]:
         return cut([tensors], self._roles.rpc.limits.frame_bytes)
@@ -203,7 +203,7 @@ class ClusterBackend:
             self._fetch(self._open, optimizer=True)
 
     def _fetch(self, opened: _OpenMode, *, optimizer: bool) -> None:
-        """Bring the dense state here as it is after the last order; at rest nothing of it is still on its way."""
+        """Fetch the dense state after the last order; at rest no update of it is in flight."""
         number = opened.parameters.number
         if self._fetched[0] == number and (self._fetched[1] or not optimizer):
             return
@@ -220,11 +220,11 @@ class ClusterBackend:
         self._fetched = (number, optimizer)
 
     def _given(self, name: str, optimizer: bool) -> tuple[bytes, DenseGiven]:
-        answer = self._roles.answer(self._roles.rpc.ask(name, GiveDense(optimizer)))
+        answer = self._roles.answer(self._roles.rpc.request(name, GiveDense(optimizer)))
         return joined(answer.frames), answer.of(DenseGiven, name)
 
     def _rendezvous(self) -> str:
-        """Where the ranks find each other: a free port of the first one's host."""
+        """The address of the rendezvous: a free port of the first trainer's host."""
         first = self._roles.trainers[0]
-        told = self._roles.answer(self._roles.rpc.ask(first, Query("meeting"))).of(QueryReply, first)
+        told = self._roles.answer(self._roles.rpc.request(first, Query("meeting"))).of(QueryReply, first)
         return f"tcp://{self._hosts[first]}:{int(told.figures['port'])}"

@@ -24,18 +24,18 @@ class _Member:
     name: str
     number: int
     address: str
-    grants: set[int] = field(default_factory=set)  # whose gradients have not come
+    grants: set[int] = field(default_factory=set)  # whose gradients have not arrived
     leaving: "Future[None] | None" = None
 
 
 class EmbeddingWorkers:
-    """Known to the coordinator's wire by name, and to trainers by number."""
+    """Members by connection name for the driver, and by number for trainers."""
 
     def __init__(self, wire: RpcClient, trainers: Sequence[str]) -> None:
         self._wire, self._trainers = wire, list(trainers)
         self._lock = threading.Lock()
-        self._meeting = threading.Lock()  # of somebody new with all others: one at a time, so that nobody misses one
-        self._members: list[_Member] = []  # who is first is next
+        self._meeting = threading.Lock()  # one new member at a time, so that all others learn its address
+        self._members: list[_Member] = []  # the first one gets the next batch
 
     @property
     def names(self) -> list[str]:
@@ -46,35 +46,35 @@ class EmbeddingWorkers:
     def join(self, name: str, address: str) -> None:
         """Add a member; it gets batches once all trainers know its address."""
         self._wire.connect(name, address, near=True)
-        told = self._wire.ask(name, Query("ready")).result().message
+        told = self._wire.request(name, Query("ready")).result().message
         if not isinstance(told, QueryReply) or "number" not in told.figures:
-            raise InputError(f"{name} at {address} is no embedding worker: it answered {type(told).__name__}")
+            raise InputError(f"{name} at {address} is not an embedding worker: it replied with {type(told).__name__}")
         number = int(told.figures["number"])
         with self._meeting:
             with self._lock:
                 if any(number == each.number or name == each.name for each in self._members):
-                    raise ConfigError(f"number={number} of {name}: is there already, embedding workers need their own")
+                    raise ConfigError(f"number={number} of {name}: is taken, embedding workers need different numbers")
                 trainers = list(self._trainers)
             for trainer in trainers:
                 self._meet(trainer, Meet(number, address))
             with self._lock:
                 self._members.append(_Member(name, number, address))
 
-    def _meet(self, trainer: str, word: Meet) -> None:
-        """Tell one trainer; a fault counts only while the trainer is a member."""
+    def _meet(self, trainer: str, address: Meet) -> None:
+        """Send the address to one trainer; a failure counts only while the trainer is a member."""
         try:
-            self._wire.ask(trainer, word).result()
+            self._wire.request(trainer, address).result()
         except HotrowError:
             with self._lock:
                 if trainer in self._trainers:
                     raise
 
     def add_trainer(self, trainer: str) -> None:
-        """Tell a new trainer the addresses of all members, and of those that join later."""
+        """Send a new trainer the addresses of all members, and of those that join later."""
         with self._meeting:
-            with self._lock:  # so that nobody who leaves is forgotten by it before it was met
+            with self._lock:  # so that no leave is sent before the address
                 self._trainers.append(trainer)
-                met = [self._wire.ask(trainer, Meet(each.number, each.address)) for each in self._members]
+                met = [self._wire.request(trainer, Meet(each.number, each.address)) for each in self._members]
             for asked in met:
                 asked.result()
 
@@ -85,9 +85,9 @@ class EmbeddingWorkers:
                 self._trainers.remove(trainer)
 
     def leave(self, name: str, before: Callable[[], None] = lambda: None) -> "Future[None]":
-        """No new batches for this one; what comes back is done when it has stopped.
+        """Give a member no new batches; the future is done when it has stopped.
 
-        `before` is called before it can be told to.
+        `before` is called before it can stop.
         """
         with self._lock:
             staying = [each for each in self._members if each.leaving is None]
@@ -102,7 +102,7 @@ class EmbeddingWorkers:
             found.leaving = left
             idle = not found.grants
         if idle:
-            self._part(found)
+            self._stop(found)
         return left
 
     def assign(self, grant: int) -> tuple[str, int]:
@@ -118,21 +118,21 @@ class EmbeddingWorkers:
     def done(self, grant: int) -> None:
         """The gradients of a batch are on the shards."""
         _, parting = self._drop([grant])
-        self._part_all(parting)
+        self._stop_all(parting)
 
     def release(self, grants: Iterable[int] | None = None) -> None:
-        """Free the ids of batches whose gradients will not come (None: of all batches)."""
+        """Drop the ids of batches whose gradients will not arrive (None: of all batches)."""
         dropped, parting = self._drop(grants)
         for name, samples in dropped:
             try:
-                asked = self._wire.ask(name, Release(samples))
-            except InputError:  # the wire is closed: who serves this run ends with it
+                asked = self._wire.request(name, Release(samples))
+            except InputError:  # the client is closed: the roles end with the run
                 return
-            asked.add_done_callback(_say_fault)
-        self._part_all(parting)
+            asked.add_done_callback(_log_fault)
+        self._stop_all(parting)
 
     def _drop(self, grants: Iterable[int] | None) -> tuple[list[tuple[str, tuple[int, ...]]], list[_Member]]:
-        """By name, the sample ids that are open no more; and who may part."""
+        """By name, the sample ids that are not open any more; and members that may stop."""
         wanted = None if grants is None else set(grants)
         dropped, parting = [], []
         with self._lock:
@@ -145,20 +145,20 @@ class EmbeddingWorkers:
                         parting.append(member)
         return dropped, parting
 
-    def _part_all(self, members: Iterable[_Member]) -> None:
+    def _stop_all(self, members: Iterable[_Member]) -> None:
         for member in members:
-            self._part(member)
+            self._stop(member)
 
-    def _part(self, member: _Member) -> None:
-        """All its batches are done: trainers forget it, then it stops."""
+    def _stop(self, member: _Member) -> None:
+        """Stop a member whose batches are done, after all trainers have dropped its address."""
         with self._lock:
             self._members.remove(member)
             trainers = list(self._trainers)
         assert member.leaving is not None
-        asked = [self._wire.ask(trainer, Meet(member.number, None)) for trainer in trainers]
-        forget_when_stopped(self._wire, member.name, [*asked, self._wire.ask(member.name, Stop())], member.leaving)
+        asked = [self._wire.request(trainer, Meet(member.number, None)) for trainer in trainers]
+        forget_when_stopped(self._wire, member.name, [*asked, self._wire.request(member.name, Stop())], member.leaving)
 
 
-def _say_fault(done: "Future[Answer]") -> None:
+def _log_fault(done: "Future[Answer]") -> None:
     if (fault := done.exception()) is not None:
         _log.warning("could not release cancelled batches: %s", fault)

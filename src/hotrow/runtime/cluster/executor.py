@@ -1,4 +1,4 @@
-"""The executor of a cluster: batches go to trainers, replies say that their gradients are on the shards."""
+"""The executor of a cluster: sends batches to trainers, whose replies come when the gradients are on the shards."""
 
 import time
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from hotrow.transport.ids import pack_ids
 from hotrow.transport.messages import BatchReply, BatchRequest, LookUp
 
 WAKE_S = 0.1  # how long an interrupt, or the loss of a role, may go unnoticed
-LOSS_S = 2.0  # from a fault to word of the lost role that it came of
+LOSS_S = 2.0  # from a failure until the lost role that caused it is known
 
 
 class RemoteExecutor:
@@ -66,17 +66,17 @@ class RemoteExecutor:
             header,
             sample,
         )
-        asked = self._roles.rpc.ask(self.trainers[self._rank(grant)], work, frames, deadline=False)
+        asked = self._roles.rpc.request(self.trainers[self._rank(grant)], work, frames, deadline=False)
         asked.add_done_callback(lambda done: self._worked(grant, done))
 
     def set_step(self, step: int) -> None:
-        """So many dense steps are applied."""
+        """Note the number of applied dense steps."""
         self._step = step
         for applied in [token for token in self._given if token < step]:
             del self._given[applied]
 
     def next_result(self) -> BatchResult:
-        """Wait for the next word."""
+        """Wait for the next reply of a trainer."""
         while True:
             self._check_alive()
             try:
@@ -87,17 +87,18 @@ class RemoteExecutor:
             return self._finished(grant, self._answer(done))
 
     def close(self, *, failed: bool = False) -> None:
-        """The mode ends. Ids of batches that were cut off may go."""
+        """End the mode. Ids of interrupted batches are released."""
         self._parameters.failed = self._parameters.failed or failed
         if self._roles.embedding_workers is not None:
             self._roles.embedding_workers.release()
         self._ended()
 
     def _rank(self, grant: Grant) -> int:
-        """Who computes it: its worker, unless that has its share of a step that all ranks end together.
+        """The trainer that computes a grant: its worker, unless that has its share of a step that all ranks end
+        together.
 
-        When a worker finds no more data, disciplines give its places of a step to those who wait with some. A rank that
-        has had its share waits for the others, so these compute what is over.
+        When a worker finds no more data, disciplines give its part of a step to workers that have some. A rank with its
+        full share waits for the others, so these compute the rest.
         """
         if self._mode.dense != "all-reduce":
             return grant.worker
@@ -108,30 +109,30 @@ class RemoteExecutor:
         return rank
 
     def _send_ids(self, grant: Grant, batch: Batch) -> int | None:
-        """The sample id by which an embedding worker has them; None: the trainer looks them up itself."""
+        """The sample id of the ids at an embedding worker; None: the trainer looks them up itself."""
         if self._roles.embedding_workers is None:
             return None
         name, sample = self._roles.embedding_workers.assign(grant.grant)
         versions = self._mode.late is not None and self._mode.late.by == "version"
         parts, frames = pack_ids(batch)
         told = LookUp(sample, grant.worker, self._parameters.number, self._state.samples, versions, len(batch), parts)
-        asked = self._roles.rpc.ask(name, told, frames)
+        asked = self._roles.rpc.request(name, told, frames)
         asked.add_done_callback(lambda done: self._results.put((grant, done)) if done.exception() else None)
         return sample
 
     def _worked(self, grant: Grant, done: Future[Answer]) -> None:
-        """In the wire's thread."""
+        """Runs in the client's thread."""
         try:
             if self._roles.embedding_workers is not None:
                 if done.exception() is None:
                     self._roles.embedding_workers.done(grant.grant)
                 else:
                     self._roles.embedding_workers.release([grant.grant])
-        finally:  # the engine waits for it, whatever becomes of embedding workers
+        finally:  # the loop waits for it, also where embedding workers fail
             self._results.put((grant, done))
 
     def _check_alive(self) -> None:
-        """Now and then, also while words come: where nobody waits for others, who is gone would not be missed."""
+        """Checked regularly, also while replies come: in modes without barriers a lost role would not be noticed."""
         now = time.monotonic()
         if now < self._next_look:
             return
@@ -139,7 +140,7 @@ class RemoteExecutor:
         with self._parameters.failing():
             self._roles.check_alive()
             try:
-                self._parameters.look()
+                self._parameters.raise_failures()
             except HotrowError:
                 self._look_for_loss()
                 raise
@@ -151,7 +152,7 @@ class RemoteExecutor:
             return done.result()
 
     def _look_for_loss(self) -> None:
-        """A fault may come of a role that is gone: then that is what went wrong, once it is known."""
+        """Raise the loss of a role instead of the error that it caused, once it is known."""
         until = time.monotonic() + LOSS_S
         while time.monotonic() < until:
             self._roles.check_alive()

@@ -1,4 +1,4 @@
-"""What is to be known of a cluster from outside: its roles and where they are, and how to talk to them."""
+"""The roles of a cluster, their addresses, and the security of connections to them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from hotrow.types import RoleId
 
 @dataclass(frozen=True, slots=True)
 class RoleAddress:
-    """Where a role listens, and the process it is."""
+    """The address of a role, and its process."""
 
     address: str
     node: str
@@ -18,9 +18,9 @@ class RoleAddress:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """A cluster as it stands. Without a key there is no security."""
+    """The current state of a cluster. Without a key there is no security."""
 
     security: Security
     key: ClusterKey | None
     roles: Mapping[RoleId, RoleAddress]
-    lost: Mapping[str, str] = field(default_factory=dict)  # who of them has ended, and why
+    lost: Mapping[str, str] = field(default_factory=dict)  # roles that have ended, with the reason

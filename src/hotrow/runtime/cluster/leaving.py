@@ -1,4 +1,4 @@
-"""The end of a role that leaves in good order."""
+"""The end of a role that leaves."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -11,21 +11,21 @@ from hotrow.worker.exchange_queue import when_all
 
 
 def uncancellable_future() -> "Future[None]":
-    """Something that will come true, and that nobody can cancel."""
+    """A future that its holder can wait for and cannot cancel."""
     future: Future[None] = Future()
     future.set_running_or_notify_cancel()
     return future
 
 
 def forget_when_stopped(wire: RpcClient, name: str, asked: "Sequence[Future[Answer]]", left: "Future[None]") -> None:
-    """Forget a role that was told to stop, once it has and others that had to hear of it have; then `left` is done."""
+    """Close the connection to a leaving role, once it has stopped and the others know; then `left` is done."""
 
-    def parted(fault: BaseException | None) -> None:
-        if fault is not None and not isinstance(fault, PeerLost):  # a lost one is gone, too
+    def stopped(fault: BaseException | None) -> None:
+        if fault is not None and not isinstance(fault, PeerLost):  # a lost role has stopped too
             left.set_exception(fault)
             return
-        with suppress(InputError):  # the wire is closed: it knows nobody any more
+        with suppress(InputError):  # the client is closed already
             wire.forget(name)
         left.set_result(None)
 
-    when_all(asked, parted)
+    when_all(asked, stopped)

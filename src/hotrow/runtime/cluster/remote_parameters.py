@@ -1,7 +1,7 @@
 """The parameters of a mode on a cluster: numbered orders to the shards, messages about dense steps to the trainers.
 
-Gradients are on the shards before their push is reported. The effects of one event go out as one order. The driver does
-not wait for orders: a lookup names the last order it must see, and a shard delays it until that order is applied.
+Gradients are on the shards before their push is reported. The effects of one event are sent as one order. The driver
+does not wait for orders: a lookup names the last order it must see, and a shard delays it until that order is applied.
 """
 
 from collections import Counter, deque
@@ -20,7 +20,7 @@ from hotrow.transport import messages
 from hotrow.transport.client import Answer
 from hotrow.transport.messages import CloseStep, OrderResult, PartWeights, Perform, Policy, Settle
 
-UNDER_WAY = 64  # orders that may be unanswered before the next one waits
+UNDER_WAY = 64  # orders without a reply before the next one waits
 
 
 class RemoteParameters:
@@ -36,9 +36,9 @@ class RemoteParameters:
         trained: int = 0,
         rested: Callable[[], None] = lambda: None,
     ) -> None:
-        """`number`: of the last order that shards were given; `trained`: samples so far.
+        """`number`: of the last order sent to the shards; `trained`: samples so far.
 
-        `rested` is called when all is done everywhere.
+        `rested` is called when all orders are performed everywhere.
         """
         self.number = number
         self.failed = False
@@ -47,17 +47,17 @@ class RemoteParameters:
         self._arrives = mode.on_arrival(facts, 1) is not None
         self._applies: list[messages.ApplyOrder] = []
         self._discards: list[int] = []
-        self._settle: Settle | None = None  # what KStep's trainers are to do, unless a merge comes beside it
+        self._settle: Settle | None = None  # the update of KStep's trainers, unless a merge replaces it
         self._close: CloseStep | None = None
         self._under_way: deque[Future[Answer]] = deque()
-        self._words: deque[Future[Answer]] = deque()  # to trainers
+        self._messages: deque[Future[Answer]] = deque()  # to trainers
         self._untold: Counter[str] = Counter()
         self._undone: Counter[str] = Counter()
         self._lateness = Histogram()
-        self._weighed: dict[int, list[Span]] = {}  # by grant, what it weighed on the shards that have answered
-        self._given: dict[int, float] = {}  # by grant, the weight in an order that is not answered by all
+        self._weighed: dict[int, list[Span]] = {}  # by grant, its weights on the shards that have answered
+        self._given: dict[int, float] = {}  # by grant, its weight in an order without all replies
         self._corrections: list[tuple[float, Span]] = []
-        self._answers = 0  # to orders, by all shards
+        self._answers = 0  # replies of all shards to orders
         late = None if mode.late is None else mode.late.model_dump_json()
         serves = mode.dense == "server"
         pushes = max(1, mode.samples_per_step(facts) // facts.local_batch)
@@ -65,27 +65,27 @@ class RemoteParameters:
         self._order(lambda incarnation: Policy(incarnation, self.number, *told))
 
     def discard(self, grant: int) -> None:
-        """Forget a push that will not be applied."""
+        """Drop a push that will not be applied."""
         self._discards.append(grant)
 
     def apply(self, effect: Apply, *, samples: int, lr_scale: float = 1.0) -> ApplyResult:
-        """Take a step into the next order; gives what earlier ones came to, as far as it is known."""
-        merge_alone = self._mode.dense == "local" and not effect.parts  # it ends no step, and no row changes by it
+        """Add a step to the next order; returns the results of earlier ones, as far as they are known."""
+        merge_alone = self._mode.dense == "local" and not effect.parts  # it ends no step and changes no row
         if not merge_alone and (effect.group != "embedding" or not self._arrives):
             self._applies.append(self._message(effect, samples, lr_scale))
         if self._mode.dense == "all-reduce":
             self._close_short_step(effect, lr_scale)
         elif self._mode.dense == "local":
             self._move_copies(effect, samples, lr_scale)
-        return self._told()
+        return self._take_result()
 
     def _close_short_step(self, effect: Apply, lr_scale: float) -> None:
-        """Ranks wait for batches that will not come, unless they hear that the step is complete without them."""
+        """Send `CloseStep`: ranks wait for batches that will not come."""
         if effect.group != "embedding" and len(effect.parts) < self._facts.parts:
             self._close = CloseStep(effect.step, lr_scale)
 
     def _move_copies(self, effect: Apply, samples: int, lr_scale: float) -> None:
-        """In KStep trainers move their own copies after a step; a merge takes the place of the move beside it."""
+        """In KStep trainers update their own copies after a step; a merge replaces that update."""
         if effect.group == "embedding":
             self._settle = Settle(effect.step, False, samples, lr_scale)
         elif self._settle is not None:
@@ -94,7 +94,7 @@ class RemoteParameters:
             self._settle = Settle(effect.step - 1, True, samples, lr_scale)
 
     def settle(self) -> None:
-        """Send what an event came to."""
+        """Send the effects of an event."""
         if self._applies or self._discards:
             applies, discards = tuple(self._applies), tuple(self._discards)
             self._applies, self._discards = [], []
@@ -103,26 +103,26 @@ class RemoteParameters:
                 self._roles.embedding_workers.release(discards)
         for word in (self._close, self._settle):
             if word is not None:
-                self._words += self._roles.ask_all(self._roles.trainers, word, deadline=False)
+                self._messages += self._roles.request_all(self._roles.trainers, word, deadline=False)
         self._close = self._settle = None
-        self._take_answers(self._words, UNDER_WAY)
+        self._take_answers(self._messages, UNDER_WAY)
 
-    def look(self) -> None:
-        """Raise what an order or a word came to, if it failed: whoever waits for what follows would wait in vain."""
+    def raise_failures(self) -> None:
+        """Raise the error of an order or a message that failed: replies to what follows would never come."""
         self._take_answers(self._under_way, len(self._under_way))
-        self._take_answers(self._words, len(self._words))
+        self._take_answers(self._messages, len(self._messages))
 
     def rest(self) -> ApplyResult:
-        """Wait until all that was decided is done everywhere."""
+        """Wait until all orders are performed everywhere."""
         self._take_answers(self._under_way, 0)
-        self._take_answers(self._words, 0)
+        self._take_answers(self._messages, 0)
         with self.failing():
             self._rested()
-        return self._told()
+        return self._take_result()
 
     @contextmanager
     def failing(self) -> Iterator[None]:
-        """Whatever goes wrong in it ends the mode: what trainers have is of no use, and not asked for."""
+        """An error inside ends the mode: the state of the trainers is not fetched."""
         try:
             yield
         except KeyboardInterrupt:
@@ -134,11 +134,11 @@ class RemoteParameters:
     def _order(self, made: Callable[[int], messages.Message]) -> None:
         self.number += 1
         for name, incarnation in zip(self._roles.shards, self._incarnations, strict=True):
-            self._under_way.append(self._roles.rpc.ask(name, made(incarnation)))
+            self._under_way.append(self._roles.rpc.request(name, made(incarnation)))
         self._take_answers(self._under_way, UNDER_WAY * len(self._roles.shards))
 
     def _take_answers(self, asked: deque[Future[Answer]], most: int) -> None:
-        """Read those that are there, and wait until no more than `most` are not."""
+        """Read the replies that arrived, and wait until at most `most` are missing."""
         while asked and (len(asked) > most or asked[0].done()):
             with self.failing():
                 told = self._roles.answer(asked[0]).message
@@ -152,7 +152,7 @@ class RemoteParameters:
                 self._take_weights(told.weights)
 
     def _take_weights(self, weights: Sequence[PartWeights]) -> None:
-        """Shards answer each order in turn, so with the answer of the last one all tensors of its parts are known."""
+        """Shards answer orders in sequence, so the reply of the last shard completes the weights of an order."""
         for each in weights:
             self._weighed.setdefault(each.grant, []).append((each.least, each.greatest))
         self._answers += 1
@@ -160,7 +160,7 @@ class RemoteParameters:
             self._corrections += [(self._given.pop(grant), joined(spans)) for grant, spans in self._weighed.items()]
             self._weighed.clear()
 
-    def _told(self) -> ApplyResult:
+    def _take_result(self) -> ApplyResult:
         counts, late, undone = self._untold, self._lateness, self._undone
         self._untold, self._lateness, self._undone = Counter(), Histogram(), Counter()
         corrections, self._corrections = self._corrections, []

@@ -15,44 +15,44 @@ WAKE_S = 0.1  # how long the loss of a role may go unnoticed
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Roles:
-    """`check_alive` raises, naming the role, where one is gone. Trainers change in the thread of the training loop."""
+    """`check_alive` raises RoleLost where a role has ended. Trainers change in the thread of the training loop."""
 
     rpc: RpcClient
     shards: Sequence[str]
-    trainers: list[str]  # that take part, in the order of their numbers when a mode begins
+    trainers: list[str]  # in the order of their numbers when a mode begins
     check_alive: Callable[[], None]
-    embedding_workers: EmbeddingWorkers | None = None  # None: trainers talk to the shards themselves
+    embedding_workers: EmbeddingWorkers | None = None  # None: trainers look rows up themselves
 
     def incarnations(self) -> list[int]:
-        """Of all shards, as they are now."""
-        return [told.incarnation for told in self._shards_told()]
+        """Of all shards."""
+        return [told.incarnation for told in self._shard_states()]
 
     def newest_grant(self) -> int:
-        """That any shard knows."""
-        return max(told.newest for told in self._shards_told())
+        """The largest grant of any shard."""
+        return max(told.newest for told in self._shard_states())
 
-    def _shards_told(self) -> list[Exchanged]:
-        asked = {name: self.rpc.ask(name, Exchange(0)) for name in self.shards}
+    def _shard_states(self) -> list[Exchanged]:
+        asked = {name: self.rpc.request(name, Exchange(0)) for name in self.shards}
         return [self.answer(each).of(Exchanged, name) for name, each in asked.items()]
 
     def stop_trainer(self, trainer: str) -> Future[None]:
-        """One that has nothing to do stops; what comes back is done when it has."""
+        """Stop a trainer that holds no batch; the future is done when it has."""
         if trainer in self.trainers:
             self.trainers.remove(trainer)
         if self.embedding_workers is not None:
             self.embedding_workers.forget_trainer(trainer)
         left = uncancellable_future()
-        forget_when_stopped(self.rpc, trainer, [self.rpc.ask(trainer, Stop())], left)
+        forget_when_stopped(self.rpc, trainer, [self.rpc.request(trainer, Stop())], left)
         return left
 
     def answer(self, asked: Future[Answer]) -> Answer:
-        """Wait for it; a role that is gone meanwhile is named."""
+        """Wait for a reply; RoleLost where a role ends meanwhile."""
         while not wait([asked], timeout=WAKE_S).done:
             self.check_alive()
         return asked.result()
 
-    def ask_all(
+    def request_all(
         self, names: Sequence[str], message: Message, frames: Sequence[Buffer] = (), *, deadline: bool = True
     ) -> list[Future[Answer]]:
-        """The same question to several."""
-        return [self.rpc.ask(name, message, frames, deadline=deadline) for name in names]
+        """The same request to several roles."""
+        return [self.rpc.request(name, message, frames, deadline=deadline) for name in names]

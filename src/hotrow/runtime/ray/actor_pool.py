@@ -1,4 +1,4 @@
-"""The actors of a run on Ray, by name: started, watched, let go one by one, and ended all together."""
+"""The actors of a run on Ray, by name: started, monitored, stopped one by one or all together."""
 
 import os
 import socket
@@ -17,9 +17,9 @@ from hotrow.types import RoleId
 
 Options = Callable[[str, int], dict[str, Any]]  # (role, number among its kind) -> options of its actor
 
-SEGMENT_ERROR = f"{SegmentError.__module__}.{SegmentError.__name__}: "  # how Ray's text names it
-ROOM_S = 60.0  # that Ray has to find room for one that joins
-WAKE_S = 0.2  # how long it may go unnoticed that the run ends
+SEGMENT_ERROR = f"{SegmentError.__module__}.{SegmentError.__name__}: "  # as in the text of Ray's error
+ROOM_S = 60.0  # for Ray to place an actor that joins
+WAKE_S = 0.2  # between two checks whether the run has ended
 
 
 class RoleLost(HotrowError):
@@ -27,22 +27,22 @@ class RoleLost(HotrowError):
 
 
 class ActorPool:
-    """What runs. One that was let go may end, and is no loss."""
+    """The running actors. An actor that was released may end without being a loss."""
 
     def __init__(self, lines: TransportSettings, host: str | None, options: Options) -> None:
         self._lines, self._host, self._options = lines, host, options
         self._actors: dict[str, Any] = {}
-        self._serving: dict[str, Any] = {}  # by name, what ends when the role does
+        self._serving: dict[str, Any] = {}  # by name, the call that returns when the role ends
         self._where: dict[RoleId, RoleAddress] = {}
         self._closed = False
 
     @property
     def where(self) -> dict[RoleId, RoleAddress]:
-        """Who is there."""
+        """The addresses of all roles."""
         return dict(self._where)
 
     def start(self, role: type, given: Mapping[RoleId, Sequence[Any]], *, joins: bool = False) -> dict[RoleId, str]:
-        """Some of one kind, by name; gives where they listen. For one that joins a run there may be no room."""
+        """Start roles of one kind, by name; returns their addresses. A role that joins a run may find no resources."""
         made: dict[RoleId, Any] = {}
         if self._closed:
             raise RoleLost(f"{', '.join(given)}: the run has ended")
@@ -64,19 +64,19 @@ class ActorPool:
         self._serving |= {name: actor.serve.remote() for name, actor in made.items()}
         return {name: self._where[name].address for name in made}
 
-    def let_go(self, name: str) -> None:
-        """It leaves: that it ends is no loss."""
+    def release(self, name: str) -> None:
+        """The role leaves: its end is not a loss."""
         self._serving.pop(name, None)
         self._where = {role: place for role, place in self._where.items() if role != name}
 
     def end(self, name: str) -> None:
-        """One that has left, or could not start."""
-        self.let_go(name)
+        """End an actor that has left, or could not start."""
+        self.release(name)
         if (actor := self._actors.pop(name, None)) is not None:
             ray.kill(actor)
 
     def lost(self) -> dict[str, str]:
-        """By name, why roles ended that were not let go."""
+        """By name, why roles ended that were not released."""
         serving = dict(self._serving)
         if not serving:
             return {}
@@ -84,7 +84,7 @@ class ActorPool:
         return {name: _reason(each) for name, each in serving.items() if each in ended and name in self._serving}
 
     def close(self, wait_s: float) -> None:
-        """End all, those that are told to stop when they did or after a while."""
+        """End all actors; those that were told to stop get `wait_s` for it."""
         self._closed = True
         left = list(self._serving.values())
         if left:
@@ -98,8 +98,8 @@ class ActorPool:
             if self._closed:
                 return
             if time.monotonic() > until:
-                message = f"{name}: Ray found no room for it within {ROOM_S:.0f} s"
-                raise ConfigError(f"{message}: add nodes (`ray status` shows what there is), or let another one leave")
+                message = f"{name}: Ray found no resources for it within {ROOM_S:.0f} s"
+                raise ConfigError(f"{message}: add nodes (`ray status` lists them), or let another role leave")
 
 
 def _place(name: str, actor: Any) -> RoleAddress:
@@ -114,7 +114,7 @@ def _place(name: str, actor: Any) -> RoleAddress:
 
 
 def _process(_: object) -> tuple[str, int]:
-    """Of the actor it runs in: its node and its number there."""
+    """The node and the process number of the actor."""
     return socket.gethostname(), os.getpid()
 
 

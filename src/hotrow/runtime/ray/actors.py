@@ -1,6 +1,6 @@
-"""Shards, trainers and embedding workers as Ray actors. Each tells its address, then serves until it is told to stop.
+"""Shards, trainers and embedding workers as Ray actors. Each reports its address, then serves until `Stop`.
 
-Ray brings settings and the model to where an actor runs; everything after that goes by the wire.
+Ray sends settings and the model to the actors; everything after that goes over the transport.
 """
 
 import signal
@@ -26,21 +26,21 @@ from hotrow.worker.process import TrainerProcess
 from hotrow.worker.setup import TrainerSetup
 from hotrow.worker.spec import TrainingSpec
 
-MOST_OPEN = 65_536  # asks of one peer; the grants that are out bound them, and who decides must never have to wait
+MOST_OPEN = 65_536  # requests to one peer; open grants bound them, and the driver must never wait
 
-OF_TRAINERS = Limits(kept_bytes=2**26, kept_answer_bytes=2**24)  # their answers hold the output of a whole batch
+OF_TRAINERS = Limits(kept_bytes=2**26, kept_answer_bytes=2**24)  # their replies hold the output of a whole batch
 
 
 @dataclass(frozen=True, slots=True)
 class TransportSettings:
-    """How the roles of a run talk."""
+    """Security and limits of the connections of a run."""
 
     security: Security = "key"
     key: ClusterKey | None = None
-    delay_s: float = 0.0  # on the way to the shards and back: for measurements
+    delay_s: float = 0.0  # to the shards and back: for measurements
 
     def server(self, host: str | None, name: str, limits: Limits | None = None) -> RpcServer:
-        """Listening on a host; None: on the address by which other nodes know this one."""
+        """A server on a host; None: on this node's address for other nodes."""
         where = host or ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         return RpcServer(f"tcp://{where}:*", security=self.security, key=self.key, name=name, limits=limits)
 
@@ -49,7 +49,7 @@ class TransportSettings:
         return RpcClient(security=self.security, key=self.key, delay_s=delay_s, most_open=MOST_OPEN)
 
     def rpc_client_to(self, shards: Mapping[str, str]) -> RpcClient:
-        """To shards by name, as they are where the delay says."""
+        """A client connected to shards by name."""
         wire = self.rpc_client(delayed=True)
         for name, address in shards.items():
             wire.connect(name, address)
@@ -58,15 +58,15 @@ class TransportSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardSetup:
-    """What a shard is made of."""
+    """The settings of a shard."""
 
     spec: TrainingSpec
     number: int
     shards: int
-    places: Sequence[int]  # of the model's parameters, that it serves in token modes
+    places: Sequence[int]  # of the model's parameters that it holds in token modes
     threads: int = 1
     values: Mapping[str, Values] | None = None
-    parked_bytes: int = 2**30  # of rows' gradients that wait, and as many of dense ones
+    parked_bytes: int = 2**30  # of parked gradients of rows, and as many of dense ones
 
 
 class _Serving(Protocol):
@@ -89,7 +89,7 @@ def _let_sigterm_end_the_process() -> None:
 
 
 class _Role:
-    """What all roles have in common: they tell their address, serve until they are told to stop, and close then."""
+    """The common part of all roles: they report their address, serve until `Stop`, and close."""
 
     def __init__(self, server: RpcServer, serving: _Serving, *others: _Closing) -> None:
         self._server, self._serving, self._others = server, serving, others
@@ -98,7 +98,7 @@ class _Role:
         return self._server.address
 
     def serve(self) -> None:
-        """Until it is told to stop."""
+        """Serve until a `Stop` message."""
         try:
             self._serving.serve()
         finally:

@@ -1,6 +1,6 @@
-"""The address of a Ray that runs: which one `auto` stands for, and whether a Ray answers there.
+"""The address of a running Ray: which one `auto` is, and whether a Ray answers there.
 
-Ray itself tries an address for minutes, and takes any Ray on the machine for `auto`, that of another run too.
+Ray itself retries an address for minutes, and takes any Ray on the machine for `auto`, also that of another run.
 """
 
 import os
@@ -15,14 +15,17 @@ from hotrow.errors import ConfigError
 from hotrow.runtime.ray.authentication import check_token
 from hotrow.runtime.ray.private_dir import is_private_dir
 
-CONNECT_S = 10.0  # for a host that is there to answer
+CONNECT_S = 10.0  # for a host to answer
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # and an empty SETTINGS frame
 FRAME_HEADER_BYTES, SETTINGS = 9, 4  # a server begins with a SETTINGS frame too; its type is the fourth byte
 GCS_ADDRESS, TEMP_DIR = "--gcs-address=", "--temp-dir="
 
 
 def resolve(address: str) -> str:
-    """What `auto` stands for: RAY_ADDRESS, else a Ray on this machine that is not a run's own. Others stay as given."""
+    """The address that `auto` means:
+
+    RAY_ADDRESS, else a Ray on this machine that is not private to a run. Others stay as given.
+    """
     if address != "auto":
         return address
     private = set(_private_addresses())
@@ -45,7 +48,7 @@ def check_answers(address: str) -> None:
 
 
 def _check_http2(host: str, port: int) -> None:
-    """Ray's control store speaks gRPC, which is HTTP/2: another server is told apart in one exchange."""
+    """Ray's control store uses gRPC, which is HTTP/2: another server is recognized in one exchange."""
     with socket.create_connection((host, port), timeout=CONNECT_S) as connection:
         if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
             return  # the exchange would have to be encrypted
@@ -58,7 +61,7 @@ def _check_http2(host: str, port: int) -> None:
 
 
 def _other_than(private: set[str]) -> str:
-    """As Ray chooses, without the Rays that belong to runs."""
+    """Ray's choice, without the Rays that belong to runs."""
     others: list[str] = sorted(services.find_gcs_addresses() - private)  # type: ignore[no-untyped-call]
     latest = services.find_bootstrap_address(None)  # of the last `ray start`
     if latest is not None and latest not in private and len(others) != 1:

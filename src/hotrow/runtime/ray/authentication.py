@@ -17,7 +17,7 @@ from ray.exceptions import RayError
 
 from hotrow.errors import ConfigError
 
-SINCE = "2.52"  # of Ray: older ones know no token
+SINCE = "2.52"  # of Ray: older versions have no tokens
 ANSWER_MS = 5000  # for a Ray whose port has accepted a connection
 REMEDY = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, as where it was started"
 
@@ -26,7 +26,7 @@ _log = logging.getLogger("hotrow.runtime")
 
 
 def check_supported() -> None:
-    """ConfigError where this Ray knows no token."""
+    """ConfigError where this version of Ray has no tokens."""
     if not hasattr(_raylet, "AuthenticationTokenLoader"):
         message = f"ray {ray.__version__}: has no token authentication: any process that reaches it can run code"
         raise ConfigError(f"{message}: install ray {SINCE} or later")
@@ -34,7 +34,7 @@ def check_supported() -> None:
 
 @contextmanager
 def token_authentication() -> Iterator[None]:
-    """A token for the Ray that is started inside. What the environment said before is restored afterwards."""
+    """A token for the Ray that is started inside. The environment is restored afterwards."""
     check_supported()
     try:
         with environment(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32), RAY_AUTH_TOKEN_PATH=None):
@@ -61,7 +61,7 @@ def check_has_token(address: str) -> None:
 
     _reload()
     if _raylet.get_authentication_mode() == _raylet.AuthenticationMode.TOKEN:
-        with suppress(AuthenticationError):  # how the loader says that there is none, or that its file cannot be read
+        with suppress(AuthenticationError):  # there is none, or its file cannot be read
             if _raylet.AuthenticationTokenLoader.instance().has_token():
                 return
         message = f"engine.address={address!r}: RAY_AUTH_MODE is 'token', and this process has no token"
@@ -84,7 +84,7 @@ def check_token(address: str) -> None:
 def warn_if_open(address: str) -> None:
     """Log a warning if the Ray at `address`, to which this process is connected, requires no token.
 
-    On loopback too: every user of the host reaches it there. A client cannot ask for a cluster's mode. But one that
+    On loopback too: every user of the host reaches it there. A client cannot query a cluster's mode. But one that
     authenticates requires a token, and this process has shown none where its own mode is "disabled".
     """
     if _raylet.get_authentication_mode() == _raylet.AuthenticationMode.DISABLED:

@@ -1,6 +1,6 @@
-"""A cluster on Ray for one run: its roles started in order, watched while it runs, and ended with it.
+"""A cluster on Ray for one run: its roles are started in order, monitored, and ended with the run.
 
-Trainers and embedding workers join and leave meanwhile; they are numbered on, and no number is used again.
+Trainers and embedding workers join and leave meanwhile; their numbers rise, and none is used again.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from hotrow.transport.messages import Stop
 from hotrow.transport.server import RpcServer
 from hotrow.types import RoleId, RoleKind
 
-STOP_S = 10.0  # that a role has to leave in good order
+STOP_S = 10.0  # for a role to stop by itself
 
 __all__ = ["RayCluster", "RoleLost"]
 
@@ -41,15 +41,15 @@ class RayCluster:
         host: str | None = "127.0.0.1",
         options: Options = lambda role, number: {"num_cpus": 0},
     ) -> None:
-        """`host`: where roles listen, None for the address of their node; `options`: how Ray starts an actor.
+        """`host`: where roles listen, None for the address of their node; `options`: of the Ray actors.
 
-        Without embedding workers trainers talk to the shards themselves.
+        Without embedding workers trainers look rows up on the shards themselves.
         """
         self._setups = setups
         self._lines, self._host = lines, host
         self._actors = ActorPool(lines, host, options)
         self._joining = threading.Lock()
-        self._numbers: dict[RoleKind, int] = {"trainer": 0, "embedding worker": 0}  # that were given
+        self._numbers: dict[RoleKind, int] = {"trainer": 0, "embedding worker": 0}  # used so far
         self.hosts: dict[str, str] = {}  # by trainer
         self.rpc = lines.rpc_client(delayed=True)
         try:
@@ -63,7 +63,7 @@ class RayCluster:
         self._shards = self._actors.start(ShardRole, {name: (self._setups.shard(name.number),) for name in names})
         for name, address in self._shards.items():
             self.rpc.connect(name, address)
-        self._trainer = ray.put(self._setups.trainer())  # as it is now: one that joins later begins with the same
+        self._trainer = ray.put(self._setups.trainer())  # the initial state, also for trainers that join later
         workers = [self._new_role("trainer") for _ in range(trainers)]
         self._start_trainers(workers)
         lookup_workers = EmbeddingWorkers(self.rpc, workers) if embedding_workers else None
@@ -72,20 +72,20 @@ class RayCluster:
             self._join_embedding_worker(self._embedding_workers(), joins=False)
 
     def facts(self) -> ClusterFacts:
-        """Who is in it now."""
+        """The current roles and addresses."""
         return ClusterFacts(self._lines.security, self._lines.key, self._actors.where, self._actors.lost())
 
     def listen(self, name: str) -> RpcServer:
-        """A server of the run's own process, under its key."""
+        """A server in the process of the run, with the cluster's key."""
         return self._lines.server(self._host, name)
 
     def check_alive(self) -> None:
-        """RoleLost, naming who is gone, where one of the roles has ended."""
+        """RoleLost, with its name, where a role has ended."""
         for name, reason in self._actors.lost().items():
             raise RoleLost(f"{name} is gone: {reason}")
 
     def join_trainer(self) -> RoleId:
-        """One more is started, and waits until the engine begins on it; gives its name. In any thread."""
+        """Start one more trainer, which waits for a mode; returns its name. Thread-safe."""
         with self._joining:
             name = self._new_role("trainer")
             self._start_trainers([name], joins=True)
@@ -95,28 +95,28 @@ class RayCluster:
         return name
 
     def leave_trainer(self, name: str) -> "Future[None]":
-        """One that has nothing to do any more; what comes back is done when it has stopped."""
-        self._actors.let_go(name)
+        """Stop a trainer that holds no batch; the future is done when it has stopped."""
+        self._actors.release(name)
         left = self.roles.stop_trainer(name)
         left.add_done_callback(lambda _: self._actors.end(name))
         return left
 
     def join_embedding_worker(self) -> RoleId:
-        """One more, also while a mode runs; gives its name. In any thread."""
+        """Start one more embedding worker, also while a mode runs; returns its name. Thread-safe."""
         with self._joining:
             return self._join_embedding_worker(self._embedding_workers(), joins=True)
 
     def leave_embedding_worker(self, name: str) -> "Future[None]":
-        """It gets no more batches, and has stopped when what comes back is done. Do not wait where steps are made."""
-        left = self._embedding_workers().leave(name, lambda: self._actors.let_go(name))
+        """Give it no more batches; the future is done when it has stopped. Do not wait in the thread of the loop."""
+        left = self._embedding_workers().leave(name, lambda: self._actors.release(name))
         left.add_done_callback(lambda _: self._actors.end(name))
         return left
 
     def close(self) -> None:
-        """Ask all roles to stop, and end those that do not."""
-        for name in reversed(self._actors.where):  # who computes goes before who holds rows
+        """Send `Stop` to all roles, and end those that do not stop."""
+        for name in reversed(self._actors.where):  # trainers before shards
             with contextlib.suppress(HotrowError):
-                self.rpc.ask(name, Stop())
+                self.rpc.request(name, Stop())
         self._actors.close(STOP_S)
         self.rpc.close()
 
@@ -140,7 +140,7 @@ class RayCluster:
     def _join_embedding_worker(self, embedding_workers: EmbeddingWorkers, *, joins: bool) -> RoleId:
         name = self._new_role("embedding worker")
         if name.number >= WORKERS_MOST:
-            raise ConfigError(f"{name}: a run has numbers for {WORKERS_MOST}, and none comes twice")
+            raise ConfigError(f"{name}: a run has {WORKERS_MOST} numbers, and none is used twice")
         given = {name: (self._setups.embedding_worker(name.number), self._shards)}
         address = self._actors.start(EmbeddingRole, given, joins=joins)[name]
         with self._or_never(name):
@@ -149,7 +149,7 @@ class RayCluster:
 
     @contextmanager
     def _or_never(self, name: str) -> Iterator[None]:
-        """A role that was started and could not be made known to all is ended again."""
+        """End a role that was started and could not be announced to all others."""
         try:
             yield
         except BaseException:

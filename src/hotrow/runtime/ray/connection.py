@@ -1,4 +1,4 @@
-"""The connection to Ray: to one that runs, or to one that is started for this run; and the placement of its actors."""
+"""The connection to Ray, running or started for this run; and the placement of its actors."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -17,12 +17,12 @@ from hotrow.runtime.ray.failures import first_line
 from hotrow.runtime.ray.own import own_ray
 from hotrow.runtime.settings import Ray, Resources
 
-PLACING_S = 60.0  # that Ray has to find room for all roles
+PLACING_S = 60.0  # for Ray to place all roles
 
 
 @contextmanager
 def connect_ray(settings: Ray) -> Iterator[bool]:
-    """Ray for a run. One that was there before stays; one that was started here ends with the run. Gives which."""
+    """Connect to Ray. One that ran before stays; one that was started here ends with the run. Yields whether it was."""
     check_supported()
     if ray.is_initialized():
         here = ray.get_runtime_context().gcs_address
@@ -37,7 +37,7 @@ def connect_ray(settings: Ray) -> Iterator[bool]:
     else:
         _connect(settings.address)
         try:
-            if "://" not in settings.address:  # a Ray client does not know where its cluster listens
+            if "://" not in settings.address:  # a Ray client does not know the addresses of its cluster
                 warn_if_open(ray.get_runtime_context().gcs_address)
             yield False
         finally:
@@ -45,7 +45,7 @@ def connect_ray(settings: Ray) -> Iterator[bool]:
 
 
 def _connect(given: str) -> None:
-    """To a Ray that runs, with the mode and the token that the environment has for it."""
+    """Connect to a running Ray, with the mode and the token of the environment."""
     check_has_token(given)
     address = resolve(given)
     where = f"engine.address={given!r}" if address == given else f"engine.address={given!r} is {address}"
@@ -58,13 +58,13 @@ def _connect(given: str) -> None:
 
 
 def _cpus(settings: Ray) -> int:
-    """A Ray of our own has room for what was asked for, however many cores there are."""
+    """A Ray of our own offers as many CPUs as the roles request, whatever the machine has."""
     asked = sum(count * resources.cpus for _, count, resources in _roles(settings))
     return max(1, int(asked + 0.999))
 
 
 class PlacedRoles:
-    """Room for all roles, taken at once or not at all; a Ray of the run's own has room for any that join, too."""
+    """A placement group for all roles; in a Ray of the run's own, roles that join need no place."""
 
     def __init__(self, settings: Ray, *, own: bool = False) -> None:
         self._own = own
@@ -74,13 +74,13 @@ class PlacedRoles:
             remove_placement_group(self._group)
             asked = ", ".join(f"{count} {role}s of {_bundle(each)}" for role, count, each in _roles(settings) if count)
             raise ConfigError(
-                f"engine: Ray found no room within {PLACING_S:.0f} s for {asked}, placed {settings.strategy}: ask for "
-                "less, or add nodes (`ray status` shows what there is)"
+                f"engine: Ray found no resources within {PLACING_S:.0f} s for {asked}, placed {settings.strategy}: "
+                "request less, or add nodes (`ray status` lists them)"
             )
         self._roles = _roles(settings)
 
     def options(self, role: str, number: int) -> dict[str, Any]:
-        """How an actor is started: in its place, with what it asked for; one that joins later has no place."""
+        """Options of an actor: its place and resources; a role that joins later has no place."""
         place = [known for known, _, _ in self._roles].index(role)
         before = sum(count for _, count, _ in self._roles[:place])
         _, count, resources = self._roles[place]
@@ -91,7 +91,7 @@ class PlacedRoles:
         return {**asked, "scheduling_strategy": strategy}
 
     def close(self) -> None:
-        """Give the room back."""
+        """Remove the placement group."""
         remove_placement_group(self._group)
 
 

@@ -33,7 +33,7 @@ def reason(error: RayError) -> str:
 
 
 def _out_of_memory(text: str) -> str:
-    """Which host was short of memory, and what the role had of it."""
+    """The host that ran out of memory, and how much the role used."""
     found, own = _MEMORY.search(text), _OF_ROLE.search(text)
     if found is None:
         return f"Ray ended it because its host ran out of memory ({first_line(text)})"
@@ -44,7 +44,7 @@ def _out_of_memory(text: str) -> str:
 
 
 def first_line(text: str) -> str:
-    """Of an exception's text, which may be empty or a page."""
+    """The first line of an exception's text, which may be empty or a page."""
     lines = text.strip().splitlines()
     return lines[0].rstrip(".") if lines else "no reason given"
 

@@ -20,7 +20,7 @@ NICENESS = "RAY_worker_niceness"  # Ray's default of 15 lets any other process s
 
 @contextmanager
 def own_ray(cpus: int, *, log_to_driver: bool = True) -> Iterator[None]:
-    """Ray on this machine, with room for `cpus`. It listens on loopback and requires a token made for it."""
+    """Start Ray on this machine, with `cpus` CPUs. It listens on loopback and requires a token made for it."""
     niceness = {NICENESS: os.environ.get(NICENESS, "0")}
     with environment(**niceness), token_authentication(), private_dir() as folder:
         try:
@@ -34,7 +34,7 @@ def _start(cpus: int, folder: Path, *, log_to_driver: bool) -> None:
     try:
         with _on_loopback():
             ray.init(
-                address="local",  # whatever RAY_ADDRESS says
+                address="local",  # overrides RAY_ADDRESS
                 num_cpus=cpus,
                 include_dashboard=False,
                 log_to_driver=log_to_driver,
@@ -42,7 +42,7 @@ def _start(cpus: int, folder: Path, *, log_to_driver: bool) -> None:
                 _temp_dir=str(folder),
                 _node_ip_address=LOOPBACK,
             )
-    except Exception as error:  # Ray has no type of its own for it
+    except Exception as error:  # Ray has no exception type for it
         raise HotrowError(f"engine: Ray did not start on this machine: {first_line(str(error))}") from error
 
 

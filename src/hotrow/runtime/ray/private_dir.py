@@ -57,7 +57,7 @@ def _make(root: Path) -> tuple[Path, int]:
 
 
 def base_dir() -> Path:
-    """RAY_TMPDIR, TMPDIR or /tmp: the first one that leaves room for the paths of Ray's sockets."""
+    """RAY_TMPDIR, TMPDIR or /tmp: the first one that is short enough for the paths of Ray's sockets."""
     for base in (os.environ.get("RAY_TMPDIR"), tempfile.gettempdir()):
         if base and len(os.fsencode(f"{_user_path(Path(base))}{RANDOM_NAME}{RAY_PATH}")) <= SOCKET_PATH_BYTES:
             return Path(base)

@@ -1,4 +1,4 @@
-"""What the roles of a run are made of, whenever one of them starts."""
+"""The settings of the roles of a run, whenever one of them starts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,12 +16,12 @@ from hotrow.worker.spec import TrainingSpec
 
 @dataclass(frozen=True, eq=False)
 class RoleSetups:
-    """The same for all roles of a kind, but for their numbers."""
+    """The same for all roles of a kind, except for their numbers."""
 
     spec: TrainingSpec
     shards: int
     pooled: bool = False  # trainers get vectors from embedding workers
-    limits: BufferLimits = field(default_factory=BufferLimits)  # of what each of these keeps
+    limits: BufferLimits = field(default_factory=BufferLimits)  # of each embedding worker
     threads: int = 1
     values: Mapping[str, Values] | None = None
     parked_bytes: int = 2**30
@@ -34,7 +34,7 @@ class RoleSetups:
 
     @cached_property
     def held(self) -> list[list[int]]:
-        """By shard, the dense parameters that it serves in token modes."""
+        """By shard, the dense parameters that it holds in token modes."""
         sizes = [each.numel() for each in self.spec.model.parameters() if each.requires_grad]
         return spread(sizes, self.shards, together=self.spec.clip is not None)
 

@@ -11,7 +11,7 @@ from hotrow.data.config import DataConfig
 from hotrow.data.synthetic import SyntheticConfig
 from hotrow.errors import ConfigError
 from hotrow.modes import MODES, Mode, Sync, mode_of
-from hotrow.run.config import AnyNamed, made_up_or_from_files, with_names
+from hotrow.run.config import AnyModel, made_up_or_from_files, with_names
 from hotrow.sim import ClusterConfig
 from hotrow.sim.study.sections import MAKERS, Contender, Hyper, Pictured, SimulationRun, Switch
 from hotrow.sizes import parse_bytes
@@ -38,7 +38,7 @@ class SimulationConfig(Spec):
     cluster: ClusterConfig
     measured: tuple[Measured, ...] = ()  # cluster.speeds or cluster.network said calibrate = true
     data: DataConfig | SyntheticConfig | None = None
-    model: AnyNamed | None = None
+    model: AnyModel | None = None
     tables: dict[str, Table] = Field(default_factory=dict)
     hyper: dict[str, Hyper] = Field(default_factory=dict)
     picture: Pictured = Pictured()

@@ -6,7 +6,9 @@ from hotrow.obs.report import formatting
 from hotrow.sim.study.outcome import Outcome, setting_of
 from hotrow.staleness import Histogram, Statistics
 
-METRICS = {"auc": "AUC", "logloss": "logloss", "accuracy": "accuracy"}  # that are shown; a file has them all
+METRICS = {  # that are shown; a file has them all
+    "auc": "AUC", "logloss": "logloss", "accuracy": "accuracy", "rmse": "RMSE", "mae": "MAE",
+}  # fmt: skip
 Row = tuple[str, list[str | None]]  # a name, and a cell for each outcome; None: nothing to tell
 
 

@@ -23,6 +23,7 @@ from hotrow.sim.leases import SimLease
 from hotrow.sim.study.config import SimulationConfig
 from hotrow.trainer.evaluation import AnyEvaluator, Metrics
 from hotrow.worker.core import Learner
+from hotrow.worker.losses import objective_of, predictions_of
 
 BLOCK = 8192  # samples read at once; leases are cut from them
 
@@ -87,7 +88,9 @@ class TrainedWork:
         self._server = ParameterServer(
             model, self._client, optimizer, average=config.run.embedding_average, clip=hyper.dense.clip
         )
-        self._learner = Learner(model)
+        loss, self._task = objective_of(model, config.model.loss, config.model.task)
+        self._predictions = predictions_of(model, loss, self._task)
+        self._learner = Learner(model, loss=loss)
         self.work = RealWork(self._server, self._learner)
         self.dense_bytes = sum(each.numel() * each.element_size() for each in parameters)
 
@@ -98,7 +101,7 @@ class TrainedWork:
 
     def metrics(self, batches: Iterator[Batch]) -> Metrics:
         """How good the model is on these."""
-        judge = AnyEvaluator()
+        judge = AnyEvaluator(self._task, self._predictions)
         for batch in batches:
             judge.add(self._learner.predict(batch, self._client.lookup(batch, learn=False)), batch)
         return judge.metrics()

@@ -1,12 +1,13 @@
-"""Everything that is said on the wire, as typed headers. Tensors follow them as frames of their own.
+"""All message headers. Tensors follow them as frames of their own.
 
-rows       shards, asked by whoever needs rows; orders: shards, told by the coordinator
+rows       shards: rows and gradients
+orders     shards: the driver's decisions
 dense      dense parameters on shards
-work       trainers, told by the coordinator
+work       trainers: batches of the driver
 embedding  embedding workers
-life       every role, and the process of the run
+control    every role, and the process of the run
 
-A header is decoded into exactly one `Message` or refused; nothing in it names a function to call.
+A header is decoded into exactly one `Message` or refused; no header names a function to call.
 """
 
 from hotrow.transport.messages.control import (

@@ -1,4 +1,4 @@
-"""What every role may be asked, who comes and goes, and the answers that say no more than yes or no."""
+"""Queries to any role, joins and leaves, and the replies without content."""
 
 from typing import Annotated, Literal, TypeAlias
 
@@ -6,15 +6,15 @@ from msgspec import Meta
 
 from hotrow.transport.messages.header import Header, Name
 
-SENTENCE_MOST = 10_000  # letters of a fault
+SENTENCE_MOST = 10_000  # characters of a fault
 
 FaultKind: TypeAlias = Literal["input", "config", "stale", "closing", "busy", "internal"]
 
 
 class Query(Header, frozen=True, tag="ask"):
-    """How a role is; `what` names the figures, and nothing is changed by it."""
+    """Asks a role for figures; `what` names them. Changes nothing."""
 
-    what: Literal["status", "ready", "meeting"]  # "meeting": a port on its host, where it listens
+    what: Literal["status", "ready", "meeting"]  # "meeting": a free port on its host, for the rendezvous
 
 
 class QueryReply(Header, frozen=True, tag="told"):
@@ -25,29 +25,29 @@ class QueryReply(Header, frozen=True, tag="told"):
 
 
 class JoinRole(Header, frozen=True, tag="join_role"):
-    """One more role of a kind, for the process of a run. It is answered with the role's name."""
+    """Adds a role of a kind to a run. The reply names the role."""
 
     kind: Literal["trainer", "embedding worker"]
 
 
 class LeaveRole(Header, frozen=True, tag="leave_role"):
-    """A role is to leave its run. It is answered when the role has stopped."""
+    """Removes a role from its run. The reply comes when the role has stopped."""
 
     name: Name
 
 
 class Stop(Header, frozen=True, tag="stop"):
-    """Leave in good order."""
+    """Stop after the work in progress."""
 
 
 class Done(Header, frozen=True, tag="done"):
-    """It is done; there is nothing more to say."""
+    """The request was performed."""
 
 
 class Fault(Header, frozen=True, tag="fault"):
-    """A request that was refused, with its reason as a sentence. Nothing was changed by it.
+    """A request was refused, with the reason as a sentence. Nothing was changed by it.
 
-    "busy": there is no room now, the wire asks again; a push that came beside a pull may have been taken.
+    "busy": try again later, as the client does by itself; a push that came with a pull may have been applied.
     """
 
     kind: FaultKind
@@ -55,5 +55,5 @@ class Fault(Header, frozen=True, tag="fault"):
 
     @classmethod
     def of(cls, kind: FaultKind, sentence: str) -> "Fault":
-        """With as much of the sentence as a fault may have."""
+        """A fault with the sentence cut to its largest length."""
         return cls(kind, sentence[:SENTENCE_MOST])

@@ -1,4 +1,4 @@
-"""Dense parameters: between shards that serve them, trainers and the coordinator."""
+"""Dense parameters: between the shards that hold them, the trainers and the driver."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from hotrow.transport.messages.header import Count, Header, Number
 
 
 class PullDense(Header, frozen=True, tag="pull_dense"):
-    """Dense parameters wanted, not before an order was performed."""
+    """Requests dense parameters, after an order was performed."""
 
     after: Number
 
@@ -28,18 +28,18 @@ class PushDense(Header, frozen=True, tag="push_dense"):
     pulled_step: Number
     samples: Count
     present: tuple[bool, ...]
-    buffers: bool = False  # changes of running figures follow
+    buffers: bool = False  # changes of buffers (running means) follow
 
 
 class TakeDense(Header, frozen=True, tag="take_dense"):
-    """The dense state that a shard goes on with: it serves some of its tensors. Frames: safetensors, cut up."""
+    """The dense state that a shard continues with: it holds some of its tensors. Frames: safetensors, cut up."""
 
     step: Number
     optimizer: Annotated[str, Meta(max_length=10_000_000)] | None = None
 
 
 class GiveDense(Header, frozen=True, tag="give_dense"):
-    """The dense state as it stands."""
+    """Requests the current dense state."""
 
     optimizer: bool  # with the optimizer's
 

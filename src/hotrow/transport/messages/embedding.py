@@ -1,4 +1,4 @@
-"""Embedding workers: ids come from the coordinator, vectors and their gradients go between them and the trainers."""
+"""Embedding workers: ids come from the driver, vectors and their gradients are exchanged with the trainers."""
 
 from typing import Annotated, Literal
 
@@ -9,11 +9,11 @@ from hotrow.transport.messages.rows import Arrival, Taken
 
 
 class Coded(Header, frozen=True):
-    """The ids of one feature: as they are, each once with its samples, or each once and for every place which it is."""
+    """The ids of one feature: plain, each once with its samples, or each once with an index for every position."""
 
     form: Literal["plain", "counted", "placed"]
     ids: Count
-    unique: Count  # keys that travel
+    unique: Count  # keys that are sent
 
 
 class IdPart(Header, frozen=True):
@@ -32,11 +32,11 @@ class IdPart(Header, frozen=True):
 
 
 class LookUp(Header, frozen=True, tag="look_up"):
-    """The ids of a batch, for an embedding worker: it looks them up, and keeps them until their gradients come."""
+    """The ids of a batch, for an embedding worker: it looks them up, and keeps them until their gradients arrive."""
 
     sample: SampleId
-    worker: Count  # the trainer that will ask for the vectors
-    after: Number  # the coordinator's order that the lookup has to wait for
+    worker: Count  # the trainer that will pull the vectors
+    after: Number  # the order that the lookup has to wait for
     trained: Number  # samples so far
     versions: bool
     count: Count  # of samples
@@ -51,13 +51,13 @@ class Vectors(Header, frozen=True):
     """
 
     rows: Count
-    wide: Count  # floats of a row
+    wide: Count  # floats per row
     values: Values | None
     lengths: Literal[0, 1, 2, 4] = 0
 
 
 class PullPooled(Header, frozen=True, tag="pull_pooled"):
-    """The vectors of a batch, once they are there."""
+    """Requests the vectors of a batch; the reply comes when they are looked up."""
 
     sample: SampleId
 
@@ -70,7 +70,7 @@ class Pooled(Header, frozen=True, tag="pooled"):
 
 
 class PushPooled(Header, frozen=True, tag="push_pooled"):
-    """Gradients of a batch's vectors. It is answered when all shards have those of its rows."""
+    """Gradients of a batch's vectors. The reply comes when all shards have those of its rows."""
 
     sample: SampleId
     worker: Count
@@ -81,19 +81,19 @@ class PushPooled(Header, frozen=True, tag="push_pooled"):
 
 
 class Folded(Header, frozen=True, tag="folded"):
-    """The answer to gradients of vectors: what became of them on each shard."""
+    """The reply to gradients of vectors: what each shard did with them."""
 
     taken: tuple[Taken, ...]
 
 
 class Release(Header, frozen=True, tag="release"):
-    """Batches whose gradients will not come."""
+    """Batches whose gradients will not be sent."""
 
     samples: tuple[SampleId, ...]
 
 
 class Meet(Header, frozen=True, tag="meet"):
-    """An embedding worker is to be found there, or nowhere any more. For trainers."""
+    """The address of an embedding worker, or None: it has left. For trainers."""
 
     number: Annotated[int, Meta(ge=0, le=255)]
     address: Annotated[str, Meta(min_length=1, max_length=1_000)] | None

@@ -1,6 +1,6 @@
-"""What all headers are made of.
+"""The base and the number types of all headers.
 
-Numbers have bounds here, so that a header which decodes cannot ask for more memory than a message may hold.
+Numbers are bounded here, so that a decoded header cannot announce more memory than a message may hold.
 """
 
 from typing import Annotated, Literal
@@ -15,4 +15,4 @@ SampleId = Annotated[int, Meta(ge=0)]  # 64 bits: the first byte names an embedd
 
 
 class Header(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The base of all that follows."""
+    """The base of all headers."""

@@ -1,4 +1,4 @@
-"""Orders: what the coordinator decided, for the shards."""
+"""Orders: the driver's decisions, for the shards."""
 
 from typing import Annotated, Literal
 
@@ -8,7 +8,7 @@ from hotrow.transport.messages.header import Count, Header, Number
 
 
 class OrderPart(Header, frozen=True):
-    """A parked push as a step takes it."""
+    """A parked push as a part of a step."""
 
     grant: Number
     token: Number
@@ -18,7 +18,7 @@ class OrderPart(Header, frozen=True):
 
 
 class ApplyOrder(Header, frozen=True):
-    """A step of the coordinator's, for rows, dense parameters or both."""
+    """A step of the driver, for rows, dense parameters or both."""
 
     group: Literal["both", "dense", "embedding"]
     step: Number
@@ -28,7 +28,7 @@ class ApplyOrder(Header, frozen=True):
 
 
 class Perform(Header, frozen=True, tag="perform"):
-    """What the coordinator decided, numbered. Orders are performed in turn; one that comes twice has no effect."""
+    """Decisions of the driver, numbered. Orders are performed in sequence; one that arrives twice has no effect."""
 
     incarnation: Number
     order: Number
@@ -37,7 +37,7 @@ class Perform(Header, frozen=True, tag="perform"):
 
 
 class PartWeights(Header, frozen=True):
-    """What the dense gradients of a parked push weighed on a server, from the least to the greatest."""
+    """The weights of the dense gradients of a parked push on a shard, from the least to the greatest."""
 
     grant: Number
     least: float
@@ -45,23 +45,23 @@ class PartWeights(Header, frozen=True):
 
 
 class OrderResult(Header, frozen=True, tag="performed"):
-    """Since the last answer: what became of rows, and how late their gradients were as pairs of age and count."""
+    """What happened to rows since the last reply, and the staleness of their gradients as pairs of age and count."""
 
     order: Number
     refused: Count = 0
     weightless: Count = 0
     missing: Count = 0
-    lost_pushes: Count = 0  # that a step took and that never came
-    forgotten: Count = 0  # that came under a grant too old to tell whether they had come before
-    partly_applied: Count = 0  # that were under way to a kept segment when it was left: not taken again
+    lost_pushes: Count = 0  # parts of a step that never arrived
+    forgotten: Count = 0  # with a grant too old to know whether it was applied before
+    partly_applied: Count = 0  # that a crash interrupted in a kept segment: not applied again
     lateness: tuple[tuple[Number, Number], ...] = ()
-    weights: tuple[PartWeights, ...] = ()  # of the parts of this order, where a policy weighs tensors by their movement
+    weights: tuple[PartWeights, ...] = ()  # of the parts of this order, where a policy weighs each tensor
 
 
 class Policy(Header, frozen=True, tag="policy"):
-    """How shards treat what comes from now on: a mode begins. `staleness` is its policy as JSON.
+    """The rules for messages from now on: a mode begins. `staleness` is its policy as JSON.
 
-    With `dense` they serve dense parameters too.
+    With `dense` the shards hold dense parameters too.
     """
 
     incarnation: Number
@@ -69,6 +69,6 @@ class Policy(Header, frozen=True, tag="policy"):
     average: Literal["batch", "present"]
     staleness: Annotated[str, Meta(max_length=100_000)] | None = None
     dense: bool = False
-    step: Number | None = None  # dense steps so far: what is applied on arrival is stamped with them
+    step: Number | None = None  # dense steps so far: the stamp of rows that are applied on arrival
     samples: Number | None = None  # trained so far
-    pushes: Count = 1  # that a step takes
+    pushes: Count = 1  # per step

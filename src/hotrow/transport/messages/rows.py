@@ -1,4 +1,4 @@
-"""Rows on shards: looked up and pushed to by trainers and embedding workers, moved whole by who saves and loads."""
+"""Rows on shards: looked up and pushed by trainers and embedding workers, exported and imported by the driver."""
 
 from typing import Annotated
 
@@ -19,7 +19,7 @@ class RowBlockHeader(Header, frozen=True):
 
 
 class Arrival(Header, frozen=True):
-    """Apply a push as it comes, times a factor, instead of parking it: what the coordinator knew at the grant."""
+    """Apply a push on arrival, times a factor, instead of parking it: values known at the grant."""
 
     samples: Number  # trained so far
     lr_scale: float
@@ -39,20 +39,20 @@ class PushRows(Header, frozen=True):
 
 
 class PullRows(Header, frozen=True):
-    """Rows wanted, not before the coordinator's order `after` was performed. With `learn` absent ones are made."""
+    """Requests rows, after the order `after` was performed. With `learn` absent rows are created."""
 
     after: Number
     samples: Number  # trained so far: the clock of expiry
     learn: bool
     versions: bool
-    values: Values  # how they travel
+    values: Values  # the format of values on the wire
     blocks: tuple[RowBlockHeader, ...]
 
 
 class Exchange(Header, frozen=True, tag="exchange"):
     """The push of an earlier batch and the pull of the next, in one request. Frames: those of the push, then the pull.
 
-    Without a push and a pull it asks only whether the shard is there, and what it knows.
+    Without a push and a pull it asks for the shard's state only.
     """
 
     incarnation: Number
@@ -61,7 +61,7 @@ class Exchange(Header, frozen=True, tag="exchange"):
 
 
 class Taken(Header, frozen=True):
-    """What became of a push. `again` says that it was here before and was not applied again."""
+    """The result of a push. `again`: it arrived before and was not applied again."""
 
     again: bool = False
     refused: Count = 0  # rows whose gradient was not finite
@@ -70,13 +70,13 @@ class Taken(Header, frozen=True):
 
 
 class Exchanged(Header, frozen=True, tag="exchanged"):
-    """The answer to an exchange. Frames: values (and versions) of the pull."""
+    """The reply to an exchange. Frames: values (and versions) of the pull."""
 
     incarnation: Number
     taken: Taken | None = None
-    absent: Count = 0  # ids without a row in a pull that makes none
+    absent: Count = 0  # ids without a row in a pull that creates none
     blocks: tuple[RowBlockHeader, ...] = ()
-    newest: Number = 0  # to one that asks for nothing: the newest grant that the shard or its segments know
+    newest: Number = 0  # in a reply to an empty exchange: the newest grant of the shard or its segments
 
 
 class Export(Header, frozen=True, tag="export"):
@@ -96,7 +96,7 @@ class Exported(Header, frozen=True, tag="exported"):
 
 
 class Import(Header, frozen=True, tag="import"):
-    """Whole rows of a table to put in. Frames as those of an export."""
+    """Whole rows of a table to store. Frames as those of an export."""
 
     table: Name
     rows: Count
@@ -104,6 +104,6 @@ class Import(Header, frozen=True, tag="import"):
 
 
 class Clear(Header, frozen=True, tag="clear"):
-    """Forget all rows of a table: others come in their place."""
+    """Delete all rows of a table."""
 
     table: Name

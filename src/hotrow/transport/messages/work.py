@@ -1,4 +1,4 @@
-"""Work: what the coordinator tells trainers, and what they answer."""
+"""Batches of the driver for trainers, and their replies."""
 
 from typing import Annotated, Literal
 
@@ -21,29 +21,29 @@ class Samples(Header, frozen=True):
     """A batch. Frames: numbers, labels and, where there are any, sample weights (float32), then those of each part."""
 
     count: Count
-    numbers: Count  # a sample
-    labels: Count  # a sample; 0: there are none
+    numbers: Count  # per sample
+    labels: Count  # per sample; 0: there are none
     parts: tuple[Features, ...]
     weights: bool = False
 
 
 class BatchRequest(Header, frozen=True, tag="work"):
-    """A grant and its batch, for a trainer. It is answered when all gradients are on their servers."""
+    """A grant and its batch, for a trainer. The reply comes when all gradients are on their servers."""
 
     grant: Number
     worker: Count
     token: Number
     step: Number  # dense steps that were applied when it was granted
-    after: Number  # the coordinator's order that lookups have to wait for
+    after: Number  # the order that lookups have to wait for
     trained: Number  # samples so far
     lr_scale: float
     factor: float | None  # of its rows' gradients, where shards apply them on arrival
     batch: Samples
-    sample: SampleId | None = None  # under which an embedding worker has the ids; the batch comes without them then
+    sample: SampleId | None = None  # where an embedding worker has the ids, the batch has none
 
 
 class BatchReply(Header, frozen=True, tag="worked"):
-    """The gradients of a grant are where they belong. Frames: the model's output before the update, float32."""
+    """The gradients of a grant are parked. Frames: the model's output before the update, float32."""
 
     grant: Number
     looked_step: Number
@@ -69,19 +69,19 @@ class Begin(Header, frozen=True, tag="begin"):
     local_batch: Count
     trained: Number  # samples so far
     meeting: Annotated[str, Meta(max_length=1_000)]
-    optimizer: Annotated[str, Meta(max_length=10_000_000)] | None = None  # what is no tensor of its state, as JSON
-    seed: Number = 0  # of torch's chance on this rank: masks of dropout must not be the same everywhere
+    optimizer: Annotated[str, Meta(max_length=10_000_000)] | None = None  # its state without tensors, as JSON
+    seed: Number = 0  # of torch on this rank: dropout masks must differ between ranks
 
 
 class CloseStep(Header, frozen=True, tag="close_step"):
-    """No more batches come for a dense step: all ranks apply what they have."""
+    """No more batches follow for a dense step: all ranks apply what they have."""
 
     step: Number
     lr_scale: float
 
 
 class Settle(Header, frozen=True, tag="settle"):
-    """KStep: a step is applied; each trainer moves its own dense parameters, by a merge of all or alone."""
+    """KStep: a step is applied; each trainer updates its own dense parameters, merged or alone."""
 
     step: Number
     merge: bool

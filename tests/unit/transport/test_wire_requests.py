@@ -15,15 +15,15 @@ def middle() -> float:
     return 0.5
 
 
-def ask(number: int, now: float = 0.0, *, deadline: bool = True) -> PendingRequest:
+def request(number: int, now: float = 0.0, *, deadline: bool = True) -> PendingRequest:
     return PendingRequest(number, b"", (), deadline, now)
 
 
-def open_asks(*asks: PendingRequest) -> PendingRequests:
+def open_requests(*requests: PendingRequest) -> PendingRequests:
     opened = PendingRequests(PATIENCE, middle)
-    for each in asks:
+    for each in requests:
         opened.add(each)
-        opened.sent(each, each.asked_s)
+        opened.sent(each, each.created_s)
     return opened
 
 
@@ -42,16 +42,16 @@ def test_a_busy_peer_has_pauses_of_its_own() -> None:
 
 
 def test_an_ask_that_was_put_off_is_due_after_its_pause_and_keeps_its_place() -> None:
-    asks = open_asks(ask(1), ask(2))
-    busy = asks.take(1)
+    requests = open_requests(request(1), request(2))
+    busy = requests.take(1)
     assert busy is not None
-    asks.put_off(busy, 0.5)
-    assert [each.number for each in asks.all()] == [1, 2]
-    assert asks.due(0.509, 0.5) == ([], [])
-    assert [(each.number, each.put_off) for each in asks.due(0.51, 0.5)[0]] == [(1, True)]
-    asks.sent(busy, 0.51)
+    requests.put_off(busy, 0.5)
+    assert [each.number for each in requests.all()] == [1, 2]
+    assert requests.due(0.509, 0.5) == ([], [])
+    assert [(each.number, each.put_off) for each in requests.due(0.51, 0.5)[0]] == [(1, True)]
+    requests.sent(busy, 0.51)
     assert not busy.put_off
-    assert asks.due(1.9, 0.5) == ([], [])
+    assert requests.due(1.9, 0.5) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -78,52 +78,52 @@ def test_limits_have_bounds(field: str) -> None:
 
 
 def test_an_ask_is_due_a_pause_after_it_was_sent_not_before() -> None:
-    asks = open_asks(ask(1))
-    assert asks.next_s == 2.0
-    assert asks.due(1.999, 0.0) == ([], [])
-    (due,), lost = asks.due(2.0, 0.0)
+    requests = open_requests(request(1))
+    assert requests.next_s == 2.0
+    assert requests.due(1.999, 0.0) == ([], [])
+    (due,), lost = requests.due(2.0, 0.0)
     assert (due.number, lost) == (1, [])
-    asks.sent(due, 2.0)
-    assert asks.next_s == 6.0  # the second pause is four seconds
-    assert asks.due(5.999, 0.0) == ([], [])
+    requests.sent(due, 2.0)
+    assert requests.next_s == 6.0  # the second pause is four seconds
+    assert requests.due(5.999, 0.0) == ([], [])
 
 
 def test_an_answered_ask_is_due_no_more_and_is_answered_once() -> None:
-    one = ask(1)
-    asks = open_asks(one, ask(2))
-    assert asks.take(1) is one
-    assert asks.take(1) is None
-    assert [each.number for each in asks.due(3.0, 0.0)[0]] == [2]
-    assert len(asks) == 1
+    one = request(1)
+    requests = open_requests(one, request(2))
+    assert requests.take(1) is one
+    assert requests.take(1) is None
+    assert [each.number for each in requests.due(3.0, 0.0)[0]] == [2]
+    assert len(requests) == 1
 
 
 def test_a_silent_peer_is_lost_after_the_deadline_and_not_before() -> None:
-    asks = open_asks(ask(1, now=5.0))
-    assert asks.due(64.999, float("-inf"))[1] == []
-    assert [each.number for each in asks.due(65.0, float("-inf"))[1]] == [1]
-    assert asks.take(1) is None
-    assert asks.next_s == NEVER
+    requests = open_requests(request(1, now=5.0))
+    assert requests.due(64.999, float("-inf"))[1] == []
+    assert [each.number for each in requests.due(65.0, float("-inf"))[1]] == [1]
+    assert requests.take(1) is None
+    assert requests.next_s == NEVER
 
 
 def test_a_peer_that_is_heard_is_not_lost_however_slow() -> None:
-    asks = open_asks(ask(1))
-    for heard_s in range(0, 1000, 50):
-        assert asks.due(heard_s + 59.0, float(heard_s))[1] == []
-    assert [each.number for each in asks.due(950.0 + 60.0, 950.0)[1]] == [1]
+    requests = open_requests(request(1))
+    for received_s in range(0, 1000, 50):
+        assert requests.due(received_s + 59.0, float(received_s))[1] == []
+    assert [each.number for each in requests.due(950.0 + 60.0, 950.0)[1]] == [1]
 
 
 def test_without_a_deadline_nothing_is_given_up() -> None:
-    asks = open_asks(ask(1, deadline=False))
-    due, lost = asks.due(1e9, 0.0)
+    requests = open_requests(request(1, deadline=False))
+    due, lost = requests.due(1e9, 0.0)
     assert ([each.number for each in due], lost) == ([1], [])
 
 
 def test_an_ask_that_could_not_be_sent_yet_is_never_due_but_may_be_lost() -> None:
-    asks = PendingRequests(PATIENCE, middle)
-    asks.add(ask(1))
-    assert asks.next_s == 60.0
-    assert asks.due(59.0, 0.0) == ([], [])
-    assert len(asks.due(60.0, 0.0)[1]) == 1
+    requests = PendingRequests(PATIENCE, middle)
+    requests.add(request(1))
+    assert requests.next_s == 60.0
+    assert requests.due(59.0, 0.0) == ([], [])
+    assert len(requests.due(60.0, 0.0)[1]) == 1
 
 
 @given(
@@ -132,13 +132,13 @@ def test_an_ask_that_could_not_be_sent_yet_is_never_due_but_may_be_lost() -> Non
 )
 def test_next_s_is_never_later_than_what_is_due(pauses: list[float], probes: list[bool]) -> None:
     """Whatever the loop does or leaves undone, waking at next_s misses nothing."""
-    asks, now, heard_s = open_asks(ask(1), ask(2), ask(3, deadline=False)), 0.0, 0.0
+    requests, now, received_s = open_requests(request(1), request(2), request(3, deadline=False)), 0.0, 0.0
     for pause_s, probe in zip(pauses, probes, strict=False):
         now += pause_s
-        wanted = [each for each in asks.all() if each.due_s <= now or (each.deadline and heard_s + 60 <= now)]
-        assert not wanted or asks.next_s <= now
-        due, lost = asks.due(now, heard_s)
+        wanted = [each for each in requests.all() if each.due_s <= now or (each.deadline and received_s + 60 <= now)]
+        assert not wanted or requests.next_s <= now
+        due, lost = requests.due(now, received_s)
         assert {each.number for each in due + lost} == {each.number for each in wanted}
         for each in due:
-            asks.sent(each, now)
-        heard_s = now if probe else heard_s
+            requests.sent(each, now)
+        received_s = now if probe else received_s

@@ -1,11 +1,10 @@
-"""Settings of a row's life: who is let in, and where the rows live."""
+"""Admission: which keys get a row, by the times they occurred or by chance."""
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from hotrow.sizes import FILE_NAME_RULE, Whole, WholeOrSize, fits_file_name, parse_bytes
+from hotrow.sizes import Whole, WholeOrSize, parse_bytes
 from hotrow.spec import Spec
 
 FILTER_BYTES_MIN = 64  # one cache line
@@ -13,9 +12,9 @@ FILTER_COUNT_MAX = 255  # the filter counts in 8 bits
 
 
 class AtLeast(Spec):
-    """A key is let in once it stood `count` times in lookups.
+    """Admits a key once it occurred `count` times in lookups.
 
-    Counts are exact, or kept by a counting Bloom filter of `filter` bytes, which lets a key in early when it shares its
+    Counts are exact, or kept by a counting Bloom filter of `filter` bytes, which admits a key early when it shares its
     counters with others, and never late.
     """
 
@@ -42,29 +41,13 @@ class AtLeast(Spec):
 
 
 class Chance(Spec):
-    """A key that is absent is let in with this probability each time a lookup asks for it."""
+    """Admits an absent key with this probability in each lookup."""
 
     name: Literal["chance"] = "chance"
     probability: float = Field(gt=0, lt=1)
 
 
 AnyAdmission = Annotated[AtLeast | Chance, Field(discriminator="name")]
-
-
-class Segment(Spec):
-    """Rows live in a named file that outlasts the process: `<directory>/hotrow-<run>-<table>.rows`."""
-
-    run: str
-    directory: Path | None = None  # None: /dev/shm; with huge: the first mount of hugetlbfs
-    keep: bool = False  # a clean exit leaves the file
-    huge: bool = False  # the directory lies on hugetlbfs
-
-    @field_validator("run")
-    @classmethod
-    def _run_fits_a_file_name(cls, value: str) -> str:
-        if not fits_file_name(value):
-            raise ValueError(f"is a part of the segment's file name: use {FILE_NAME_RULE}")
-        return value
 
 
 def _bytes(size: int | str) -> int:

@@ -19,7 +19,7 @@ def question(mechanism: bytes, *credentials: bytes, version: bytes = b"1.0") -> 
 def credentials_of(key: ClusterKey) -> list[bytes]:
     """What a client with this key would show."""
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
-        ZapAuthenticator("key", key).unlock(socket)
+        ZapAuthenticator("key", key).configure_client(socket)
         return [socket.getsockopt(option).rstrip(b"\0") for option in (zmq.PLAIN_USERNAME, zmq.PLAIN_PASSWORD)]  # type: ignore[union-attr]
 
 
@@ -45,7 +45,7 @@ def test_the_door_opens_for_the_key_s_password_only() -> None:
 @pytest.mark.parametrize("security", ["key", "curve"])
 def test_a_locked_socket_lets_nobody_in_while_nobody_is_at_the_door(security: Security) -> None:
     with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
-        ZapAuthenticator(security, KEY).lock(socket)
+        ZapAuthenticator(security, KEY).configure_server(socket)
         port = socket.bind_to_random_port("tcp://127.0.0.1")
         with Raw(f"tcp://127.0.0.1:{port}", security=security) as friend:
             friend.send(b"hello")

@@ -1,0 +1,219 @@
+"""What a run writes while it trains and at its end: reports, warnings, tables, checkpoints, summary, report page."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hotrow import checkpoint
+from hotrow.data.config import Data
+from hotrow.disk import fault_of, written
+from hotrow.errors import FileError
+from hotrow.run.checks import RunChecks
+from hotrow.run.config import RunConfig, as_toml
+from hotrow.run.daily import DaysDone
+from hotrow.run.folder import CHECKPOINT, RunFolder
+from hotrow.runtime.settings import Ray
+from hotrow.trainer import Evaluated, Progress, Remark, Report, Trainer, TrainingEnded
+
+if TYPE_CHECKING:  # it comes with the extra `ray`
+    from hotrow.run.control_server import ControlServer
+
+TABLES_EVERY = 10  # progress reports between two readings of the tables' figures
+
+
+class RunRecorder:
+    """Writes the reports of one run to its folder. `summary` is the result, `page` the path of the report page.
+
+    A file that cannot be written while the run trains is a warning; one that cannot be written at the end is a
+    FileError.
+    """
+
+    def __init__(self, folder: Path, config: RunConfig, data: Data, trainer: Trainer, days: DaysDone) -> None:
+        self.folder = folder
+        self.summary: dict[str, Any] = {"run": str(folder)}
+        self.page: Path | None = None
+        self.unsaved: FileError | None = None  # why the state at the end is in no checkpoint
+        self.control_server: ControlServer | None = None  # while a run on a cluster trains
+        self._config, self._data, self._trainer, self._days = config, data, trainer, days
+        self._before = self._saved_at = trainer.samples
+        self.files = RunFolder(
+            folder, tensorboard=config.run.tensorboard, metrics_port=config.run.metrics_port, **self._trained()
+        )
+        self._checks = RunChecks(config, self._before)
+        self._progress_reports = 0
+        self._tables_at: int | None = None  # samples at which the tables' figures were last written
+        self._new_warnings: list[Remark] = []
+        self._validations: dict[int, Evaluated] = {}  # by epoch
+
+    @property
+    def saved(self) -> bool:
+        """Whether there is a checkpoint to resume from."""
+        return checkpoint.exists(self.folder / CHECKPOINT)
+
+    @property
+    def trained_nothing(self) -> bool:
+        """Whether no gradient was applied since this run began, or was resumed."""
+        return self._trainer.samples == self._before
+
+    # While it trains
+
+    def start(self, *, resumed: bool, samples_expected: int | None) -> None:
+        """Write config, schema and machine; FileError where the folder cannot be written."""
+        trainer, cluster = self._trainer, self._trainer.cluster
+        self._write_cluster()
+        self.files.start(
+            as_toml(self._config),
+            self._data.schema.model_dump_json(indent=1) + "\n",
+            run=self.folder.name,
+            model=self._config.model.name,
+            parameters=sum(parameter.numel() for parameter in trainer.model.parameters()),
+            samples_expected=samples_expected,
+            tables=list(trainer.tables.tiers),
+            resumed=resumed,
+            engine=self._config.run.engine.name,
+            roles=None if cluster is None else {name: place.node for name, place in cluster.roles.items()},
+        )
+
+    def write_first_mode(self) -> None:
+        self.files.begins_in(self._trainer.mode, self._trainer.facts, self._trained(), self._config.run.mode.name)
+
+    def take(self, report: Report) -> None:
+        """Write a report of training, and what is due with it: the tables' figures, a checkpoint."""
+        self.files.take(report, self._lr())
+        for sentence in self._checks.report(report):
+            self.warn(sentence)
+        match report:
+            case Progress():
+                self._take_progress()
+            case Evaluated(day=str(day)):
+                self._days.tested.append(day)
+            case Evaluated():
+                self._summarize(report)
+            case TrainingEnded():
+                self._write_tables()  # warnings about the tables come before the test
+                if report.best is not None and report.best.epoch in self._validations:
+                    self._summarize(self._validations[report.best.epoch])  # that state was restored
+                self.summary |= {
+                    "samples": report.samples,
+                    "seconds": report.seconds,
+                    "samples_per_s": report.samples_per_s,
+                    "stopped": report.stopped,
+                    "best": None if report.best is None else asdict(report.best),
+                    "counts": report.counts,
+                }
+
+    def take_test(self, report: Evaluated) -> None:
+        """Write the evaluation of a run's test part, also of the one day that it tests on."""
+        self.files.take(report, self._lr())
+        self._summarize(report)
+        for sentence in self._checks.report(report):
+            self.warn(sentence)
+
+    def warn(self, sentence: str) -> None:
+        """Write a warning, and give it out with the next `take_warnings`."""
+        self.files.warning(sentence)
+        trainer = self._trainer
+        self._new_warnings.append(Remark(trainer.samples, trainer.step, trainer.mode.name, sentence))
+
+    def take_warnings(self) -> Iterator[Remark]:
+        """Warnings since the last call."""
+        for fault in self.files.take_faults():
+            self.warn(f"{fault}; training continues without it")
+        new, self._new_warnings = self._new_warnings, []
+        yield from new
+
+    # At the end
+
+    def finish(self, stopped: str | None, out_of_reach: str | None = None) -> None:
+        """Write the last checkpoint, figures and page. All are tried; then FileError with those that failed."""
+        faults: list[FileError | None] = []
+        trainer = self._trainer
+        if stopped is not None:
+            self.files.stopped(stopped, self._trained())
+            self.note_stop(stopped)
+        self.files.trouble(self._data.train.trouble)
+        self.summary |= {"mode": trainer.mode.name, "statistics": trainer.statistics.document()}
+        if out_of_reach is None:
+            if not self.trained_nothing or not self.saved:  # nothing new would only lose the old position
+                self.unsaved = fault_of(self._save)
+                faults.append(self.unsaved)
+            if self._tables_at != trainer.samples:
+                self._write_tables()
+            self.summary["rows"] = {name: len(tier) for name, tier in trainer.tables.tiers.items()}
+            faults.append(fault_of(lambda: self.files.describe(trainer.tables, trainer.rows_loaded)))
+        else:
+            message = "what was trained since the last checkpoint" if self.saved else "what was trained"
+            self.files.warning(f"{out_of_reach}: {message} is not kept")
+        faults.append(fault_of(self._write_page))
+        if unwritten := [str(fault) for fault in faults if fault is not None]:
+            raise FileError("; ".join(unwritten))
+
+    def note_stop(self, stopped: str) -> None:
+        """Put why and where the run stopped into the summary."""
+        self.summary |= {"stopped": stopped, **self._trained()}
+
+    def close(self) -> None:
+        self.files.close()
+        if self.control_server is not None:
+            self.control_server.close()
+
+    # Parts of these
+
+    def _take_progress(self) -> None:
+        self._progress_reports += 1
+        if (fault := fault_of(self._write_cluster)) is not None:
+            self.files.failed(self.folder, fault)
+        self.files.trouble(self._data.train.trouble)
+        if self._progress_reports % TABLES_EVERY == 1:
+            self._write_tables()
+        every = self._config.run.checkpoint_every
+        if every is not None and self._trainer.samples - self._saved_at >= every:
+            self._try_to_save(every)
+
+    def _summarize(self, report: Evaluated) -> None:
+        self.summary |= {f"{report.split}_{name}": value for name, value in report.metrics.items()}
+        if report.split == "valid":
+            self._validations[report.epoch] = replace(report, scores=None)
+
+    def _write_tables(self) -> None:
+        trainer = self._trainer
+        self._tables_at = trainer.samples
+        found = self.files.tables(trainer.tables, trainer.samples, trainer.rows_loaded)
+        for sentence in self._checks.tables(found):
+            self.warn(sentence)
+        refused = {name: self._checks.lookups_without_row(name, stats) for name, stats in found.items()}
+        if any(refused.values()):
+            self.summary["lookups_without_row"] = {name: count for name, count in refused.items() if count}
+        self.files.statistics(trainer.statistics, trainer.samples)
+
+    def _save(self) -> None:
+        path = self._trainer.save(self.folder / CHECKPOINT, **asdict(self._days))
+        self._saved_at = self._trainer.samples
+        self.files.checkpoint(self._trainer.samples, path)
+
+    def _try_to_save(self, every: int) -> None:
+        """A checkpoint while training: where it cannot be written, training continues."""
+        fault = fault_of(self._save)
+        if fault is not None:
+            self._saved_at = self._trainer.samples
+            self.warn(f"{fault}; training continues, the next attempt is {every:,} samples later")
+
+    def _write_page(self) -> None:
+        self.page = self.files.finish()
+        self.summary["report"] = str(self.page)
+
+    def _write_cluster(self) -> None:
+        engine, facts = self._config.run.engine, self._trainer.cluster
+        if isinstance(engine, Ray) and facts is not None:
+            with written(self.folder, "the addresses of the cluster"):
+                self.files.cluster.write(
+                    facts, engine.key, None if self.control_server is None else self.control_server.address
+                )
+
+    def _trained(self) -> dict[str, int]:
+        return {"samples": self._trainer.samples, "step": self._trainer.step}
+
+    def _lr(self) -> float | None:
+        optimizer = self._trainer.optimizer
+        return None if optimizer is None else float(optimizer.param_groups[0]["lr"])
