@@ -107,7 +107,7 @@ class SimCoordinator:
                 task.to_apply -= 1
                 if not task.to_apply:
                     del out[part.grant]
-        if group != "dense":  # in Hybrid the same samples come again with their dense gradients
+        if group == self.loop.mode.groups[0]:  # in Hybrid the same samples come again with their dense gradients
             self._meter.applied(self._clock.now_s, effect.samples)
         applied = self._work.apply(effect, self._samples_before + self._meter.samples)
         if applied is not None:

@@ -8,7 +8,7 @@ collective before it is over. A collective begins when the last of its gradients
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
-from hotrow.modes import Hybrid, Mode
+from hotrow.modes import Mode
 from hotrow.modes.base import Apply, Grant, Group
 from hotrow.sim.clock import Clock
 from hotrow.sim.config import ClusterConfig
@@ -64,9 +64,7 @@ class SimWorkers:
         if members is not None:
             self._members, self._limited = members, True
         self._in_step = mode.dense != "server"
-        self._groups = ("embedding", "dense") if isinstance(mode, Hybrid) else ("both",)
-        if mode.dense == "local":
-            self._groups = ("embedding",)
+        self._groups = mode.groups
 
     # What the coordinator asks for
 

@@ -57,7 +57,7 @@ class Volume:
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
+class _FrameShape:
     """A frame of a block."""
 
     name: str
@@ -106,17 +106,17 @@ def frames_of(blocks: Sequence[RowBlockHeader]) -> int:
     return sum(1 for block in blocks for _ in _columns(block))
 
 
-def _columns(block: RowBlockHeader) -> Iterator[_Column]:
+def _columns(block: RowBlockHeader) -> Iterator[_FrameShape]:
     rows, matrix = (block.rows,), (block.rows, block.dim)
     if block.keys:
-        yield _Column("keys", "<u8", rows)
+        yield _FrameShape("keys", "<u8", rows)
     if block.values == "fp32":
-        yield _Column("values", "<f4", matrix)
+        yield _FrameShape("values", "<f4", matrix)
     elif block.values == "fp16-scaled":
-        yield _Column("halves", "<u2", matrix)
-        yield _Column("scales", "<f4", rows)
+        yield _FrameShape("halves", "<u2", matrix)
+        yield _FrameShape("scales", "<f4", rows)
     if block.versions:
-        yield _Column("versions", "<u4", rows)
+        yield _FrameShape("versions", "<u4", rows)
 
 
 def _bytes(blocks: Sequence[RowBlockHeader]) -> int:
@@ -189,7 +189,7 @@ def _unpacked(block: RowBlockHeader, ahead: Iterator[memoryview], target: ArrayL
     return RowBlock(block.table, keys, values, versions, block.dim)
 
 
-def _array(column: _Column, view: memoryview) -> NDArray[Any]:
+def _array(column: _FrameShape, view: memoryview) -> NDArray[Any]:
     """The frame as an array, in place. Small frames may be unaligned in libzmq's buffer: those are copied."""
     array = np.frombuffer(view, dtype=column.type).reshape(column.shape)
     return array if array.flags.aligned else array.copy()

@@ -128,7 +128,7 @@ def _places_type(kind: str, coded: Sequence[Coded], samples: int) -> DTypeLike:
     return "<u2" if samples <= BAGS_OF_UINT16 else "<u4"
 
 
-class _Column:
+class _FrameReader:
     """A frame, read piece by piece."""
 
     def __init__(self, array: NDArray[Any]) -> None:
@@ -139,7 +139,7 @@ class _Column:
         return self._array[self._at - count : self._at]
 
 
-def _columns(part: IdPart, samples: int, frames: Sequence[memoryview]) -> list[_Column]:
+def _columns(part: IdPart, samples: int, frames: Sequence[memoryview]) -> list[_FrameReader]:
     """The four frames, after their sizes were checked against the header."""
     name = part.names[0] if part.names else part.table
     _check_forms(name, part, samples)
@@ -157,7 +157,7 @@ def _columns(part: IdPart, samples: int, frames: Sequence[memoryview]) -> list[_
         if frame.nbytes != size:
             raise InputError(f"{what} of {name!r}: the frame has {frame.nbytes} bytes, the header says {size}")
         array = np.frombuffer(frame, kind)
-        found.append(_Column(array if array.flags.aligned else array.copy()))
+        found.append(_FrameReader(array if array.flags.aligned else array.copy()))
     return found
 
 
@@ -172,7 +172,9 @@ def _check_forms(name: str, part: IdPart, samples: int) -> None:
             raise InputError(f"feature {name!r}: {message}, are no {part.kind!r} of {samples} samples")
 
 
-def _part(part: IdPart, samples: int, keys: _Column, counts: _Column, places: _Column, bags: _Column) -> FeatureBlock:
+def _part(
+    part: IdPart, samples: int, keys: _FrameReader, counts: _FrameReader, places: _FrameReader, bags: _FrameReader
+) -> FeatureBlock:
     columns: list[tuple[U64, I64]] = []
     for each in part.coded:
         mine, lengths = keys.take(each.unique), np.ones(samples, np.int64)

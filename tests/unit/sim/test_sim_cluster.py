@@ -6,7 +6,8 @@ import pytest
 
 from hotrow.errors import ConfigError, InputError
 from hotrow.modes import GBA, Async, BackupWorkers, Hybrid, KStep, Mode, Sync
-from hotrow.modes.base import Apply, Effect, Event, Grant, Joined, Lost, Pushed, Ready, RunFacts
+from hotrow.modes.base import Apply, Discipline, Effect, Event, Grant, Group, Joined, Lost, Pushed, Ready, RunFacts
+from hotrow.modes.mode import Dense
 from hotrow.sim import (
     BatchBytes,
     Checkers,
@@ -116,6 +117,32 @@ def test_hybrid_reads_rows_ahead_and_dense_parameters_when_their_step_has_come()
     assert pulled["dense"] == [0, 0, 1, 1, 2, 2]
     assert pulled["embedding"] == [0, 0, 0, 0, 0, 1]  # the first asks again before the second's push closes the step
     assert sorted(set(seen.times(Pushed))) == [2.0, 3.5, 5.0]  # only the first batch waits for its rows
+
+
+class OwnOfTwoGroups(Mode):
+    """A mode of a user's own whose grants bring two pushes, and that is no Hybrid."""
+
+    name: str = "own"
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        return ("embedding", "dense")
+
+    @property
+    def dense(self) -> Dense:
+        return "all-reduce"
+
+    def start(self, facts: RunFacts) -> Discipline:
+        return Hybrid(max_in_flight=1).start(facts)
+
+
+def test_a_mode_of_ones_own_pushes_the_groups_that_it_names() -> None:
+    seen = Seen()
+    config = ClusterConfig(workers=2, local_batch=10, speeds=SECOND)
+    result = SimCluster(OwnOfTwoGroups(), config, data=80, watchers=[seen]).run()
+    pushed = [event.group for _, event in seen.events if isinstance(event, Pushed)]
+    assert sorted(pushed) == ["dense"] * 8 + ["embedding"] * 8
+    assert result.samples_applied == 80
 
 
 def test_a_straggler_holds_sync_back_and_not_async() -> None:
