@@ -33,7 +33,7 @@ install: .venv/.installed
 	touch $@
 
 .venv/.installed: .venv/.tools $(NATIVE)
-	$(PIP) --no-build-isolation --editable '.[dev,ray]'
+	$(PIP) --no-build-isolation --config-settings=cmake.define.HOTROW_WERROR=ON --editable '.[dev,ray]'
 	touch $@
 
 demo: install

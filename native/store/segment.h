@@ -58,7 +58,7 @@ class Segment {
 
  private:
   struct Mapping {
-    Mapping(void* address, std::size_t bytes) : address(address), bytes(bytes) {}
+    Mapping(void* start, std::size_t size) : address(start), bytes(size) {}
     Mapping(Mapping&& other) noexcept : address(other.address), bytes(other.bytes) { other.address = nullptr; }
     ~Mapping();
     void* address;

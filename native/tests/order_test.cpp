@@ -10,7 +10,7 @@
 namespace hotrow::store {
 namespace {
 
-constexpr std::uint32_t kMost = Order::kFrequencies;
+constexpr std::uint32_t kMost = 4095;
 
 FieldSet links_and_frequency() {
   FieldSet used{};

@@ -145,11 +145,11 @@ TEST(slab_recovers_free_rows_from_versions) {
   Rig rig;
   Left left(64);
   CHECK(rig.slab.adopt(left.piece(0, 64)));
-  for (const std::uint32_t live : {0u, 2u, 5u}) Layout::mark(rig.slab.row(live), 9);
+  for (const std::uint32_t live : {1u, 2u, 5u}) Layout::mark(rig.slab.row(live), 9);
   rig.slab.recover();
   CHECK_EQ(rig.slab.end(), 6u);
   CHECK_EQ(rig.slab.rows(), 3u);
-  for (const std::uint32_t next : {1u, 3u, 4u, 6u}) CHECK_EQ(rig.slab.take(), next);
+  for (const std::uint32_t next : {0u, 3u, 4u, 6u}) CHECK_EQ(rig.slab.take(), next);
 }
 
 TEST(slab_recovers_a_full_and_an_empty_chunk) {
