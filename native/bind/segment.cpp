@@ -33,7 +33,7 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> array_over(const SegmentHandle
   auto kept = std::make_unique<std::shared_ptr<store::Segment>>(handle.segment);
   const nb::capsule owner(kept.get(),
                           [](void* p) noexcept { delete static_cast<std::shared_ptr<store::Segment>*>(p); });
-  kept.release();
+  kept.release();  // NOLINT(bugprone-unused-return-value): the capsule has it
   return {memory, {bytes}, owner};
 }
 

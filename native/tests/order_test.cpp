@@ -100,7 +100,7 @@ TEST(order_lfu_rows_seen_4095_times_or_more_share_a_list) {
   check_order(rig.walked(), {less, more, most});  // by age, not by frequency, from 4095 on
   rig.order.see(less, 1);
   check_order(rig.walked(), {more, most, less});
-  CHECK_EQ(rig.order.bytes() >= (kMost + 1) * 8, true);
+  CHECK(rig.order.bytes() >= std::size_t{kMost + 1} * 8);
 }
 
 TEST(order_lfu_frequency_sticks_at_the_largest_number) {

@@ -286,6 +286,8 @@ TEST(segment_piece_header_that_was_never_finished_is_forgotten) {
   overwrite(folder.file(), third + offsetof(PieceHeader, tag), std::vector<char>(32, 'x'));
   Segment segment(folder.spec());
   CHECK_EQ(segment.pieces().size(), 2u);
+  const auto cleared = bytes_of(folder.file());
+  CHECK_EQ(std::count(cleared.begin() + third, cleared.begin() + third + kPieceAlign, 0), kPieceAlign);
   segment.allocate({9, 0, 1}, 64);
   segment.close();
   CHECK_EQ(Segment(folder.spec()).pieces()[2].tag.partition, 9u);

@@ -1,5 +1,6 @@
-// Many threads on one table, built with ThreadSanitizer: cmake -DHOTROW_TESTS=ON -DHOTROW_SANITIZE=thread. Exits 0 when
-// no row lost an update and the structure is sound; the sanitizer adds its own exit code for any race it saw.
+// Many threads on one table, built with ThreadSanitizer: cmake -DHOTROW_MODULE=OFF -DHOTROW_TESTS=ON
+// -DHOTROW_SANITIZE=thread. Exits 0 when no row lost an update and the structure is sound; the sanitizer adds its own
+// exit code for any race it saw.
 #include <atomic>
 #include <cmath>
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Tests of single structures of native/store: cmake -DHOTROW_TESTS=ON, target `units`.
+// Tests of single structures of native/store: cmake -DHOTROW_MODULE=OFF -DHOTROW_TESTS=ON, target `units`.
 //
 //   units              runs all tests
 //   units --list       their names
