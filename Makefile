@@ -22,7 +22,7 @@ NATIVE := CMakeLists.txt $(wildcard native/*/*.h native/*/*.cpp native/*/*/*.h n
 HEADERS := $(filter %.h,$(NATIVE))
 TIDY := $(patsubst native/%.cpp,build/tidy/%.checked,$(filter %.cpp,$(NATIVE)))
 
-.PHONY: install demo check test test-slow coverage lint tidy format bench clean
+.PHONY: install demo check test test-slow coverage lint tidy stub format bench clean
 
 install: .venv/.installed
 
@@ -76,6 +76,10 @@ tidy: install
 build/tidy/%.checked: native/%.cpp $(HEADERS) .clang-tidy CMakeLists.txt
 	$(BIN)/clang-tidy --quiet -p build/tidy $<
 	mkdir -p $(@D) && touch $@
+
+# The types of the native module, from its bindings. A test compares.
+stub: install
+	$(BIN)/python tests/native_stub.py src/hotrow/_native.pyi
 
 format: install
 	$(BIN)/ruff check --fix .
