@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -62,7 +63,8 @@ template <typename T, int dims>
 struct type_caster<hotrow::bind::HostArray<T, dims>> {
   using Array = hotrow::bind::HostArray<T, dims>;
   using Plain = make_caster<hotrow::bind::PlainArray<T, dims>>;
-  NB_TYPE_CASTER(Array, Plain::Name)
+  // In signatures and in the stub: NDArray[numpy.float32]. Layout and shape would fill lines, and are alike everywhere.
+  NB_TYPE_CASTER(Array, const_name("ndarray[dtype=") + dtype_traits<std::remove_const_t<T>>::name + const_name("]"))
 
   bool from_python(handle source, uint32_t flags, cleanup_list* cleanup) noexcept {
     Plain plain;

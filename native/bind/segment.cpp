@@ -28,12 +28,11 @@ SegmentHandle* open_segment(const std::string& path, const Identity& identity, b
   return new SegmentHandle{std::make_shared<store::Segment>(store::SegmentSpec{path, identity, huge, keep})};
 }
 
-nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> array_over(const SegmentHandle& handle, std::byte* memory,
-                                                             std::size_t bytes) {
+nb::ndarray<nb::numpy, std::uint8_t> array_over(const SegmentHandle& handle, std::byte* memory, std::size_t bytes) {
   auto kept = std::make_unique<std::shared_ptr<store::Segment>>(handle.segment);
   const nb::capsule owner(kept.get(),
                           [](void* p) noexcept { delete static_cast<std::shared_ptr<store::Segment>*>(p); });
-  kept.release();
+  kept.release();  // NOLINT(bugprone-unused-return-value): the capsule has it
   return {memory, {bytes}, owner};
 }
 

@@ -30,6 +30,7 @@ using Rows = Array<float, 2>;
 using ConstRows = Array<const float, 2>;
 using Weights = Array<const float, 1>;
 using Integers = Array<const std::uint32_t, 1>;
+using Fields = nb::typed<nb::dict, std::string, Integers>;  // name of a field to its column
 
 std::size_t rows_of(const Batch& batch, bool per_unique) { return per_unique ? batch.unique() : batch.size(); }
 Per per(bool per_unique) { return per_unique ? Per::unique : Per::key; }
@@ -118,7 +119,7 @@ Column field_column(const std::string& who, nb::handle name, nb::handle column, 
 }
 
 std::size_t put(RamTier& tier, Batch& batch, const ConstRows& values, const std::optional<ConstRows>& state,
-                const nb::dict& fields, int threads) {
+                const Fields& fields, int threads) {
   check_threads(threads);
   check_shape("put: values", values, {batch.size(), tier.layout().dim()});
   if (state) check_shape("put: state", *state, {batch.size(), tier.layout().state_dim()});
@@ -154,7 +155,7 @@ void first_values(const RamTier& tier, const Keys& keys, const Rows& out, int th
 class OutColumns {
  public:
   OutColumns(const RamTier& tier, const Array<std::uint64_t, 1>& keys, const Rows& values, const Rows& state,
-             const nb::dict& fields) {
+             const Fields& fields) {
     rows_ = keys.shape(0);
     check_shape("rows: values", values, {rows_, tier.layout().dim()});
     check_shape("rows: state", state, {rows_, tier.layout().state_dim()});
@@ -181,7 +182,7 @@ class OutColumns {
 
 std::tuple<std::size_t, std::uint64_t> export_rows(const RamTier& tier, std::uint64_t cursor,
                                                    const Array<std::uint64_t, 1>& keys, const Rows& values,
-                                                   const Rows& state, const nb::dict& fields) {
+                                                   const Rows& state, const Fields& fields) {
   const OutColumns out(tier, keys, values, state, fields);
   const nb::gil_scoped_release unlocked;
   const std::size_t written = tier.export_rows(cursor, out.rows(), out.columns());
@@ -189,7 +190,7 @@ std::tuple<std::size_t, std::uint64_t> export_rows(const RamTier& tier, std::uin
 }
 
 void evicted(const RamTier& tier, const Batch& batch, const Array<std::uint64_t, 1>& keys, const Rows& values,
-             const Rows& state, const nb::dict& fields) {
+             const Rows& state, const Fields& fields) {
   const OutColumns out(tier, keys, values, state, fields);
   demand(out.rows() == tier.evicted_rows(batch), "evicted: columns must have room for exactly the evicted rows");
   const nb::gil_scoped_release unlocked;
@@ -231,7 +232,7 @@ std::tuple<std::size_t, std::size_t> attach(RamTier& tier, int threads) {
   return {found.rows, found.dropped};
 }
 
-nb::dict stats(const RamTier& tier) {
+nb::typed<nb::dict, std::string, std::uint64_t> stats(const RamTier& tier) {
   store::Stats found;
   {
     const nb::gil_scoped_release unlocked;
@@ -292,8 +293,11 @@ void bind_table(nb::module_& m) {
       .def("leave_segment", [](RamTier& tier) { segment_of(tier).leave(); })
       .def_prop_ro("samples", &RamTier::samples)
       .def("close_segment", [](RamTier& tier) { segment_of(tier).close(); })
-      .def("push_begin", [](RamTier& tier, std::uint64_t grant) { return segment_of(tier).pushes().begin(grant); })
-      .def("push_finish", [](RamTier& tier, std::uint64_t grant) { segment_of(tier).pushes().finish(grant); })
+      .def(
+          "push_begin", [](RamTier& tier, std::uint64_t grant) { return segment_of(tier).pushes().begin(grant); },
+          "grant"_a)
+      .def(
+          "push_finish", [](RamTier& tier, std::uint64_t grant) { segment_of(tier).pushes().finish(grant); }, "grant"_a)
       .def("push_partly", [](const RamTier& tier) { return segment_of(tier).pushes().partly(); })
       .def("push_newest", [](const RamTier& tier) { return segment_of(tier).pushes().newest(); })
       .def("__len__", &RamTier::size, nb::call_guard<nb::gil_scoped_release>())

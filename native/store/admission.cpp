@@ -43,7 +43,7 @@ bool Admission::admit_by_filter(Key key, std::uint32_t occurrences) {
     counters[n] = block + (hash >> (6 * n)) % kBlock;
     least = std::min<std::uint32_t>(least, *counters[n]);
   }
-  const std::uint32_t count = std::min<std::uint64_t>(std::uint64_t{least} + occurrences, 255);
+  const auto count = static_cast<std::uint32_t>(std::min<std::uint64_t>(std::uint64_t{least} + occurrences, 255));
   for (std::uint8_t* counter : counters) *counter = std::max(*counter, static_cast<std::uint8_t>(count));
   return count >= spec_.count;
 }

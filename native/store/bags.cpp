@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace hotrow::store {
 
@@ -18,7 +19,7 @@ void check_offsets(const char* who, std::span<const std::int64_t> offsets, std::
     throw std::invalid_argument(begin + "[" + std::to_string(at + 1) + "] is " + std::to_string(offsets[at + 1]) +
                                 " after " + std::to_string(offsets[at]) + ": must never fall");
   }
-  if (offsets.back() != static_cast<std::int64_t>(positions))
+  if (std::cmp_not_equal(offsets.back(), positions))
     throw std::invalid_argument(begin + " end at " + std::to_string(offsets.back()) +
                                 ": must end at the number of ids, " + std::to_string(positions));
 }

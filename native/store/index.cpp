@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <span>
 #include <stdexcept>
 #include <unordered_set>
 
@@ -153,9 +154,10 @@ void Index::verify(std::vector<std::string>& faults) const {
     const Segment* segment = directory_[i];
     if (!seen.insert(segment).second) continue;
     const std::size_t run = std::size_t{1} << (depth_ - segment->depth);
-    const bool whole = i % run == 0 && std::all_of(directory_.begin() + i, directory_.begin() + i + run,
-                                                   [=](const Segment* other) { return other == segment; });
-    if (!whole) faults.push_back("index: a segment does not own the directory entries of its hash bits");
+    const std::span entries(directory_.data() + i, std::min(run, directory_.size() - i));
+    const bool whole =
+        i % run == 0 && std::ranges::all_of(entries, [=](const Segment* other) { return other == segment; });
+    if (!whole) faults.emplace_back("index: a segment does not own the directory entries of its hash bits");
     std::size_t inside = 0;
     for (std::uint32_t number = 0; number < buckets_; ++number)
       inside += kBucketSlots - std::popcount(matches(segment->buckets()[number], 0));
@@ -164,7 +166,7 @@ void Index::verify(std::vector<std::string>& faults) const {
                        std::to_string(inside));
     counted += inside;
   }
-  if (seen.size() != segments_) faults.push_back("index: a segment is not in the directory");
+  if (seen.size() != segments_) faults.emplace_back("index: a segment is not in the directory");
   if (counted != entries_)
     faults.push_back("index: counts " + std::to_string(entries_) + " entries but holds " + std::to_string(counted));
 }

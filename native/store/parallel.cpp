@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 namespace hotrow::store {
 namespace {
@@ -112,7 +113,7 @@ constexpr int kThreadsMax = 1024;
 
 void parallel_run(int threads, std::size_t tasks, TaskFunction function, void* context) {
   if (threads > kThreadsMax) threads = kThreadsMax;
-  if (static_cast<std::size_t>(threads) > tasks) threads = static_cast<int>(tasks);
+  if (std::cmp_greater(threads, tasks)) threads = static_cast<int>(tasks);
   if (threads <= 1) {
     for (std::size_t task = 0; task < tasks; ++task) function(context, task);
     return;

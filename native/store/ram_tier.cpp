@@ -62,7 +62,8 @@ std::size_t RamTier::rows_within(const TableSpec& spec, std::size_t bytes, bool 
   // list of keys that are gone takes up to 2.
   constexpr double kBytesBesideRow = 16;
   constexpr std::size_t kPartitionBytes = 20 << 10;  // the first segment of the index, chunks of odd size
-  constexpr std::size_t kFrequencyBytes = 2 * Order::kFrequencies * sizeof(std::uint64_t);  // heads of LFU's lists
+  constexpr std::size_t kFrequencyBytes =
+      std::size_t{2} * Order::kFrequencies * sizeof(std::uint64_t);  // heads of LFU's lists
   constexpr std::size_t kSegmentBytes = 18 << 20;  // header, push log, the block that pieces are cut from
   const std::size_t per_partition = kPartitionBytes + (spec.life.eviction == Eviction::lfu ? kFrequencyBytes : 0);
   const std::size_t fixed =

@@ -136,7 +136,7 @@ class RamTier {
               int threads);
   // Whole rows, one per key, inserted or overwritten; they become the newest. Everyone is let in while there is room;
   // returns how many keys found none, in a table that evicts nobody.
-  std::size_t put(Batch& batch, const Columns& rows, int threads);
+  std::size_t put(Batch& batch, const Columns& columns, int threads);
 
   // `field` of every key of the batch, 0 where absent.
   void read(Batch& batch, Field field, std::uint32_t* out, int threads) const;

@@ -97,7 +97,7 @@ bool RamTier::apply_row(Partition& partition, std::byte* row, const float* gradi
   if (!std::isfinite(squares)) return false;
   RowTouch touch{.squares = squares};
   const double clip = optimizer.clip;
-  if (clip > 0 && squares > clip * clip) touch.scale = static_cast<float>(clip / std::sqrt(double{squares}));
+  if (clip > 0 && double{squares} > clip * clip) touch.scale = static_cast<float>(clip / std::sqrt(double{squares}));
   const When& when = update.when;
   if (optimizer.swap_period != 0) touch.swap_decay = swap_decay(row, update.period);
   if (optimizer.rule == Rule::adam)

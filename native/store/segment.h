@@ -45,8 +45,8 @@ class Segment {
   // room before the memory is given out, so no later touch can fail; SegmentError where there is none, and nothing has
   // changed.
   std::byte* allocate(const PieceTag& tag, std::size_t bytes);
-  std::size_t bytes() const;  // of the file
-  PushLog& pushes() { return *pushes_; }
+  std::size_t bytes() const;              // of the file
+  PushLog& pushes() { return *pushes_; }  // NOLINT(bugprone-unchecked-optional-access): every constructor makes it
   // Gives the file up: removes it unless it is to be kept, and unlocks it. Memory and push log stay mapped until the
   // segment is destroyed, but nothing new is given out. In a forked child the file is left as it is.
   void close() noexcept;
@@ -58,7 +58,7 @@ class Segment {
 
  private:
   struct Mapping {
-    Mapping(void* address, std::size_t bytes) : address(address), bytes(bytes) {}
+    Mapping(void* start, std::size_t size) : address(start), bytes(size) {}
     Mapping(Mapping&& other) noexcept : address(other.address), bytes(other.bytes) { other.address = nullptr; }
     ~Mapping();
     void* address;

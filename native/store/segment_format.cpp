@@ -89,7 +89,7 @@ void write_header(SegmentHeader& page, const std::string& path, const Identity& 
   for (const auto& [name, value] : identity) {
     if (name.empty() || name.find_first_of("=\n") != std::string::npos || value.find('\n') != std::string::npos)
       fail(path, "the field '" + name + "' of its identity has a sign that cannot be written down");
-    text += name + "=" + value + "\n";
+    text.append(name).append("=").append(value).append("\n");
   }
   if (text.size() > sizeof page.identity)
     fail(path, "its identity takes " + std::to_string(text.size()) + " bytes, the header has room for " +

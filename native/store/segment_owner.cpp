@@ -13,6 +13,7 @@
 #include <cstring>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "store/segment_format.h"
@@ -179,10 +180,9 @@ void SegmentOwner::fail_in_use() {
   SegmentHeader header{};
   const FileProbe file(path_);
   const bool read = pread(file.descriptor(), &header, sizeof header, 0) == sizeof header && header.owner != 0;
-  const std::string who = !read ? "another process"
-                          : header.owner == static_cast<std::uint32_t>(getpid())
-                              ? "this process"
-                              : "process " + std::to_string(header.owner);
+  const std::string who = !read                                    ? "another process"
+                          : std::cmp_equal(header.owner, getpid()) ? "this process"
+                                                                   : "process " + std::to_string(header.owner);
   fail(path_, "in use by " + who + "; end it, or give this table another run or name");
 }
 

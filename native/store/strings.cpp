@@ -1,11 +1,13 @@
 #include "store/strings.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "store/parallel.h"
 
@@ -14,41 +16,61 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "words are read as they lie in memory");
 
-constexpr std::uint64_t kSeed = 0x6a09e667f3bcc908ull;
-constexpr std::uint64_t kLength = 0xbb67ae8584caa73bull;
-constexpr std::uint64_t kWord = 0x3c6ef372fe94f82bull;
-constexpr std::uint64_t kLast = 0xa54ff53a5f1d36f1ull;
+// The five primes of XXH64.
+constexpr std::uint64_t kPrime1 = 0x9e3779b185ebca87ull;
+constexpr std::uint64_t kPrime2 = 0xc2b2ae3d27d4eb4full;
+constexpr std::uint64_t kPrime3 = 0x165667b19e3779f9ull;
+constexpr std::uint64_t kPrime4 = 0x85ebca77c2b2ae63ull;
+constexpr std::uint64_t kPrime5 = 0x27d4eb2f165667c5ull;
+constexpr std::size_t kStripe = 32;                        // bytes that four lanes take at once
 constexpr std::uint64_t kLargest = ~std::uint64_t{0};      // of uint64
 constexpr std::uint64_t kLowest = std::uint64_t{1} << 63;  // of int64, without its sign
 constexpr std::size_t kTaskStrings = std::size_t{1} << 14;
 
-std::uint64_t fold(std::uint64_t a, std::uint64_t b) {
-  const unsigned __int128 product = static_cast<unsigned __int128>(a) * b;
-  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
-}
-
-std::uint64_t whole_word(const std::uint8_t* at) {
-  std::uint64_t word;
+template <typename Word>
+std::uint64_t read(const std::uint8_t* at) {
+  Word word;
   std::memcpy(&word, at, sizeof word);
   return word;
 }
 
-// The last 0 to 8 bytes. Nearly always 8 bytes may be read and the strangers among them masked off; not at the very
-// end.
-std::uint64_t last_word(const std::uint8_t* at, std::size_t length, const std::uint8_t* readable_end) {
-  if (length == 0) return 0;
-  if (readable_end - at >= 8) [[likely]]
-    return whole_word(at) & ~std::uint64_t{0} >> (64 - 8 * length);
-  std::uint64_t word = 0;
-  std::memcpy(&word, at, length);
-  return word;
+std::uint64_t mixed(std::uint64_t lane, std::uint64_t word) { return std::rotl(lane + word * kPrime2, 31) * kPrime1; }
+
+// All whole stripes: each lane takes every fourth word.
+std::uint64_t hash_stripes(const std::uint8_t* at, std::size_t stripes, std::uint64_t seed) {
+  std::uint64_t lanes[4] = {seed + kPrime1 + kPrime2, seed + kPrime2, seed, seed - kPrime1};
+  for (; stripes > 0; --stripes, at += kStripe)
+    for (std::size_t lane = 0; lane < 4; ++lane) lanes[lane] = mixed(lanes[lane], read<std::uint64_t>(at + 8 * lane));
+  std::uint64_t h = std::rotl(lanes[0], 1) + std::rotl(lanes[1], 7) + std::rotl(lanes[2], 12) + std::rotl(lanes[3], 18);
+  for (const std::uint64_t lane : lanes) h = (h ^ mixed(0, lane)) * kPrime1 + kPrime4;
+  return h;
 }
 
-std::uint64_t hash(const std::uint8_t* at, std::size_t length, std::uint64_t seed, const std::uint8_t* readable_end) {
-  std::uint64_t h = (seed ^ kSeed) + length * kLength;
-  for (; length > 8; length -= 8, at += 8) h = fold(h ^ whole_word(at), kWord);
-  h = fold(h ^ last_word(at, length, readable_end), kWord);
-  return fold(h ^ kLast, kLength);
+// The bytes behind the last whole stripe, in words, a half word and bytes, and the last mixing.
+template <std::size_t rest>
+std::uint64_t hash_rest(std::uint64_t h, const std::uint8_t* at) {
+  if constexpr (rest >= 8)
+    return hash_rest<rest - 8>(std::rotl(h ^ mixed(0, read<std::uint64_t>(at)), 27) * kPrime1 + kPrime4, at + 8);
+  else if constexpr (rest >= 4)
+    return hash_rest<rest - 4>(std::rotl(h ^ read<std::uint32_t>(at) * kPrime1, 23) * kPrime2 + kPrime3, at + 4);
+  else if constexpr (rest > 0)
+    return hash_rest<rest - 1>(std::rotl(h ^ *at * kPrime5, 11) * kPrime1, at + 1);
+  h = (h ^ h >> 33) * kPrime2;
+  h = (h ^ h >> 29) * kPrime3;
+  return h ^ h >> 32;
+}
+
+// A function per length: where lengths vary, one jump is mispredicted and not one for each kind of word.
+template <std::size_t... rests>
+constexpr auto rest_functions(std::index_sequence<rests...>) {
+  return std::array{&hash_rest<rests>...};
+}
+constexpr auto kHashRest = rest_functions(std::make_index_sequence<kStripe>());
+
+std::uint64_t hash(const std::uint8_t* at, std::size_t length, std::uint64_t seed) {
+  const std::size_t stripes = length / kStripe;
+  const std::uint64_t h = stripes > 0 ? hash_stripes(at, stripes, seed) : seed + kPrime5;
+  return kHashRest[length % kStripe](h + length, at + stripes * kStripe);
 }
 
 // The bits of the number that a text writes in canonical form; false where it writes none or a larger one.
@@ -133,20 +155,17 @@ template <typename Offset>
 std::size_t hash_strings(const StringColumn<Offset>& column, std::uint64_t seed, std::uint64_t null, std::uint64_t* out,
                          int threads) {
   check("hash_strings", column);
-  const std::uint8_t* const readable_end = column.data.data() + column.data.size();
-  return fill(column, null, out, threads, [seed, readable_end](const std::uint8_t* at, std::size_t length) {
-    return hash(at, length, seed, readable_end);
-  });
+  return fill(column, null, out, threads,
+              [seed](const std::uint8_t* at, std::size_t length) { return hash(at, length, seed); });
 }
 
 template <typename Offset>
 std::size_t string_ids(const StringColumn<Offset>& column, std::uint64_t seed, std::uint64_t null, std::uint64_t* out,
                        int threads) {
   check("string_ids", column);
-  const std::uint8_t* const readable_end = column.data.data() + column.data.size();
-  return fill(column, null, out, threads, [seed, readable_end](const std::uint8_t* at, std::size_t length) {
+  return fill(column, null, out, threads, [seed](const std::uint8_t* at, std::size_t length) {
     std::uint64_t bits;
-    return whole_number(at, length, bits) ? bits : hash(at, length, seed, readable_end);
+    return whole_number(at, length, bits) ? bits : hash(at, length, seed);
   });
 }
 

@@ -1,14 +1,10 @@
-// Strings to 64-bit keys. The hash is part of every checkpoint that was trained on strings, so it never changes:
+// Strings to 64-bit keys by XXH64, whose definition is public (the algorithm description of xxHash):
+// a system in any language computes the ids of its requests by itself. The hash is part of every checkpoint that was
+// trained on strings, so it never changes again. Its bits are as good as random and collisions as rare as chance; it
+// does not resist somebody who looks for them.
 //
-//   fold(a, b) = low 64 bits of a * b, xor high 64 bits of a * b          (the product has 128 bits)
-//   h = (seed ^ K0) + length * K1                                           (mod 2^64; length in bytes)
-//   for each 8 bytes, little endian, the last ones padded with zeros:
-//     h = fold(h ^ word, K2)                                                (the empty string has one word, 0)
-//   hash = fold(h ^ K3, K1)
-//
-// K0..K3 are the first 64 bits behind the point of the square roots of 2, 3, 5 and 7. Every bit of a string moves each
-// bit of the hash with probability 1/2, and collisions are as rare as chance; it does not resist somebody who looks for
-// them.
+// On a column of 4 to 32 bytes (a million texts, one thread) ids took 28 ns each, 1.3 times as long as with a private
+// hash of one product per 8 bytes; 8, 12 and 16 bytes 1.0 to 1.1 times, 32 bytes 2.0 times.
 //
 // An id is a number where its text writes one: string_ids gives a whole decimal number in its one canonical form ("0",
 // "42", "-7"; not "007", "+1", "-0" or "1.0") as its 64 bits if int64 or uint64 holds it, any other text by its hash.

@@ -119,7 +119,8 @@ struct Part {
     }
   }
 
-  void number(const std::uint32_t* ranks, Key* all_unique, std::uint32_t* all_inverse, std::uint32_t* all_counts) {
+  void number(const std::uint32_t* ranks, Key* all_unique, std::uint32_t* all_inverse,
+              std::uint32_t* all_counts) const {
     for (std::size_t u = 0; u < found; ++u) {
       first[u] = ranks[first[u]];
       all_unique[first[u]] = unique_keys[u];

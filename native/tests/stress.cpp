@@ -1,5 +1,6 @@
-// Many threads on one table, built with ThreadSanitizer: cmake -DHOTROW_TESTS=ON -DHOTROW_SANITIZE=thread. Exits 0 when
-// no row lost an update and the structure is sound; the sanitizer adds its own exit code for any race it saw.
+// Many threads on one table, built with ThreadSanitizer: cmake -DHOTROW_MODULE=OFF -DHOTROW_TESTS=ON
+// -DHOTROW_SANITIZE=thread. Exits 0 when no row lost an update and the structure is sound; the sanitizer adds its own
+// exit code for any race it saw.
 #include <atomic>
 #include <cmath>
 #include <cstdio>
@@ -133,7 +134,7 @@ int main() {
   Batch batch = tier.batch(keys, 1);
   tier.find(batch, values.data(), Per::key, 1);
   double sum = 0;
-  for (const float value : values) sum += std::isnan(value) ? 0 : value;
+  for (const float value : values) sum += std::isnan(value) ? 0 : double{value};
   for (const auto& fault : tier.verify()) std::fprintf(stderr, "%s\n", fault.c_str());
   std::printf("%llu updates, sum %.0f\n", static_cast<unsigned long long>(updates.load()), sum);
   const bool sound = tier.verify().empty() && sum == static_cast<double>(updates) * kDim;

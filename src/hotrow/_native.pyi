@@ -1,81 +1,167 @@
-"""What the native core offers, typed. A test compares these names with the module's."""
+# Generated from native/bind by `make stub`. Arrays are C-contiguous, aligned and in host memory.
+"""
+Native core of Hotrow. Private: use hotrow.store and hotrow.store.kernels.
+"""
 
-from enum import Enum
+import enum
+from collections.abc import Sequence
+from typing import overload
 
-import numpy as np
+import numpy
 from numpy.typing import NDArray
 
-def isa() -> str: ...
+def isa() -> str:
+    """The instruction set in use: plain, avx2 or avx512."""
 
-class Rule(Enum):
+class Rule(enum.Enum):
     sgd = 0
+
     adagrad = 1
+
     rowwise_adagrad = 2
+
     decayed_adagrad = 3
+
     adam = 4
+
     ftrl = 5
 
 class Optimizer:
-    rule: Rule
-    lr: float
-    l2: float
-    decay: float
-    clip: float
-    eps: float
-    eps_inside: bool
-    initial: float
-    rate: float
-    beta1: float
-    beta2: float
-    correct_by_row: bool
-    beta: float
-    l1: float
-    swap_period: int
-    swap_decay: float
-    swap_floor: float
     def __init__(self) -> None: ...
+    @property
+    def rule(self) -> Rule: ...
+    @rule.setter
+    def rule(self, arg: Rule, /) -> None: ...
+    @property
+    def lr(self) -> float: ...
+    @lr.setter
+    def lr(self, arg: float, /) -> None: ...
+    @property
+    def l2(self) -> float: ...
+    @l2.setter
+    def l2(self, arg: float, /) -> None: ...
+    @property
+    def decay(self) -> float: ...
+    @decay.setter
+    def decay(self, arg: float, /) -> None: ...
+    @property
+    def clip(self) -> float: ...
+    @clip.setter
+    def clip(self, arg: float, /) -> None: ...
+    @property
+    def eps(self) -> float: ...
+    @eps.setter
+    def eps(self, arg: float, /) -> None: ...
+    @property
+    def eps_inside(self) -> bool: ...
+    @eps_inside.setter
+    def eps_inside(self, arg: bool, /) -> None: ...
+    @property
+    def initial(self) -> float: ...
+    @initial.setter
+    def initial(self, arg: float, /) -> None: ...
+    @property
+    def rate(self) -> float: ...
+    @rate.setter
+    def rate(self, arg: float, /) -> None: ...
+    @property
+    def beta1(self) -> float: ...
+    @beta1.setter
+    def beta1(self, arg: float, /) -> None: ...
+    @property
+    def beta2(self) -> float: ...
+    @beta2.setter
+    def beta2(self, arg: float, /) -> None: ...
+    @property
+    def correct_by_row(self) -> bool: ...
+    @correct_by_row.setter
+    def correct_by_row(self, arg: bool, /) -> None: ...
+    @property
+    def beta(self) -> float: ...
+    @beta.setter
+    def beta(self, arg: float, /) -> None: ...
+    @property
+    def l1(self) -> float: ...
+    @l1.setter
+    def l1(self, arg: float, /) -> None: ...
+    @property
+    def swap_period(self) -> int: ...
+    @swap_period.setter
+    def swap_period(self, arg: int, /) -> None: ...
+    @property
+    def swap_decay(self) -> float: ...
+    @swap_decay.setter
+    def swap_decay(self, arg: float, /) -> None: ...
+    @property
+    def swap_floor(self) -> float: ...
+    @swap_floor.setter
+    def swap_floor(self, arg: float, /) -> None: ...
 
-class Batch:
-    def __len__(self) -> int: ...
-    @property
-    def unique(self) -> int: ...
-    @property
-    def partitions(self) -> int: ...
-    @property
-    def looked_up(self) -> bool: ...
-    @property
-    def counted(self) -> bool: ...
-    def keys(self, out: NDArray[np.uint64]) -> None: ...
-    def inverse(self, out: NDArray[np.uint32]) -> None: ...
-    def absent_mask(self, out: NDArray[np.bool_]) -> None: ...
+class Eviction(enum.Enum):
+    none = 0
 
-class Eviction(Enum):
-    none = ...
-    lru = ...
-    lfu = ...
-    refuse = ...
+    lru = 1
 
-class AdmissionKind(Enum):
-    everyone = ...
-    at_least = ...
-    chance = ...
+    lfu = 2
+
+    refuse = 3
+
+class AdmissionKind(enum.Enum):
+    everyone = 0
+
+    at_least = 1
+
+    chance = 2
 
 class Admission:
     def __init__(self) -> None: ...
-    kind: AdmissionKind
-    count: int
-    filter_bytes: int
-    probability: float
+    @property
+    def kind(self) -> AdmissionKind: ...
+    @kind.setter
+    def kind(self, arg: AdmissionKind, /) -> None: ...
+    @property
+    def count(self) -> int: ...
+    @count.setter
+    def count(self, arg: int, /) -> None: ...
+    @property
+    def filter_bytes(self) -> int: ...
+    @filter_bytes.setter
+    def filter_bytes(self, arg: int, /) -> None: ...
+    @property
+    def probability(self) -> float: ...
+    @probability.setter
+    def probability(self, arg: float, /) -> None: ...
 
 class Life:
     def __init__(self) -> None: ...
-    capacity_rows: int
-    eviction: Eviction
-    expiry: int
-    admission: Admission
-    default_value: float
-    keep_evicted: bool
-    gone_keys_max: int
+    @property
+    def capacity_rows(self) -> int: ...
+    @capacity_rows.setter
+    def capacity_rows(self, arg: int, /) -> None: ...
+    @property
+    def eviction(self) -> Eviction: ...
+    @eviction.setter
+    def eviction(self, arg: Eviction, /) -> None: ...
+    @property
+    def expiry(self) -> int: ...
+    @expiry.setter
+    def expiry(self, arg: int, /) -> None: ...
+    @property
+    def admission(self) -> Admission: ...
+    @admission.setter
+    def admission(self, arg: Admission, /) -> None: ...
+    @property
+    def default_value(self) -> float: ...
+    @default_value.setter
+    def default_value(self, arg: float, /) -> None: ...
+    @property
+    def keep_evicted(self) -> bool: ...
+    @keep_evicted.setter
+    def keep_evicted(self, arg: bool, /) -> None: ...
+    @property
+    def gone_keys_max(self) -> int: ...
+    @gone_keys_max.setter
+    def gone_keys_max(self, arg: int, /) -> None: ...
 
 class TableSpec:
     def __init__(
@@ -97,30 +183,44 @@ class TableSpec:
     def capacity_rows(self) -> int: ...
     def rows_within(self, bytes: int, in_segment: bool) -> int: ...
 
+class Batch:
+    def __len__(self) -> int: ...
+    @property
+    def unique(self) -> int: ...
+    @property
+    def partitions(self) -> int: ...
+    @property
+    def looked_up(self) -> bool: ...
+    @property
+    def counted(self) -> bool: ...
+    def keys(self, out: NDArray[numpy.uint64]) -> None: ...
+    def inverse(self, out: NDArray[numpy.uint32]) -> None: ...
+    def absent_mask(self, out: NDArray[numpy.bool_]) -> None: ...
+
 class RamTier:
-    def __init__(self, spec: TableSpec, segment: tuple[str, list[tuple[str, str]], bool, bool] | None) -> None: ...
+    def __init__(self, spec: TableSpec, segment: tuple[str, Sequence[tuple[str, str]], bool, bool] | None) -> None: ...
     def attach(self, threads: int) -> tuple[int, int]: ...
     @property
     def attached(self) -> bool: ...
-    def close_segment(self) -> None: ...
     def leave_segment(self) -> None: ...
     @property
     def samples(self) -> int: ...
-    @property
-    def counts_occurrences(self) -> bool: ...
+    def close_segment(self) -> None: ...
     def push_begin(self, grant: int) -> PushSeen: ...
     def push_finish(self, grant: int) -> None: ...
     def push_partly(self) -> list[int]: ...
     def push_newest(self) -> int: ...
     def __len__(self) -> int: ...
     @property
+    def counts_occurrences(self) -> bool: ...
+    @property
     def state_dim(self) -> int: ...
-    def batch(self, keys: NDArray[np.uint64], threads: int) -> Batch: ...
-    def find(self, batch: Batch, out: NDArray[np.float32] | None, per_unique: bool, threads: int) -> int: ...
+    def batch(self, keys: NDArray[numpy.uint64], threads: int) -> Batch: ...
+    def find(self, batch: Batch, out: NDArray[numpy.float32] | None, per_unique: bool, threads: int) -> int: ...
     def find_or_init(
         self,
         batch: Batch,
-        out: NDArray[np.float32] | None,
+        out: NDArray[numpy.float32] | None,
         per_unique: bool,
         seen: bool,
         samples: int | None,
@@ -129,9 +229,9 @@ class RamTier:
     def apply(
         self,
         batch: Batch,
-        gradients: NDArray[np.float32],
-        weights: NDArray[np.float32] | None,
-        rows: NDArray[np.uint32] | None,
+        gradients: NDArray[numpy.float32],
+        weights: NDArray[numpy.float32] | None,
+        rows: NDArray[numpy.uint32] | None,
         per_unique: bool,
         step: int,
         samples: int,
@@ -141,9 +241,9 @@ class RamTier:
     def add(
         self,
         batch: Batch,
-        values: NDArray[np.float32],
-        state: NDArray[np.float32] | None,
-        clocks: NDArray[np.uint32] | None,
+        values: NDArray[numpy.float32],
+        state: NDArray[numpy.float32] | None,
+        clocks: NDArray[numpy.uint32] | None,
         step: int,
         samples: int,
         threads: int,
@@ -151,67 +251,248 @@ class RamTier:
     def put(
         self,
         batch: Batch,
-        values: NDArray[np.float32],
-        state: NDArray[np.float32] | None,
-        fields: dict[str, NDArray[np.uint32]],
+        values: NDArray[numpy.float32],
+        state: NDArray[numpy.float32] | None,
+        fields: dict[str, NDArray[numpy.uint32]],
         threads: int,
     ) -> int: ...
-    def read(self, batch: Batch, field: str, out: NDArray[np.uint32], threads: int) -> None: ...
+    def read(self, batch: Batch, field: str, out: NDArray[numpy.uint32], threads: int) -> None: ...
     def touch(self, batch: Batch, samples: int | None, threads: int) -> int: ...
     def expire(self, samples: int | None, threads: int) -> int: ...
     def evicted_rows(self, batch: Batch) -> int: ...
     def evicted(
         self,
         batch: Batch,
-        keys: NDArray[np.uint64],
-        values: NDArray[np.float32],
-        state: NDArray[np.float32],
-        fields: dict[str, NDArray[np.uint32]],
+        keys: NDArray[numpy.uint64],
+        values: NDArray[numpy.float32],
+        state: NDArray[numpy.float32],
+        fields: dict[str, NDArray[numpy.uint32]],
     ) -> None: ...
     def take_gone_keys(self) -> tuple[bytes, bool]: ...
     def eviction_order(self, partition: int) -> bytes: ...
     def erase(self, batch: Batch, threads: int) -> int: ...
-    def first_values(self, keys: NDArray[np.uint64], out: NDArray[np.float32], threads: int) -> None: ...
+    def first_values(self, keys: NDArray[numpy.uint64], out: NDArray[numpy.float32], threads: int) -> None: ...
     def export_rows(
         self,
         cursor: int,
-        keys: NDArray[np.uint64],
-        values: NDArray[np.float32],
-        state: NDArray[np.float32],
-        fields: dict[str, NDArray[np.uint32]],
+        keys: NDArray[numpy.uint64],
+        values: NDArray[numpy.float32],
+        state: NDArray[numpy.float32],
+        fields: dict[str, NDArray[numpy.uint32]],
     ) -> tuple[int, int]: ...
     def stats(self) -> dict[str, int]: ...
     def verify(self) -> list[str]: ...
 
+def unique(
+    keys: NDArray[numpy.uint64],
+    unique_keys: NDArray[numpy.uint64],
+    inverse: NDArray[numpy.uint32],
+    counts: NDArray[numpy.uint32],
+    threads: int,
+) -> int:
+    """
+    Deduplicate in order of first occurrence; return the number of unique keys.
+    """
+
+def pool(
+    rows: NDArray[numpy.float32],
+    inverse: NDArray[numpy.uint32],
+    offsets: NDArray[numpy.int64],
+    weights: NDArray[numpy.float32] | None,
+    mean: bool,
+    out: NDArray[numpy.float32],
+    threads: int,
+) -> None:
+    """Sum or mean of each bag's rows."""
+
+def pool_backward(
+    grad_out: NDArray[numpy.float32],
+    inverse: NDArray[numpy.uint32],
+    offsets: NDArray[numpy.int64],
+    weights: NDArray[numpy.float32] | None,
+    mean: bool,
+    out: NDArray[numpy.float32],
+    threads: int,
+) -> None:
+    """Gradient of pool by its rows."""
+
+def pool_weight_gradient(
+    grad_out: NDArray[numpy.float32],
+    rows: NDArray[numpy.float32],
+    inverse: NDArray[numpy.uint32],
+    offsets: NDArray[numpy.int64],
+    out: NDArray[numpy.float32],
+    threads: int,
+) -> None:
+    """Gradient of pool by its weights."""
+
+def encode_rows(
+    rows: NDArray[numpy.float32], half: NDArray[numpy.uint16], scale: NDArray[numpy.float32], threads: int
+) -> None:
+    """float32 rows to scaled fp16."""
+
+def decode_rows(
+    half: NDArray[numpy.uint16], scale: NDArray[numpy.float32], rows: NDArray[numpy.float32], threads: int
+) -> None:
+    """Scaled fp16 to float32 rows."""
+
+def narrow(
+    values: NDArray[numpy.float32], type: int, streams: NDArray[numpy.uint64], out: NDArray[numpy.uint16]
+) -> int:
+    """
+    Round rows stochastically to float16 (1) or bfloat16 (2); return how many elements were too large.
+    """
+
+def widen(values: NDArray[numpy.uint16], type: int, out: NDArray[numpy.float32]) -> None:
+    """float16 (1) or bfloat16 (2) rows to float32, exactly."""
+
+@overload
+def compress_ids(
+    keys: NDArray[numpy.uint64],
+    offsets: NDArray[numpy.int64],
+    unique_keys: NDArray[numpy.uint64],
+    counts: NDArray[numpy.uint32],
+    samples: NDArray[numpy.uint16],
+    threads: int,
+) -> int: ...
+@overload
+def compress_ids(
+    keys: NDArray[numpy.uint64],
+    offsets: NDArray[numpy.int64],
+    unique_keys: NDArray[numpy.uint64],
+    counts: NDArray[numpy.uint32],
+    samples: NDArray[numpy.uint32],
+    threads: int,
+) -> int:
+    """
+    Each key once with the bags it occurs in; return the number of unique keys.
+    """
+
+@overload
+def expand_ids(
+    unique_keys: NDArray[numpy.uint64],
+    counts: NDArray[numpy.uint32],
+    samples: NDArray[numpy.uint16],
+    keys: NDArray[numpy.uint64],
+    offsets: NDArray[numpy.int64],
+) -> None: ...
+@overload
+def expand_ids(
+    unique_keys: NDArray[numpy.uint64],
+    counts: NDArray[numpy.uint32],
+    samples: NDArray[numpy.uint32],
+    keys: NDArray[numpy.uint64],
+    offsets: NDArray[numpy.int64],
+) -> None:
+    """The bags that compress_ids was given."""
+
+@overload
+def hash_strings(
+    data: NDArray[numpy.uint8],
+    offsets: NDArray[numpy.int32],
+    validity: NDArray[numpy.uint8] | None,
+    first: int,
+    out: NDArray[numpy.uint64],
+    seed: int,
+    null: int,
+    threads: int,
+) -> int: ...
+@overload
+def hash_strings(
+    data: NDArray[numpy.uint8],
+    offsets: NDArray[numpy.int64],
+    validity: NDArray[numpy.uint8] | None,
+    first: int,
+    out: NDArray[numpy.uint64],
+    seed: int,
+    null: int,
+    threads: int,
+) -> int:
+    """
+    Hash out.size strings of an Arrow column from `first` on; return how many are null.
+    """
+
+@overload
+def string_ids(
+    data: NDArray[numpy.uint8],
+    offsets: NDArray[numpy.int32],
+    validity: NDArray[numpy.uint8] | None,
+    first: int,
+    out: NDArray[numpy.uint64],
+    seed: int,
+    null: int,
+    threads: int,
+) -> int: ...
+@overload
+def string_ids(
+    data: NDArray[numpy.uint8],
+    offsets: NDArray[numpy.int64],
+    validity: NDArray[numpy.uint8] | None,
+    first: int,
+    out: NDArray[numpy.uint64],
+    seed: int,
+    null: int,
+    threads: int,
+) -> int:
+    """
+    The same, but a canonical whole number that fits 64 bits stands for itself.
+    """
+
+def shard_of(keys: NDArray[numpy.uint64], shards: int, out: NDArray[numpy.uint32], threads: int) -> None:
+    """The shard of each key."""
+
+def sharded(
+    keys: NDArray[numpy.uint64],
+    shards: int,
+    unique_keys: NDArray[numpy.uint64],
+    bounds: NDArray[numpy.int64],
+    inverse: NDArray[numpy.uint32],
+    threads: int,
+) -> int:
+    """
+    Deduplicate, grouped by shard and then by first occurrence; return the number of unique keys.
+    """
+
 class RowField:
+    """Plain rows in huge pages, to be read at random."""
+
     def __init__(self, rows: int, row_bytes: int, threads: int) -> None: ...
     @property
     def rows(self) -> int: ...
     @property
     def row_bytes(self) -> int: ...
-    def read_seconds(self, rows: NDArray[np.int64], threads: int) -> float: ...
+    def read_seconds(self, rows: NDArray[numpy.int64], threads: int) -> float:
+        """
+        Read each of these int64 row numbers' rows in order; return the seconds.
+        """
 
 class CopyField:
+    """A straight run of memory and room for its copy."""
+
     def __init__(self, bytes: int, threads: int) -> None: ...
     @property
     def bytes(self) -> int: ...
-    def copy_seconds(self, threads: int) -> float: ...
+    def copy_seconds(self, threads: int) -> float:
+        """Copy all bytes once; return the seconds."""
 
-class PushSeen(Enum):
+class PushSeen(enum.Enum):
     fresh = 0
+
     done = 1
+
     partly = 2
+
     forgotten = 3
 
 class Segment:
-    def __init__(self, path: str, identity: list[tuple[str, str]], huge: bool, keep: bool) -> None: ...
+    def __init__(self, path: str, identity: Sequence[tuple[str, str]], huge: bool, keep: bool) -> None: ...
     @property
     def attached(self) -> bool: ...
     @property
     def bytes(self) -> int: ...
     def pieces(self) -> list[tuple[int, int, int, int]]: ...
-    def piece(self, number: int) -> NDArray[np.uint8]: ...
-    def allocate(self, partition: int, first_index: int, rows: int, bytes: int) -> NDArray[np.uint8]: ...
+    def piece(self, number: int) -> NDArray[numpy.uint8]: ...
+    def allocate(self, partition: int, first_index: int, rows: int, bytes: int) -> NDArray[numpy.uint8]: ...
     def push_begin(self, grant: int) -> PushSeen: ...
     def push_finish(self, grant: int) -> None: ...
     def push_partly(self) -> list[int]: ...
@@ -219,88 +500,3 @@ class Segment:
     def leave(self) -> None: ...
 
 def inspect_segment(path: str) -> tuple[int, list[tuple[str, str]], bool, int, bool, str]: ...
-def unique(
-    keys: NDArray[np.uint64],
-    unique_keys: NDArray[np.uint64],
-    inverse: NDArray[np.uint32],
-    counts: NDArray[np.uint32],
-    threads: int,
-) -> int: ...
-def shard_of(keys: NDArray[np.uint64], shards: int, out: NDArray[np.uint32], threads: int) -> None: ...
-def sharded(
-    keys: NDArray[np.uint64],
-    shards: int,
-    unique_keys: NDArray[np.uint64],
-    bounds: NDArray[np.int64],
-    inverse: NDArray[np.uint32],
-    threads: int,
-) -> int: ...
-def pool(
-    rows: NDArray[np.float32],
-    inverse: NDArray[np.uint32],
-    offsets: NDArray[np.int64],
-    weights: NDArray[np.float32] | None,
-    mean: bool,
-    out: NDArray[np.float32],
-    threads: int,
-) -> None: ...
-def pool_backward(
-    grad_out: NDArray[np.float32],
-    inverse: NDArray[np.uint32],
-    offsets: NDArray[np.int64],
-    weights: NDArray[np.float32] | None,
-    mean: bool,
-    out: NDArray[np.float32],
-    threads: int,
-) -> None: ...
-def pool_weight_gradient(
-    grad_out: NDArray[np.float32],
-    rows: NDArray[np.float32],
-    inverse: NDArray[np.uint32],
-    offsets: NDArray[np.int64],
-    out: NDArray[np.float32],
-    threads: int,
-) -> None: ...
-def encode_rows(
-    rows: NDArray[np.float32], half: NDArray[np.uint16], scale: NDArray[np.float32], threads: int
-) -> None: ...
-def decode_rows(
-    half: NDArray[np.uint16], scale: NDArray[np.float32], rows: NDArray[np.float32], threads: int
-) -> None: ...
-def narrow(values: NDArray[np.float32], type: int, streams: NDArray[np.uint64], out: NDArray[np.uint16]) -> int: ...
-def widen(values: NDArray[np.uint16], type: int, out: NDArray[np.float32]) -> None: ...
-def compress_ids(
-    keys: NDArray[np.uint64],
-    offsets: NDArray[np.int64],
-    unique_keys: NDArray[np.uint64],
-    counts: NDArray[np.uint32],
-    samples: NDArray[np.uint16] | NDArray[np.uint32],
-    threads: int,
-) -> int: ...
-def expand_ids(
-    unique_keys: NDArray[np.uint64],
-    counts: NDArray[np.uint32],
-    samples: NDArray[np.uint16] | NDArray[np.uint32],
-    keys: NDArray[np.uint64],
-    offsets: NDArray[np.int64],
-) -> None: ...
-def hash_strings(
-    data: NDArray[np.uint8],
-    offsets: NDArray[np.int32] | NDArray[np.int64],
-    validity: NDArray[np.uint8] | None,
-    first: int,
-    out: NDArray[np.uint64],
-    seed: int,
-    null: int,
-    threads: int,
-) -> int: ...
-def string_ids(
-    data: NDArray[np.uint8],
-    offsets: NDArray[np.int32] | NDArray[np.int64],
-    validity: NDArray[np.uint8] | None,
-    first: int,
-    out: NDArray[np.uint64],
-    seed: int,
-    null: int,
-    threads: int,
-) -> int: ...

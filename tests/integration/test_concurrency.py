@@ -1,6 +1,5 @@
 """Several Python threads on one tier: nothing is lost, nothing is torn, and a forked child can go on."""
 
-import shutil
 import subprocess
 import sys
 import threading
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from hotrow import SGD, Constant, Table
 from hotrow.store import RamTier
+from native_build import built
 
 F32 = NDArray[np.float32]
 DIM, KEYS, BATCH, ROUNDS, WORKERS = 8, 2000, 2500, 30, 4
@@ -265,11 +265,7 @@ def test_loader_processes_that_never_touch_a_table_may_be_forked() -> None:
 
 @pytest.mark.slow
 def test_thread_sanitizer_finds_no_race(tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
-    cmake = shutil.which("cmake") or str(Path(sys.executable).with_name("cmake"))
-    configure = [cmake, "-S", str(root), "-B", str(tmp_path), "-DHOTROW_TESTS=ON", "-DHOTROW_SANITIZE=thread"]
-    subprocess.run(configure, check=True)
-    subprocess.run([cmake, "--build", str(tmp_path), "--target", "stress"], check=True)
+    built("stress", tmp_path, "HOTROW_MODULE=OFF", "HOTROW_TESTS=ON", "HOTROW_SANITIZE=thread")
     run = subprocess.run([str(tmp_path / "stress")], capture_output=True, text=True, timeout=600, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "ThreadSanitizer" not in run.stderr

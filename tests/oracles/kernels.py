@@ -4,6 +4,7 @@ import struct
 from collections.abc import Sequence
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 KAPPA = 2.0**14
@@ -93,11 +94,8 @@ def compress_ids(bags: Sequence[Bag]) -> tuple[list[int], list[int], list[int]]:
 
 
 def hash_bytes(text: bytes, seed: int = 0) -> int:
-    """As native/store/strings.h says it."""
-    h = ((seed ^ 0x6A09E667F3BCC908) + len(text) * 0xBB67AE8584CAA73B) & MASK
-    for at in range(0, max(len(text), 1), 8):
-        h = _fold(h ^ int.from_bytes(text[at : at + 8], "little"), 0x3C6EF372FE94F82B)
-    return _fold(h ^ 0xA54FF53A5F1D36F1, 0xBB67AE8584CAA73B)
+    """XXH64, by its own library."""
+    return xxhash.xxh64_intdigest(text, seed)
 
 
 def string_id(text: bytes, seed: int = 0) -> int:
@@ -105,7 +103,3 @@ def string_id(text: bytes, seed: int = 0) -> int:
     if text.lstrip(b"-").isdigit() and text == b"%d" % int(text) and -(2**63) <= int(text) < 2**64:
         return int(text) & MASK
     return hash_bytes(text, seed)
-
-
-def _fold(a: int, b: int) -> int:
-    return (a * b & MASK) ^ (a * b >> 64)

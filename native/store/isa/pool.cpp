@@ -86,10 +86,10 @@ float dot_rows(const float* left, const float* right, std::size_t dim) {
   typename V::Part total[V::parts] = {};
   std::size_t column = 0;
   for (; column + 16 <= dim; column += 16)
-    for (int part = 0; part < V::parts; ++part)
+    for (std::size_t part = 0; part < V::parts; ++part)
       total[part] += V::load(left + column + part * V::width) * V::load(right + column + part * V::width);
   float lanes[16];
-  for (int part = 0; part < V::parts; ++part) V::store(lanes + part * V::width, total[part]);
+  for (std::size_t part = 0; part < V::parts; ++part) V::store(lanes + part * V::width, total[part]);
   for (int lane = 0; column < dim; ++lane, ++column) lanes[lane] += left[column] * right[column];
   for (int half = 8; half > 0; half /= 2)
     for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];

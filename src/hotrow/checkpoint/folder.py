@@ -24,7 +24,8 @@ from hotrow.errors import InputError
 from hotrow.store import SavedTable
 from hotrow.store.saved import check_same_kind
 
-FORMAT, VERSION = "hotrow checkpoint", 1
+FORMAT, VERSION = "hotrow checkpoint", 2
+OLDER = {1: "ids of texts and keys of shared tables come from another hash there, so they would name other rows"}
 MANIFEST, DENSE = "manifest.json", "dense.safetensors"
 NOTHING = object()
 FIELDS: dict[str, Any] = {  # of a manifest, with what each must be
@@ -188,8 +189,10 @@ def _manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise InputError(f"checkpoint {folder}: {MANIFEST} is not one of ours: name a folder that Trainer.save wrote")
     if manifest.get("version") != VERSION:
-        message = f"its version is {manifest.get('version')!r} and this Hotrow reads {VERSION}"
-        raise InputError(f"checkpoint {folder}: {message}: use the Hotrow that wrote it")
+        found = manifest.get("version")
+        reason = f" ({OLDER[found]})" if isinstance(found, int) and found in OLDER else ""
+        message = f"its version is {found!r} and this Hotrow reads {VERSION}{reason}"
+        raise InputError(f"checkpoint {folder}: {message}: use the Hotrow that wrote it, or train anew")
     for name, kinds in FIELDS.items():
         if not isinstance(manifest.get(name, NOTHING), kinds):
             raise InputError(f"checkpoint {folder}: {MANIFEST} is damaged: its field {name!r} is not what it must be")

@@ -20,7 +20,7 @@ from hotrow.store import kernels
 
 U64: TypeAlias = NDArray[np.uint64]
 
-MISSING = 0xC17585ABB5E463D3  # the id of nothing: the hash of the empty text, so both kinds of nothing come out alike
+MISSING = 0xEF46DB3751D8E999  # the id of nothing: the hash of the empty text, so both kinds of nothing come out alike
 EXACT = 2**53  # whole numbers up to here are whole numbers in float64
 
 

@@ -10,6 +10,7 @@ from hotrow.optim.sparse import AnyOptimizer, shaping_settings
 
 TYPES = ("float32", "float16", "bfloat16")
 PARTITIONS = 32
+STRING_HASH = "xxh64"  # how texts became the keys of a segment's rows: rows of another hash are other ids' rows
 ROWS_PER_PARTITION = 256  # a small table has fewer partitions, so that its order of eviction is closer to one for all
 
 
@@ -42,6 +43,7 @@ def identity(table: Table, spec: _native.TableSpec, partitions: int) -> list[tup
         ("eviction", table.policy or "none"),
         ("expiry", str(table.expiry or 0)),
         ("partitions", str(partitions)),
+        ("string_hash", STRING_HASH),
     ]
 
 

@@ -192,7 +192,9 @@ def test_what_is_no_checkpoint_is_told(tmp_path: Path) -> None:
     for text, sentence in (
         ("{", "cannot be read"),
         ("[]", "is not one of ours"),
-        (json.dumps({**manifest, "version": 2}), "its version is 2 and this Hotrow reads 1"),
+        (json.dumps({**manifest, "version": 3}), r"its version is 3 and this Hotrow reads 2: use the Hotrow"),
+        (json.dumps({**manifest, "version": [1]}), r"its version is \[1\] and this Hotrow reads 2: use"),
+        (json.dumps({**manifest, "version": 1}), r"its version is 1 .* \(ids of texts .* would name other rows\): use"),
     ):
         (folder / "manifest.json").write_text(text)
         with pytest.raises(hr.InputError, match=sentence):
@@ -203,7 +205,7 @@ def test_what_is_no_checkpoint_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["a text", [], 3])
 def test_a_manifest_with_a_field_of_another_kind_is_told(field: str, value: object, tmp_path: Path) -> None:
     fields = ("counters", "position", "about", "optimizer", "tables", "files")
-    whole: dict[str, object] = {"format": "hotrow checkpoint", "version": 1, **{name: {} for name in fields}}
+    whole: dict[str, object] = {"format": "hotrow checkpoint", "version": 2, **{name: {} for name in fields}}
     (tmp_path / "manifest.json").write_text(json.dumps(whole | {field: value}))
     with pytest.raises(hr.InputError, match=f"manifest.json is damaged: its field '{field}'"):
         checkpoint.peek(tmp_path)

@@ -191,6 +191,17 @@ def test_rows_in_another_order_than_they_were_made_are_damage_that_costs_nothing
     assert file_of(tmp_path).exists()
 
 
+def test_rows_whose_texts_had_another_hash_are_refused_and_kept(tmp_path: Path) -> None:
+    spec = table(tmp_path, keep=False)
+    tier = RamTier(spec)
+    identity = [field for field in list_segments(tmp_path)[0].identity.items() if field[0] != "string_hash"]
+    tier.close()
+    _native.Segment(str(file_of(tmp_path)), identity, False, True).close()  # as Hotrow wrote them before XXH64
+    with pytest.raises(SegmentError, match="string_hash is not given there and xxh64 here"):
+        RamTier(spec)
+    assert file_of(tmp_path).exists()
+
+
 def test_the_clock_of_expiry_goes_on_after_an_attach(tmp_path: Path) -> None:
     spec = table(tmp_path, expiry=100)
     tier = RamTier(spec)
