@@ -127,7 +127,7 @@ def test_what_cannot_be_is_a_sentence_and_changes_nothing(trainer: Trainer, monk
         (lambda: trainer.leave("shard 0"), "'shard 0': shards hold rows, and stay"),
         (lambda: trainer.leave("embedding worker 2"), "is the last embedding worker"),
         (lambda: trainer.join("shard"), "kind='shard': must be 'trainer' or 'embedding worker'"),  # type: ignore[arg-type]
-        (lambda: trainer.join("embedding worker"), "embedding worker 3: Ray found no room for it within 0 s"),
+        (lambda: trainer.join("embedding worker"), "embedding worker 3: Ray found no resources for it within 0 s"),
     ]
     for act, told in acts:
         with pytest.raises((InputError, ConfigError), match=told):
