@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hotrow import _native, errors
-from native_build import built_module, sanitizer_environment
+from native_build import ROOT, built_module, sanitizer_environment
 
 SEEDS = range(4)
 
@@ -48,3 +48,19 @@ def test_sanitizers_find_nothing_where_indices_change_during_a_call(sanitized: P
     environment = {**os.environ, **sanitizer_environment()}
     run = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_sanitizers_find_nothing_in_the_tests_of_the_store(sanitized: Path, tmp_path: Path) -> None:
+    store = ROOT / "tests/unit/store"
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "other_native", "-p", "no:cacheprovider", str(store)]
+    command += [f"--basetemp={tmp_path / 'tests'}", "--capture=sys"]  # what a sanitizer writes is not captured
+    command += [f"--ignore={store / 'test_verify.py'}"]  # reads all memory of the process: terabytes under a sanitizer
+    variables = {"HOTROW_NATIVE": str(sanitized), "PYTHONPATH": str(ROOT / "tests"), **sanitizer_environment()}
+    environment = {**os.environ, **variables}
+    run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=1800, check=False)
+    said = run.stdout + run.stderr
+    assert run.returncode == 0, said
+    assert "Sanitizer" not in said
+    assert "runtime error" not in said
