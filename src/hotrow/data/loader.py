@@ -34,7 +34,17 @@ class BatchSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One handing out of a batch; its number is never used again, also not after a resume."""
+    """Identifies one handing out of a batch; its number is never used again, also not after a resume.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from hotrow.data import ArrowSource, Loader, Schema
+        >>> schema = Schema(label="clicked", ids=["user"])
+        >>> source = ArrowSource(pa.table({"clicked": [1, 0, 1], "user": ["a", "b", "a"]}), schema)
+        >>> lease, batch = next(iter(Loader(source, batch=2)))
+        >>> lease.epoch, lease.index, lease.samples
+        (0, 0, 2)
+    """
 
     number: int
     epoch: int
@@ -53,7 +63,18 @@ class _Read:
 
 
 class Loader:
-    """Iterate it for (lease, batch). `done` and `give_back` may be called from any thread."""
+    """Reads a source in batches: iterate it for (lease, batch).
+
+    `done` and `give_back` are thread-safe.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from hotrow.data import ArrowSource, Loader, Schema
+        >>> schema = Schema(label="clicked", ids=["user"])
+        >>> source = ArrowSource(pa.table({"clicked": [1, 0, 1], "user": ["a", "b", "a"]}), schema)
+        >>> [len(batch) for _, batch in Loader(source, batch=2)]
+        [2, 1]
+    """
 
     def __init__(
         self,

@@ -123,7 +123,16 @@ def _text_label_remedy(column: str, values: Iterable[str]) -> str:
 
 
 class Source(Protocol):
-    """Rows in a fixed order that can be read again and again."""
+    """Interface of a source: rows in a fixed order that can be read any number of times.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from hotrow.data import ArrowSource, Schema
+        >>> schema = Schema(label="clicked", ids=["user"])
+        >>> source = ArrowSource(pa.table({"clicked": [1, 0, 1], "user": ["a", "b", "a"]}), schema)
+        >>> sum(batch.num_rows for batch in source.read(skip=1))
+        2
+    """
 
     @property
     def schema(self) -> Schema: ...
@@ -141,9 +150,17 @@ class Source(Protocol):
 
 
 class ArrowSource:
-    """Any record batches or tables. `batches` is called for each reading; it may also be a list or table of them.
+    """Reads record batches or tables of Arrow.
 
-    An iterator that was made beforehand can be read once.
+    `batches` is called for each reading; it may also be a list or table. An iterator can be read once.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from hotrow.data import ArrowSource, Schema
+        >>> schema = Schema(label="clicked", ids=["user"])
+        >>> source = ArrowSource(pa.table({"clicked": [1, 0, 1], "user": ["a", "b", "a"]}), schema)
+        >>> [batch.num_rows for batch in source.read()]
+        [3]
     """
 
     def __init__(

@@ -13,7 +13,13 @@ from hotrow.staleness.decay import Staleness
 
 
 class Async(Mode):
-    """Each gradient on arrival; `staleness` weighs late ones."""
+    """Applies each gradient on arrival; `staleness` weighs late ones.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.Async(staleness=hr.Staleness(decay=hr.Cutoff(tolerance=8))).late.decay.tolerance
+        8
+    """
 
     name: Literal["async"] = "async"
     staleness: Staleness | None = None

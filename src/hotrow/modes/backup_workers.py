@@ -39,7 +39,13 @@ from hotrow.sizes import Whole
 
 
 class BackupWorkers(Mode):
-    """`backups` of the workers may be late in every step."""
+    """Closes a step without the slowest `backups` workers, whose gradients are dropped.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.BackupWorkers(backups=1).samples_per_step(hr.modes.RunFacts(workers=4, local_batch=32, global_batch=128))
+        96
+    """
 
     name: Literal["backup_workers"] = "backup_workers"
     backups: Whole = Field(default=1, ge=0, le=1_000_000)

@@ -32,7 +32,13 @@ from hotrow.staleness.decay import Staleness
 
 
 class BoundedStaleness(Mode):
-    """At most `bound` batches between the fastest and the slowest; 0 is lock-step."""
+    """Keeps at most `bound` batches between the fastest and the slowest worker; 0 is lock-step.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.BoundedStaleness(bound=2).bound
+        2
+    """
 
     name: Literal["bounded_staleness"] = "bounded_staleness"
     bound: Whole = Field(default=2, ge=0, le=2**31)

@@ -23,7 +23,15 @@ from hotrow.staleness.decay import AnyDecay, Cutoff, Staleness
 
 
 class GBA(Mode):
-    """Global batch aggregation. `decay` replaces the cut-off at `tolerance` steps."""
+    """Global batch aggregation: asynchronous workers, and steps of the global batch.
+
+    `decay` replaces the cut-off at `tolerance` steps.
+
+    Example:
+        >>> import hotrow as hr
+        >>> [hr.GBA(tolerance=2).late.decay.weight(tau) for tau in (0, 2, 3)]
+        [1.0, 1.0, 0.0]
+    """
 
     name: Literal["gba"] = "gba"
     tolerance: Whole = Field(default=4, ge=0, le=2**31)

@@ -46,6 +46,11 @@ class Hybrid(Mode):
 
     `scale="global"` applies a worker's embedding gradient times its share of the global batch, so that the arrivals of
     a step add up to what Sync applies at once; `"local"` applies it as it is, as PERSIA's code does.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.Hybrid(max_in_flight=2).dense
+        'all-reduce'
     """
 
     name: Literal["hybrid"] = "hybrid"

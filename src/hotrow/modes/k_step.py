@@ -22,9 +22,14 @@ WARM = 50  # steps. Cold, the second moment of a few batches, frozen for k steps
 
 
 class KStep(Mode):
-    """Dense parameters merged every `k` steps, embeddings as in Sync.
+    """Merges dense parameters every `k` steps; embeddings are trained as in Sync.
 
     The dense optimizer is `hotrow.optim.KStepAdam`.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.KStep(k=10).dense
+        'local'
     """
 
     name: Literal["k_step"] = "k_step"

@@ -12,7 +12,13 @@ Dense = Literal["all-reduce", "server", "local"]  # where dense parameters are c
 
 
 class Mode(Spec):
-    """The base of all modes."""
+    """Base of all modes: frozen settings, and `start`, which makes a discipline.
+
+    Example:
+        >>> from hotrow.modes import Mode, Sync
+        >>> isinstance(Sync(), Mode), Sync().most_in_flight
+        (True, 1)
+    """
 
     name: str
 

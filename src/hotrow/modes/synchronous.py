@@ -33,7 +33,13 @@ grant_of = attrgetter("grant")
 
 
 class Sync(Mode):
-    """All workers together, as one worker with the global batch."""
+    """Synchronous training: all workers together compute what one worker would with the global batch.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.Sync().samples_per_step(hr.modes.RunFacts(workers=4, local_batch=32, global_batch=128))
+        128
+    """
 
     name: Literal["sync"] = "sync"
 

@@ -99,7 +99,13 @@ MODES: Mapping[str, Entry] = {
 
 
 def mode_of(value: Mode | str | Mapping[str, Any]) -> Mode:
-    """A mode, its name, or a dict with its name and settings."""
+    """Make a mode from itself, its name, or a dict with its name and settings.
+
+    Example:
+        >>> from hotrow.modes import mode_of
+        >>> mode_of({"name": "gba", "tolerance": 2}).tolerance
+        2
+    """
     if isinstance(value, Mode):
         return value
     settings = {"name": value} if isinstance(value, str) else dict(value)

@@ -18,7 +18,13 @@ from hotrow.spec import Spec, whole_number
 
 
 class DataNormSettings(Spec):
-    """How a `DataNorm` keeps its means."""
+    """Settings of a `DataNorm` in a model's config.
+
+    Example:
+        >>> from hotrow.nn import DataNormSettings
+        >>> DataNormSettings(momentum=0.05).bound
+        1e-05
+    """
 
     momentum: float = Field(default=0.1, gt=0, le=1)
     bound: float = Field(default=1e-5, gt=0)  # the least |mean| that is divided by
@@ -35,6 +41,12 @@ class DataNorm(nn.Module):
 
     The running means are plain ones of all batches at first, and move by `momentum` once 1 / momentum of them are in. A
     batch of one sample is its own mean and says nothing, so it is normalised as in eval mode.
+
+    Example:
+        >>> import torch
+        >>> from hotrow.nn import DataNorm
+        >>> DataNorm(2)(torch.tensor([[1.0, 2.0], [3.0, 2.0]])).tolist()
+        [[-0.5, 0.0], [0.5, 0.0]]
     """
 
     running_mean: Tensor

@@ -36,6 +36,17 @@ class EmbeddingBag(nn.Module):
     `optimizer` (Adagrad(lr=0.05)), `init` (Uniform(bound=0.01)), `seed` (0), `name` and every other setting of
     `hotrow.Table` (capacity, expiry, admission, ...) describe the one table. Two modules with the same name and seed
     start an id at the same values.
+
+    Example:
+        >>> import torch
+        >>> import hotrow as hr
+        >>> bag = hr.nn.EmbeddingBag(dim=4, mode="sum")
+        >>> vectors = bag(torch.tensor([[1, 2], [3, 10**12]]))
+        >>> vectors.sum().backward()
+        >>> bag.step().rows
+        4
+        >>> tuple(vectors.shape), len(bag)
+        ((2, 4), 4)
     """
 
     def __init__(

@@ -18,9 +18,14 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Swap(Spec):
-    """SWAP: the second moment is multiplied by `decay` once per `period` samples, lazily, when the row is next updated.
+    """Multiplies the second moment by `decay` once per `period` samples, when the row is next updated (SWAP).
 
     `floor` stops the decay and never raises a value that is already below it.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.Adagrad(lr=0.05, swap=hr.Swap(period=10_000_000, decay=0.5)).swap.decay
+        0.5
     """
 
     period: int = Field(gt=0, lt=2**63)
@@ -42,7 +47,13 @@ class SparseOptimizer(Spec):
 
 
 class SGD(SparseOptimizer):
-    """value -= lr * g"""
+    """Plain gradient descent: value -= lr * g.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.Table(dim=16, optimizer=hr.SGD(lr=0.1)).optimizer.state_dim(16)
+        0
+    """
 
     name: Literal["sgd"] = "sgd"
 
@@ -57,14 +68,28 @@ class _Adagrad(SparseOptimizer):
 
 
 class Adagrad(_Adagrad):
-    """v += g²; value -= lr * g / (sqrt(v) + eps), as torch; `eps_inside` divides by sqrt(v + eps) instead."""
+    """Adagrad: v += g²; value -= lr * g / (sqrt(v) + eps), as torch.
+
+    `eps_inside` divides by sqrt(v + eps) instead.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.Table(dim=16, optimizer=hr.Adagrad(lr=0.1)).optimizer.state_dim(16)
+        16
+    """
 
     name: Literal["adagrad"] = "adagrad"
     swap: Swap | None = None
 
 
 class RowwiseAdagrad(_Adagrad):
-    """Adagrad with a single v per row, to which mean(g²) is added."""
+    """Adagrad with a single v per row, to which mean(g²) is added.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.Table(dim=16, optimizer=hr.RowwiseAdagrad(lr=0.1)).optimizer.state_dim(16)
+        1
+    """
 
     name: Literal["rowwise_adagrad"] = "rowwise_adagrad"
     swap: Swap | None = None
@@ -74,14 +99,28 @@ class RowwiseAdagrad(_Adagrad):
 
 
 class DecayedAdagrad(_Adagrad):
-    """v = rate * v + (1 - rate) * g² at each update of the row: SWAP's rival in its paper."""
+    """Adagrad with v = rate * v + (1 - rate) * g² at each update of the row: the baseline of the SWAP paper.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.Table(dim=16, optimizer=hr.DecayedAdagrad(lr=0.1)).optimizer.state_dim(16)
+        16
+    """
 
     name: Literal["decayed_adagrad"] = "decayed_adagrad"
     rate: float = Field(default=0.999999, gt=0, lt=1)
 
 
 class Adam(SparseOptimizer):
-    """Adam on the rows a batch touches. Its bias is corrected by the row's own updates or by the step (SparseAdam)."""
+    """Adam on the rows of a batch.
+
+    `correction` takes the bias from the row's own updates, or from the step (as SparseAdam).
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.Table(dim=16, optimizer=hr.Adam(lr=0.1)).optimizer.state_dim(16)
+        32
+    """
 
     name: Literal["adam"] = "adam"
     lr: Positive = 0.001
@@ -99,6 +138,11 @@ class FTRL(SparseOptimizer):
     """FTRL-proximal (McMahan 2013): lr is its alpha; l1 and l2 are its own penalties, so l2 is not in the gradient.
 
     `initial` is the first n, its sum of squared gradients; 0 is the paper's.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.Table(dim=16, optimizer=hr.FTRL(lr=0.1)).optimizer.state_dim(16)
+        32
     """
 
     name: Literal["ftrl"] = "ftrl"

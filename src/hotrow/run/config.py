@@ -150,6 +150,16 @@ def load_config(path: Path, changes: Sequence[str] = (), engine: Mapping[str, An
     """Read a config file; `changes` as "run.epochs=3" replace what it says, `engine` fields of run.engine.
 
     Paths start at its folder.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from hotrow.run import load_config
+        >>> from tempfile import TemporaryDirectory
+        >>> text = "data.format = 'synthetic'\\nmodel.name = 'lr'\\ntables.default.dim = 1"
+        >>> with TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "a.toml").write_text(text)
+        ...     load_config(Path(folder, "a.toml"), ["run.epochs=2"]).run.epochs
+        2
     """
     if not path.is_file():
         raise ConfigError(f"{path}: there is no such file; `hotrow new DIR` writes one to start from")

@@ -28,11 +28,24 @@ Per: TypeAlias = Literal["key", "unique"]
 
 
 class RamTier(TableInspection):
-    """One table's rows in memory. Safe to use from several threads at once, in the process that made it.
+    """Holds one table's rows in memory. Thread-safe, in the process that made it.
 
-    With `keep_evicted` a batch carries the rows that fell out for it. With a segment in the table's settings the rows
-    live there: what an earlier process left is taken over (`attached` says what was found) unless `attach` is False,
-    which refuses it. `close`, or the end of the program, removes the segment unless it is to be kept.
+    With `keep_evicted` a plan carries the rows that were evicted for it. With a segment in the table's settings the
+    rows are in it: rows that an earlier process left are used (`attached` says how many) unless `attach` is False,
+    which refuses them. `close`, or the end of the program, removes the segment unless it is to be kept.
+
+    Example:
+        >>> import numpy as np
+        >>> import hotrow as hr
+        >>> from hotrow.store import RamTier
+        >>> tier = RamTier(hr.Table(dim=2, optimizer=hr.SGD(lr=1.0), init=hr.Constant(value=0.5)))
+        >>> rows = np.empty((3, 2), np.float32)
+        >>> plan = tier.find_or_init(np.array([7, 7, 9]), rows)
+        >>> tier.apply(plan, np.ones((3, 2), np.float32)).rows
+        2
+        >>> _ = tier.find(np.array([7, 9, 7]), rows)
+        >>> rows[:, 0].tolist()
+        [-1.5, -0.5, -1.5]
     """
 
     def find(self, keys: ArrayLike | LookupPlan, out: ArrayLike | None = None, *, per: Per = "key") -> LookupPlan:

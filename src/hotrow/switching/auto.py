@@ -11,7 +11,13 @@ from hotrow.switching.prediction import ModeName
 
 
 class Auto(Spec):
-    """Sync or GBA, whichever is predicted to be faster."""
+    """Switches between Sync and GBA to the mode that is predicted to be faster.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.Auto(gain=0.1).mode("gba").name
+        'gba'
+    """
 
     name: Literal["auto"] = "auto"
     tolerance: Whole = Field(default=4, ge=0, le=2**31)  # of the GBA it switches to

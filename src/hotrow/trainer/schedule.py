@@ -13,10 +13,16 @@ from hotrow.worker.losses import Task
 
 
 class Schedule(Spec):
-    """What all learning rates, dense and of the tables, are multiplied by after so many samples.
+    """Scales all learning rates, dense and of the tables, by the number of trained samples.
 
-    They rise from 0 over `warmup` samples, then fall to `final` over the `over` samples that follow. `plateau`
-    multiplies them once more after each validation that is no better than the best before.
+    They rise from 0 over `warmup` samples, then fall to `final` over the next `over` samples. `plateau` multiplies them
+    once more after each validation that is not better than the best before.
+
+    Example:
+        >>> import hotrow as hr
+        >>> schedule = hr.Schedule(warmup=100, decay="linear", over=1000)
+        >>> [schedule.scale(samples) for samples in (49, 100, 600)]
+        [0.5, 1.0, 0.5]
     """
 
     warmup: Whole = Field(default=0, ge=0)
@@ -43,9 +49,14 @@ class Schedule(Spec):
 
 
 class EarlyStopping(Spec):
-    """Stop after `patience` validations in a row without a gain of more than `least`; the best state comes back.
+    """Stops after `patience` validations in a row without a gain of more than `least`, and restores the best state.
 
     Without a metric a classification is judged by its auc and a regression by its rmse.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.EarlyStopping(metric="logloss", patience=3).rising
+        False
     """
 
     metric: Literal["auc", "logloss", "normalised_entropy", "grouped_auc", "rmse", "mae", "r2"] | None = None

@@ -50,19 +50,31 @@ Callback = Callable[["Trainer", Report], None]
 
 
 class Trainer:
-    """Trains a model whose rows live in Hotrow's tables.
+    """Trains a model whose rows are in Hotrow's tables.
 
     `model` is any module that maps `hotrow.Inputs` to log-odds [samples] (or [samples, labels]); `tables` are its
-    embedding tables by name, or the one table. `optimizer` is a torch optimizer over the model's parameters, or
-    makes one from them (Adam with lr 0.001 if left out). The loss is binary cross entropy unless the model has a method
+    embedding tables by name, or the one table. `optimizer` is a torch optimizer over the model's parameters, or makes
+    one from them (Adam with lr 0.001 if left out). The loss is binary cross entropy unless the model has a method
     `loss(output, labels)` or one is given: by name ("squared", docs/models.md), or as a function. `task="regression"`
     says that outputs are the numbers to predict. `callbacks` are called with every report, before the caller gets it.
 
-    `workers` train in a `mode` (docs/modes.md), "auto" for one that is chosen as the run goes: a global batch is dealt
-    to them in local ones, all of the same size unless `local_batch` says another.
+    `workers` train in a `mode` (docs/modes.md), "auto" for one that is chosen during the run. A global batch is split
+    into one local batch per worker, unless `local_batch` gives another size.
 
-    A table's segment that holds rows of an earlier run is refused, unless `attach` says to take them over (docs/
-    segments.md); the first report then tells how many there are.
+    A table's segment that holds rows of an earlier run is refused, unless `attach` is set (docs/segments.md); the first
+    report then says how many rows there are.
+
+    Example:
+        >>> import numpy as np
+        >>> import hotrow as hr
+        >>> ids = hr.data.FeatureBlock("default", "one", ("user",), np.arange(8))
+        >>> batch = hr.data.Batch((ids,), np.zeros((8, 0), np.float32), labels=np.ones((8, 1), np.float32))
+        >>> model = hr.models.build("lr", hr.InputShape(numbers=0, fields={"user": 1}))
+        >>> trainer = hr.Trainer(model, hr.Table(dim=1), global_batch=8)
+        >>> reports = list(trainer.fit([batch] * 3))
+        >>> trainer.samples, reports[-1].step
+        (24, 3)
+        >>> trainer.close()
     """
 
     def __init__(
