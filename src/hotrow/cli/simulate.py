@@ -21,7 +21,7 @@ from hotrow.obs.report.formatting import duration
 from hotrow.sim.study.file import load_simulation, preset_names, preset_text, preset_title
 from hotrow.sim.study.outcome import Outcome
 from hotrow.sim.study.picture import SUFFIXES, write_picture
-from hotrow.sim.study.study import Calibrated, Going, Simulation
+from hotrow.sim.study.study import Calibrated, ModeProgress, Simulation
 
 
 def simulate(
@@ -92,10 +92,10 @@ class SimulationBar(Bar):
         self._modes = modes
         self._began = clock()  # with the mode that runs
 
-    def report(self, report: Calibrated | Going | Outcome) -> None:
+    def report(self, report: Calibrated | ModeProgress | Outcome) -> None:
         """Show what came."""
         match report:
-            case Going():
+            case ModeProgress():
                 self._going(report)
             case Outcome():
                 self._began = self._clock()
@@ -106,7 +106,7 @@ class SimulationBar(Bar):
                 given = " ".join(f"--set {name}={json.dumps(value)}" for name, value in report.settings.items())
                 self.line(f"measured on this machine: {given}")
 
-    def _going(self, report: Going) -> None:
+    def _going(self, report: ModeProgress) -> None:
         by_time = report.samples_total is None and report.seconds_total is not None
         self.unit = "s of virtual time" if by_time else "samples"
         self.total = round(report.seconds_total or 0) if by_time else report.samples_total

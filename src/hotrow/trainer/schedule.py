@@ -103,7 +103,7 @@ class EarlyStoppingState:
         }
 
     def under(self, rule: EarlyStopping, *, keep_best: bool) -> "EarlyStoppingState":
-        """Going on under a rule: a best of another metric, or whose state is gone, counts no more."""
+        """ModeProgress on under a rule: a best of another metric, or whose state is gone, counts no more."""
         if keep_best and rule.metric == self.rule.metric:
             return replace(self, rule=rule)
         return EarlyStoppingState(rule, ended=self.ended)

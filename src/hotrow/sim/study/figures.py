@@ -1,4 +1,4 @@
-"""The figures of a simulation side by side, as texts: what a terminal and a page show."""
+"""The figures of a simulation side by side, as texts for a terminal and a page."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -9,11 +9,11 @@ from hotrow.staleness import Histogram, Statistics
 METRICS = {  # that are shown; a file has them all
     "auc": "AUC", "logloss": "logloss", "accuracy": "accuracy", "rmse": "RMSE", "mae": "MAE",
 }  # fmt: skip
-Row = tuple[str, list[str | None]]  # a name, and a cell for each outcome; None: nothing to tell
+Row = tuple[str, list[str | None]]  # a name, and a cell for each outcome; None: empty
 
 
 def figures(outcomes: Sequence[Outcome]) -> list[Row]:
-    """Rows in which at least one mode has something to tell."""
+    """Rows in which at least one cell is not empty."""
     return [(name, cells) for name, cells in _rows(outcomes) if any(cell is not None for cell in cells)]
 
 
@@ -47,7 +47,7 @@ def _rows(outcomes: Sequence[Outcome]) -> Iterator[Row]:
 
 
 def _counts(counted: Sequence[Statistics]) -> Iterator[Row]:
-    """What went otherwise than planned. Batches dropped as late are gone; those that were lost come again."""
+    """Counts of irregularities. Batches dropped as late are gone; lost ones are computed again."""
     yield "short steps", [_count(each.short_steps) for each in counted]
     for reason in dict.fromkeys(reason for each in counted for reason in each.dropped):
         yield f"batches {reason}", [_count(each.dropped.get(reason, 0)) for each in counted]

@@ -21,7 +21,7 @@ OWN = ".drawing { overflow-x: auto } .drawing svg { display: block; width: 100%;
 
 
 def svg(config: SimulationConfig, outcomes: Sequence[Outcome], name: str | None) -> str:
-    """All parts below each other; with a name, its title stands above."""
+    """All parts below each other; with a name, a title above."""
     drawn, y = ([], 16) if name is None else (_title(config, outcomes, name), 84)
     parts = (
         rates_part(outcomes, config.cluster.speeds.load),
@@ -58,7 +58,7 @@ def page(config: SimulationConfig, outcomes: Sequence[Outcome], name: str) -> st
 
 
 def subtitle(config: SimulationConfig, outcomes: Sequence[Outcome]) -> str:
-    """What the modes were given."""
+    """The common settings of the modes."""
     run = config.run
     amount = f"{run.samples:,} samples" if run.samples is not None else None
     length = f"{formatting.duration(run.seconds)} of virtual time" if run.seconds is not None else None
@@ -99,7 +99,7 @@ def _head(name: str) -> Html:
         tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
-        tag("link", rel="icon", href="data:,"),  # or a browser asks the server for one
+        tag("link", rel="icon", href="data:,"),  # else a browser requests one
         tag("title", f"{name} · Hotrow"),
         raw("style", f"{look}\n{OWN}"),
     )
