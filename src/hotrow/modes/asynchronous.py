@@ -1,4 +1,4 @@
-"""Async: every gradient is applied as it comes. Nobody waits, and a step holds one local batch.
+"""Async: every gradient is applied on arrival. Workers never wait, and a step holds one local batch.
 
 The fastest mode, and the one that needs hyper-parameters of its own: its batch is smaller than the global one, and
 gradients are as many steps late as there are other workers.

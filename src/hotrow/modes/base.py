@@ -1,15 +1,15 @@
-"""The language of disciplines: what happens to a run (events) and what is to be done about it (effects).
+"""Events and effects: the interface between a run and a discipline.
 
-A discipline is a dataclass whose fields are its whole state; `on(event)` changes them and gives effects back. It knows
-no clock, socket, thread, tensor or chance, so the same object runs on threads, on a cluster and in virtual time.
+A discipline is a dataclass whose fields are its whole state; `on(event)` changes them and returns effects. It uses
+no clock, socket, thread, tensor or random number, so the same object runs on threads, on a cluster and in simulation.
 
 Rules that hold in every mode
 - A grant lets a worker look up and compute one batch. Its number is never used again.
 - A push counts once: one whose grant was pushed before, or was given up with its lost worker, has no effect.
-- `Lost` gives up the worker's grants that are not pushed yet (`Drop` with reason "lost": their data go to somebody
-  else). Pushes that came before stay and count.
-- `Ended` says that a worker will not ask again; nobody waits for it. It may join again when data come back.
-- After `Drain` there are no grants. What is buffered is applied, short, once nothing is outstanding. `Resume` goes on.
+- `Lost` gives up the worker's grants that are not pushed yet (`Drop` with reason "lost": their data goes to another
+  worker). Pushes that arrived before stay and count.
+- `Ended`: the worker will request no more batches, and no step waits for it. It may join again when data is returned.
+- After `Drain` there are no grants. The buffer is applied, as a short step, once no grant is open. `Resume` ends this.
 """
 
 from dataclasses import dataclass, field
@@ -25,10 +25,10 @@ Class = TypeVar("Class")
 
 @dataclass_transform(frozen_default=True)
 def value(cls: type[Class]) -> type[Class]:
-    """A dataclass whose fields nobody sets again.
+    """A dataclass whose fields are never set again.
 
-    The type checker sees to that. At run time it would make values four times as slow to build, and a simulated cluster
-    builds five of them for each push.
+    The type checker enforces that. At run time it would make values four times as slow to build, and a simulated
+    cluster builds five of them for each push.
     """
     return dataclass(slots=True, unsafe_hash=True)(cls)
 
@@ -305,7 +305,7 @@ class Grants:
     after_loss: int = 0
 
     def give(self, worker: int, token: int) -> Grant:
-        """The next number."""
+        """Make the next grant."""
         self.given += 1
         self.out[self.given] = (worker, self.groups)
         return Grant(worker, self.given, token)
@@ -323,7 +323,7 @@ class Grants:
         return True
 
     def lose(self, worker: int) -> list[Effect]:
-        """Give up what a worker holds."""
+        """Drop the grants of a lost worker."""
         gone = [grant for grant, (holder, _) in self.out.items() if holder == worker]
         for grant in gone:
             _, self.lost[grant] = self.out.pop(grant)
@@ -334,7 +334,7 @@ class Grants:
         return [Drop(grant, "lost") for grant in gone]
 
     def holds(self, worker: int) -> bool:
-        """Whether a worker has a grant that is out."""
+        """Whether a worker has an open grant."""
         return any(holder == worker for holder, _ in self.out.values())
 
     def _count_in_vain(self, push: Pushed) -> None:
@@ -350,7 +350,7 @@ class Grants:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What came twice or too late."""
+        """Counts of duplicate and late pushes."""
         return {"duplicate_pushes": self.duplicates, "pushes_after_loss": self.after_loss}
 
 

@@ -1,4 +1,4 @@
-"""BulkSync (BSP in the GBA paper): `bulk` gradients are averaged to a step, of whatever version. Nobody waits."""
+"""BulkSync (BSP in the GBA paper): a step is the mean of `bulk` gradients of any version. Workers never wait."""
 
 from typing import Literal
 

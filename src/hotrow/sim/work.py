@@ -33,7 +33,7 @@ class SimWork(Protocol):
         """
 
     def apply(self, effect: Apply, samples: int) -> ApplyResult | None:
-        """Perform a step; returns its result, where anything was changed. `samples` counts all up to and including it."""
+        """Perform a step; returns its result, if anything was changed. `samples` counts all up to and including it."""
 
     def discard(self, grant: int) -> None:
         """Drop a batch, which may not have been pulled."""

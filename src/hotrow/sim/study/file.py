@@ -33,7 +33,7 @@ def preset_title(name: str) -> str:
 
 
 def load_simulation(name: str, changes: Sequence[str] = ()) -> SimulationConfig:
-    """Load a file or a preset; `changes` as "run.seed=3" replace its values. Paths are relative to the file's folder."""
+    """Load a file or a preset; `changes` as "run.seed=3" replace values. Paths are relative to the file's folder."""
     path = Path(name)
     if path.is_file():
         try:
