@@ -122,7 +122,7 @@ def outcome_lines(outcome: Outcome) -> list[str]:
     speed = f"{formatting.magnitude(result.qps)} samples/s over {duration(result.seconds)} of virtual time"
     lines = [f"{outcome.label}: {speed}"]
     lines += [f"{outcome.label}: {remark}" for remark in outcome.troubles]
-    lines += [f"{outcome.label}: after {duration(told.time_s)} {told.sentence}" for told in outcome.told]
+    lines += [f"{outcome.label}: after {duration(told.time_s)} {told.sentence}" for told in outcome.decisions]
     return lines
 
 

@@ -27,7 +27,7 @@ class AutoPilot:
 
     def __init__(self, rule: Auto, config: ClusterConfig, *, dense_bytes: int = 0) -> None:
         self.rule = rule
-        self.told: list[AutoDecision] = []
+        self.decisions: list[AutoDecision] = []
         self._pilot = Pilot.of(rule, config.facts.parts, _costs(config, dense_bytes))
         self._config = config
         self._cluster: SimCluster | None = None
@@ -70,7 +70,7 @@ class AutoPilot:
         decision = self._pilot.decide(time_s)
         if decision is None:
             return
-        self.told.append(AutoDecision(time_s, step, decision.mode, decision.switch, decision.sentence))
+        self.decisions.append(AutoDecision(time_s, step, decision.mode, decision.switch, decision.sentence))
         if decision.switch:
             self._cluster.switch(self.rule.mode(decision.mode))
 

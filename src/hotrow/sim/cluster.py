@@ -123,7 +123,7 @@ class SimCluster:
     def result(self) -> SimResult:
         """Figures up to now."""
         now_s, meter, coordinator = self._clock.now_s, self._meter, self._coordinator
-        coordinator.statistics.told(coordinator.loop.discipline.counts)
+        coordinator.statistics.update(coordinator.loop.discipline.counts)
         return SimResult(
             seconds=now_s,
             finished=self._finished,

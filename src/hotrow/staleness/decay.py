@@ -1,7 +1,7 @@
-"""Curves from staleness to a weight between 0 and 1, and the policy of a mode that says which gradients they weigh.
+"""Curves from staleness to a weight between 0 and 1, and the policy of a mode: which gradients they weigh.
 
 A weight multiplies the gradient and not the learning rate, so it also enters the accumulators of the optimizer.
-Staleness counts from 0 (nobody was faster); Zhang et al. and the SWAP paper count from 1.
+Staleness counts from 0 (no other worker was faster); Zhang et al. and the SWAP paper count from 1.
 """
 
 import math
@@ -126,7 +126,7 @@ class Staleness(Spec):
             raise InputError(f"change={change!r}: must be 0 or more; a tensor that is not finite has no last change")
         return tau / (1.0 + math.exp(-self.movement * change))
 
-    # Settings that do not go together. Each check stands at the later of its fields, so that the one before is known.
+    # Combinations that are refused. Each check is at the later of its fields, so that the earlier one is known.
 
     @field_validator("movement")
     @classmethod

@@ -33,7 +33,7 @@ def find_or_first(tier: RamTier, keys: ArrayLike | LookupPlan, out: Floats, *, p
 
 
 def _without_row(tier: RamTier, keys: Keys) -> Floats:
-    """The first values, or the default row where ids have to be let in."""
+    """The first values, or the default row where ids need admission."""
     table = tier.table
     full = table.policy == "refuse" and len(tier) >= tier.capacity_rows
     if table.admission is not None or full:

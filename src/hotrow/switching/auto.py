@@ -21,7 +21,7 @@ class Auto(Spec):
 
     name: Literal["auto"] = "auto"
     tolerance: Whole = Field(default=4, ge=0, le=2**31)  # of the GBA it switches to
-    advise: bool = False  # say what would be done, and do nothing
+    advise: bool = False  # only report what would be done
     gain: float = Field(default=0.05, ge=0, le=100)  # a switch needs more speed than this, relative to the present mode
     minimum_stay: float = Field(default=60.0, ge=0)  # seconds of run time between two switches, or two pieces of advice
     window: Whole = Field(default=20, ge=1, le=10_000)  # batches remembered of each worker

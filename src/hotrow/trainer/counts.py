@@ -1,4 +1,6 @@
-"""What of a run's statistics stands beside its other trouble: everything that one large batch would not have done."""
+"""Counts of a run's statistics that are reported with its other irregularities: everything that one large batch would
+not do.
+"""
 
 from collections.abc import Mapping
 
@@ -6,7 +8,7 @@ from hotrow.staleness import Statistics
 
 
 def mode_counts(statistics: Statistics, before: Mapping[str, int] | None = None) -> dict[str, int]:
-    """By name, what is not 0; `before`: what was counted earlier and is not to be told again."""
+    """By name, what is not 0; `before`: counts that were reported earlier."""
     counts = {f"{reason}_batches_dropped": count for reason, count in statistics.dropped.items()}
     counts |= {f"{reason}_samples_dropped": count for reason, count in statistics.samples_dropped.items()}
     counts |= {"decayed_gradients": statistics.decayed, "gradients_of_weight_0": statistics.zero_weight}

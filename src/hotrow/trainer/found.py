@@ -1,4 +1,4 @@
-"""Rows that a trainer found in the segments of its tables, and what became of them, as a sentence."""
+"""Rows that a trainer found in the segments of its tables, and what happened to them, as a sentence."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FoundRows:
-    """What an earlier process left."""
+    """Rows of an earlier process."""
 
     rows: Mapping[str, int]  # by table
-    samples: int  # that they were last told of, down to a tick of the tables' clock; 0: nobody knows
+    samples: int  # at their last update, rounded down to a tick; 0: unknown
     replaced_at: int | None = None  # samples of the checkpoint that was loaded in their place; None: they are used
 
     def __str__(self) -> str:

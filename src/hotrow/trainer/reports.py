@@ -60,7 +60,7 @@ class Best:
 
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """Another mode is at work."""
+    """The mode changed."""
 
     samples: int
     step: int

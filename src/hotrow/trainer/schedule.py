@@ -93,7 +93,7 @@ class EarlyStoppingState:
         return cls(rule, best, None if epoch is None else int(epoch), worse, ended)
 
     def counters(self) -> dict[str, float | int | str | None]:
-        """What a checkpoint keeps, so that a resumed run goes on counting."""
+        """The counters for a checkpoint, so that a resumed run continues them."""
         return {
             "metric": self.rule.metric,
             "best": self.best,
@@ -109,7 +109,7 @@ class EarlyStoppingState:
         return EarlyStoppingState(rule, ended=self.ended)
 
     def better(self, value: float, epoch: int) -> bool:
-        """Take a validation in; whether it is the best so far."""
+        """Add a validation; returns whether it is the best so far."""
         gain = math.inf if self.best is None else (value - self.best) * (1 if self.rule.rising else -1)
         if gain > self.rule.least and not math.isnan(value):
             self.best, self.epoch, self.worse = value, epoch, 0

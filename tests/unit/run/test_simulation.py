@@ -102,7 +102,7 @@ def test_remarks_of_the_modes_are_kept() -> None:
 def test_auto_begins_in_sync_and_its_decisions_are_told_with_their_reasons() -> None:
     found = outcomes(config(run={"samples": 12_000}, modes={"auto": {"minimum_stay": 5}}), "auto")["auto"]
     assert [each.title for each in found.began] == ["sync", "gba, tolerance 4"]
-    (told,) = found.told
+    (told,) = found.decisions
     assert (told.mode, told.switch) == ("gba", True)
     assert "the slowest worker takes 3.0 times the median" in told.sentence
     assert found.stays > 10
@@ -112,8 +112,8 @@ def test_auto_begins_in_sync_and_its_decisions_are_told_with_their_reasons() -> 
 def test_advice_changes_nothing() -> None:
     found = outcomes(config(run={"samples": 12_000}, modes={"auto": {"minimum_stay": 5, "advise": True}}), "auto")
     assert [each.title for each in found["auto"].began] == ["sync"]
-    assert found["auto"].told
-    assert not any(each.switch for each in found["auto"].told)
+    assert found["auto"].decisions
+    assert not any(each.switch for each in found["auto"].decisions)
 
 
 def test_rates_are_of_stretches_that_hold_enough_steps_and_their_spread_is_theirs() -> None:

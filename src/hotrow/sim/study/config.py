@@ -148,7 +148,7 @@ def _faults_of(config: SimulationConfig, label: str) -> Iterator[FieldError]:
         start = Sync() if isinstance(own.mode, Auto) else own.mode
         start.check(facts)
     except SettingsError as error:
-        yield from (FieldError(f"{label}.{fault.place}", fault.told) for fault in error.faults)
+        yield from (FieldError(f"{label}.{fault.place}", fault.message) for fault in error.faults)
         return
     except ConfigError as error:
         yield FieldError(label, f": {error}")

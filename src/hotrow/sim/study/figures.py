@@ -43,7 +43,7 @@ def _rows(outcomes: Sequence[Outcome]) -> Iterator[Row]:
     yield row("data staleness", lambda one: _late(one.result.statistics.data))
     yield row("staleness of rows", lambda one: _late(one.result.statistics.rows))
     yield row("staleness of ids", lambda one: None if one.ids is None else _late(one.ids))
-    yield row("switches", lambda one: f"{one.switches:,}" if one.switches or one.told or one.stays else None)
+    yield row("switches", lambda one: f"{one.switches:,}" if one.switches or one.decisions or one.stays else None)
 
 
 def _counts(counted: Sequence[Statistics]) -> Iterator[Row]:

@@ -59,7 +59,7 @@ class Outcome:
     began: Sequence[Began]
     remarks: Sequence[str]
     stepped_s: Sequence[float] = ()
-    told: Sequence[AutoDecision] = ()  # by auto
+    decisions: Sequence[AutoDecision] = ()  # by auto
     stays: int = 0  # decisions of auto to change nothing
     switches_left: int = 0  # planned after the end
     metrics: Mapping[str, float | None] | None = None  # None: nothing was trained, or there is no test data
@@ -82,7 +82,7 @@ class Outcome:
             notes.began,
             first.remarks(facts),
             stepped_s=notes.stepped_s,
-            told=() if pilot is None else pilot.told,
+            decisions=() if pilot is None else pilot.decisions,
             stays=0 if pilot is None else pilot.stays,
         )
 
@@ -137,7 +137,7 @@ class Outcome:
             "metrics": None if self.metrics is None else dict(self.metrics),
             "rows": dict(self.rows),
             "began": [asdict(each) for each in self.began],
-            "decisions": [asdict(each) for each in self.told],
+            "decisions": [asdict(each) for each in self.decisions],
             "decisions_to_stay": self.stays,
             "switches_not_made": self.switches_left,
             "remarks": self.troubles,

@@ -80,7 +80,7 @@ def _alternative(outcomes: Sequence[Outcome]) -> str:
 def _said(outcomes: Sequence[Outcome]) -> Html | None:
     said = [f"{each.label}: {remark}" for each in outcomes for remark in each.troubles]
     for each in outcomes:
-        said += [f"{each.label}: after {formatting.duration(told.time_s)} {told.sentence}" for told in each.told]
+        said += [f"{each.label}: after {formatting.duration(told.time_s)} {told.sentence}" for told in each.decisions]
     return (
         section("Remarks", "remarks", tag("ul", *(tag("li", each) for each in said), class_="lines")) if said else None
     )
