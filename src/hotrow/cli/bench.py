@@ -21,7 +21,7 @@ from hotrow.bench.store import measure
 from hotrow.bench.train import measure as measure_training
 from hotrow.bench.train_peers import TORCHREC_REMEDY, torchrec_present
 from hotrow.bench.train_plan import TrainPlan
-from hotrow.cli.screen import Screen, say
+from hotrow.cli.screen import Screen, echo
 from hotrow.errors import ConfigError
 from hotrow.transport import check_installed
 
@@ -83,16 +83,16 @@ def store(
     if picture is not None and not curve:
         raise ConfigError(f"--picture {picture}: shows the curve, so give --curve too")
     if not pages.peers_get_huge_pages():
-        say(f"starting again with {pages.TUNABLES}={pages.HUGE_MALLOC}: peers get 2 MB pages too", err=True)
+        echo(f"starting again with {pages.TUNABLES}={pages.HUGE_MALLOC}: peers get 2 MB pages too", err=True)
         pages.restart_with_huge_pages()
     sizes = StorePlan(threads=threads).quick() if quick else StorePlan(threads=threads)
     dims = tuple(dim) if dim else sizes.dims
     job = replace(sizes, dims=dims, rows=rows or sizes.rows, rounds=rounds or sizes.rounds)
     job.check_memory()
     if not peers.fbgemm_present():
-        say(peers.FBGEMM_REMEDY, err=True)
+        echo(peers.FBGEMM_REMEDY, err=True)
     for lack in filter(None, (lack_of_room(job, size) for size in job.dims)):
-        say(lack, err=True)
+        echo(lack, err=True)
     with StageBar() as bar:
         figures = measure(job, bar)
         points = measure_curve(job, bar) if curve else None
@@ -119,7 +119,7 @@ def train(
     """A DeepFM from file to update: ours beside torch's tables and TorchRec's, interleaved."""
     check_runnable("train", json, None)
     if not pages.peers_get_huge_pages():
-        say(f"starting again with {pages.TUNABLES}={pages.HUGE_MALLOC}: peers get 2 MB pages too", err=True)
+        echo(f"starting again with {pages.TUNABLES}={pages.HUGE_MALLOC}: peers get 2 MB pages too", err=True)
         pages.restart_with_huge_pages()
     sizes = TrainPlan(threads=threads).quick() if quick else TrainPlan(threads=threads)
     networks = {name: sizes.networks[name] for name in network or sizes.networks if name in sizes.networks}
@@ -135,7 +135,7 @@ def train(
     )
     job.check_memory()
     if not torchrec_present():
-        say(TORCHREC_REMEDY, err=True)
+        echo(TORCHREC_REMEDY, err=True)
     with StageBar() as bar, TemporaryDirectory(prefix="hotrow-bench-") as folder:
         figures = measure_training(job, Path(folder), bar)
     if json is not None:
@@ -203,9 +203,9 @@ def cluster(
     job.check_steps()
     parts = tuple(part or PARTS)
     if "wire" in parts and criteo is None:
-        say("no --criteo file: bytes on the wire are not counted", err=True)
+        echo("no --criteo file: bytes on the wire are not counted", err=True)
     if "peers" in parts and not torchrec_present():
-        say(TORCHREC_REMEDY, err=True)
+        echo(TORCHREC_REMEDY, err=True)
     with StageBar() as bar, TemporaryDirectory(prefix="hotrow-bench-") as folder:
         figures = measure_cluster(job, parts, Path(folder), bar)
     if json is not None:
@@ -214,7 +214,7 @@ def cluster(
 
 
 def check_runnable(command: str, json: Path | None, picture: Path | None) -> None:
-    """Say what would go wrong at the end of a long run before it starts."""
+    """Raise before a long run what would fail at its end."""
     if sys.platform != "linux":
         raise ConfigError(f"hotrow bench {command} reads memory from /proc, which {sys.platform} has not: use Linux")
     check_places(json=json, picture=picture)

@@ -14,7 +14,7 @@ from rich.table import Table
 from hotrow.cli import formatting, simulated
 from hotrow.cli.bars import Bar
 from hotrow.cli.files import JsonFile, check_writable, write_json
-from hotrow.cli.screen import Screen, cell, say
+from hotrow.cli.screen import Screen, cell, echo
 from hotrow.cli.train import INTERRUPTED, Changes
 from hotrow.errors import ConfigError
 from hotrow.obs.report.formatting import duration
@@ -39,7 +39,7 @@ def simulate(
     show_list: Annotated[bool, typer.Option("--list", help="List the presets and leave.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Print the file of a preset, to start from, and leave.")] = False,
 ) -> None:
-    """Run the modes of FILE.toml on a simulated cluster, all on the same data and luck, and compare them.
+    """Run the modes of FILE.toml on a simulated cluster, all on the same data and random draws, and compare them.
 
     Disciplines are the real ones, and so are gradients with run.work = "train"; time, network and faults are made up.
     """
@@ -49,7 +49,7 @@ def simulate(
     if file is None:
         raise ConfigError("FILE.toml is missing: name a config, or a preset that --list shows")
     if show:
-        say(preset_text(file), nl=False)
+        echo(preset_text(file), nl=False)
         return
     check_writable("--json", json_file)
     check_writable("--picture", picture)
@@ -65,13 +65,13 @@ def simulate(
     for table in simulated.tables(simulation.outcomes, console.width):
         console.print(table)
     if picture is not None and simulation.outcomes:
-        say(str(picture))
+        echo(str(picture))
     if not whole:
         raise typer.Exit(INTERRUPTED)
 
 
 def go(simulation: Simulation) -> bool:
-    """Let it run and tell how it goes; False where it was interrupted."""
+    """Run it and show its progress; False where it was interrupted."""
     with SimulationBar(len(simulation.labels)) as bar:
         try:
             for report in simulation:
@@ -122,7 +122,7 @@ def outcome_lines(outcome: Outcome) -> list[str]:
     speed = f"{formatting.magnitude(result.qps)} samples/s over {duration(result.seconds)} of virtual time"
     lines = [f"{outcome.label}: {speed}"]
     lines += [f"{outcome.label}: {remark}" for remark in outcome.troubles]
-    lines += [f"{outcome.label}: after {duration(told.time_s)} {told.sentence}" for told in outcome.decisions]
+    lines += [f"{outcome.label}: after {duration(each.time_s)} {each.sentence}" for each in outcome.decisions]
     return lines
 
 

@@ -17,7 +17,7 @@ BLANKS = " \t\n\v\f\r"  # around a label: what Arrow trims
 
 
 def _by_column(value: Any) -> Any:
-    """A bare name stands for the column with default settings."""
+    """A name alone is the column with default settings."""
     return {"column": value} if isinstance(value, str) else value
 
 
@@ -25,7 +25,7 @@ class Bucket(Spec):
     """Numbers become ids: bucket k holds those from bounds[k - 1] up to, not including, bounds[k].
 
     Without bounds: floor(log(x) ** 2) + 3 above 2, and floor(x) up to 2: as the winners of Criteo's contest did,
-    who kept small numbers apart from the others too.
+    where small numbers keep buckets of their own.
     """
 
     name: Literal["bucket"] = "bucket"
@@ -69,7 +69,7 @@ Transform = Annotated[Plain | Log1p | Standard | Bucket, Field(discriminator="na
 
 
 def _as_texts(value: Any) -> Any:
-    """One value stands for a list of one; numbers and booleans as a text file writes them."""
+    """One value is a list of one; numbers and booleans as a text file writes them."""
     given = value if isinstance(value, list | tuple) else [value]
     return tuple(_as_text(each) for each in given)
 
@@ -210,7 +210,7 @@ class Schema(Spec):
         buckets = [number.column for number in self.numbers if isinstance(number.transform, Bucket)]
         names = [*buckets, *(feature.name for feature in self.ids)]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"feature {twice[0]!r} stands there twice: give one of them another name")
+            raise ValueError(f"feature {twice[0]!r} occurs twice: give one of them another name")
         if not names and not self.numbers:
             raise ValueError("there are neither ids nor numbers: a model needs something to look at")
         features = {number.column for number in self.numbers} | {feature.column for feature in self.ids}

@@ -30,8 +30,8 @@ class InputShape:
         """The one dim of all fields; models that multiply fields with each other need it."""
         dims = set(self.fields.values())
         if len(dims) != 1:
-            told = ", ".join(f"{name}: {dim}" for name, dim in self.fields.items()) or "no id features"
-            raise ConfigError(f"dim: this model needs rows of one size in all its tables, there are {told}")
+            found = ", ".join(f"{name}: {dim}" for name, dim in self.fields.items()) or "no id features"
+            raise ConfigError(f"dim: this model needs rows of one size in all its tables, there are {found}")
         return dims.pop()
 
     @property

@@ -1,4 +1,4 @@
-"""Specs of the optimizers that live in the rows. The arithmetic is native; docs/store.md holds the formulas.
+"""Specs of the optimizers whose state is in the rows. The arithmetic is native; docs/store.md has the formulas.
 
 Every spec is frozen and takes keywords only. Common to all: `l2` enters the gradient, `decay` shrinks the value before
 the update and beside it (as torch's AdamW), `clip` bounds the norm of a row's gradient.
@@ -157,7 +157,7 @@ class FTRL(SparseOptimizer):
 def shaping_settings(optimizer: Mapping[str, Any]) -> dict[str, Any]:
     """Of an optimizer's settings, dumped, those that rows were shaped by. The others may differ from run to run."""
     free = {"lr", "l2", "decay", "clip"}
-    if optimizer["name"] == "ftrl":  # its z says what the value is only together with lr and l2
+    if optimizer["name"] == "ftrl":  # the value follows from its z only together with lr and l2
         free -= {"lr", "l2"}
         if not optimizer.get("initial"):  # rows that were saved before FTRL had it started with 0
             free = free | {"initial"}

@@ -66,7 +66,7 @@ class SwapOptimizer(optim.Optimizer):
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Decay what crosses a border, then update."""
         if self._samples is None:
-            raise InputError("step() before set_samples(): SWAP counts periods in samples, tell how many were trained")
+            raise InputError("step() before set_samples(): SWAP counts periods in trained samples, call that first")
         loss = None
         if closure is not None:
             with torch.enable_grad():
