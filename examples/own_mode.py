@@ -56,12 +56,12 @@ class DropStale(Mode):
 
 @dataclass(slots=True)
 class DropStaleRun:
-    """The mode at work: its fields are its whole state."""
+    """The discipline of the mode: its fields are its whole state."""
 
     bound: int
     step: int = 0
     grants: Grants = field(default_factory=Grants)
-    waiting: list[int] = field(default_factory=list)  # workers that asked during a drain
+    waiting: list[int] = field(default_factory=list)  # workers that were ready during a drain
     draining: bool = False
 
     @property
@@ -85,8 +85,8 @@ class DropStaleRun:
                 return []
             case Resume():
                 self.draining = False
-                asked, self.waiting = self.waiting, []
-                return [self.grants.give(worker, token=self.step) for worker in asked]
+                ready, self.waiting = self.waiting, []
+                return [self.grants.give(worker, token=self.step) for worker in ready]
             case _:
                 return []  # a worker that joins changes nothing
 

@@ -16,6 +16,11 @@ class AtLeast(Spec):
 
     Counts are exact, or kept by a counting Bloom filter of `filter` bytes, which admits a key early when it shares its
     counters with others, and never late.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.Table(dim=8, admission=hr.AtLeast(count=3, filter="1MB")).admission.filter_bytes
+        1000000
     """
 
     name: Literal["at_least"] = "at_least"
@@ -41,7 +46,13 @@ class AtLeast(Spec):
 
 
 class Chance(Spec):
-    """Admits an absent key with this probability in each lookup."""
+    """Admits an absent key with this probability in each lookup.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.Table(dim=8, admission=hr.Chance(probability=0.1)).admission.probability
+        0.1
+    """
 
     name: Literal["chance"] = "chance"
     probability: float = Field(gt=0, lt=1)

@@ -14,7 +14,13 @@ __all__ = ["AnyAdmission", "AnyInit", "AtLeast", "Chance", "Constant", "Normal",
 
 
 class Uniform(Spec):
-    """First values uniform in [-bound, bound)."""
+    """Draws first values uniformly from [-bound, bound).
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.Table(dim=8, init=hr.Uniform(bound=0.05)).init.bound
+        0.05
+    """
 
     name: Literal["uniform"] = "uniform"
     bound: float = Field(default=0.01, ge=0, le=1e30)
@@ -22,7 +28,13 @@ class Uniform(Spec):
 
 
 class Normal(Spec):
-    """First values normal with mean 0."""
+    """Draws first values from a normal distribution with mean 0.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.Table(dim=8, init=hr.Normal(std=0.1)).init.std
+        0.1
+    """
 
     name: Literal["normal"] = "normal"
     std: float = Field(default=0.01, ge=0, le=1e30)
@@ -30,7 +42,13 @@ class Normal(Spec):
 
 
 class Constant(Spec):
-    """The same first value everywhere."""
+    """Sets all first values to the same number.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.Table(dim=8, init=hr.Constant(value=0.5)).init.value
+        0.5
+    """
 
     name: Literal["constant"] = "constant"
     value: float = Field(default=0.0, ge=-1e30, le=1e30)
@@ -42,7 +60,13 @@ Policy = Literal["lru", "lfu", "refuse"]  # what a full table does with a new ke
 
 
 class Segment(Spec):
-    """Keeps rows in a named file that outlasts the process: `<directory>/hotrow-<run>-<table>.rows`."""
+    """Keeps rows in a named file that outlasts the process: `<directory>/hotrow-<run>-<table>.rows`.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.Table(dim=8, segment=hr.Segment(run="ads", keep=True)).segment.run
+        'ads'
+    """
 
     run: str
     directory: Path | None = None  # None: /dev/shm; with huge: the first mount of hugetlbfs
@@ -58,7 +82,14 @@ class Segment(Spec):
 
 
 class Table(Spec):
-    """One embedding table. A row's first value depends only on (seed, name, key)."""
+    """Describes one embedding table. A row's first value depends only on (seed, name, key).
+
+    Example:
+        >>> import hotrow as hr
+        >>> table = hr.Table(name="user", dim=16, optimizer=hr.Adagrad(lr=0.05), capacity=1_000_000)
+        >>> table.policy
+        'lru'
+    """
 
     name: str = "default"
     dim: Whole = Field(gt=0, le=65_536)

@@ -11,15 +11,43 @@ Anything else that escapes is a bug of ours.
 
 
 class HotrowError(Exception):
-    """Expected trouble, told in one sentence."""
+    """Base of all errors that Hotrow raises on purpose; the message is one sentence.
+
+    Example:
+        >>> from hotrow import HotrowError, Table
+        >>> try:
+        ...     Table(dim=0)
+        ... except HotrowError as error:
+        ...     print(error)
+        Table.dim=0: Input should be greater than 0
+    """
 
 
 class ConfigError(HotrowError, ValueError):
-    """A setting that cannot be."""
+    """Raised for a setting with a wrong value; the message names field, value and remedy.
+
+    Example:
+        >>> from hotrow import ConfigError, GBA
+        >>> try:
+        ...     GBA(tolerance=-1)
+        ... except ConfigError as error:
+        ...     print(error)
+        GBA.tolerance=-1: Input should be greater than or equal to 0
+    """
 
 
 class InputError(HotrowError, ValueError):
-    """Arrays or ids that do not fit."""
+    """Raised for arrays, ids or files that do not fit: shape, type, layout.
+
+    Example:
+        >>> from hotrow import InputError
+        >>> from hotrow.metrics import auc
+        >>> try:
+        ...     auc([0, 2], [0.1, 0.2])
+        ... except InputError as error:
+        ...     print(error)
+        labels hold 2 (1 in all are odd): each must be 0 or 1
+    """
 
 
 class FileError(HotrowError):

@@ -1,4 +1,4 @@
-"""The base of every setting: frozen, checked when made, and faults told in a sentence; and numbers that stand alone."""
+"""The base of every setting: frozen, checked when made, errors in one sentence; and checks of single numbers."""
 
 import operator
 from collections import Counter
@@ -13,7 +13,7 @@ from hotrow.errors import ConfigError, HotrowError
 
 
 def whole_number(name: str, value: Any, low: int, high: int, error: type[HotrowError] = ConfigError) -> int:
-    """`value` as an int from low to high; anything else is told with its name."""
+    """`value` as an int from low to high; else an error with its name."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise error(f"{name}={value!r}: must be a whole number")
     number = operator.index(value)
@@ -34,14 +34,14 @@ def named_settings(field: str, value: Any, names: Iterable[str], remedy: str) ->
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """What is wrong with one setting."""
+    """The error of one setting."""
 
     place: str  # "optimizer.lr"; empty where it is the group as a whole
-    told: str  # "=-1: must be greater than 0"
+    message: str  # "=-1: must be greater than 0"
 
 
 class SettingsError(ConfigError):
-    """A group of settings that cannot be, fault by fault."""
+    """The errors of a group of settings."""
 
     def __init__(self, message: str, faults: Sequence[FieldError] = ()) -> None:
         super().__init__(message)
@@ -66,20 +66,20 @@ class Spec(BaseModel):
 
 def sentence(owner: str, faults: Iterable[FieldError]) -> str:
     """Every fault as `Adagrad.lr=-1: Input should be greater than 0`."""
-    return "; ".join(".".join(filter(None, (owner, fault.place))) + fault.told for fault in faults)
+    return "; ".join(".".join(filter(None, (owner, fault.place))) + fault.message for fault in faults)
 
 
 def _faults(error: ValidationError, known: list[str]) -> Iterator[FieldError]:
     for fault in error.errors(include_url=False):
         place = ".".join(str(part) for part in fault["loc"])
         inside = fault.get("ctx", {}).get("error")
-        if isinstance(inside, SettingsError):  # of a group in this one: its faults lie further down
-            yield from (FieldError(".".join(filter(None, (place, each.place))), each.told) for each in inside.faults)
+        if isinstance(inside, SettingsError):  # of a group inside this one: its errors have longer paths
+            yield from (FieldError(".".join(filter(None, (place, each.place))), each.message) for each in inside.faults)
         else:
-            yield FieldError(place, _told(fault, known))
+            yield FieldError(place, _message(fault, known))
 
 
-def _told(fault: Any, known: list[str]) -> str:
+def _message(fault: Any, known: list[str]) -> str:
     message = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "missing":
         return " is missing: give it a value"
@@ -102,7 +102,7 @@ def _unknown_tag(about: Any) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """` (did you mean NAME?)` where a known name is close; of several the one with the fewest letters more or less."""
+    """` (did you mean NAME?)` where a known name is close; of several the one with the fewest different letters."""
     close = get_close_matches(name.lower(), list(known), n=3)
     nearest = min(close, key=lambda each: _letters_apart(name.lower(), each), default=None)
     return "" if nearest is None else f" (did you mean {nearest}?)"

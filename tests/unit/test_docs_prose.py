@@ -91,6 +91,6 @@ def test_faults_are_found(tmp_path: Path) -> None:
 def test_the_architecture_page_has_the_import_lines_that_are_tested() -> None:
     layers = runpy.run_path(str(Path(__file__).parent / "test_import_directions.py"))["LAYERS"]
     page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
-    block = page.split("### Who imports whom")[1].split("\n    ", 1)[1].split("\n\n")[0]
+    block = page.split("### Import layers")[1].split("\n    ", 1)[1].split("\n\n")[0]
     written = [line.strip().removesuffix("pure").strip() for line in block.splitlines()]
     assert written == [", ".join(names) or "hotrow/__init__.py, the public names" for names in layers]

@@ -159,7 +159,7 @@ class Recorded:
                 self.tell(Ready(push.worker))
         self.tell(Lost(1))
         self.tell(Drain())
-        self.statistics.told(self.discipline.counts)
+        self.statistics.update(self.discipline.counts)
         return self
 
     def effects(self, kind: type[Any]) -> list[Any]:
@@ -254,23 +254,23 @@ def test_a_weight_just_below_1_is_decayed_and_not_zero() -> None:
 
 def test_counts_of_a_discipline_are_taken_over_once_however_often_it_tells_them() -> None:
     counted = Statistics()
-    counted.told({"short_steps": 1, "duplicate_pushes": 2})
-    counted.told({"short_steps": 1, "duplicate_pushes": 5})
+    counted.update({"short_steps": 1, "duplicate_pushes": 2})
+    counted.update({"short_steps": 1, "duplicate_pushes": 5})
     assert (counted.short_steps, counted.duplicates, counted.after_loss) == (1, 5, 0)
 
 
 def test_counts_go_on_when_the_mode_changes() -> None:
     counted = Statistics()
-    counted.told({"short_steps": 2}, last=True)
-    counted.told({"short_steps": 2})
+    counted.update({"short_steps": 2}, last=True)
+    counted.update({"short_steps": 2})
     assert counted.short_steps == 4
 
 
 def test_counts_that_fall_were_never_told_to_be_the_last() -> None:
     counted = Statistics()
-    counted.told({"short_steps": 2})
+    counted.update({"short_steps": 2})
     with pytest.raises(InputError, match="short_steps=1: was more before"):
-        counted.told({"short_steps": 1})
+        counted.update({"short_steps": 1})
 
 
 def test_staleness_of_ids_is_added_up_from_who_holds_the_rows() -> None:

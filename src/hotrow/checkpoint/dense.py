@@ -81,7 +81,7 @@ def _numbers(optimizer: Optimizer) -> dict[int, int]:
 
 
 def _kept(tensors: dict[str, Tensor], settings: dict[str, Any] | None) -> dict[str, Tensor]:
-    """Without tensors of states that nobody answers for."""
+    """Without tensors of states that belong to no parameter."""
     known = set() if settings is None else set(settings["plain"])
     return {
         name: value

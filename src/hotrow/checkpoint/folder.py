@@ -37,7 +37,7 @@ MARGIN = 64 * 2**10  # bytes of a manifest, and of headers of files
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What a checkpoint says beside tensors and rows. All of it is JSON."""
+    """The content of a checkpoint beside tensors and rows. All of it is JSON."""
 
     counters: dict[str, Any]
     position: dict[str, Any] | None
@@ -61,7 +61,7 @@ def save(
         _take_place(fresh, folder)
     except BaseException as error:
         shutil.rmtree(fresh, ignore_errors=True)
-        if isinstance(error, OSError | SafetensorError):  # the latter tells of a full disk in words of its own
+        if isinstance(error, OSError | SafetensorError):  # the latter has a message of its own for a full disk
             raise cannot_write(folder, WHAT, size, error if isinstance(error, OSError) else str(error)) from None
         raise
     return folder
@@ -76,7 +76,7 @@ def discard_unfinished(folder: Path) -> None:
 
 
 def bytes_of(model: nn.Module, optimizer: Optimizer | None, tiers: Mapping[str, SavedTable]) -> int:
-    """About what a checkpoint takes: rows and tensors to the byte, and room for what is said beside them."""
+    """The approximate size of a checkpoint: rows and tensors exactly, and an estimate for the rest."""
     return MARGIN + dense.bytes_of(model, optimizer) + sum(rows.bytes_of(tier) for tier in tiers.values())
 
 
@@ -112,7 +112,7 @@ def exists(folder: Path) -> bool:
 
 
 def peek(folder: Path) -> Saved:
-    """What a checkpoint says, without loading it."""
+    """The manifest of a checkpoint, without loading it."""
     manifest = _manifest(_whole(folder))
     return Saved(manifest["counters"], manifest["position"], manifest["about"])
 
@@ -127,7 +127,7 @@ def load(folder: Path, model: nn.Module, optimizer: Optimizer | None, tiers: Map
         dense.read(folder / DENSE, model, optimizer, manifest["optimizer"])
         for name, tier in tiers.items():
             rows.read(folder / manifest["tables"][name]["file"], tier)
-    except (SafetensorError, pa.ArrowException, KeyError) as error:  # made by somebody else, or by a bug of ours
+    except (SafetensorError, pa.ArrowException, KeyError) as error:  # made by another program, or by a bug of ours
         raise InputError(f"checkpoint {folder}: a file in it cannot be read: {error}: take another one") from None
     return Saved(manifest["counters"], manifest["position"], manifest["about"])
 

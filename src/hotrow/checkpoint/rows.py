@@ -85,7 +85,7 @@ def _as_arrow(chunk: Rows, tier: SavedTable) -> pa.RecordBatch:
 
 
 def _vectors(chunk: Rows, tier: SavedTable) -> pa.Array:
-    if tier.state_dim == 0:  # Arrow cannot tell how many empty lists there are
+    if tier.state_dim == 0:  # Arrow does not keep the number of empty lists
         return pa.array([[]] * len(chunk.keys), pa.list_(pa.float32(), 0))
     return pa.FixedSizeListArray.from_arrays(pa.array(chunk.state.reshape(-1)), tier.state_dim)
 

@@ -1,4 +1,4 @@
-"""The command `hotrow`. One file per command; expected trouble is told in one sentence, with exit code 2.
+"""The command `hotrow`. One file per command; an expected error is one sentence, with exit code 2.
 
 The file of a command is imported when that command runs: `hotrow --help` and `hotrow --version` import no torch.
 """
@@ -16,11 +16,11 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
-from hotrow.cli.screen import make_faults_printable, say
+from hotrow.cli.screen import echo, make_faults_printable
 from hotrow.errors import HotrowError
 from hotrow.printable import one_line
 
-# What --help says of each: the first paragraph of the command's own help. Its file has the same name.
+# Help of each in `hotrow --help`: the first paragraph of the command's own help. Its file has the same name.
 COMMANDS = {
     "new": "Write DIR/train.toml: a config for your own CSV or Parquet file, with every important setting explained.",
     "data": "Look at the data of a config.",
@@ -29,7 +29,8 @@ COMMANDS = {
     "predict": "Predict the rows of IN with a finished run.",
     "vectors": "Write the vectors of RUN's checkpoint to OUT: key, vector, and the linear weight where the model has "
     "one.",
-    "simulate": "Run the modes of FILE.toml on a simulated cluster, all on the same data and luck, and compare them.",
+    "simulate": "Run the modes of FILE.toml on a simulated cluster, all on the same data and random draws, and "
+    "compare them.",
     "reproduce": "Run an experiment of the papers in the simulator: our figures beside theirs, and which "
     "promises hold.",
     "keygen": "Write a new cluster key to FILE, readable by its owner only. Every machine of a cluster needs the "
@@ -70,8 +71,8 @@ def load(name: str) -> Any:
 class Sentences(LazyGroup):
     """Commands whose expected errors become a sentence on standard error; with --debug it stays a traceback.
 
-    Those are every HotrowError, and every OSError: a file that is not there any more, a folder that may not be written,
-    a full disk. What a reader of our output does (a closed pipe) is no fault of a file.
+    Those are every HotrowError, and every OSError: a file that was removed, a folder that may not be written,
+    a full disk. A closed pipe of our output is not such an error.
     """
 
     def make_context(self, *given: Any, **more: Any) -> Any:
@@ -85,19 +86,19 @@ class Sentences(LazyGroup):
         except (HotrowError, OSError) as error:
             if ctx.params["debug"] or isinstance(error, BrokenPipeError):
                 raise
-            say(one_line(f"hotrow: {'; '.join([sentence_of(error), *getattr(error, '__notes__', [])])}"), err=True)
+            echo(one_line(f"hotrow: {'; '.join([sentence_of(error), *getattr(error, '__notes__', [])])}"), err=True)
             raise typer.Exit(2) from None
 
 
 def sentence_of(error: HotrowError | OSError) -> str:
-    """What an error says; of the system's own the file, the reason, and where it is full how much is free."""
+    """The message of an error; of an OSError the file, the reason, and on a full disk the free bytes."""
     if not isinstance(error, OSError) or isinstance(error, HotrowError):
         return str(error)
     named = [os.fsdecode(each) for each in (error.filename, error.filename2) if isinstance(each, str | bytes)]
-    told = f"{' -> '.join(named)}: {error.strerror}" if named and error.strerror else str(error)
+    message = f"{' -> '.join(named)}: {error.strerror}" if named and error.strerror else str(error)
     if error.errno == ENOSPC and named:
-        told += _room(Path(named[-1]))
-    return f"{told} (hotrow --debug shows where this came from)"
+        message += _room(Path(named[-1]))
+    return f"{message} (hotrow --debug shows where this came from)"
 
 
 def _room(path: Path) -> str:
@@ -110,7 +111,7 @@ def _room(path: Path) -> str:
 
 @contextmanager
 def printable_usage() -> Iterator[None]:
-    """A wrong command line is told with what stood there, which a shell may have taken from a folder of files."""
+    """Escape the arguments in errors of a wrong command line: a shell may have taken them from file names."""
     try:
         yield
     except ClickException as error:
@@ -123,7 +124,7 @@ app = typer.Typer(cls=Sentences, no_args_is_help=True, pretty_exceptions_enable=
 
 def show_version(wanted: bool) -> None:
     if wanted:
-        say(f"hotrow {version('hotrow')}")
+        echo(f"hotrow {version('hotrow')}")
         raise typer.Exit
 
 

@@ -15,13 +15,13 @@ from hotrow.trainer import EpochEnded, Evaluated, Remark, Report, Switched, Trai
 from hotrow.trainer import Progress as Trained
 
 QUIET_S = 5.0  # between two plain lines
-WIDE = 110  # columns of a terminal that has room for all digits
+WIDE = 110  # columns of a terminal that fits all digits
 STABLE_S, STABLE_REPORTS = 10.0, 3  # after which an estimate of the time left is worth showing
 
 
 @contextmanager
 def waiting(text: str, console: Console | None = None) -> Iterator[None]:
-    """Show a text while work without countable parts goes on."""
+    """Show a text during work without countable parts."""
     where = console or Screen(stderr=True)
     if not where.is_terminal:
         _print(where, text)
@@ -60,7 +60,7 @@ class Bar:
 
     def restart_estimate(self) -> None:
         """Forget the speed so far: other work begins."""
-        self._first: tuple[float, int] | None = None  # when the first report came, and what was done by then
+        self._first: tuple[float, int] | None = None  # time and count of the first report
         self._reports = 0
 
     def __enter__(self) -> Self:

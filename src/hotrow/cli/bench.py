@@ -21,7 +21,7 @@ from hotrow.bench.simulate_plan import SimulatePlan
 from hotrow.bench.store import measure
 from hotrow.bench.train import measure as measure_training
 from hotrow.bench.train_plan import TrainPlan
-from hotrow.cli.screen import Screen, say
+from hotrow.cli.screen import Screen, echo
 from hotrow.errors import ConfigError
 from hotrow.transport import check_installed
 
@@ -90,14 +90,14 @@ def store(
     if picture is not None and not curve:
         raise ConfigError(f"--picture {picture}: shows the curve, so give --curve too")
     if not pages.peers_get_huge_pages():
-        say(f"starting again with {pages.TUNABLES}={pages.HUGE_MALLOC}: peers get 2 MB pages too", err=True)
+        echo(f"starting again with {pages.TUNABLES}={pages.HUGE_MALLOC}: peers get 2 MB pages too", err=True)
         pages.restart_with_huge_pages()
     sizes = StorePlan(threads=threads).quick() if quick else StorePlan(threads=threads)
     dims = tuple(dim) if dim else sizes.dims
     job = replace(sizes, dims=dims, rows=rows or sizes.rows, rounds=rounds or sizes.rounds)
     job.check_memory()
     for lack in filter(None, (lack_of_room(job, size) for size in job.dims)):
-        say(lack, err=True)
+        echo(lack, err=True)
     with StageBar() as bar:
         figures = measure(job, bar, adapters)
         points = measure_curve(job, bar) if curve else None
@@ -126,7 +126,7 @@ def train(
     check_runnable("train", json, None)
     adapters = load_adapters(peer or (), "training")
     if not pages.peers_get_huge_pages():
-        say(f"starting again with {pages.TUNABLES}={pages.HUGE_MALLOC}: peers get 2 MB pages too", err=True)
+        echo(f"starting again with {pages.TUNABLES}={pages.HUGE_MALLOC}: peers get 2 MB pages too", err=True)
         pages.restart_with_huge_pages()
     sizes = TrainPlan(threads=threads).quick() if quick else TrainPlan(threads=threads)
     networks = {name: sizes.networks[name] for name in network or sizes.networks if name in sizes.networks}
@@ -207,7 +207,7 @@ def cluster(
     job.check_steps()
     parts = tuple(part or (name for name in PARTS if name != "peers" or adapters))
     if "wire" in parts and criteo is None:
-        say("no --criteo file: bytes on the wire are not counted", err=True)
+        echo("no --criteo file: bytes on the wire are not counted", err=True)
     with StageBar() as bar, TemporaryDirectory(prefix="hotrow-bench-") as folder:
         figures = measure_cluster(job, parts, Path(folder), bar, adapters)
     if json is not None:
@@ -216,7 +216,7 @@ def cluster(
 
 
 def check_runnable(command: str, json: Path | None, picture: Path | None) -> None:
-    """Say what would go wrong at the end of a long run before it starts."""
+    """Raise before a long run what would fail at its end."""
     if sys.platform != "linux":
         raise ConfigError(f"hotrow bench {command} reads memory from /proc, which {sys.platform} has not: use Linux")
     check_places(json=json, picture=picture)

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from hotrow.cli import formatting
 from hotrow.cli.files import JsonFile, check_writable, write_json
-from hotrow.cli.screen import Screen, cell, say
+from hotrow.cli.screen import Screen, cell, echo
 from hotrow.run.cluster_file import Known, find_cluster, read_cluster, remove_left
 from hotrow.run.cluster_status import RoleState, look
 from hotrow.sizes import size_text
@@ -44,7 +44,7 @@ def join(
     from hotrow.run.control_server import let_join
 
     known = read_cluster(find_cluster(run))
-    say(f"{let_join(known, kind_of(role))} joins {known.folder}")
+    echo(f"{let_join(known, kind_of(role))} joins {known.folder}")
 
 
 @app.command()
@@ -58,7 +58,7 @@ def leave(
 
     known = read_cluster(find_cluster(run))
     let_leave(known, name)
-    say(f"{name} has left {known.folder}")
+    echo(f"{name} has left {known.folder}")
 
 
 @app.command()
@@ -81,20 +81,20 @@ def status(
     if known.starting and not known.is_gone:
         write_json(json_file, {**as_document(known, []), "starting": True})
         process = f"process {known.pid} on {known.node}"
-        say(f"run {known.folder}: the cluster is starting ({process}); ask again in a few seconds")
+        echo(f"run {known.folder}: the cluster is starting ({process}); try again in a few seconds")
         return
     found = look(known.facts, over_s=over)
     write_json(json_file, as_document(known, found))
-    say(f"run {known.folder} on {known.node}, process {known.pid}", err=True)
+    echo(f"run {known.folder} on {known.node}, process {known.pid}", err=True)
     console = Screen()
     (console if console.is_terminal else Screen(width=WIDE)).print(as_table(found))
     for state in found:
         if state.trouble:
             place = f"process {state.place.pid} on {state.place.node}"
-            say(f"{state.role} ({place}): {state.trouble}", err=True)
+            echo(f"{state.role} ({place}): {state.trouble}", err=True)
     if known.is_gone:
         removed = ": cluster.json and cluster.key are removed" if remove_left(known.folder) else ""
-        say(f"process {known.pid}, the run itself, has ended{removed}", err=True)
+        echo(f"process {known.pid}, the run itself, has ended{removed}", err=True)
 
 
 def as_table(found: list[RoleState]) -> Table:

@@ -14,7 +14,7 @@ DAYS_IN_LINES = 31  # more days are one picture
 
 
 def tables(found: Description, *, pictures: bool = True) -> Iterator[Table]:
-    """What a person wants to see of it, one table for each kind of column."""
+    """The description as tables, one for each kind of column."""
     yield _overview(found)
     if found.ids:
         yield _ids(found.ids, found.rows, pictures)

@@ -6,7 +6,7 @@ import typer
 from rich.table import Table
 
 from hotrow.cli.files import JsonFile, check_writable, write_json
-from hotrow.cli.screen import Screen, cell, say
+from hotrow.cli.screen import Screen, cell, echo
 from hotrow.doctor import Finding, Level, findings, read, usable
 from hotrow.printable import one_line
 
@@ -28,13 +28,13 @@ def doctor(json_file: JsonFile = None) -> None:
         screen.print(as_table(found))
     else:
         for finding in found:
-            say(as_line(finding))
+            echo(as_line(finding))
     if not usable(found):
         raise typer.Exit(UNUSABLE)
 
 
 def as_table(found: list[Finding]) -> Table:
-    """For a terminal: the remedy stands below what it mends."""
+    """For a terminal: the remedy is below its finding."""
     table = Table("part", "", "found", box=None, pad_edge=False)
     for finding in found:
         table.add_row(cell(finding.part), f"[{STYLES[finding.level]}]{finding.level}[/]", cell(finding.found))

@@ -1,4 +1,4 @@
-"""Files that commands write: what would go wrong at the end of a long run is told before it starts."""
+"""Files that commands write: checked before a long run starts."""
 
 import json
 import math
@@ -14,7 +14,7 @@ JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures
 
 
 def check_writable(option: str, path: Path | None) -> None:
-    """ConfigError where a file cannot be written for want of a folder."""
+    """ConfigError where the folder of a file does not exist."""
     if path is None:
         return
     if not path.parent.is_dir():
@@ -24,7 +24,7 @@ def check_writable(option: str, path: Path | None) -> None:
 
 
 def write_json(path: Path | None, document: dict[str, Any]) -> None:
-    """The document, where a file was asked for. A number that is not finite becomes null: JSON has none."""
+    """Write the document, if a file is given. A number that is not finite becomes null: JSON has none."""
     if path is not None:
         write_text(path, json.dumps(_finite(document), indent=2, allow_nan=False) + "\n", "the figures")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from hotrow.data.source import Trouble
 from hotrow.trainer import Evaluated, Remark, Switched, TrainingEnded
 
-METRICS = {  # others are words as they are
+METRICS = {  # others are shown unchanged
     "auc": "AUC",
     "grouped_auc": "grouped AUC",
     "rmse": "RMSE",
@@ -15,7 +15,7 @@ METRICS = {  # others are words as they are
 }
 IN_LABEL_UNITS = ("rmse", "mae", "bias")  # of any size
 GROUPS = "groups_"  # counts among the metrics
-LARGE = 1e6  # from here on digits behind the point say nothing
+LARGE = 1e6  # from here on decimals are not shown
 SHORT_STEPS = "short_steps"
 SINGULAR = {
     "lines": "line", "ids": "id", "numbers": "number", "sequences": "sequence", "steps": "step", "losses": "loss",
@@ -56,7 +56,7 @@ def lateness(staleness: float | None) -> list[str]:
 
 
 def of_the_mode(report: Switched | Remark) -> str:
-    """A change of the mode, or what is to be known of it."""
+    """A change of the mode, or a remark about it."""
     if isinstance(report, Remark):
         return f"note: {report.sentence}"
     to = report.sentence or f"to {report.mode}"  # a controller's sentence begins in the same way
@@ -94,7 +94,7 @@ def metric_value(name: str, value: float | None) -> str:
 
 
 def ending(report: TrainingEnded) -> Iterator[str]:
-    """Why a run stopped, where that needs saying, and the trouble it met."""
+    """Why a run stopped, where that is not the end of the data, and its irregularities."""
     if report.best is not None:
         best = (
             f"the best valid {metric_name(report.best.metric)}, {metric_value(report.best.metric, report.best.value)}"

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from hotrow.cli.screen import say
+from hotrow.cli.screen import echo
 from hotrow.transport.security import KEY_FILE, ClusterKey
 
 
@@ -14,4 +14,4 @@ def keygen(
 ) -> None:
     """Write a new cluster key to FILE, readable by its owner only. Every machine of a cluster needs the same key."""
     ClusterKey.generate().write(file)
-    say(f"{file}\ncopy it to every machine of the cluster (mode 600), then: export {KEY_FILE}={file.absolute()}")
+    echo(f"{file}\ncopy it to every machine of the cluster (mode 600), then: export {KEY_FILE}={file.absolute()}")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from hotrow.cli.screen import say
+from hotrow.cli.screen import echo
 from hotrow.run.starter import write_starter
 
 
@@ -17,4 +17,4 @@ def new(
 ) -> None:
     """Write DIR/train.toml: a config for your own CSV or Parquet file, with every important setting explained."""
     path = write_starter(folder)  # its run has the name of the folder
-    say(f"{path}\nedit its files and columns, then run: hotrow train {path}")
+    echo(f"{path}\nedit its files and columns, then run: hotrow train {path}")

@@ -9,7 +9,7 @@ from hotrow.cli import formatting
 from hotrow.cli.bars import Bar
 from hotrow.cli.evaluate import RunFolder, Trust
 from hotrow.cli.files import JsonFile, check_writable, write_json
-from hotrow.cli.screen import say
+from hotrow.cli.screen import echo
 from hotrow.errors import ConfigError
 from hotrow.run.predictions import PredictionFile, check_free
 from hotrow.run.restored import Restored, find_run
@@ -54,4 +54,4 @@ def predict(
             if source.trouble.malformed:
                 bar.line(formatting.left_out(source.trouble))
     write_json(json_file, {"run": str(folder), "out": str(out), "rows": written, "malformed": source.trouble.malformed})
-    say(f"{written:,} predictions in {out}")
+    echo(f"{written:,} predictions in {out}")

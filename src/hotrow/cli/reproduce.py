@@ -10,7 +10,7 @@ import typer
 from hotrow.bench.machine import provenance
 from hotrow.cli.files import JsonFile, check_writable, write_json
 from hotrow.cli.formatting import duration
-from hotrow.cli.screen import Screen, cell, say
+from hotrow.cli.screen import Screen, cell, echo
 from hotrow.errors import ConfigError
 from hotrow.reproduce.registry import EXPERIMENTS, Experiment
 
@@ -25,19 +25,19 @@ def reproduce(
     if show_list:
         width = max(map(len, EXPERIMENTS))
         for known, experiment in EXPERIMENTS.items():
-            say(f"{known:<{width}}  {experiment.title} ({_length(experiment)})")
+            echo(f"{known:<{width}}  {experiment.title} ({_length(experiment)})")
         return
     experiment = _named(name)
     check_writable("--json", json)
     result = _run(experiment, quick)
     write_json(json, {"name": name, "title": experiment.title, "quick": quick, **provenance("hotrow"), **result})
     for line in experiment.table(result):
-        say(line)
+        echo(line)
 
 
 def _named(name: str | None) -> Experiment:
     if name is None:
-        raise ConfigError("NAME is missing: say which experiment, or --list to see them")
+        raise ConfigError("NAME is missing: give the name of an experiment, --list shows them")
     if name not in EXPERIMENTS:
         close = get_close_matches(name, EXPERIMENTS, n=1)
         nearest = f"did you mean {close[0]}?" if close else f"there are {', '.join(EXPERIMENTS)}"
@@ -56,7 +56,7 @@ def _run(experiment: Experiment, quick: bool) -> dict[str, object]:
         return f"{duration(time.monotonic() - start)}{expected}"
 
     if not console.is_terminal:
-        return experiment.run(quick, tell=lambda text: say(f"{since()}: {text}", err=True))
+        return experiment.run(quick, tell=lambda text: echo(f"{since()}: {text}", err=True))
     with console.status(experiment.title) as status:
         return experiment.run(quick, tell=lambda text: status.update(cell(f"{since()}: {text}")))
 

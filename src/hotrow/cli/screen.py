@@ -21,7 +21,7 @@ from rich.text import Text
 from hotrow.printable import one_line, printable
 
 
-def say(text: str, *, err: bool = False, nl: bool = True) -> None:
+def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
     """Lines of text: results to standard output, everything else to standard error."""
     typer.echo(printable(text), err=err, nl=nl)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from hotrow.cli.screen import Screen, cell, say
+from hotrow.cli.screen import Screen, cell, echo
 from hotrow.disk import write_text
 from hotrow.errors import ConfigError
 from hotrow.sizes import size_text
@@ -35,12 +35,12 @@ def segments(context: typer.Context, directory: Directory = None, json_file: Jso
         write_text(json_file, json.dumps([as_document(info) for info in found], indent=2) + "\n", "the list")
     if not found:
         places = default_directories() if directory is None else [directory]
-        say(f"no segments in {', '.join(map(str, places))}")
+        echo(f"no segments in {', '.join(map(str, places))}")
         return
     Screen().print(as_table(found))
     for info in found:
         if info.damaged is not None:
-            say(info.damaged)
+            echo(info.damaged)
 
 
 @app.command("rm", help="The same as `remove`.")
@@ -61,13 +61,13 @@ def remove(
         paths = [locate(name, directory) for name in names or []]
     for path in paths:
         remove_segment(path)
-        say(f"removed {path}")
+        echo(f"removed {path}")
     if not paths:
-        say("nothing was left behind")
+        echo("nothing was left behind")
 
 
 def locate(name: str, directory: Path | None) -> Path:
-    """The path that a name as listed stands for."""
+    """The path of a name as listed."""
     if "/" in name:
         return Path(name)
     places = default_directories() if directory is None else [directory]

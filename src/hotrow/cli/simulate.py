@@ -14,7 +14,7 @@ from rich.table import Table
 from hotrow.cli import formatting
 from hotrow.cli.bars import Bar
 from hotrow.cli.files import JsonFile, check_writable, write_json
-from hotrow.cli.screen import Screen, cell, say
+from hotrow.cli.screen import Screen, cell, echo
 from hotrow.cli.train import INTERRUPTED, Changes
 from hotrow.errors import ConfigError
 from hotrow.obs.report.formatting import duration
@@ -22,7 +22,7 @@ from hotrow.sim.study.figures import Row, figures
 from hotrow.sim.study.file import load_simulation, preset_names, preset_text, preset_title
 from hotrow.sim.study.outcome import Outcome
 from hotrow.sim.study.picture import SUFFIXES, write_picture
-from hotrow.sim.study.study import Calibrated, Going, Simulation
+from hotrow.sim.study.study import Calibrated, ModeProgress, Simulation
 
 GAP = 2  # characters between two columns of the figures
 
@@ -42,7 +42,7 @@ def simulate(
     show_list: Annotated[bool, typer.Option("--list", help="List the presets and leave.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Print the file of a preset, to start from, and leave.")] = False,
 ) -> None:
-    """Run the modes of FILE.toml on a simulated cluster, all on the same data and luck, and compare them.
+    """Run the modes of FILE.toml on a simulated cluster, all on the same data and random draws, and compare them.
 
     Disciplines are the real ones, and so are gradients with run.work = "train"; time, network and faults are made up.
     """
@@ -52,7 +52,7 @@ def simulate(
     if file is None:
         raise ConfigError("FILE.toml is missing: name a config, or a preset that --list shows")
     if show:
-        say(preset_text(file), nl=False)
+        echo(preset_text(file), nl=False)
         return
     check_writable("--json", json_file)
     check_writable("--picture", picture)
@@ -68,13 +68,13 @@ def simulate(
     for table in tables(simulation.outcomes, console.width):
         console.print(table)
     if picture is not None and simulation.outcomes:
-        say(str(picture))
+        echo(str(picture))
     if not whole:
         raise typer.Exit(INTERRUPTED)
 
 
 def go(simulation: Simulation) -> bool:
-    """Let it run and tell how it goes; False where it was interrupted."""
+    """Run it and show its progress; False where it was interrupted."""
     with SimulationBar(len(simulation.labels)) as bar:
         try:
             for report in simulation:
@@ -95,10 +95,10 @@ class SimulationBar(Bar):
         self._modes = modes
         self._began = clock()  # with the mode that runs
 
-    def report(self, report: Calibrated | Going | Outcome) -> None:
+    def report(self, report: Calibrated | ModeProgress | Outcome) -> None:
         """Show what came."""
         match report:
-            case Going():
+            case ModeProgress():
                 self._going(report)
             case Outcome():
                 self._began = self._clock()
@@ -109,7 +109,7 @@ class SimulationBar(Bar):
                 given = " ".join(f"--set {name}={json.dumps(value)}" for name, value in report.settings.items())
                 self.line(f"measured on this machine: {given}")
 
-    def _going(self, report: Going) -> None:
+    def _going(self, report: ModeProgress) -> None:
         by_time = report.samples_total is None and report.seconds_total is not None
         self.unit = "s of virtual time" if by_time else "samples"
         self.total = round(report.seconds_total or 0) if by_time else report.samples_total
@@ -125,7 +125,7 @@ def outcome_lines(outcome: Outcome) -> list[str]:
     speed = f"{formatting.magnitude(result.qps)} samples/s over {duration(result.seconds)} of virtual time"
     lines = [f"{outcome.label}: {speed}"]
     lines += [f"{outcome.label}: {remark}" for remark in outcome.troubles]
-    lines += [f"{outcome.label}: after {duration(told.time_s)} {told.sentence}" for told in outcome.told]
+    lines += [f"{outcome.label}: after {duration(each.time_s)} {each.sentence}" for each in outcome.decisions]
     return lines
 
 

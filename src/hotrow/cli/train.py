@@ -13,7 +13,7 @@ from hotrow.cli import formatting
 from hotrow.cli.bars import TrainBar, waiting
 from hotrow.cli.evaluate import Trust
 from hotrow.cli.files import JsonFile, check_writable, write_json
-from hotrow.cli.screen import Screen, cell, say
+from hotrow.cli.screen import Screen, cell, echo
 from hotrow.errors import FileError, HotrowError
 from hotrow.run import Run, load_config
 from hotrow.run.preflight import preflight
@@ -23,7 +23,7 @@ from hotrow.runtime.settings import Local, Ray
 from hotrow.transport.errors import PeerLost
 from hotrow.worker.losses import Task
 
-INTERRUPTED = 130  # as shells tell of a program that Ctrl-C ended
+INTERRUPTED = 130  # the shells' exit code after Ctrl-C
 MEASURES: dict[Task, tuple[str, ...]] = {"classification": ("auc", "logloss"), "regression": ("rmse", "mae", "r2")}
 
 OPTIONS = {"name": "--engine"}  # of run.engine, where they have another name than their field
@@ -90,11 +90,11 @@ def train(
     if run.summary["stopped"] == "interrupted" and run.trained_nothing:
         raise typer.Exit(INTERRUPTED)
     Screen().print(result(run.summary))
-    if run.page is not None:  # None: a second Ctrl-C did not let it come to that
-        say(str(run.page))
+    if run.page is not None:  # None: a second Ctrl-C prevented it
+        echo(str(run.page))
     write_json(json_file, expected_figures(run.trainer.task) | run.summary)  # last: a fault must not hide the figures
     if run.summary["stopped"] == "interrupted":
-        say(f"resume with: {again}", err=True)
+        echo(f"resume with: {again}", err=True)
         raise typer.Exit(INTERRUPTED)
 
 
@@ -124,7 +124,7 @@ def show(run: Run, again: str) -> None:
         except FileError:
             raise  # what is left is known when the run has ended
         except HotrowError as error:
-            if not run.trained_nothing:  # else there is nothing to go on from: the error alone is told
+            if not run.trained_nothing:  # else nothing is saved: the error alone is shown
                 bar.line(stopped(run, error, again))
             raise
 

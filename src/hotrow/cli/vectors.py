@@ -7,7 +7,7 @@ import typer
 
 from hotrow.cli.bars import Bar
 from hotrow.cli.files import JsonFile, check_writable, write_json
-from hotrow.cli.screen import say
+from hotrow.cli.screen import echo
 from hotrow.errors import ConfigError
 from hotrow.run.output_file import check_output
 from hotrow.run.restored import find_run
@@ -56,4 +56,4 @@ def vectors(
                 )
     document = {"run": str(saved.folder), "table": saved.name, "out": str(out), "rows": file.rows}
     write_json(json_file, document | {"ids": found.ids, "absent": found.absent})
-    say(f"{file.rows:,} vectors in {out}")
+    echo(f"{file.rows:,} vectors in {out}")

@@ -36,7 +36,7 @@ def _fill(items: Generator[Item, None, None], channel: "_Channel[Item]") -> None
 
 
 class _Channel(Generic[Item]):
-    """A bounded queue with two ends: the reader says when there is no more, the consumer when it wants no more."""
+    """A bounded queue: the reader marks the end, the consumer may close it earlier."""
 
     def __init__(self, most: int) -> None:
         self.error: BaseException | None = None
@@ -46,7 +46,7 @@ class _Channel(Generic[Item]):
         self._ended = self._closed = False
 
     def put(self, item: Item) -> bool:
-        """Wait for room; False once nobody wants more."""
+        """Wait for space; False once the consumer has closed it."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or len(self._items) < self._most)
             if not self._closed:

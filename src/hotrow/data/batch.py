@@ -17,10 +17,16 @@ Pooling = Literal["mean", "sum"]
 
 @dataclass(frozen=True, slots=True)
 class FeatureBlock:
-    """Features of one table that are looked up alike, sample by sample: bag `sample * len(features) + feature`.
+    """Holds the ids of features of one table, sample by sample: bag `sample * len(features) + feature`.
 
     "one": every bag holds one id, there are no bounds. "bags": bag k holds keys[bounds[k]:bounds[k + 1]], pooled to one
-    vector. "sequence": one feature, whose ids keep their places; the oldest comes first.
+    vector. "sequence": one feature, whose ids keep their order; the oldest is first.
+
+    Example:
+        >>> import numpy as np
+        >>> from hotrow.data import FeatureBlock
+        >>> FeatureBlock("default", "bags", ("seen",), np.array([7, 8, 9]), bounds=np.array([0, 2, 3])).bounds.tolist()
+        [0, 2, 3]
     """
 
     table: str
@@ -55,7 +61,16 @@ class FeatureBlock:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Samples, whole: every array has one entry per sample."""
+    """Holds samples: every array has one entry per sample.
+
+    Example:
+        >>> import numpy as np
+        >>> from hotrow.data import Batch, FeatureBlock
+        >>> users = FeatureBlock("default", "one", ("user",), np.array([7, 8]))
+        >>> batch = Batch((users,), np.zeros((2, 0), np.float32), labels=np.array([[1], [0]], np.float32))
+        >>> len(batch.slice(0, 1))
+        1
+    """
 
     parts: tuple[FeatureBlock, ...]
     numbers: F32  # [samples, numbers]

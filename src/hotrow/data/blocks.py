@@ -78,7 +78,7 @@ def _piece(file: File, stream: pa.NativeFile, size: int) -> bytes:
 
 
 def check_encoding(encoding: str) -> None:
-    """Lines are told apart as bytes, so an encoding must write ASCII as ASCII."""
+    """Lines are split as bytes, so an encoding must write ASCII as ASCII."""
     try:
         plain = "\n\r\t ,\"'0aZ".encode(encoding) == b"\n\r\t ,\"'0aZ"
     except LookupError:

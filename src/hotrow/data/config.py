@@ -83,7 +83,7 @@ def _opened(config: DataConfig, schema: Schema, base: Path) -> Data:
 
 
 def _named(files: Sequence[File]) -> list[tuple[str, File]]:
-    """Files by their names alone, where these tell them apart."""
+    """Files by their names alone, where these differ."""
     short = [PurePath(file.path).name for file in files]
     return list(zip(short if len(set(short)) == len(short) else [file.name for file in files], files, strict=True))
 

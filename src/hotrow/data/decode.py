@@ -174,7 +174,7 @@ def _values(columns: pa.RecordBatch, name: str) -> Floats:
 
 
 def _check_good(column: pa.Array, name: str, bad: NDArray[np.bool_] | None, what: str) -> None:
-    """Sources leave such rows out; whoever decodes other data is told of the first."""
+    """Sources leave such rows out; for other data the first one is an InputError."""
     if bad is not None:
         row = int(bad.argmax())
         raise InputError(f"column {name!r} row {row}: {shown(column[row])!r} is not {what}")

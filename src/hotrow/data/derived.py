@@ -44,7 +44,7 @@ class Attributes:
         twice = self._sorted[1:] == self._sorted[:-1]
         if twice.any():
             value = shown(table[key][int(self._order[int(twice.argmax())])])
-            raise InputError(f"{where}: {key} {value!r} stands there twice: each may have one row")
+            raise InputError(f"{where}: {key} {value!r} occurs twice: each may have one row")
 
     def beside(self, batch: pa.RecordBatch, column: str) -> pa.RecordBatch:
         """The batch with the attributes of the keys in one of its columns; nulls where a key is unknown or missing."""

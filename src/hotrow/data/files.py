@@ -17,7 +17,7 @@ Where: TypeAlias = "str | Path | File | Sequence[str | Path | File]"
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file, and the name by which it is told."""
+    """One file, and its name in messages."""
 
     name: str
     path: str

@@ -42,7 +42,7 @@ class Graph:
         return len(self.ids)
 
     def places(self, ids: ArrayLike) -> I64:
-        """Where nodes stand in `ids`."""
+        """The positions of nodes in `ids`."""
         wanted = _ids("nodes", ids)
         found = np.searchsorted(self.ids, wanted)
         known = found < len(self.ids)
@@ -56,7 +56,7 @@ class Graph:
         return self.starts[places + 1] - self.starts[places]
 
     def drawn(self, places: I64, fan_out: int, rng: np.random.Generator) -> I64:
-        """[places, fan_out]: neighbours drawn uniformly; a node without any stands for its own.
+        """[places, fan_out]: neighbours drawn uniformly; a node without any is its own neighbour.
 
         All different where a node has enough of them, else with repetition.
         """

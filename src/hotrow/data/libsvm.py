@@ -82,7 +82,7 @@ class LibsvmSource:
         return batch.filter(pa.array(kept)), told, blank
 
     def _checked_labels(self, labels: pa.Array) -> tuple[pa.Array, dict[int, RowFault]]:
-        """The labels as numbers, or as texts where their values say what is positive; row -> fault."""
+        """The labels as numbers, or as texts for labels with `positive`; row -> fault."""
         if any(label.positive is not None for label in self.schema.label):
             pairs = np.flatnonzero(pc.match_substring(labels, ":").to_numpy(zero_copy_only=False)).tolist()
             return labels, dict.fromkeys(pairs, RowFault("the label is missing"))
@@ -107,7 +107,7 @@ def _indices(pairs: pa.Array) -> pa.Array:
 
 def _cut(lines: list[str], labels: bool) -> tuple[pa.Array, pa.Array, NDArray[np.int64]]:
     """The label of each line as a text, all pairs, and where the pairs of each line begin."""
-    if not labels:  # then the first word may be a pair already
+    if not labels:  # then the first field may be a pair already
         lines = [line if ":" not in line.split(None, 1)[0] else f"nan {line}" for line in lines]
     words = pc.utf8_split_whitespace(pa.array(lines, pa.string()))
     lengths = pc.list_value_length(words).to_numpy(zero_copy_only=False)

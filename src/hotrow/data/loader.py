@@ -1,6 +1,6 @@
 """Batches of a source by lease: read, decoded and shuffled in a thread ahead of the consumer, and a position.
 
-A batch is known by (epoch, index): the source and the loader's settings alone say which rows it holds. A lease is one
+A batch is identified by (epoch, index): the source and the loader's settings alone determine its rows. A lease is one
 handing out of it. Every iteration hands out what is not done yet; what is given back comes again first.
 """
 
@@ -34,7 +34,17 @@ class BatchSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One handing out of a batch; its number is never used again, also not after a resume."""
+    """Identifies one handing out of a batch; its number is never used again, also not after a resume.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from hotrow.data import ArrowSource, Loader, Schema
+        >>> schema = Schema(label="clicked", ids=["user"])
+        >>> source = ArrowSource(pa.table({"clicked": [1, 0, 1], "user": ["a", "b", "a"]}), schema)
+        >>> lease, batch = next(iter(Loader(source, batch=2)))
+        >>> lease.epoch, lease.index, lease.samples
+        (0, 0, 2)
+    """
 
     number: int
     epoch: int
@@ -53,7 +63,18 @@ class _Read:
 
 
 class Loader:
-    """Iterate it for (lease, batch). `done` and `give_back` may be called from any thread."""
+    """Reads a source in batches: iterate it for (lease, batch).
+
+    `done` and `give_back` are thread-safe.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from hotrow.data import ArrowSource, Loader, Schema
+        >>> schema = Schema(label="clicked", ids=["user"])
+        >>> source = ArrowSource(pa.table({"clicked": [1, 0, 1], "user": ["a", "b", "a"]}), schema)
+        >>> [len(batch) for _, batch in Loader(source, batch=2)]
+        [2, 1]
+    """
 
     def __init__(
         self,
@@ -72,7 +93,7 @@ class Loader:
         self.source, self.labels = source, labels
         self.epochs = None if epochs is None else whole_number("epochs", epochs, 0, MOST)
         self.prefetch = whole_number("prefetch", prefetch, 1, 100_000)
-        self.held: int | None = HELD  # None, for one who reports every lease: as many as he has out
+        self.held: int | None = HELD  # bound on open leases; None: none, where every lease is reported
         self.waited_s = 0.0  # by the consumer, for data
         self.counts: dict[str, int] = {}  # trouble met so far
         self._decoder = Decoder(source.schema)
@@ -148,7 +169,7 @@ class Loader:
         lease = Lease(self._position.leases, epoch, index, len(batch))
         self._position = self._position.with_lease()
         self._out[lease.number] = (lease, batch)
-        if self.held is not None and len(self._out) > self.held:  # somebody never says what is done: memory has a bound
+        if self.held is not None and len(self._out) > self.held:  # the consumer reports no lease: memory has a bound
             del self._out[next(iter(self._out))]
         return lease, batch
 
@@ -216,4 +237,4 @@ def _checked(position: Position, fresh: Position, source: Source) -> Position:
 
 
 def _changed(found: str) -> str:
-    return f"position: {found}: the data has changed since: start anew without the position"
+    return f"position: {found}: the data has changed since: start again without the position"

@@ -141,7 +141,7 @@ def _is_faultless(statistics: Any, kind: pa.DataType, name: str, columns: Column
     bounded = statistics is not None and statistics.has_min_max
     if is_time:
         return bounded and _in_calendar(kind, columns.time, statistics.min_raw, statistics.max_raw)
-    if pa.types.is_floating(kind):  # statistics say nothing of NaN, which is no label
+    if pa.types.is_floating(kind):  # statistics do not cover NaN, which is no label
         largest = max(abs(statistics.min), abs(statistics.max)) if bounded else math.inf
         return name not in columns.never_missing and largest <= LARGEST
     if name == columns.weight and not (bounded and statistics.min >= 0):

@@ -1,6 +1,6 @@
 """Blocks of text to columns, and the lines that are malformed.
 
-A block is parsed at once by Arrow. Only where something is wrong in it is it looked at line by line, to say which line
+A block is parsed at once by Arrow. Only a block with errors is read line by line, to find which line
 it is: the wrong number of columns, no number where one must be, bytes that are no text, a quote that does not end.
 """
 
@@ -17,7 +17,7 @@ from hotrow.data.columns import Columns, RowFault, checked
 from hotrow.data.source import NOT_TEXT, Malformed, short
 from hotrow.errors import ConfigError
 
-BETWEEN = "\x1f"  # stands for a delimiter of several characters; the ASCII unit separator was made for this
+BETWEEN = "\x1f"  # replaces a delimiter of several characters: the ASCII unit separator
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Parser:
 
     def __init__(self, file: str, names: list[str], columns: Columns, dialect: Dialect) -> None:
         self._file, self._columns, self._dialect = file, columns, dialect
-        self._places = [str(place) for place in range(len(names))]  # real names may be odd, or stand there twice
+        self._places = [str(place) for place in range(len(names))]  # real names may be odd, or occur twice
         self._wanted = [str(names.index(name)) for name in columns.names]
         self._numeric = [str(names.index(name)) for name in columns.numeric]
         self._as_is = dialect.encoding.lower().replace("_", "-") in ("utf-8", "utf8") and len(dialect.delimiter) == 1
@@ -76,7 +76,7 @@ class Parser:
     def _at_once(self, data: bytes) -> tuple[pa.RecordBatch, dict[int, str]]:
         """A whole block. Rows with too many or too few columns are skipped only where the block is text throughout:
 
-        Arrow decodes a row to tell of it, and what cannot be decoded it tells standard error, and not us.
+        Arrow decodes a row to report it, and prints what cannot be decoded to standard error.
         """
         try:
             return self._arrow(data, typed=True, skips=False)
@@ -91,7 +91,7 @@ class Parser:
         lines, unreadable = self._without(
             lines, map(self._is_text, lines), f"is no {self._dialect.encoding} {NOT_TEXT}"
         )
-        lines, broken = self._without(lines, map(_is_whole, lines), "a carriage return stands within the line")
+        lines, broken = self._without(lines, map(_is_whole, lines), "a carriage return is within the line")
         told = [*unreadable, *broken]
         if (parsed := self._apart(lines)) is None:
             closed = [not self._is_open(line) for _, line in lines]

@@ -47,7 +47,7 @@ class Mark(Spec):
 
 
 class Position(Spec):
-    """What of the data is done, and the settings that say which rows make up a batch."""
+    """The trained part of the data, and the settings that determine the rows of a batch."""
 
     batch: Whole = Field(ge=1, le=MOST)
     shuffle: Whole = Field(default=0, ge=0, le=MOST)

@@ -17,7 +17,7 @@ BLANKS = " \t\n\v\f\r"  # around a label: what Arrow trims
 
 
 def _by_column(value: Any) -> Any:
-    """A bare name stands for the column with default settings."""
+    """A name alone is the column with default settings."""
     return {"column": value} if isinstance(value, str) else value
 
 
@@ -25,7 +25,7 @@ class Bucket(Spec):
     """Numbers become ids: bucket k holds those from bounds[k - 1] up to, not including, bounds[k].
 
     Without bounds: floor(log(x) ** 2) + 3 above 2, and floor(x) up to 2: as the winners of Criteo's contest did,
-    who kept small numbers apart from the others too.
+    where small numbers keep buckets of their own.
     """
 
     name: Literal["bucket"] = "bucket"
@@ -69,7 +69,7 @@ Transform = Annotated[Plain | Log1p | Standard | Bucket, Field(discriminator="na
 
 
 def _as_texts(value: Any) -> Any:
-    """One value stands for a list of one; numbers and booleans as a text file writes them."""
+    """One value is a list of one; numbers and booleans as a text file writes them."""
     given = value if isinstance(value, list | tuple) else [value]
     return tuple(_as_text(each) for each in given)
 
@@ -81,10 +81,15 @@ def _as_text(value: Any) -> Any:
 
 
 class Label(Spec):
-    """What is predicted.
+    """Names a label column, and how it becomes a number.
 
     With `at_least` it is 1 where the column reaches the bound, else 0. With `positive` it is 1 where the column holds
     one of these values, and 0 where it holds any other.
+
+    Example:
+        >>> from hotrow.data import Label
+        >>> Label(column="rating", at_least=4).at_least
+        4.0
     """
 
     column: str
@@ -109,7 +114,13 @@ class Label(Spec):
 
 
 class Number(Spec):
-    """A dense column. A missing value becomes `missing` after the transform (for buckets: a bucket of its own)."""
+    """Names a dense column. A missing value becomes `missing` after the transform (for buckets: a bucket of its own).
+
+    Example:
+        >>> from hotrow.data import Number
+        >>> Number(column="price", transform="log1p").transform.name
+        'log1p'
+    """
 
     column: str
     transform: Transform = Plain()
@@ -118,11 +129,16 @@ class Number(Spec):
 
 
 class Ids(Spec):
-    """A column of ids: one per sample, or several (a list column, or a text cut at `separator`).
+    """Names a column of ids: one per sample, or several (a list column, or a text split at `separator`).
 
-    Several are pooled to one vector, unless `sequence` keeps the last so many as they are. Columns that share a table
-    have their own ids unless they share a `space`: then equal ids are the same row (an item and a history of items).
-    A list column needs `several`; what opens a Parquet file sets it.
+    Several are pooled to one vector, unless `sequence` keeps the last ones in order. Columns that share a table have
+    their own ids unless they share a `space`: then equal ids are the same row (an item and a history of items). A list
+    column needs `several`; the Parquet reader sets it.
+
+    Example:
+        >>> from hotrow.data import Ids
+        >>> Ids(column="genres", separator="|", pooling="sum").pooling
+        'sum'
     """
 
     column: str
@@ -150,7 +166,13 @@ class Ids(Spec):
 
 
 class Time(Spec):
-    """When a sample happened: unix seconds or milliseconds, ISO 8601, or a strptime format; UTC unless it says else."""
+    """Names the time column of samples: unix seconds or milliseconds, ISO 8601, or a strptime format; UTC by default.
+
+    Example:
+        >>> from hotrow.data import Time
+        >>> Time(column="hour", format="%y%m%d%H").format
+        '%y%m%d%H'
+    """
 
     column: str
     format: str = "auto"  # auto: a number is unix seconds, a text ISO 8601; "s", "ms", or as strptime: "%y%m%d%H"
@@ -167,7 +189,14 @@ def _as_list(value: Any) -> Any:
 
 
 class Schema(Spec):
-    """All columns of a data set that a model uses; others are ignored."""
+    """All columns of a data set that a model uses; others are ignored.
+
+    Example:
+        >>> from hotrow.data import Schema
+        >>> schema = Schema(label="clicked", ids=["user", {"column": "item", "table": "items"}], numbers=["price"])
+        >>> [feature.table for feature in schema.ids]
+        ['default', 'items']
+    """
 
     label: Annotated[tuple[AnyLabel, ...], BeforeValidator(_as_list)] = Field(min_length=1)  # several: multi-task
     numbers: tuple[AnyNumber, ...] = ()
@@ -181,7 +210,7 @@ class Schema(Spec):
         buckets = [number.column for number in self.numbers if isinstance(number.transform, Bucket)]
         names = [*buckets, *(feature.name for feature in self.ids)]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"feature {twice[0]!r} stands there twice: give one of them another name")
+            raise ValueError(f"feature {twice[0]!r} occurs twice: give one of them another name")
         if not names and not self.numbers:
             raise ValueError("there are neither ids nor numbers: a model needs something to look at")
         features = {number.column for number in self.numbers} | {feature.column for feature in self.ids}

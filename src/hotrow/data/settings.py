@@ -30,7 +30,7 @@ NEEDED = {"csv": ("label",), "parquet": ("label",), "taobao": ("ads", "users")}
 
 
 def _as_tuple(value: Any) -> Any:
-    """One path, name or setting stands for a list of one."""
+    """One path, name or setting is a list of one."""
     return (value,) if isinstance(value, str | Path | Mapping | Spec) else value
 
 
@@ -47,7 +47,7 @@ class DataConfig(Spec):
     """Where samples come from. Paths may be globs, lists and URIs; relative ones start at the folder of the config.
 
     The schema (label, numbers, ids, time, group, weight) describes a csv or parquet file. The other formats know their
-    columns; there each of them takes the place of what the format says.
+    columns; there each of them replaces the setting of the format.
     """
 
     format: Format = "csv"
@@ -119,7 +119,7 @@ class DataConfig(Spec):
     def _every_part_has_one_origin(cls, value: AnySplit | None, info: ValidationInfo) -> AnySplit | None:
         for name in () if value is None else parts_of(value):
             if info.data.get(name) is not None:
-                raise ValueError(f"what to {_USE[name]} on is said by {name} too: leave one of them out")
+                raise ValueError(f"{name} names the data to {_USE[name]} on too: leave one of them out")
         return value
 
     def with_schema(self, schema: Schema) -> "DataConfig":
@@ -139,7 +139,7 @@ def parts_of(split: AnySplit) -> tuple[str, ...]:
 
 
 def schema_of(config: DataConfig) -> Schema:
-    """What the columns mean: as the format says, or as the config does where it speaks."""
+    """The schema: that of the format, with the settings of the config."""
     names = ("label", "numbers", "ids", "time", "group", "weight")
     given = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
     match config.format:

@@ -53,7 +53,7 @@ class Trouble:
     malformed: int = 0
     blank: int = 0  # empty lines: skipped, no fault
     first: list[Malformed] = field(default_factory=list)
-    watch: Watch | None = None  # is told of every block, also when it is read again
+    watch: Watch | None = None  # called for every block, also when it is read again
     _seen: dict[str, int] = field(default_factory=dict)  # file -> line up to which it was looked at
 
     def note(self, file: str, up_to: int, faults: Sequence[Malformed], blank: Sequence[int] = ()) -> None:
@@ -90,7 +90,7 @@ class Tally:
             self._refuse(f"the limit is {allowed}")
 
     def end(self) -> None:
-        """All was read: that not a single row could be used is told, whatever the limit."""
+        """The end of the data; InputError where not a single row could be used, whatever the limit."""
         if self._malformed and self._malformed == self._rows:
             self._refuse("nothing else was found")
 
@@ -102,28 +102,37 @@ class Tally:
                     values[fault.label[1]] = None
 
     def _refuse(self, why: str) -> None:
-        told = "; ".join(map(str, self._first))
+        shown = "; ".join(map(str, self._first))
         remedy = self._encoding_hint() or "mend the data or its description, or raise data.malformed"
         if self._texts:
             remedy = _text_label_remedy(*next(iter(self._texts.items())))
-        raise InputError(f"{self._malformed:,} of {self._rows:,} lines are malformed, {why}: {told}; {remedy}")
+        raise InputError(f"{self._malformed:,} of {self._rows:,} lines are malformed, {why}: {shown}; {remedy}")
 
     def _encoding_hint(self) -> str | None:
-        """The remedy where every line that is told failed to decode."""
+        """The remedy where every line in the message failed to decode."""
         if self._first and all(fault.reason.endswith(NOT_TEXT) for fault in self._first):
             return "set data.encoding to the encoding of the file, as data.encoding = 'latin-1'"
         return None
 
 
 def _text_label_remedy(column: str, values: Iterable[str]) -> str:
-    """The setting that makes a label of texts: which value is the positive one is the user's to say."""
+    """The setting that makes a label of texts, with one of the values as the positive one."""
     found = sorted(values)
     setting = f"label = {{ column = {dumps(column)}, positive = {dumps(found[-1], ensure_ascii=False)} }}"
-    return f"label column {column!r} holds text ({', '.join(map(repr, found))}): say which is positive, as {setting}"
+    return f"label column {column!r} holds text ({', '.join(map(repr, found))}): name the positive value, as {setting}"
 
 
 class Source(Protocol):
-    """Rows in a fixed order that can be read again and again."""
+    """Interface of a source: rows in a fixed order that can be read any number of times.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from hotrow.data import ArrowSource, Schema
+        >>> schema = Schema(label="clicked", ids=["user"])
+        >>> source = ArrowSource(pa.table({"clicked": [1, 0, 1], "user": ["a", "b", "a"]}), schema)
+        >>> sum(batch.num_rows for batch in source.read(skip=1))
+        2
+    """
 
     @property
     def schema(self) -> Schema: ...
@@ -141,9 +150,17 @@ class Source(Protocol):
 
 
 class ArrowSource:
-    """Any record batches or tables. `batches` is called for each reading; it may also be a list or table of them.
+    """Reads record batches or tables of Arrow.
 
-    An iterator that was made beforehand can be read once.
+    `batches` is called for each reading; it may also be a list or table. An iterator can be read once.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from hotrow.data import ArrowSource, Schema
+        >>> schema = Schema(label="clicked", ids=["user"])
+        >>> source = ArrowSource(pa.table({"clicked": [1, 0, 1], "user": ["a", "b", "a"]}), schema)
+        >>> [batch.num_rows for batch in source.read()]
+        [3]
     """
 
     def __init__(
@@ -188,7 +205,7 @@ class ArrowSource:
         if isinstance(given, Iterator):
             if given is self._used:
                 remedy = "give a function that makes a new one each time, or a list"
-                raise InputError(f"{self._name}: this iterator was read already and cannot begin again: {remedy}")
+                raise InputError(f"{self._name}: this iterator was read before and cannot be read again: {remedy}")
             self._used = given
         for each in given:
             yield from each.to_batches() if isinstance(each, pa.Table) else [each]
@@ -210,10 +227,10 @@ def picked(batch: pa.RecordBatch, columns: Columns, where: str) -> pa.RecordBatc
 
 
 def check_columns(columns: Columns, there: Sequence[str], where: str) -> None:
-    """InputError with the columns there are, where one is missing or stands there twice."""
+    """InputError with the existing columns, where one is missing or occurs twice."""
     for name in columns.names:
         if there.count(name) != 1:
-            fault = f"there is no column {name!r}" if name not in there else f"column {name!r} stands there twice"
+            fault = f"there is no column {name!r}" if name not in there else f"column {name!r} occurs twice"
             raise InputError(f"{where}: {fault}; its columns are {', '.join(map(repr, there))}")
 
 

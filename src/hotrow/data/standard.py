@@ -1,4 +1,4 @@
-"""Mean and deviation of numbers whose transform asks for them, measured on the first rows of a source."""
+"""Mean and deviation of numbers whose transform needs them, measured on the first rows of a source."""
 
 import math
 from dataclasses import dataclass

@@ -71,7 +71,7 @@ def read_text(
 
 
 def _check_names(columns: Columns, names: list[str], file: str, dialect: Dialect) -> None:
-    """As check_columns; a line of names that looks cut or decoded in a wrong way says which setting to change."""
+    """As check_columns; where a header looks split or decoded wrongly, the error names the setting to change."""
     try:
         check_columns(columns, names, file)
     except InputError as error:
@@ -119,5 +119,5 @@ def _cut(line: str, dialect: Dialect) -> list[str]:
         return line.split(dialect.delimiter)
     try:
         return next(csv.reader([line], delimiter=dialect.delimiter, quotechar=dialect.quote), [""])
-    except csv.Error:  # no line of names: whoever looks for one will not find it, and say so
+    except csv.Error:  # no header: the check of columns will report it
         return [line]

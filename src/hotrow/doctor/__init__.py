@@ -1,4 +1,4 @@
-"""What Hotrow needs of a machine: `readings` asks the system, `findings` judges the answers and asks nothing."""
+"""Requirements of a machine: `readings` queries the system, `findings` evaluates the readings without queries."""
 
 from hotrow.doctor.findings import Finding, Level, findings, usable
 from hotrow.doctor.readings import Gpu, Readings, read

@@ -185,7 +185,7 @@ def _gpu(readings: Readings) -> Iterator[Finding]:
         return
     cost = "networks are computed on the CPU"
     if not readings.nvidia_driver:
-        yield Finding("GPU", Level.NOTE, "none", cost, "none needed; rows live on the CPU in any case")
+        yield Finding("GPU", Level.NOTE, "none", cost, "none needed; rows are in host memory in any case")
     elif readings.torch_cuda is None:
         remedy = "install the CUDA build of torch: docs/install.md"
         yield Finding("GPU", Level.SLOW, "a driver, but torch is the CPU build", cost, remedy)

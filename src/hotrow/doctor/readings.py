@@ -38,7 +38,7 @@ class Readings:
     import_errors: dict[str, str]  # package -> why its import failed; only those that are installed
     cpu: str
     isa: str | None  # that the kernels use; None where the native module does not load
-    cpu_flags: frozenset[str]  # empty where the system does not tell
+    cpu_flags: frozenset[str]  # empty where the system has none
     architecture: str
     cores: int  # that this process may use
     cores_present: int

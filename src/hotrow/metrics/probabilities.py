@@ -10,7 +10,13 @@ from hotrow.metrics.arrays import Array, Floats, Truth, beside, mean, truth_of, 
 
 
 def logloss(labels: npt.ArrayLike, probabilities: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float | None:
-    """Mean negative log-likelihood in nats. Infinite where a probability of exactly 0 or 1 is wrong."""
+    """Mean negative log-likelihood in nats. Infinite where a probability of exactly 0 or 1 is wrong.
+
+    Example:
+        >>> from hotrow.metrics import logloss
+        >>> round(logloss([1, 0], [0.9, 0.2]), 4)
+        0.1643
+    """
     truth, chances = _probabilities(labels, probabilities)
     with np.errstate(divide="ignore"):  # log(0) is the infinity that is meant
         return mean(-np.where(truth, np.log(chances), np.log1p(-chances)), weights_beside(truth, weights))
@@ -19,7 +25,13 @@ def logloss(labels: npt.ArrayLike, probabilities: npt.ArrayLike, weights: npt.Ar
 def logloss_of_logits(
     labels: npt.ArrayLike, logits: npt.ArrayLike, weights: npt.ArrayLike | None = None
 ) -> float | None:
-    """As `logloss` of their sigmoid, which is never formed: large logits lose nothing."""
+    """The `logloss` of sigmoid(logits), computed without forming it: large logits lose no precision.
+
+    Example:
+        >>> from hotrow.metrics import logloss_of_logits
+        >>> round(logloss_of_logits([1, 0], [2.0, -1.0]), 4)
+        0.2201
+    """
     truth = truth_of(labels)
     given, weight = beside(truth, "logits", logits), weights_beside(truth, weights)
     wrongness = np.where(truth, -given.astype(np.float64), given)
@@ -27,7 +39,13 @@ def logloss_of_logits(
 
 
 def normalised_entropy(labels: npt.ArrayLike, loss: float | None, weights: npt.ArrayLike | None = None) -> float | None:
-    """The logloss over that of always predicting the base rate (He et al. 2014): below 1 is better than no model."""
+    """The logloss over that of always predicting the base rate (He et al. 2014): below 1 is better than no model.
+
+    Example:
+        >>> from hotrow.metrics import normalised_entropy
+        >>> round(normalised_entropy([1, 0], loss=0.5), 4)
+        0.7213
+    """
     truth = truth_of(labels)
     rate = mean(truth, weights_beside(truth, weights))
     if loss is None or rate is None or not 0 < rate < 1:
@@ -38,7 +56,13 @@ def normalised_entropy(labels: npt.ArrayLike, loss: float | None, weights: npt.A
 def calibration(
     labels: npt.ArrayLike, probabilities: npt.ArrayLike, weights: npt.ArrayLike | None = None
 ) -> float | None:
-    """Mean prediction over mean label: 1.1 predicts ten percent too many clicks. None without a positive."""
+    """Mean prediction over mean label: 1.1 predicts ten percent too many clicks. None without a positive.
+
+    Example:
+        >>> from hotrow.metrics import calibration
+        >>> round(calibration([1, 0], [0.6, 0.5]), 2)
+        1.1
+    """
     truth, chances = _probabilities(labels, probabilities)
     weight = weights_beside(truth, weights)
     predicted, rate = mean(chances, weight), mean(truth, weight)
@@ -46,7 +70,13 @@ def calibration(
 
 
 def sigmoid(logits: npt.ArrayLike) -> Floats:
-    """Probabilities of logits, in float64, without overflow."""
+    """Probabilities of logits, in float64, without overflow.
+
+    Example:
+        >>> from hotrow.metrics import sigmoid
+        >>> sigmoid([0.0]).tolist()
+        [0.5]
+    """
     given = np.asarray(logits, np.float64)
     small = np.exp(-np.abs(given))
     return np.where(given >= 0, 1.0, small) / (1.0 + small)
@@ -58,13 +88,25 @@ def calibration_points(
     """Mean prediction and mean label in bins of equal count, lowest predictions first.
 
     Equal predictions stay in one bin, so there are fewer bins where many are equal. Empty where a prediction is NaN.
+
+    Example:
+        >>> from hotrow.metrics import calibration_points
+        >>> len(calibration_points([1, 0, 1, 0], [0.8, 0.1, 0.9, 0.3], bins=2))
+        2
     """
     truth, chances = _probabilities(labels, probabilities)
     return binned_means(truth, chances, bins, weights_beside(truth, weights))
 
 
 def binned_means(labels: Array, predictions: Array, bins: int, weights: Floats | None) -> list[dict[str, float | int]]:
-    """As `calibration_points`, of any numbers; a bin in which nothing weighs has no point."""
+    """The points of `calibration_points` for any numbers; a bin whose weights are all 0 has no point.
+
+    Example:
+        >>> import numpy as np
+        >>> from hotrow.metrics import binned_means
+        >>> len(binned_means(np.array([1.0, 3.0]), np.array([1.5, 2.5]), 2, None))
+        2
+    """
     if bins < 1:
         raise InputError(f"bins={bins}: must be 1 or more")
     if len(labels) == 0 or np.isnan(predictions).any():

@@ -13,7 +13,13 @@ GROUPS_MOST = 2**31  # group, score and label share the 64 bits of a sort key
 
 @dataclass(frozen=True, slots=True)
 class GroupedAuc:
-    """The mean AUC of groups, weighted by their samples; groups of one class have no AUC and are left out."""
+    """The mean AUC of groups, weighted by their samples; groups of one class have no AUC and are left out.
+
+    Example:
+        >>> from hotrow.metrics import GroupedAuc
+        >>> GroupedAuc(value=0.7, groups_used=10, groups_left_out=2).value
+        0.7
+    """
 
     value: float | None
     groups_used: int
@@ -30,7 +36,13 @@ class Ties:
 
 
 def auc(labels: npt.ArrayLike, scores: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float | None:
-    """The chance that a random positive scores above a random negative; ties count half. None without both classes."""
+    """The chance that a random positive scores above a random negative; ties count half. None without both classes.
+
+    Example:
+        >>> from hotrow.metrics import auc
+        >>> auc([1, 0, 1, 0], [0.9, 0.1, 0.4, 0.5])
+        0.75
+    """
     truth = truth_of(labels)
     ordered, weight = beside(truth, "scores", scores), weights_beside(truth, weights)
     if has_nan(ordered, weight):
@@ -45,7 +57,13 @@ def auc(labels: npt.ArrayLike, scores: npt.ArrayLike, weights: npt.ArrayLike | N
 def grouped_auc(
     labels: npt.ArrayLike, scores: npt.ArrayLike, groups: npt.ArrayLike, weights: npt.ArrayLike | None = None
 ) -> GroupedAuc:
-    """The AUC inside each group (a user, a query), averaged by samples, or by their weights."""
+    """The AUC inside each group (a user, a query), averaged by samples, or by their weights.
+
+    Example:
+        >>> from hotrow.metrics import grouped_auc
+        >>> grouped_auc([1, 0, 1, 0], [0.9, 0.1, 0.4, 0.5], groups=[1, 1, 2, 2]).value
+        0.5
+    """
     truth = truth_of(labels)
     ordered, weight = beside(truth, "scores", scores), weights_beside(truth, weights)
     members = beside(truth, "groups", groups)
@@ -74,6 +92,11 @@ def roc_points(
     """Points (false positive rate, true positive rate) from (0, 0) to (1, 1), spread evenly along the curve.
 
     Empty where a class is missing or a score is NaN.
+
+    Example:
+        >>> from hotrow.metrics import roc_points
+        >>> roc_points([1, 0], [0.9, 0.1])
+        [(0.0, 0.0), (0.0, 1.0), (1.0, 1.0)]
     """
     if most < 2:
         raise InputError(f"most={most}: must be 2 or more, the curve has two ends")

@@ -16,7 +16,13 @@ BINS = 20  # of a picture
 def root_mean_squared_error(
     labels: npt.ArrayLike, predictions: npt.ArrayLike, weights: npt.ArrayLike | None = None
 ) -> float | None:
-    """The root of the mean squared error, in the unit of the label."""
+    """The root of the mean squared error, in the unit of the label.
+
+    Example:
+        >>> from hotrow.metrics import root_mean_squared_error
+        >>> root_mean_squared_error([1.0, 2.0], [3.0, 4.0])
+        2.0
+    """
     _, errors, weight = _errors(labels, predictions, weights)
     squares = mean(errors**2, weight)
     return None if squares is None else sqrt(squares)
@@ -25,7 +31,13 @@ def root_mean_squared_error(
 def mean_absolute_error(
     labels: npt.ArrayLike, predictions: npt.ArrayLike, weights: npt.ArrayLike | None = None
 ) -> float | None:
-    """The mean distance, in the unit of the label."""
+    """The mean distance, in the unit of the label.
+
+    Example:
+        >>> from hotrow.metrics import mean_absolute_error
+        >>> mean_absolute_error([1.0, 2.0], [1.5, 2.0])
+        0.25
+    """
     _, errors, weight = _errors(labels, predictions, weights)
     return mean(np.abs(errors), weight)
 
@@ -34,6 +46,11 @@ def r_squared(labels: npt.ArrayLike, predictions: npt.ArrayLike, weights: npt.Ar
     """1 - squared errors over those of always predicting the mean: 1 is perfect, 0 no better than the mean.
 
     None where all labels are equal.
+
+    Example:
+        >>> from hotrow.metrics import r_squared
+        >>> r_squared([1.0, 3.0], [1.0, 3.0])
+        1.0
     """
     truth, errors, weight = _errors(labels, predictions, weights)
     counted = truth if weight is None else truth[weight > 0]
@@ -45,13 +62,28 @@ def r_squared(labels: npt.ArrayLike, predictions: npt.ArrayLike, weights: npt.Ar
 
 
 def bias(labels: npt.ArrayLike, predictions: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float | None:
-    """Mean prediction less mean label: above 0 the model predicts too much."""
+    """Mean prediction less mean label: above 0 the model predicts too much.
+
+    Example:
+        >>> from hotrow.metrics import bias
+        >>> bias([1.0, 2.0], [1.5, 2.0])
+        0.25
+    """
     _, errors, weight = _errors(labels, predictions, weights)
     return mean(errors, weight)
 
 
 class Errors:
-    """Labels and predictions of an evaluation, collected batch by batch: 8 bytes a sample, 12 with weights."""
+    """Labels and predictions of an evaluation, collected batch by batch: 8 bytes a sample, 12 with weights.
+
+    Example:
+        >>> import numpy as np
+        >>> from hotrow.metrics import Errors
+        >>> errors = Errors()
+        >>> errors.add(np.array([1.0, 2.0]), np.array([1.5, 2.0]))
+        >>> round(errors.metrics()["mae"], 2)
+        0.25
+    """
 
     def __init__(self) -> None:
         self._labels: list[Array] = []

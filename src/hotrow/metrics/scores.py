@@ -12,7 +12,16 @@ from hotrow.metrics.ranking import auc, grouped_auc, roc_points
 
 
 class Scores:
-    """8 bytes a sample; 8 more with groups, 4 more with weights."""
+    """8 bytes a sample; 8 more with groups, 4 more with weights.
+
+    Example:
+        >>> import numpy as np
+        >>> from hotrow.metrics import Scores
+        >>> scores = Scores()
+        >>> scores.add(np.array([1.0, 0.0]), np.array([2.0, -2.0], np.float32))
+        >>> scores.metrics()["auc"]
+        1.0
+    """
 
     def __init__(self) -> None:
         self._labels: list[Array] = []

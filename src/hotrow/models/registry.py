@@ -57,7 +57,14 @@ WEIGHT_FIRST = frozenset(["lr", "fm", "wide_deep", "deepfm", "xdeepfm"])  # a ro
 
 
 def build(name: str, shape: InputShape, settings: Mapping[str, Any] | None = None, *, base: Path = Path()) -> nn.Module:
-    """The model that `name` names, for inputs of this shape; a file's path starts at `base`."""
+    """Build the model of a name for inputs of this shape; a file's path is relative to `base`.
+
+    Example:
+        >>> import hotrow as hr
+        >>> model = hr.models.build("deepfm", hr.InputShape(numbers=0, fields={"user": 5, "item": 5}), {"hidden": [8]})
+        >>> type(model).__name__
+        'DeepFM'
+    """
     model = model_class(name, base)
     return model(shape, **checked(name, model, settings or {}))
 

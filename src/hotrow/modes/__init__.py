@@ -1,6 +1,7 @@
-"""Training modes: pure disciplines that say when a worker may start a batch, and when gradients count for how much.
+"""Training modes: pure disciplines that decide when a worker may start a batch, and when gradients are applied with
+what weight.
 
-A mode of one's own is a `Mode` whose `start(facts)` gives a `Discipline`: `on(event)` changes its fields and returns
+A mode of your own is a `Mode` whose `start(facts)` returns a `Discipline`: `on(event)` changes its fields and returns
 effects. Events and effects are below; docs/modes.md has an example.
 """
 

@@ -1,6 +1,6 @@
-"""What Async, BulkSync and GBA share.
+"""The common discipline of Async, BulkSync and GBA.
 
-Grants never wait, and a fixed number of pushes closes a step, whoever sent them.
+Grants never wait, and a fixed number of pushes closes a step, from whichever workers.
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ class Aggregating(Buffering):
     waiting: list[int] = field(default_factory=list)  # asked during a drain
 
     def on(self, event: Event) -> list[Effect]:
-        """Take an event in and say what is to be done."""
+        """Change the state by an event, and return the effects to perform."""
         match event:
             case Pushed() as push:
                 if not self._take(push):
@@ -43,7 +43,7 @@ class Aggregating(Buffering):
                 asked, self.waiting = self.waiting, []
                 return [self._grant(worker) for worker in asked]
             case _:
-                return []  # nobody waits for anybody: a newcomer changes nothing
+                return []  # workers do not wait for each other: joins change nothing
 
     def _grant(self, worker: int) -> Grant:
         return self.grants.give(worker, token=self.step)

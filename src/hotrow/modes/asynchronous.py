@@ -1,4 +1,4 @@
-"""Async: every gradient is applied as it comes. Nobody waits, and a step holds one local batch.
+"""Async: every gradient is applied on arrival. Workers never wait, and a step holds one local batch.
 
 The fastest mode, and the one that needs hyper-parameters of its own: its batch is smaller than the global one, and
 gradients are as many steps late as there are other workers.
@@ -13,7 +13,13 @@ from hotrow.staleness.decay import Staleness
 
 
 class Async(Mode):
-    """Each gradient on arrival; `staleness` weighs late ones."""
+    """Applies each gradient on arrival; `staleness` weighs late ones.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.Async(staleness=hr.Staleness(decay=hr.Cutoff(tolerance=8))).late.decay.tolerance
+        8
+    """
 
     name: Literal["async"] = "async"
     staleness: Staleness | None = None

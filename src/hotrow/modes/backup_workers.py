@@ -1,13 +1,14 @@
 """BackupWorkers (Hop-BW in the GBA paper): the first N - b gradients of a step close it, later ones are dropped.
 
-N is the number of workers that the run was set up for, whoever is there. A step takes only gradients that were granted
-since the step before closed, so all are of the parameters as they stand and there is no staleness. The price is data:
-what is dropped as late counts as trained and is counted.
+N is the configured number of workers, however many are present. A step takes only gradients that were granted since the
+step before closed, so all are computed from the current parameters and there is no staleness. The price is data:
+batches that are dropped as late count as trained and are counted.
 
-A worker that gave its gradient waits for the next step. It gives a second one only where the step could not close
-without: where fewer than N - b gradients are in, granted in this step and out, or the first of a live worker that
-neither gave one nor holds a grant. Who is busy with a grant of an older step is not counted on; when that is dropped
-and the step is still open, it takes part like the others. Of several that wait, the first that asked gives more.
+A worker that pushed its gradient waits for the next step. It gets a second grant only where the step could not close
+otherwise: where fewer than N - b gradients are pushed, granted in this step and open, or expected as the first of a
+live worker that neither pushed nor holds a grant. A worker with a grant of an older step is not expected; when that is
+dropped and the step is still open, it takes part like the others. Of several waiting workers, the first to request a
+batch gets the next grant.
 """
 
 from dataclasses import dataclass, field
@@ -39,7 +40,13 @@ from hotrow.sizes import Whole
 
 
 class BackupWorkers(Mode):
-    """`backups` of the workers may be late in every step."""
+    """Closes a step without the slowest `backups` workers, whose gradients are dropped.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.BackupWorkers(backups=1).samples_per_step(hr.modes.RunFacts(workers=4, local_batch=32, global_batch=128))
+        96
+    """
 
     name: Literal["backup_workers"] = "backup_workers"
     backups: Whole = Field(default=1, ge=0, le=1_000_000)
@@ -64,7 +71,7 @@ class BackupWorkers(Mode):
 
 @dataclass(slots=True)
 class Backups(Buffering):
-    """BackupWorkers at work. Nobody asks while it holds a grant."""
+    """The discipline of BackupWorkers. A worker with a grant requests no other."""
 
     needed: int  # gradients that close a step
     live: set[int] = field(default_factory=set)
@@ -75,7 +82,7 @@ class Backups(Buffering):
     fresh: int = 0  # grants of this step that are out
 
     def on(self, event: Event) -> list[Effect]:
-        """Take an event in and say what is to be done."""
+        """Change the state by an event, and return the effects to perform."""
         match event:
             case Ready(worker):
                 self._join(worker)

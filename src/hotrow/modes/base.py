@@ -1,15 +1,15 @@
-"""The language of disciplines: what happens to a run (events) and what is to be done about it (effects).
+"""Events and effects: the interface between a run and a discipline.
 
-A discipline is a dataclass whose fields are its whole state; `on(event)` changes them and gives effects back. It knows
-no clock, socket, thread, tensor or chance, so the same object runs on threads, on a cluster and in virtual time.
+A discipline is a dataclass whose fields are its whole state; `on(event)` changes them and returns effects. It uses
+no clock, socket, thread, tensor or random number, so the same object runs on threads, on a cluster and in simulation.
 
 Rules that hold in every mode
 - A grant lets a worker look up and compute one batch. Its number is never used again.
 - A push counts once: one whose grant was pushed before, or was given up with its lost worker, has no effect.
-- `Lost` gives up the worker's grants that are not pushed yet (`Drop` with reason "lost": their data go to somebody
-  else). Pushes that came before stay and count.
-- `Ended` says that a worker will not ask again; nobody waits for it. It may join again when data come back.
-- After `Drain` there are no grants. What is buffered is applied, short, once nothing is outstanding. `Resume` goes on.
+- `Lost` gives up the worker's grants that are not pushed yet (`Drop` with reason "lost": their data goes to another
+  worker). Pushes that arrived before stay and count.
+- `Ended`: the worker will request no more batches, and no step waits for it. It may join again when data is returned.
+- After `Drain` there are no grants. The buffer is applied, as a short step, once no grant is open. `Resume` ends this.
 """
 
 from dataclasses import dataclass, field
@@ -25,31 +25,54 @@ Class = TypeVar("Class")
 
 @dataclass_transform(frozen_default=True)
 def value(cls: type[Class]) -> type[Class]:
-    """A dataclass whose fields nobody sets again.
+    """A dataclass whose fields are never set again.
 
-    The type checker sees to that. At run time it would make values four times as slow to build, and a simulated cluster
-    builds five of them for each push.
+    The type checker enforces that. At run time it would make values four times as slow to build, and a simulated
+    cluster builds five of them for each push.
     """
     return dataclass(slots=True, unsafe_hash=True)(cls)
 
 
 @value
 class Joined:
-    """Event: a worker joins. Workers are numbered; a restarted one joins under its old number."""
+    """Event: a worker joins. Workers are numbered; a restarted one joins under its old number.
+
+    Example:
+        >>> from hotrow.modes import GBA, Joined, RunFacts
+        >>> discipline = GBA().start(RunFacts(workers=2, local_batch=8, global_batch=16))
+        >>> discipline.on(Joined(worker=0))
+        []
+    """
 
     worker: int
 
 
 @value
 class Ready:
-    """Event: a worker has data and asks for a grant to start one more batch."""
+    """Event: a worker has data and requests a grant to start one more batch.
+
+    Example:
+        >>> from hotrow.modes import GBA, Ready, RunFacts
+        >>> discipline = GBA().start(RunFacts(workers=2, local_batch=8, global_batch=16))
+        >>> discipline.on(Ready(worker=0))
+        [Grant(worker=0, grant=1, token=0)]
+    """
 
     worker: int
 
 
 @value
 class Pushed:
-    """Event: the gradients of a grant are in, on every shard. `samples` is the size of the batch."""
+    """Event: the gradients of a grant have arrived, on every shard. `samples` is the size of the batch.
+
+    Example:
+        >>> from hotrow.modes import Async, Pushed, Ready, RunFacts
+        >>> discipline = Async().start(RunFacts(workers=1, local_batch=8, global_batch=8))
+        >>> (grant,) = discipline.on(Ready(worker=0))
+        >>> (applied,) = discipline.on(Pushed("both", 0, grant.grant, grant.token, pulled_step=0, samples=8))
+        >>> applied.step, applied.samples
+        (0, 8)
+    """
 
     group: Group
     worker: int
@@ -61,26 +84,56 @@ class Pushed:
 
 @value
 class Lost:
-    """Event: a worker failed. Its grants without a push are given up."""
+    """Event: a worker failed. Its grants without a push are given up.
+
+    Example:
+        >>> from hotrow.modes import GBA, Lost, Ready, RunFacts
+        >>> discipline = GBA().start(RunFacts(workers=2, local_batch=8, global_batch=16))
+        >>> _ = discipline.on(Ready(worker=0))
+        >>> discipline.on(Lost(worker=0))
+        [Drop(grant=1, reason='lost')]
+    """
 
     worker: int
 
 
 @value
 class Ended:
-    """Event: there are no more data for a worker. It asks no more, unless it joins again."""
+    """Event: there is no more data for a worker. It requests no more grants, unless it joins again.
+
+    Example:
+        >>> from hotrow.modes import Ended
+        >>> Ended(worker=3)
+        Ended(worker=3)
+    """
 
     worker: int
 
 
 @value
 class Drain:
-    """Event: come to rest for a checkpoint, a switch or the end. No grants until `Resume`."""
+    """Event: stop for a checkpoint, a switch or the end. No grants until `Resume`.
+
+    Example:
+        >>> from hotrow.modes import Drain, GBA, Ready, RunFacts
+        >>> discipline = GBA().start(RunFacts(workers=2, local_batch=8, global_batch=16))
+        >>> _ = discipline.on(Drain())
+        >>> discipline.on(Ready(worker=0))
+        [Park(worker=0)]
+    """
 
 
 @value
 class Resume:
-    """Event: grant again after a drain."""
+    """Event: grant again after a drain.
+
+    Example:
+        >>> from hotrow.modes import Drain, GBA, Ready, Resume, RunFacts
+        >>> discipline = GBA().start(RunFacts(workers=2, local_batch=8, global_batch=16))
+        >>> _ = discipline.on(Drain()), discipline.on(Ready(worker=0))
+        >>> discipline.on(Resume())
+        [Grant(worker=0, grant=1, token=0)]
+    """
 
 
 Event = Joined | Ready | Pushed | Lost | Ended | Drain | Resume
@@ -88,7 +141,13 @@ Event = Joined | Ready | Pushed | Lost | Ended | Drain | Resume
 
 @value
 class GradientPart:
-    """A push in an `Apply`, with the weight of its dense gradient."""
+    """A push in an `Apply`, with the weight of its dense gradient.
+
+    Example:
+        >>> from hotrow.modes import GradientPart
+        >>> GradientPart(grant=1, token=0, pulled_step=0, samples=8, weight=1.0).weight
+        1.0
+    """
 
     grant: int
     token: int
@@ -99,7 +158,13 @@ class GradientPart:
 
 @value
 class Grant:
-    """Effect: a worker looks rows up and computes one batch. `token` is the step that staleness is counted from."""
+    """Effect: a worker looks rows up and computes one batch. `token` is the step that staleness is counted from.
+
+    Example:
+        >>> from hotrow.modes import Grant
+        >>> Grant(worker=0, grant=1, token=0)
+        Grant(worker=0, grant=1, token=0)
+    """
 
     worker: int
     grant: int
@@ -111,6 +176,11 @@ class Apply:
     """Effect: change parameters by sum(weight * samples * gradient) / sum(samples) over all parts.
 
     `step` is the number of the dense step, from 0.
+
+    Example:
+        >>> from hotrow.modes import Apply, GradientPart
+        >>> Apply("both", step=0, parts=(GradientPart(1, 0, 0, samples=8, weight=1.0),)).samples
+        8
     """
 
     group: Group
@@ -128,7 +198,13 @@ class Apply:
 
 @value
 class Drop:
-    """Effect: discard what was computed under a grant."""
+    """Effect: discard the gradients of a grant.
+
+    Example:
+        >>> from hotrow.modes import Drop
+        >>> Drop(grant=1, reason="late").reason
+        'late'
+    """
 
     grant: int
     reason: Reason
@@ -136,7 +212,13 @@ class Drop:
 
 @value
 class Park:
-    """Effect: a worker waits for its grant. It is counted and shown, nothing else."""
+    """Effect: a worker waits for its grant. It is counted and shown, nothing else.
+
+    Example:
+        >>> from hotrow.modes import Park
+        >>> Park(worker=2)
+        Park(worker=2)
+    """
 
     worker: int
 
@@ -145,7 +227,13 @@ Effect = Grant | Apply | Drop | Park
 
 
 class Discipline(Protocol):
-    """One mode at work: its fields are its whole state, and `on(event)` returns effects."""
+    """The running state of a mode: its fields are its whole state, and `on(event)` returns effects.
+
+    Example:
+        >>> from hotrow.modes import RunFacts, Sync
+        >>> Sync().start(RunFacts(workers=2, local_batch=8, global_batch=16)).step
+        0
+    """
 
     @property
     def step(self) -> int:
@@ -160,13 +248,25 @@ class Discipline(Protocol):
 
 
 def part(push: Pushed, weight: float) -> GradientPart:
-    """The part of an `Apply` that a push becomes."""
+    """The part of an `Apply` for a push.
+
+    Example:
+        >>> from hotrow.modes import Pushed, part
+        >>> part(Pushed("both", worker=0, grant=1, token=0, pulled_step=0, samples=8), weight=0.5).weight
+        0.5
+    """
     return GradientPart(push.grant, push.token, push.pulled_step, push.samples, weight)
 
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What a mode has to know of a run when it starts: sizes in samples, and where step and grant numbers go on."""
+    """The facts of a run that a mode starts with: sizes in samples, and the first step and grant numbers.
+
+    Example:
+        >>> from hotrow.modes import RunFacts
+        >>> RunFacts(workers=4, local_batch=32, global_batch=128).parts
+        4
+    """
 
     workers: int
     local_batch: int
@@ -182,10 +282,18 @@ class RunFacts:
 
 @dataclass(slots=True)
 class Grants:
-    """Which grants are out, and what was pushed under them.
+    """The open grants of a discipline, and their pushes.
 
-    Of the grants that were given up, the last `REMEMBERED` are known one by one. What arrives under an earlier one may
-    be late or a second copy, nobody can tell; it counts as late.
+    Of the grants that were given up, the last `REMEMBERED` are known one by one. A push for an earlier one may be late
+    or a duplicate, which cannot be told apart; it counts as late.
+
+    Example:
+        >>> from hotrow.modes import Grants
+        >>> grants = Grants()
+        >>> grants.give(worker=0, token=0)
+        Grant(worker=0, grant=1, token=0)
+        >>> grants.lose(worker=0)
+        [Drop(grant=1, reason='lost')]
     """
 
     groups: tuple[Group, ...] = ("both",)  # the pushes that each grant brings
@@ -197,7 +305,7 @@ class Grants:
     after_loss: int = 0
 
     def give(self, worker: int, token: int) -> Grant:
-        """The next number."""
+        """Make the next grant."""
         self.given += 1
         self.out[self.given] = (worker, self.groups)
         return Grant(worker, self.given, token)
@@ -215,7 +323,7 @@ class Grants:
         return True
 
     def lose(self, worker: int) -> list[Effect]:
-        """Give up what a worker holds."""
+        """Drop the grants of a lost worker."""
         gone = [grant for grant, (holder, _) in self.out.items() if holder == worker]
         for grant in gone:
             _, self.lost[grant] = self.out.pop(grant)
@@ -226,7 +334,7 @@ class Grants:
         return [Drop(grant, "lost") for grant in gone]
 
     def holds(self, worker: int) -> bool:
-        """Whether a worker has a grant that is out."""
+        """Whether a worker has an open grant."""
         return any(holder == worker for holder, _ in self.out.values())
 
     def _count_in_vain(self, push: Pushed) -> None:
@@ -242,7 +350,7 @@ class Grants:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What came twice or too late."""
+        """Counts of duplicate and late pushes."""
         return {"duplicate_pushes": self.duplicates, "pushes_after_loss": self.after_loss}
 
 

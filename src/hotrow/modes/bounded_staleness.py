@@ -1,7 +1,7 @@
-"""BoundedStaleness (Hop-BS in the GBA paper): nobody starts a batch more than `bound` ahead of the slowest.
+"""BoundedStaleness (Hop-BS in the GBA paper): no worker starts a batch more than `bound` ahead of the slowest.
 
-Gradients are applied as they come. A newcomer starts level with the slowest, or it would hold everyone back; who is
-lost or has no more data holds nobody back.
+Gradients are applied on arrival. A new worker starts level with the slowest, or it would delay all others; a worker
+that is lost or has no more data delays no other.
 """
 
 from dataclasses import dataclass, field
@@ -32,7 +32,13 @@ from hotrow.staleness.decay import Staleness
 
 
 class BoundedStaleness(Mode):
-    """At most `bound` batches between the fastest and the slowest; 0 is lock-step."""
+    """Keeps at most `bound` batches between the fastest and the slowest worker; 0 is lock-step.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.BoundedStaleness(bound=2).bound
+        2
+    """
 
     name: Literal["bounded_staleness"] = "bounded_staleness"
     bound: Whole = Field(default=2, ge=0, le=2**31)
@@ -60,7 +66,7 @@ class BoundedStaleness(Mode):
 
 @dataclass(slots=True)
 class Bounded(Buffering):
-    """BoundedStaleness at work. One push is a step."""
+    """The discipline of BoundedStaleness. One push is a step."""
 
     bound: int
     done: dict[int, int] = field(default_factory=dict)  # live worker -> batches finished
@@ -69,7 +75,7 @@ class Bounded(Buffering):
     waiting: list[int] = field(default_factory=list)  # too far ahead, or asked during a drain
 
     def on(self, event: Event) -> list[Effect]:
-        """Take an event in and say what is to be done."""
+        """Change the state by an event, and return the effects to perform."""
         match event:
             case Ready(worker):
                 self._join(worker)
@@ -113,7 +119,7 @@ class Bounded(Buffering):
         return [] if before is None else self._one_less_at(before)
 
     def _one_less_at(self, batches: int) -> list[Effect]:
-        """All are looked at only when nobody is left with the slowest: those who wait may go on then, not before."""
+        """Recompute the minimum only when no worker is left at it: waiting workers may continue only then."""
         self.at_slowest -= batches == self.slowest
         if self.at_slowest:
             return []

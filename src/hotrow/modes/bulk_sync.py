@@ -1,4 +1,4 @@
-"""BulkSync (BSP in the GBA paper): `bulk` gradients are averaged to a step, of whatever version. Nobody waits."""
+"""BulkSync (BSP in the GBA paper): a step is the mean of `bulk` gradients of any version. Workers never wait."""
 
 from typing import Literal
 
@@ -12,7 +12,13 @@ from hotrow.staleness.decay import Staleness
 
 
 class BulkSync(Mode):
-    """`bulk` gradients at a time."""
+    """Applies `bulk` gradients at a time, from whichever workers.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.BulkSync(bulk=10).samples_per_step(hr.modes.RunFacts(workers=4, local_batch=32, global_batch=128))
+        320
+    """
 
     name: Literal["bulk_sync"] = "bulk_sync"
     bulk: Whole = Field(default=20, ge=1, le=1_000_000)

@@ -1,13 +1,13 @@
 """GBA: asynchronous workers, synchronous batch size.
 
 The global batch has `parts_per_step` places, and place n has token n // parts_per_step: the step it is meant for.
-Grants never wait. A step closes once parts_per_step gradients are in, from whichever workers, so the optimizer's batch
-never depends on who is slow. A gradient that is too old stays in its step with weight 0 for the dense parameters,
-because its rows may still count, id by id.
+Grants never wait. A step closes once parts_per_step gradients have arrived, from whichever workers, so the optimizer's
+batch does not depend on the speed of workers. A gradient that is too old stays in its step with weight 0 for the dense
+parameters, because its rows may still count, id by id.
 
-A lost grant frees its place for the next worker that asks, or tokens would drift ahead of the steps and nobody would
-ever be too late. Freed places go out smallest first, whoever lost them. Who takes one over pulls now, so the token is
-not below the step.
+A lost grant frees its place for the next grant, or tokens would drift ahead of the steps and no gradient would ever be
+too late. Freed places are granted again smallest first. The worker that gets one pulls now, so the token is not below
+the step.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +23,15 @@ from hotrow.staleness.decay import AnyDecay, Cutoff, Staleness
 
 
 class GBA(Mode):
-    """Global batch aggregation. `decay` replaces the cut-off at `tolerance` steps."""
+    """Global batch aggregation: asynchronous workers, and steps of the global batch.
+
+    `decay` replaces the cut-off at `tolerance` steps.
+
+    Example:
+        >>> import hotrow as hr
+        >>> [hr.GBA(tolerance=2).late.decay.weight(tau) for tau in (0, 2, 3)]
+        [1.0, 1.0, 0.0]
+    """
 
     name: Literal["gba"] = "gba"
     tolerance: Whole = Field(default=4, ge=0, le=2**31)
@@ -57,7 +65,7 @@ class GBA(Mode):
 
 @dataclass(slots=True)
 class GlobalBatch(Aggregating):
-    """GBA at work."""
+    """The discipline of GBA."""
 
     places: int = 0  # given out so far
     freed: list[int] = field(default_factory=list)  # places of lost grants, in order
@@ -81,6 +89,6 @@ class GlobalBatch(Aggregating):
         return self.grants.take(push)
 
     def _closed(self, step: Apply) -> list[Effect]:
-        if self.draining and not self.grants.out:  # a short step leaves places that nobody will fill
+        if self.draining and not self.grants.out:  # a short step leaves places that stay empty
             self.places, self.freed = self.step * self.parts_per_step, []
         return [step]

@@ -1,13 +1,13 @@
 """Hybrid (PERSIA): dense parameters as in Sync, embeddings as in Async.
 
-Embedding gradients are applied as they come. A worker looks up to `max_in_flight` batches ahead, so its rows may miss
-that many of its own updates and as many of each other worker. Dense gradients of a global batch are put together, and
-nobody computes past a dense step that is not applied: the token of a grant is the dense step its gradient belongs to.
+Embedding gradients are applied on arrival. A worker looks up to `max_in_flight` batches ahead, so its rows may miss
+that many of its own updates and as many of each other worker. Dense gradients of a global batch are combined, and no
+worker computes past a dense step that is not applied: the token of a grant is the dense step of its gradient.
 
-Each step has as many places as the global batch has local ones. They are dealt step by step, evenly to the live
-workers, so only the last step before a drain is short. Places of a lost worker are dealt again first. Where the running
-step lacks one while later steps are dealt, it goes to one that waits, or unasked to whoever holds least, which may then
-hold a grant more than `max_in_flight`: all could be waiting for that very step, with their hands full.
+Each step has as many places as the global batch has local ones. They are granted step by step, evenly to the live
+workers, so only the last step before a drain is short. Places of a lost worker are granted again first. Where the
+current step lacks one while later steps are granted, it goes to a waiting worker, or without a request to the worker
+with the fewest grants, which may then hold one more than `max_in_flight`: all workers could be waiting for that step.
 """
 
 from dataclasses import dataclass, field
@@ -46,6 +46,11 @@ class Hybrid(Mode):
 
     `scale="global"` applies a worker's embedding gradient times its share of the global batch, so that the arrivals of
     a step add up to what Sync applies at once; `"local"` applies it as it is, as PERSIA's code does.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.Hybrid(max_in_flight=2).dense
+        'all-reduce'
     """
 
     name: Literal["hybrid"] = "hybrid"
@@ -115,28 +120,28 @@ class OpenStep:
 
 @dataclass(slots=True)
 class DenseInStep(Stepping):
-    """Hybrid at work. Between two events, but for a drain, it is nobody's turn: what could be dealt is."""
+    """The discipline of Hybrid. Between two events all possible grants are given, except in a drain."""
 
     places: int  # in a step
     max_in_flight: int
-    global_batch: int  # that embedding gradients are a share of; 0: they are applied as they are
+    global_batch: int  # embedding gradients are scaled by their share of it; 0: not scaled
     grants: Grants = field(default_factory=lambda: Grants(groups=("embedding", "dense")), kw_only=True)
     live: set[int] = field(default_factory=set)
-    waiting: list[int] = field(default_factory=list)  # a worker stands there as often as it asked
+    waiting: list[int] = field(default_factory=list)  # a worker is in it once per request
     held: dict[int, int] = field(default_factory=dict)  # worker -> grants that are out; no entry is 0
     dealt: dict[int, OpenStep] = field(default_factory=dict)  # by number
     full_below: int = 0  # no step before this one has room
-    rows_twice: int = 0  # batches whose rows were applied before their worker was lost: their data come again
+    rows_twice: int = 0  # batches whose rows were applied before their worker was lost: they are trained again
     rows_missing: int = 0  # batches whose worker was lost after its dense push and before that of the rows
 
     @property
     def counts(self) -> dict[str, int]:
-        """What went otherwise than planned."""
+        """Counts of irregularities."""
         halves = {"rows_applied_twice": self.rows_twice, "rows_never_pushed": self.rows_missing}
         return {**self.grants.counts, **halves, "short_steps": self.short_steps}
 
     def on(self, event: Event) -> list[Effect]:
-        """Take an event in and say what is to be done."""
+        """Change the state by an event, and return the effects to perform."""
         effects: list[Effect] = []
         match event:
             case Ready(worker):
@@ -161,7 +166,7 @@ class DenseInStep(Stepping):
         return effects + self._deal()
 
     def _ask(self, worker: int) -> list[Effect]:
-        """A worker that was there before takes its turn past those who wait: they have none."""
+        """A worker that joins again is granted before waiting ones, which have no turn."""
         known, step = worker in self.live, self._front()
         self.live.add(worker)
         if known and not self.draining and self._has_turn(worker, step):
@@ -190,7 +195,7 @@ class DenseInStep(Stepping):
         for step in self.dealt.values():
             for drop in dropped:
                 step.free(drop.grant)
-        while self.dealt and not self.dealt[last := max(self.dealt)].holders:  # nobody is ahead there any more
+        while self.dealt and not self.dealt[last := max(self.dealt)].holders:  # no worker is ahead there any more
             del self.dealt[last]
         self.full_below = self.step
         self.held.pop(worker, None)
@@ -202,10 +207,10 @@ class DenseInStep(Stepping):
         self.waiting = [each for each in self.waiting if each != worker]
 
     def _deal(self) -> list[Effect]:
-        """Step by step to those whose turn it is.
+        """Grant places, step by step, to the workers whose turn it is.
 
-        A place of the running step that a loss left behind the front goes to anybody: its data came back for it, and
-        those who could ask may be waiting for this step.
+        A place of the current step that a loss freed goes to any worker: its data was returned, and workers that could
+        request it may be waiting for this step.
         """
         granted: list[Effect] = []
         while not self.draining and self.live:
@@ -241,7 +246,7 @@ class DenseInStep(Stepping):
         return self.places - len(self.dealt[step].holders) if step in self.dealt else self.places
 
     def _has_turn(self, worker: int, step: int) -> bool:
-        """Whether a worker has a hand free, and not its share of a step."""
+        """Whether a worker may hold another grant, and does not have its share of a step."""
         if self._holds(worker) >= self.max_in_flight:
             return False
         share = -(-self.places // len(self.live))

@@ -1,11 +1,10 @@
 """KStep (Baidu's k-step Adam): dense parameters change on each worker and are merged every k steps.
 
 Embeddings follow Sync, so all workers step together. Every step ends with `Apply("embedding", ...)`; the workers then
-move their own dense parameters, unless an `Apply("dense", ...)` stands beside it: that is a merge, which takes the
-place of the move. Step t of the run, counted from 1, merges where t mod k = 0, as in the paper: a switch, a resumed run
-or a merge between two multiples of k does not move the others. Through a warm-up every step merges. A drain
-ends with a merge, so whatever comes next finds one model: a dense `Apply` without parts merges workers that have moved
-since the last one.
+update their own dense parameters, unless an `Apply("dense", ...)` follows: that is a merge, which replaces the update.
+Step t of the run, counted from 1, merges where t mod k = 0, as in the paper: a switch, a resumed run or a merge between
+two multiples of k does not shift the others. Through a warm-up every step merges. A drain ends with a merge, so the
+next mode finds one model: a dense `Apply` without parts merges workers that were updated since the last one.
 """
 
 from dataclasses import dataclass
@@ -22,9 +21,14 @@ WARM = 50  # steps. Cold, the second moment of a few batches, frozen for k steps
 
 
 class KStep(Mode):
-    """Dense parameters merged every `k` steps, embeddings as in Sync.
+    """Merges dense parameters every `k` steps; embeddings are trained as in Sync.
 
     The dense optimizer is `hotrow.optim.KStepAdam`.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.KStep(k=10).dense
+        'local'
     """
 
     name: Literal["k_step"] = "k_step"
@@ -65,7 +69,7 @@ class KStep(Mode):
 
 @dataclass(slots=True)
 class Merged(Synchronous):
-    """KStep at work."""
+    """The discipline of KStep."""
 
     k: int = 1
     warm_until: int = 0  # steps before this one merge

@@ -1,4 +1,4 @@
-"""What every mode is to a user: a frozen group of settings that says what it needs, and starts a discipline."""
+"""The base class of modes: frozen settings that check a run, and start a discipline."""
 
 from abc import abstractmethod
 from typing import Literal
@@ -12,26 +12,32 @@ Dense = Literal["all-reduce", "server", "local"]  # where dense parameters are c
 
 
 class Mode(Spec):
-    """The base of all modes."""
+    """Base of all modes: frozen settings, and `start`, which makes a discipline.
+
+    Example:
+        >>> from hotrow.modes import Mode, Sync
+        >>> isinstance(Sync(), Mode), Sync().most_in_flight
+        (True, 1)
+    """
 
     name: str
 
     @property
     def dense(self) -> Dense:
-        """How dense parameters travel."""
+        """Where dense parameters are updated."""
         return "server"
 
     @property
     def groups(self) -> tuple[Group, ...]:
         """The pushes of each grant, in this order: its samples count with the first, the last one ends its step.
 
-        An `Apply` of another group puts together what was applied before, and has no gradients of its own.
+        An `Apply` of another group merges what was applied before, and has no gradients of its own.
         """
         return ("both",)
 
     @property
     def late(self) -> Staleness | None:
-        """What becomes of late gradients; None: they count like the others."""
+        """The policy for late gradients; None: they count like the others."""
         return None
 
     @property
@@ -40,31 +46,31 @@ class Mode(Spec):
         return 1
 
     def on_arrival(self, facts: RunFacts, samples: int) -> float | None:
-        """What a batch's row gradients are multiplied by where they may be applied as they come; None: in their step.
+        """The factor of a batch's row gradients where they may be applied on arrival; None: in their step.
 
-        Nothing that comes later can change their weight then, so whoever holds the rows need not wait to be told.
+        No later event can change their weight then, so a shard need not wait for the driver.
         """
         return None
 
     def samples_per_step(self, facts: RunFacts) -> int:
-        """What a dense step holds."""
+        """The samples of a dense step."""
         return facts.global_batch
 
     def check(self, facts: RunFacts) -> None:
-        """ConfigError where the run cannot go in this mode."""
+        """ConfigError where the mode does not support the run."""
         check_whole_parts(self.name, facts)
 
     def remarks(self, facts: RunFacts) -> list[str]:
-        """What somebody who counts on the global batch should know, as sentences."""
+        """Sentences for the user, where steps do not hold the global batch."""
         samples = self.samples_per_step(facts)
         if samples == facts.global_batch:
             return []
-        said = f"{self.name} applies {samples:,} samples a step, the global batch is {facts.global_batch:,}"
-        return [f"{said}: learning rates that were tuned for one will not fit the other"]
+        message = f"{self.name} applies {samples:,} samples a step, the global batch is {facts.global_batch:,}"
+        return [f"{message}: learning rates that were tuned for one will not fit the other"]
 
     @abstractmethod
     def start(self, facts: RunFacts) -> Discipline:
-        """The mode at work."""
+        """Make the discipline of a run."""
 
 
 def check_whole_parts(mode: str, facts: RunFacts) -> None:

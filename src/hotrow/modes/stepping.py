@@ -1,4 +1,4 @@
-"""What disciplines have in common: steps of a promised size that close one after the other, and grants."""
+"""The common part of disciplines: steps of a promised size that close one after the other, and grants."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class Stepping:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What went otherwise than planned."""
+        """Counts of irregularities."""
         return {**self.grants.counts, "short_steps": self.short_steps}
 
     def _close_step(self, group: Group, pushes: Sequence[Pushed], *, full: bool) -> Apply:

@@ -1,8 +1,8 @@
 """Sync: a step is one global batch, cut into slices; the next begins when it is applied.
 
-A step starts when every live worker is ready, so rank r trains slice r and results do not depend on who is fast. Slices
-that a lost worker held, and those of a cluster with fewer workers than slices, go to whoever is free: the global batch
-stays what it is. A newcomer takes part from the next step on.
+A step starts when every live worker is ready, so rank r trains slice r and results do not depend on the speed of
+workers. Slices of a lost worker, and those of a cluster with fewer workers than slices, go to the next free worker: the
+global batch does not change. A new worker takes part from the next step on.
 """
 
 from bisect import insort
@@ -33,7 +33,13 @@ grant_of = attrgetter("grant")
 
 
 class Sync(Mode):
-    """All workers together, as one worker with the global batch."""
+    """Synchronous training: all workers together compute what one worker would with the global batch.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.Sync().samples_per_step(hr.modes.RunFacts(workers=4, local_batch=32, global_batch=128))
+        128
+    """
 
     name: Literal["sync"] = "sync"
 
@@ -50,7 +56,7 @@ class Sync(Mode):
 
 @dataclass(slots=True)
 class Synchronous(Buffering):
-    """Sync at work. The buffer is in the order of the grants."""
+    """The discipline of Sync. The buffer is in the order of the grants."""
 
     slices: int  # in a step
     live: set[int] = field(default_factory=set)
@@ -58,7 +64,7 @@ class Synchronous(Buffering):
     dealt: int = 0  # slices of this step that are out or in
 
     def on(self, event: Event) -> list[Effect]:
-        """Take an event in and say what is to be done."""
+        """Change the state by an event, and return the effects to perform."""
         effects: list[Effect] = []
         match event:
             case Joined(worker):
@@ -89,7 +95,7 @@ class Synchronous(Buffering):
         self.waiting.discard(worker)
 
     def _deal(self) -> list[Effect]:
-        """Slices to those who wait, by rank. A step begins only when all are there."""
+        """Grant slices to waiting workers, by rank. A step begins only when all are ready."""
         left = self.slices - self.dealt
         if self.draining or not left or (self.dealt == 0 and self.waiting != self.live):
             return []

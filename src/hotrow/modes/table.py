@@ -1,7 +1,4 @@
-"""All modes, as the documentation lists them.
-
-What each does with dense parameters and rows, from which paper, for what.
-"""
+"""The table of all modes, as the documentation shows it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -46,13 +43,13 @@ MODES: Mapping[str, Entry] = {
         "b at a time, any version",
         "same",
         "b B",
-        "nobody waits",
+        "workers never wait",
         "GBA, section 5 (BSP)",
         ("bulk", "staleness"),
     ),
     "bounded_staleness": Entry(
         BoundedStaleness,
-        "on arrival; parks who is more than b batches ahead of the slowest",
+        "on arrival; parks workers more than b batches ahead of the slowest",
         "same",
         "B",
         "the fastest is never far ahead",
@@ -99,7 +96,13 @@ MODES: Mapping[str, Entry] = {
 
 
 def mode_of(value: Mode | str | Mapping[str, Any]) -> Mode:
-    """A mode, its name, or a dict with its name and settings."""
+    """Make a mode from itself, its name, or a dict with its name and settings.
+
+    Example:
+        >>> from hotrow.modes import mode_of
+        >>> mode_of({"name": "gba", "tolerance": 2}).tolerance
+        2
+    """
     if isinstance(value, Mode):
         return value
     settings = {"name": value} if isinstance(value, str) else dict(value)

@@ -49,13 +49,13 @@ class Lookup:
         self._fill(pooled.numpy())
         if len(self.sizes) == 1:
             return (pooled,)
-        # Through numpy, because autograd lets nobody write into one of several views; these share memory and are none.
+        # Through numpy, because autograd forbids writes into one of several views; arrays of numpy only share memory.
         parts = np.split(pooled.numpy(), np.cumsum(self.sizes[:-1]))
         return tuple(torch.from_numpy(part) for part in parts)
 
     def remember(self, gradient: Tensor, weights: Tensor | None) -> None:
         """Keep the gradient of all outputs, [bags, dim], for `step`."""
-        if self.stash is not None:  # copies: whoever made the tensors may write to them before `step`
+        if self.stash is not None:  # copies: the caller may write to the tensors before `step`
             key_weights = None if weights is None else weights.detach().clone().contiguous().numpy()
             self.stash.append(Pending(self, gradient.clone(memory_format=torch.contiguous_format), key_weights))
 
@@ -127,7 +127,7 @@ class Pending:
 
 
 def run(lookup: Lookup) -> tuple[Tensor, ...]:
-    """The outputs of a lookup, tied to the graph where somebody will want a gradient."""
+    """The outputs of a lookup, connected to the graph where gradients are needed."""
     weights = lookup.bags.weights
     weights_learn = torch.is_grad_enabled() and weights is not None and weights.requires_grad
     if lookup.stash is None and not weights_learn:

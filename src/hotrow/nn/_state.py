@@ -62,7 +62,7 @@ def move_rows(source: RamTier, target: RamTier) -> None:
 
 
 def _all_rows(tier: RamTier) -> Rows:
-    """The rows in the order of eviction, where there is one: put back like this they stand in the same order again."""
+    """The rows in the order of eviction, where there is one: restored like this they have the same order again."""
     chunks = list(tier.export())
     if not chunks:
         return Rows(

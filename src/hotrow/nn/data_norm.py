@@ -2,7 +2,7 @@
 
     y = alpha * x / mean(x) - beta        mean over the local batch, alpha and beta learned, one of each per unit
 
-It keeps the inputs of an activation alike while workers with different data move the layers below. It stands between a
+It keeps the inputs of an activation alike while workers with different data move the layers below. It goes between a
 dense layer and its activation:
 
     nn.Sequential(nn.Linear(40, 64), DataNorm(64), nn.ReLU(), nn.Linear(64, 1))
@@ -18,7 +18,13 @@ from hotrow.spec import Spec, whole_number
 
 
 class DataNormSettings(Spec):
-    """How a `DataNorm` keeps its means."""
+    """Settings of a `DataNorm` in a model's config.
+
+    Example:
+        >>> from hotrow.nn import DataNormSettings
+        >>> DataNormSettings(momentum=0.05).bound
+        1e-05
+    """
 
     momentum: float = Field(default=0.1, gt=0, le=1)
     bound: float = Field(default=1e-5, gt=0)  # the least |mean| that is divided by
@@ -29,12 +35,18 @@ class DataNorm(nn.Module):
     """y = alpha * x / mean(x) - beta for x [samples, units]; in eval mode the mean is that of past batches.
 
     A mean below `bound` is put there, on its own side of 0 (0 itself on the positive one), and no gradient goes through
-    it. `guarded` counts the means of units that this befell in training. With `least` the bound is also that share of
+    it. `guarded` counts such means of units in training. With `least` the bound is also that share of
     the mean of |x|: a guard that follows the size of x, as x / mean(x) does not depend on it, and that leaves the
     formula wherever a mean is small beside its x.
 
     The running means are plain ones of all batches at first, and move by `momentum` once 1 / momentum of them are in. A
-    batch of one sample is its own mean and says nothing, so it is normalised as in eval mode.
+    batch of one sample is its own mean, so it is normalised as in eval mode.
+
+    Example:
+        >>> import torch
+        >>> from hotrow.nn import DataNorm
+        >>> DataNorm(2)(torch.tensor([[1.0, 2.0], [3.0, 2.0]])).tolist()
+        [[-0.5, 0.0], [0.5, 0.0]]
     """
 
     running_mean: Tensor

@@ -22,7 +22,7 @@ FeatureInput = Tensor | tuple[Tensor, Tensor | None] | tuple[Tensor, Tensor | No
 
 
 class EmbeddingBag(nn.Module):
-    """Sums or means of embedding rows over bags of ids; any 64-bit id is welcome (int64 is read as its bits).
+    """Sums or means of embedding rows over bags of ids; ids are any 64-bit numbers (int64 is read as its bits).
 
     One table: `EmbeddingBag(dim=16)(ids, offsets)`, or ids of shape [bags, ids per bag], gives [bags, dim].
     Several: `EmbeddingBag(tables={"user": Table(dim=16), "item": Table(dim=32)}, features={"seen": "item", ...})` takes
@@ -31,11 +31,22 @@ class EmbeddingBag(nn.Module):
 
     While training, new ids get their row at once; `loss.backward()` collects gradients and `step()` applies them. In
     eval mode or without gradients no row is made: absent ids take the first value they would get, and `absent_ids`
-    counts them. The rows are no parameters: optimizers and `.to()` do not see them, `state_dict()` does.
+    counts them. The rows are not parameters: optimizers and `.to()` ignore them, `state_dict()` has them.
 
     `optimizer` (Adagrad(lr=0.05)), `init` (Uniform(bound=0.01)), `seed` (0), `name` and every other setting of
     `hotrow.Table` (capacity, expiry, admission, ...) describe the one table. Two modules with the same name and seed
     start an id at the same values.
+
+    Example:
+        >>> import torch
+        >>> import hotrow as hr
+        >>> bag = hr.nn.EmbeddingBag(dim=4, mode="sum")
+        >>> vectors = bag(torch.tensor([[1, 2], [3, 10**12]]))
+        >>> vectors.sum().backward()
+        >>> bag.step().rows
+        4
+        >>> tuple(vectors.shape), len(bag)
+        ((2, 4), 4)
     """
 
     def __init__(

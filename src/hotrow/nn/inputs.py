@@ -10,7 +10,16 @@ from hotrow.errors import ConfigError, InputError
 
 @dataclass(frozen=True, slots=True)
 class InputShape:
-    """What a model is built for. Fields are features with one vector per sample; dims are those of the table rows."""
+    """Describes the inputs that a model is built for.
+
+    Fields are features with one vector per sample; dims are those of the table rows.
+
+    Example:
+        >>> import hotrow as hr
+        >>> shape = hr.InputShape(numbers=2, fields={"user": 8, "item": 8})
+        >>> shape.dim
+        8
+    """
 
     numbers: int
     fields: dict[str, int] = field(default_factory=dict)  # name -> dim, in the order of Inputs.rows and Inputs.flat
@@ -21,8 +30,8 @@ class InputShape:
         """The one dim of all fields; models that multiply fields with each other need it."""
         dims = set(self.fields.values())
         if len(dims) != 1:
-            told = ", ".join(f"{name}: {dim}" for name, dim in self.fields.items()) or "no id features"
-            raise ConfigError(f"dim: this model needs rows of one size in all its tables, there are {told}")
+            found = ", ".join(f"{name}: {dim}" for name, dim in self.fields.items()) or "no id features"
+            raise ConfigError(f"dim: this model needs rows of one size in all its tables, there are {found}")
         return dims.pop()
 
     @property
@@ -40,7 +49,15 @@ class SequenceRows:
 
 
 class Inputs:
-    """One batch as a model sees it."""
+    """Holds one batch of inputs for a model: numbers, vectors of ids, sequences.
+
+    Example:
+        >>> import torch
+        >>> import hotrow as hr
+        >>> inputs = hr.Inputs(torch.zeros(3, 2), {("user", "item"): torch.ones(3, 2, 4)})
+        >>> len(inputs), tuple(inputs.flat.shape)
+        (3, (3, 8))
+    """
 
     def __init__(
         self, numbers: Tensor, blocks: dict[tuple[str, ...], Tensor], sequences: dict[str, SequenceRows] | None = None

@@ -46,7 +46,7 @@ def _pair(task: TrainingTask, rule: Auto, seed: int, batch_s: float) -> dict[str
         found |= {name: model.auc(1), f"{name}_seconds": result.seconds}
         if pilot is not None:
             statistics = result.statistics
-            found["switches"] = [{"time_s": each.time_s, "mode": each.mode} for each in pilot.told]
+            found["switches"] = [{"time_s": each.time_s, "mode": each.mode} for each in pilot.decisions]
             found["short_steps"] = statistics.short_steps
             found["zero_weight_share"] = statistics.zero_weight / statistics.applied
             found["staleness"] = statistics.gradient.mean

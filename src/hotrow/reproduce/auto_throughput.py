@@ -96,8 +96,10 @@ def throughput(config: ClusterConfig, rules: Mapping[str, Auto], seed: int, day_
         result = pilot.cluster(**settings).run(until_s=day_s)
         found[name] = {
             "samples": result.samples_applied / most,
-            "switches": [{"time_s": each.time_s, "mode": each.mode, "sentence": each.sentence} for each in pilot.told],
-            "needless": needless(stretches(pilot.told, day_s), sync.rates, gba.rates),
+            "switches": [
+                {"time_s": each.time_s, "mode": each.mode, "sentence": each.sentence} for each in pilot.decisions
+            ],
+            "needless": needless(stretches(pilot.decisions, day_s), sync.rates, gba.rates),
             "short_steps": result.statistics.short_steps,
         }
     return found

@@ -14,16 +14,16 @@ TURNOVERS_MOST = 10  # evicted rows, in capacities of their table
 
 
 class RunChecks:
-    """Takes reports and table figures in, gives sentences."""
+    """Gets reports and table figures, returns warnings."""
 
     def __init__(self, config: RunConfig, samples: int = 0) -> None:
         self._config = config
         self._lowest = math.inf
         self._epoch_began = samples
-        self._given: set[str] = set()  # subjects that were warned of
+        self._given: set[str] = set()  # subjects with a warning already
 
     def report(self, report: Report) -> Iterator[str]:
-        """Warnings that a report gives reason for."""
+        """Warnings about a report."""
         match report:
             case Progress():
                 if self._diverges(report) and self._first("loss"):
@@ -38,7 +38,7 @@ class RunChecks:
                     yield reason
 
     def tables(self, stats: Mapping[str, Stats]) -> Iterator[str]:
-        """Warnings that the figures of tables give reason for."""
+        """Warnings about the figures of tables."""
         for name, found in stats.items():
             full = found.capacity_rows
             if full and found.evicted >= TURNOVERS_MOST * full and self._first(f"capacity of {name}"):

@@ -26,7 +26,7 @@ class ClusterFile:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._written: ClusterFacts | None = None
-        self.announced = False  # there is a file that says that the roles are being started
+        self.announced = False  # the file exists and marks the roles as starting
 
     def write(self, facts: ClusterFacts, key: Path | None, control_server: str | None = None) -> None:
         """Replace the file if `facts` changed; `key` is the file the key was read from, None for a key of this run.
@@ -69,7 +69,7 @@ class ClusterFile:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a run's folder tells of its cluster."""
+    """The cluster of a run, as its folder describes it."""
 
     folder: Path
     pid: int  # of the run itself
@@ -78,7 +78,7 @@ class Known:
     control_server: str | None = None  # where the run itself listens
     started: int | None = None  # its process, in ticks since the machine booted: another may get its pid
     pids: str | None = None  # the namespace that its pid is of
-    starting: bool = False  # its roles are being started: there is none to ask yet
+    starting: bool = False  # its roles are being started: none answers yet
 
     @property
     def is_gone(self) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from hotrow.errors import HotrowError
 from hotrow.runtime.cluster.facts import ClusterFacts, RoleAddress
+from hotrow.sizes import number_text
 from hotrow.transport import check_installed
 from hotrow.transport.errors import PeerLost
 from hotrow.types import RoleId
@@ -20,8 +21,8 @@ WAIT_S = 3.0  # for an answer
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """What a role said. Without figures it did not answer, and `trouble` says why."""
+class RoleReply:
+    """The reply of a role. Without figures it did not answer, and `trouble` is the reason."""
 
     figures: Mapping[str, float] | None
     at_s: float
@@ -52,7 +53,7 @@ def look(facts: ClusterFacts, *, over_s: float, wait_s: float = WAIT_S) -> list[
         before = now = _heard(wire, facts.roles, wait_s)
         if over_s > 0:
             time.sleep(over_s)
-            answering = [name for name, heard in before.items() if heard.figures is not None]
+            answering = [name for name, replies in before.items() if replies.figures is not None]
             now = before | _heard(wire, answering, wait_s)
     return states(facts, before, now)
 
@@ -60,8 +61,8 @@ def look(facts: ClusterFacts, *, over_s: float, wait_s: float = WAIT_S) -> list[
 def figures_of(facts: ClusterFacts, *, wait_s: float = WAIT_S) -> dict[str, Mapping[str, float]]:
     """The figures of each role that answers."""
     with _talking(facts, wait_s) as wire:
-        heard = _heard(wire, facts.roles, wait_s)
-    return {name: each.figures for name, each in heard.items() if each.figures is not None}
+        replies = _heard(wire, facts.roles, wait_s)
+    return {name: each.figures for name, each in replies.items() if each.figures is not None}
 
 
 @contextmanager
@@ -77,33 +78,33 @@ def _talking(facts: ClusterFacts, wait_s: float) -> "Iterator[RpcClient]":
         yield wire
 
 
-def states(facts: ClusterFacts, before: Mapping[str, Heard], now: Mapping[str, Heard]) -> list[RoleState]:
-    """What two looks tell."""
+def states(facts: ClusterFacts, before: Mapping[str, RoleReply], now: Mapping[str, RoleReply]) -> list[RoleState]:
+    """The state of a role from two readings of its figures."""
     return [_state(name, place, before[name], now[name]) for name, place in facts.roles.items()]
 
 
-def _heard(wire: "RpcClient", names: Iterable[str], wait_s: float) -> dict[str, Heard]:
+def _heard(wire: "RpcClient", names: Iterable[str], wait_s: float) -> dict[str, RoleReply]:
     from hotrow.transport.faults import unexpected_reply
     from hotrow.transport.messages import Query, QueryReply
 
     asked = {name: wire.request(name, Query("status")) for name in names}
     until = time.monotonic() + wait_s
-    heard = {}
+    replies = {}
     for name, answer in asked.items():
         try:
             told = answer.result(max(0.0, until - time.monotonic())).message
         except (TimeoutError, PeerLost):
-            heard[name] = Heard(None, time.monotonic(), f"no answer within {wait_s:g} s")
+            replies[name] = RoleReply(None, time.monotonic(), f"no answer within {number_text(wait_s)} s")
         except HotrowError as error:
-            heard[name] = Heard(None, time.monotonic(), str(error))
+            replies[name] = RoleReply(None, time.monotonic(), str(error))
         else:
             figures = told.figures if isinstance(told, QueryReply) else None
             trouble = "" if figures is not None else unexpected_reply(told)
-            heard[name] = Heard(figures, time.monotonic(), trouble)
-    return heard
+            replies[name] = RoleReply(figures, time.monotonic(), trouble)
+    return replies
 
 
-def _state(role: RoleId, place: RoleAddress, before: Heard, now: Heard) -> RoleState:
+def _state(role: RoleId, place: RoleAddress, before: RoleReply, now: RoleReply) -> RoleState:
     told = now.figures
     if told is None:
         return RoleState(role, place, now.trouble)

@@ -55,7 +55,7 @@ AnyChoice = Annotated[Annotated[AnyMode | Auto, Field(discriminator="name")], Be
 class ModelSection(Named):
     """A model of the zoo or "file.py:Class" with its settings, and what it is trained for."""
 
-    task: Task | None = None  # None: what the loss says, else classification
+    task: Task | None = None  # None: that of the loss, else classification
     loss: AnyLoss | None = None  # None: the model's own; else logistic, for a regression squared
 
     @model_validator(mode="after")
@@ -92,7 +92,7 @@ class DenseSection(Spec):
 
 
 class RunSection(Spec):
-    """How a run goes."""
+    """Settings of the training run."""
 
     name: str = UNNAMED  # of its folder; a config file that leaves it out gives its own name
     folder: str = "runs"  # where run folders go
@@ -157,9 +157,19 @@ class RunConfig(Spec):
 
 
 def load_config(path: Path, changes: Sequence[str] = (), engine: Mapping[str, Any] | None = None) -> RunConfig:
-    """Read a config file; `changes` as "run.epochs=3" replace what it says, `engine` fields of run.engine.
+    """Read a config file; `changes` as "run.epochs=3" replace its values, `engine` fields of run.engine.
 
     Paths start at its folder.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from hotrow.run import load_config
+        >>> from tempfile import TemporaryDirectory
+        >>> text = "data.format = 'synthetic'\\nmodel.name = 'lr'\\ntables.default.dim = 1"
+        >>> with TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "a.toml").write_text(text)
+        ...     load_config(Path(folder, "a.toml"), ["run.epochs=2"]).run.epochs
+        2
     """
     if not path.is_file():
         raise ConfigError(f"{path}: there is no such file; `hotrow new DIR` writes one to start from")

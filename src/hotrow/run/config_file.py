@@ -29,12 +29,12 @@ def set_field(document: dict[str, Any], change: str) -> None:
 
 
 def set_engine(document: dict[str, Any], given: Mapping[str, Any]) -> None:
-    """Take in what a command line says of the engine, by field. What the file says of the same engine beside it stays.
+    """Set fields of the engine from a command line. Other fields of the same engine stay as in the file.
 
     The file may have a name there, or a name with settings, or nothing.
     """
     section = document.setdefault("run", {})
-    if not given or not isinstance(section, dict):  # that this is no section is told with the other faults
+    if not given or not isinstance(section, dict):  # a wrong section is reported with the other errors
         return
     was = section.get("engine", {})
     known = dict(was) if isinstance(was, Mapping) else {"name": was}

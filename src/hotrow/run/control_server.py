@@ -1,4 +1,4 @@
-"""The control server of a run on a cluster, and its clients: roles join and leave while the run goes on.
+"""The control server of a run on a cluster, and its clients: roles join and leave during the run.
 
 The server listens in the process of the run, under the key of its cluster; `cluster.json` holds its address. Slow
 requests are handled in threads of their own, so that a client always gets an answer.
@@ -20,7 +20,7 @@ from hotrow.transport.limits import RetryPolicy
 from hotrow.transport.messages import Done, Fault, JoinRole, LeaveRole, Message, Query, QueryReply
 from hotrow.transport.server import Request, RpcServer
 
-SILENT_S = 15.0  # after which an operator is told that the run does not answer
+SILENT_S = 15.0  # without a reply, before the command reports that the run does not answer
 
 _log = logging.getLogger("hotrow.run")
 
@@ -81,7 +81,7 @@ class ControlServer:
     def _reply(self, request: Request, message: Message) -> None:
         with suppress(ValueError):
             self._open.remove(request)
-        with suppress(InputError):  # the run has ended meanwhile, and said so
+        with suppress(InputError):  # the run has ended meanwhile, with its own message
             request.reply(message)
 
 
@@ -101,7 +101,7 @@ def _asked(known: Known, message: Message) -> Answer:
             f"{known.folder}: the cluster is starting: try again when `hotrow cluster status` shows its roles"
         )
     if known.control_server is None:
-        raise InputError(f"{known.folder}: cluster.json does not say where the run listens: is it of another version?")
+        raise InputError(f"{known.folder}: cluster.json has no address of the run: is it of another version?")
     retry = RetryPolicy(first_s=SILENT_S / 10, most_s=SILENT_S / 3, give_up_s=SILENT_S)
     with RpcClient(security=known.facts.security, key=known.facts.key, retry=retry) as wire:
         wire.connect("run", known.control_server)

@@ -59,7 +59,7 @@ def discard_unfinished(folder: Path) -> None:
 
 
 def trained_before(folder: Path) -> int:
-    """How many samples a run had trained when it was last heard of, as its event log says."""
+    """The samples that a run had trained, by the last progress event of its log."""
     path = folder / EVENTS
     told = read_events(path).events if path.is_file() else []
     counts = [event.get("samples") for event in told if event["kind"] == "progress"]
@@ -67,7 +67,7 @@ def trained_before(folder: Path) -> int:
 
 
 class RunFolder:
-    """Writes down what a run tells."""
+    """Writes the reports of a run to its folder."""
 
     def __init__(
         self, path: Path, *, tensorboard: bool, metrics_port: int = 0, samples: int = 0, step: int = 0
@@ -79,8 +79,8 @@ class RunFolder:
         self._board = TensorBoard(path / "tensorboard") if tensorboard else None
         self._malformed = 0
         self._faults: list[tuple[Path, FileError]] = []  # of other files
-        self._told: set[Path] = set()  # files of which it was told that they cannot be written
-        self._samples, self._step = samples, step  # that were told already
+        self._told: set[Path] = set()  # files with a reported error
+        self._samples, self._step = samples, step  # in the last progress report
         self._metrics: MetricsServer | None = None
         try:
             self._serve_metrics(metrics_port)
@@ -127,7 +127,7 @@ class RunFolder:
                 self._events.write("end", **asdict(report))
 
     def tables(self, client: TableCollection, samples: int, loaded: Mapping[str, int]) -> dict[str, Stats]:
-        """Write down what the tables hold now, and give it; `loaded`: rows by table that checkpoints brought."""
+        """Write the figures of the tables, and return them; `loaded`: rows by table from checkpoints."""
         found = {name: tier.stats() for name, tier in client.tiers.items()}
         told = {name: table_stats(client, name, found[name], loaded) for name in found}
         self._events.write("tables", samples=samples, tables=told)
@@ -138,12 +138,12 @@ class RunFolder:
         return found
 
     def begins_in(self, mode: Mode, facts: RunFacts, trained: dict[str, int], chosen: str) -> None:
-        """The first mode of a run, or of its resumption; `chosen` is what the config says."""
+        """The first mode of a run, or of its resumption; `chosen` is the setting of the config."""
         batches = {"workers": facts.workers, "local_batch": facts.local_batch, "global_batch": facts.global_batch}
         self._events.write("mode", **trained, before=None, mode=mode.name, sentence=None, chosen=chosen, **batches)
 
     def statistics(self, statistics: Statistics, samples: int) -> None:
-        """What became of all grants, and how late gradients were."""
+        """Write what happened to all grants, and the staleness of gradients."""
         told = statistics.document()
         self._events.write("statistics", samples=samples, **told)
         for kind in STALENESS:
@@ -258,7 +258,7 @@ class RunFolder:
 
 
 def table_stats(client: TableCollection, name: str, stats: Stats, loaded: Mapping[str, int]) -> dict[str, int]:
-    """The figures of one table that people look at. A row that a checkpoint brought back was not created again."""
+    """The shown figures of one table. Rows that a checkpoint restored do not count as created."""
     shown = ("rows", "value_bytes", "state_bytes", "bytes", "created", "evicted", "expired", "turned_away")
     figures = {figure: getattr(stats, figure) for figure in shown}
     return {"dim": client.tiers[name].dim, **figures, "created": stats.created - loaded.get(name, 0)}

@@ -78,7 +78,7 @@ class OutputFile:
                 self._beside.replace(self.path)
         else:
             if writer is not None:
-                with suppress(OSError):  # what went wrong before is told
+                with suppress(OSError):  # the first error is reported
                     writer.close()
             self._beside.unlink(missing_ok=True)
 
@@ -130,7 +130,7 @@ class NpyWriter:
         self._rows += len(block)
 
     def close(self) -> None:
-        """The header comes last: only now is the number of rows known. It is padded with blanks, as the format says."""
+        """The header comes last: only now is the number of rows known. It is padded with blanks."""
         if self._file.closed:
             return
         text = repr({"descr": self._dtype.descr, "fortran_order": False, "shape": (self._rows,)}).encode("latin-1")

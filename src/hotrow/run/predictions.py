@@ -25,11 +25,11 @@ AHEAD = 4  # blocks that are read while one is predicted
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """Some rows of a file and what the model says of them."""
+    """Some rows of a file and their predictions."""
 
     rows: I64  # their numbers, from 0: a header and empty lines do not count, malformed lines do
     values: NDArray[np.float32]  # [rows, labels]: probabilities, or the numbers of a regression
-    kept: pa.RecordBatch | None = None  # columns of the file that stand beside them
+    kept: pa.RecordBatch | None = None  # columns of the file beside them
 
 
 def predicted(trainer: Trainer, source: Source, keep: Sequence[str] = ()) -> Iterator[Predicted]:
@@ -60,7 +60,7 @@ def numbered(source: Source) -> Iterator[tuple[pa.RecordBatch, I64]]:
 
 
 def places(rows: int, last_line: int, faults: Sequence[int], blank: Sequence[int]) -> I64:
-    """Where `rows` good rows stand among all rows of a block that ends with a line; blank lines are no rows."""
+    """The positions of `rows` good rows among all rows of a block that ends with a line; blank lines are not rows."""
     lines = rows + len(faults) + len(blank)
     first_line = last_line - lines + 1
     is_row = np.ones(lines, bool)
@@ -122,7 +122,7 @@ class PredictionFile(OutputFile):
 
 
 def check_kept(keep: Sequence[str], names: Sequence[str]) -> None:
-    """ConfigError where a column to keep stands there twice, or has the name of a column that predictions have."""
+    """ConfigError where a column to keep occurs twice, or has the name of a column of predictions."""
     for place, name in enumerate(keep):
         if name in keep[:place]:
             raise ConfigError(f"--keep {name}: is given twice: leave one out")

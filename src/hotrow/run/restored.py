@@ -29,13 +29,13 @@ Watch = Callable[[int], None]  # rows so far
 Part = Literal["test", "valid"]
 KEEPING = ("csv", "parquet")  # formats whose files have columns by name
 LIMIT = 1.0  # of malformed rows: those that can be read are predicted, the others are counted
-SORTED = ("movielens",)  # formats whose rows come in another order than they stand in the file
+SORTED = ("movielens",)  # formats whose rows are not in the order of the file
 
 
 class Restored:
     """The config, the schema and the trainer of a run folder, its checkpoint loaded. Use it with `with`.
 
-    A folder whose model is a Python file or module is refused unless `trust` says that this code may run.
+    A folder whose model is a Python file or module is refused unless `trust` allows this code to run.
     """
 
     def __init__(self, folder: Path, *, trust: bool = False) -> None:
@@ -64,7 +64,7 @@ class Restored:
         return open_source(self._of_files(), where, schema=self.schema)
 
     def part(self) -> tuple[Part, Source]:
-        """What the config says to test on; else what it says to validate on."""
+        """The test part of the config; else its validation part."""
         config = self.config.data
         if isinstance(test := getattr(config, "test", None), tuple):  # files of their own: others may be gone by now
             return "test", self.source(test)

@@ -38,6 +38,16 @@ class Run:
 
     A file that cannot be written while it trains (a checkpoint of `checkpoint_every`, events) is a warning.
     A file that cannot be written at the end is a FileError.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from hotrow.run import Run, load_config
+
+        Not run here, because it writes files and takes a second:
+
+        >>> with Run(load_config(Path("train.toml"))) as run:  # doctest: +SKIP
+        ...     for report in run:
+        ...         print(report)
     """
 
     def __init__(

@@ -27,7 +27,7 @@ def skew_points(counts: NDArray[np.int64], most: int = POINTS) -> list[list[int]
 
 
 def histogram(counts: NDArray[np.int64]) -> list[list[int]]:
-    """[low, high, rows]: rows whose count is from low to high, both included; 0 stands alone."""
+    """[low, high, rows]: rows whose count is from low to high, both included; 0 is a range of its own."""
     edges = [0, 1]
     while edges[-1] <= counts.max(initial=0):
         edges.append(edges[-1] * 2)

@@ -14,7 +14,7 @@ from hotrow.runtime.settings import Ray
 
 @contextmanager
 def starting_cluster(config: RunConfig, folder: Path, *, resumed: bool) -> Iterator[Path | None]:
-    """The folder of a run whose cluster is being started, with a cluster.json that says so; None in one process.
+    """The folder of a run whose cluster is being started, with a cluster.json to show it; None in one process.
 
     A new run gets its folder here, so that `hotrow cluster status` finds it before its roles answer. Where the start
     fails, the folder of a new run is removed, and that of a resumed one is as before.

@@ -86,7 +86,7 @@ class SavedVectors:
         with checkpoint.open_rows(self.folder / CHECKPOINT, self.name) as rows:
             dim = rows.dim - self.has_weight
         first = [("key", pa.uint64())] if ids is None else [("id", ids)]
-        if ids is not None and path.suffix == ".npy":  # a plain array has no texts: the id's place in its file stands
+        if ids is not None and path.suffix == ".npy":  # a plain array has no texts: write the id's position in its file
             first = [("row", pa.int64())]
         weight = [("weight", pa.float32())] if self.has_weight else []
         vector = [("vector", pa.list_(pa.float32(), dim))] if dim else []

@@ -185,7 +185,7 @@ class ActiveMode:
         return len(self._open[grant].batch)
 
     def settle(self) -> None:
-        self.loop.statistics.told(self.loop.discipline.counts)
+        self.loop.statistics.update(self.loop.discipline.counts)
         self._parameters.settle()
 
     @contextmanager

@@ -212,7 +212,7 @@ class EffectLoop(Generic[LeaseT]):
     def close(self) -> None:
         """End the mode: reserved leases are returned, and the discipline's counts are final."""
         self.leases.release(self.leases.reserved)
-        self.statistics.told(self.discipline.counts, last=True)
+        self.statistics.update(self.discipline.counts, last=True)
 
     def _end(self, worker: int) -> None:
         self._ended.add(worker)

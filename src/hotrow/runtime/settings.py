@@ -28,7 +28,17 @@ class Resources(Spec):
 
 
 class Ray(Spec):
-    """A cluster on Ray: rows on shards, computing on trainers. `pip install 'hotrow[ray]'`."""
+    """Runs training on a Ray cluster: rows on shards, computation on trainers. `pip install 'hotrow[ray]'`.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.Ray(shards=2, trainers=4, embedding_workers=1).trainers
+        4
+
+        Not run here, because it starts processes:
+
+        >>> trainer = hr.Trainer(model, table, engine=hr.Ray())  # doctest: +SKIP
+    """
 
     name: Literal["ray"] = "ray"
     address: str | None = None  # of a Ray that runs, "auto" for the one of this machine; None: one is started and ended

@@ -1,4 +1,4 @@
-"""A cluster in virtual time: thousands of workers, injected faults, the disciplines of `hotrow.modes` as they are."""
+"""A cluster in virtual time: thousands of workers, injected faults, the disciplines of `hotrow.modes` unchanged."""
 
 from hotrow.sim.checkers import BrokenPromise, Checkers
 from hotrow.sim.cluster import SimCluster

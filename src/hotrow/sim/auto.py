@@ -1,4 +1,4 @@
-"""Auto in virtual time: a controller that watches a cluster, and changes its mode when it says so."""
+"""`auto` in virtual time: a controller that observes a cluster and switches its mode."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,22 +23,22 @@ class AutoDecision:
 
 
 class AutoPilot:
-    """Looks at every batch and step of one cluster. It begins in Sync."""
+    """Observes every batch and step of one cluster. It begins in Sync."""
 
     def __init__(self, rule: Auto, config: ClusterConfig, *, dense_bytes: int = 0) -> None:
         self.rule = rule
-        self.told: list[AutoDecision] = []
+        self.decisions: list[AutoDecision] = []
         self._pilot = Pilot.of(rule, config.facts.parts, _costs(config, dense_bytes))
         self._config = config
         self._cluster: SimCluster | None = None
 
     @property
     def stays(self) -> int:
-        """Decisions to leave everything as it is."""
+        """Decisions to change nothing."""
         return self._pilot.stays
 
     def cluster(self, *, watchers: Sequence[Any] = (), **settings: Any) -> SimCluster:
-        """The cluster it drives; settings as `SimCluster` takes them."""
+        """The cluster that it controls; settings as of `SimCluster`."""
         self._cluster = SimCluster(
             Sync(),
             self._config,
@@ -50,11 +50,11 @@ class AutoPilot:
         return self._cluster
 
     def started(self, time_s: float, mode: Mode, facts: RunFacts) -> None:
-        """A mode begins to work."""
+        """A mode starts."""
         self._pilot.started(time_s, "gba" if isinstance(mode, GBA) else "sync")
 
     def took(self, time_s: float, event: Event, effects: Sequence[Effect]) -> None:
-        """Who comes and who goes."""
+        """Pass joins and losses to the controller."""
         match event:
             case Joined(worker):
                 self._pilot.joined(worker)
@@ -64,19 +64,19 @@ class AutoPilot:
                 self._pilot.ended(worker)
 
     def stepped(self, time_s: float, step: int) -> None:
-        """A step closed: the time to decide."""
+        """A step closed: decide."""
         assert self._cluster is not None
         self._pilot.stepped(time_s)
         decision = self._pilot.decide(time_s)
         if decision is None:
             return
-        self.told.append(AutoDecision(time_s, step, decision.mode, decision.switch, decision.sentence))
+        self.decisions.append(AutoDecision(time_s, step, decision.mode, decision.switch, decision.sentence))
         if decision.switch:
             self._cluster.switch(self.rule.mode(decision.mode))
 
 
 def _costs(config: ClusterConfig, dense_bytes: int) -> Costs:
-    """What is expected before anything is measured: the dense traffic of both modes."""
+    """The expected costs before anything is measured: the dense traffic of both modes."""
     network = config.network
-    message_s = network.message_s(dense_bytes) - network.message_s(0)  # rows travel with it and pay the latency
+    message_s = network.message_s(dense_bytes) - network.message_s(0)  # rows share the message and its latency
     return Costs(sync_step_s=network.all_reduce_s(config.workers, dense_bytes), gba_batch_s=2 * message_s)

@@ -1,10 +1,10 @@
-"""Checkers outside the code under test: they see events and effects pass by, keep books, and know the promises.
+"""Checkers outside the code under test: they record events and effects, and check the promises of each mode.
 
-- Every step holds the promised number of gradients; a short one comes only in a drain, when nothing is outstanding.
+- Every step holds the promised number of gradients; a short one occurs only in a drain, when nothing is outstanding.
 - A step closes as soon as it can; steps are consecutive; no gradient is applied twice, or without having been pushed.
-- None is older than the promise allows, or weighs otherwise than promised.
-- A push that came before, or whose worker was given up, changes nothing.
-- Who is lost or has ended gets no grant; whoever waits, waits for somebody who is there and computes.
+- None is older than the promise allows, or has another weight than promised.
+- A push that arrived before, or whose worker was given up, changes nothing.
+- A worker that is lost or has ended gets no grant; a worker that waits, waits for one that is present and computes.
 - In the end every grant was applied, dropped as late, or lost, and all samples were trained or dropped as late.
 
 The first broken promise is raised.
@@ -40,19 +40,19 @@ class BrokenPromise(AssertionError):
 
 @dataclass(slots=True)
 class _Entry:
-    """One grant in the books."""
+    """The record of one grant."""
 
     worker: int
     token: int
     pushed: dict[Group, Pushed] = field(default_factory=dict)
     applied: set[Group] = field(default_factory=set)
     dropped: str | None = None
-    given_up: bool = False  # what it has not pushed does not count any more
+    given_up: bool = False  # pushes that have not arrived do not count any more
     done: bool = False  # it took part in a step, or was dropped
 
 
 class Checkers:
-    """Watches one run, over all its modes."""
+    """Checks one run, over all its modes."""
 
     def __init__(self) -> None:
         self._promise: Promise
@@ -64,13 +64,13 @@ class Checkers:
         self._arrived: int | None = None  # pushed to be applied at once
         self._present: set[int] = set()
         self._ended: set[int] = set()
-        self._waiting: dict[int, int] = {}  # worker -> how often it asked in vain so far
+        self._waiting: dict[int, int] = {}  # worker -> requests without a grant so far
         self._draining = False
         self.samples = 0  # trained or dropped as late
 
     def started(self, time_s: float, mode: Mode, facts: RunFacts) -> None:
         self._time_passes(time_s)
-        self._demand(not self._out and not self._pending, "a mode begins and the one before has not come to rest")
+        self._require(not self._out and not self._pending, "a mode begins and the one before is not at rest")
         self._promise, self._mode, self._draining = promise_of(mode, facts), mode.name, False
         self._present.clear()
         self._ended.clear()
@@ -89,29 +89,29 @@ class Checkers:
                         self._drop(effect, event)
             self._check_progress()
         else:
-            self._demand(not effects, f"a push of grant {_number(event)} that does not count had effects")
+            self._require(not effects, f"a push of grant {_number(event)} that does not count had effects")
         if isinstance(event, Lost):
             self._see_what_is_left(event.worker)
 
     def end(self, samples: int) -> None:
-        """After the run: of so many samples in all."""
+        """Check the end of a run of so many samples."""
         self._time_passes(float("inf"))
         open_ = [grant for grant, entry in self._books.items() if not entry.done]
-        self._demand(not open_, f"grants {open_[:5]} were neither applied nor dropped")
-        self._demand(not self._waiting, f"workers {sorted(self._waiting)} wait forever")
-        self._demand(self.samples == samples, f"{self.samples:,} of {samples:,} samples were trained or dropped late")
+        self._require(not open_, f"grants {open_[:5]} were neither applied nor dropped")
+        self._require(not self._waiting, f"workers {sorted(self._waiting)} wait forever")
+        self._require(self.samples == samples, f"{self.samples:,} of {samples:,} samples were trained or dropped late")
 
     # Events
 
     def _see(self, event: Event) -> bool:
-        """Take an event into the books; False where it must not change anything."""
+        """Record an event; False where it must not change anything."""
         match event:
             case Joined(worker):
                 self._present.add(worker)
                 self._ended.discard(worker)
                 self._promise.joined(worker)
             case Ready(worker):
-                self._demand(worker in self._present - self._ended, f"worker {worker} asks and is not there")
+                self._require(worker in self._present - self._ended, f"worker {worker} is not present")
                 self._waiting[worker] = self._waiting.get(worker, 0) + 1
             case Pushed():
                 return self._see_push(event)
@@ -140,10 +140,10 @@ class Checkers:
         return True
 
     def _see_what_is_left(self, lost: int) -> None:
-        """A lost worker's grants whose gradient for the step is in stay; whatever else comes of them is too late."""
+        """A lost worker's grants whose gradient for the step arrived stay; other pushes of them are too late."""
         for grant in [grant for grant in self._out if self._books[grant].worker == lost]:
             entry = self._books[grant]
-            self._demand(self._promise.stepping in entry.pushed, f"worker {lost} is lost and still holds grant {grant}")
+            self._require(self._promise.stepping in entry.pushed, f"worker {lost} is lost and holds grant {grant}")
             entry.given_up = True
             self._out.discard(grant)
 
@@ -151,17 +151,17 @@ class Checkers:
 
     def _grant(self, grant: Grant) -> None:
         number, worker = grant.grant, grant.worker
-        self._demand(number > max(self._books, default=0), f"grant {number} was used before")
-        self._demand(not self._draining, f"grant {number} in a drain")
-        self._demand(worker in self._present - self._ended, f"grant {number} goes to worker {worker}, who is not there")
+        self._require(number > max(self._books, default=0), f"grant {number} was used before")
+        self._require(not self._draining, f"grant {number} in a drain")
+        self._require(worker in self._present - self._ended, f"grant {number} goes to absent worker {worker}")
         asked = self._waiting.get(worker, 0)
-        self._demand(asked > 0 or self._promise.unasked, f"worker {worker} did not ask for grant {number}")
+        self._require(asked > 0 or self._promise.unrequested, f"worker {worker} did not request grant {number}")
         if asked > 1:
             self._waiting[worker] = asked - 1
         else:
             self._waiting.pop(worker, None)
         fault = self._promise.grant_fault(worker, grant.token)
-        self._demand(fault is None, f"grant {number} {fault}")
+        self._require(fault is None, f"grant {number} {fault}")
         self._promise.granted(number)
         self._books[number] = _Entry(worker, grant.token)
         self._out.add(number)
@@ -171,21 +171,21 @@ class Checkers:
         name = f"step {step} of {group}"
         if group not in (promise.stepping, promise.arriving):
             fault = promise.apply_fault(group, step, self._draining)
-            self._demand(fault is None, f"{name} {fault}")
+            self._require(fault is None, f"{name} {fault}")
             return
-        self._demand(step == promise.step, f"{name} comes where {promise.step} is next")
+        self._require(step == promise.step, f"{name} comes where {promise.step} is next")
         for part in apply.parts:
             self._take(part, apply)
         if group == promise.arriving:
-            self._demand(len(apply.parts) == 1, f"{name} holds {len(apply.parts)} parts, each comes by itself")
+            self._require(len(apply.parts) == 1, f"{name} holds {len(apply.parts)} parts, each comes by itself")
             return
         short = len(apply.parts) < promise.parts
-        self._demand(len(apply.parts) <= promise.parts, f"{name} holds {len(apply.parts)} of {promise.parts} parts")
+        self._require(len(apply.parts) <= promise.parts, f"{name} holds {len(apply.parts)} of {promise.parts} parts")
         if short:
             awaited = any(self._is_awaited(self._books[grant], step) for grant in self._out)
             at_the_end = self._draining and not awaited and bool(apply.parts)
             message = f"{name} holds {len(apply.parts)} of {promise.parts} parts"
-            self._demand(at_the_end, f"{message}, and it is not the end of a drain")
+            self._require(at_the_end, f"{message}, and it is not the end of a drain")
         promise.closed(at_rest=self._draining and not self._out)
 
     def _take(self, part: GradientPart, apply: Apply) -> None:
@@ -194,17 +194,17 @@ class Checkers:
         push = entry.pushed.get(group) if entry is not None else None
         if entry is None or push is None:
             raise self._broken(f"{name} was never pushed")
-        self._demand(group not in entry.applied, f"{name} is applied twice")
-        self._demand(entry.dropped is None, f"{name} was dropped before")
+        self._require(group not in entry.applied, f"{name} is applied twice")
+        self._require(entry.dropped is None, f"{name} was dropped before")
         same = (push.token, push.pulled_step, push.samples) == (part.token, part.pulled_step, part.samples)
-        self._demand(same and push.token == entry.token, f"{name} is not what was pushed")
+        self._require(same and push.token == entry.token, f"{name} is not what was pushed")
         if group == promise.arriving:
             fault = promise.arrival_fault(part)
         elif promise.fresh and part.pulled_step != apply.step:
             fault = f"was computed from the parameters of step {part.pulled_step}"
         else:
             fault = promise.weight_fault(part, apply.step)
-        self._demand(fault is None, f"{name} {fault}")
+        self._require(fault is None, f"{name} {fault}")
         entry.applied.add(group)
         if group == promise.stepping:
             del self._pending[part.grant]
@@ -215,7 +215,7 @@ class Checkers:
 
     def _drop(self, drop: Drop, event: Event) -> None:
         entry, name = self._books[drop.grant], f"grant {drop.grant} is dropped as {drop.reason}"
-        self._demand(not entry.done, f"{name} and was done before")
+        self._require(not entry.done, f"{name} and was done before")
         entry.dropped, entry.done = drop.reason, True
         self._out.discard(drop.grant)
         if drop.reason == "late":
@@ -226,33 +226,33 @@ class Checkers:
             del self._pending[drop.grant]
             self.samples += push.samples
             return
-        self._demand(isinstance(event, Lost) and event.worker == entry.worker, f"{name}, and its worker is not lost")
-        self._demand(self._promise.stepping not in entry.pushed, f"{name}, and its gradient is in")
+        self._require(isinstance(event, Lost) and event.worker == entry.worker, f"{name}, and its worker is not lost")
+        self._require(self._promise.stepping not in entry.pushed, f"{name}, and its gradient is in")
         self._promise.lost(drop.grant)
 
     # States
 
     def _check_progress(self) -> None:
-        """What can be applied has been."""
+        """Whatever can be applied has been applied."""
         if self._promise.arriving is None:
             full = len(self._pending) >= self._promise.parts
         else:
             full = sum(self._books[grant].token == self._promise.step for grant in self._pending) >= self._promise.parts
-            self._demand(not self._arrived, f"the push of grant {self._arrived} was not applied on arrival")
-        self._demand(not full, f"step {self._promise.step} is full and was not applied")
+            self._require(not self._arrived, f"the push of grant {self._arrived} was not applied on arrival")
+        self._require(not full, f"step {self._promise.step} is full and was not applied")
 
     def _time_passes(self, time_s: float) -> None:
-        """Between two instants whoever waits must have somebody to wait for."""
+        """Between two instants a waiting worker must have another one to wait for."""
         if time_s == self._time_s:
             return
         if self._draining and not self._out:
-            self._demand(not self._pending, f"grants {list(self._pending)[:5]} stay in the buffer after a drain")
+            self._require(not self._pending, f"grants {list(self._pending)[:5]} stay in the buffer after a drain")
             fault = self._promise.rest_fault()
-            self._demand(fault is None, f"after a drain {fault}")
+            self._require(fault is None, f"after a drain {fault}")
         elif self._waiting and not self._draining:
-            awaited = self._present - self._ended - self._waiting.keys()  # they compute, or will ask
+            awaited = self._present - self._ended - self._waiting.keys()  # they compute, or will request a batch
             awaited |= {self._books[grant].worker for grant in self._out} & self._present
-            self._demand(bool(awaited), f"workers {sorted(self._waiting)} wait, and there is nobody to wait for")
+            self._require(bool(awaited), f"workers {sorted(self._waiting)} wait, and no other worker computes")
         self._time_s = time_s
 
     def _is_awaited(self, entry: _Entry, step: int) -> bool:
@@ -260,12 +260,12 @@ class Checkers:
         missing = self._promise.stepping not in entry.pushed
         return missing and (self._promise.arriving is None or entry.token == step)
 
-    def _demand(self, kept: bool, told: str) -> None:
+    def _require(self, kept: bool, message: str) -> None:
         if not kept:
-            raise self._broken(told)
+            raise self._broken(message)
 
-    def _broken(self, told: str) -> BrokenPromise:
-        return BrokenPromise(f"{self._mode}, {self._time_s:.3f} s: {told}")
+    def _broken(self, message: str) -> BrokenPromise:
+        return BrokenPromise(f"{self._mode}, {self._time_s:.3f} s: {message}")
 
 
 def _number(event: Event) -> int:

@@ -1,8 +1,8 @@
-"""A cluster in virtual time: real disciplines, real or counted work, made-up speeds, network and faults.
+"""A cluster in virtual time: real disciplines, real or counted work, simulated speeds, network and faults.
 
 One seed gives one run:
 
-    cluster = SimCluster(GBA(tolerance=4), ClusterConfig(workers=100, local_batch=1000), data=10_000_000, seed=7)
+cluster = SimCluster(GBA(tolerance=4), ClusterConfig(workers=100, local_batch=1000), data=10_000_000, seed=7)
     result = cluster.run()
 """
 
@@ -24,13 +24,14 @@ from hotrow.sim.observer import SimObserver
 from hotrow.sim.result import WINDOWS, SimResult, worker_result
 from hotrow.sim.work import CountingWork, SimWork
 from hotrow.sim.workers import OnBatch, SimWorkers
+from hotrow.sizes import number_text
 
 OnStep = Callable[[float, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What follows a drain; without a mode the one at work goes on."""
+    """The change after a drain; without a mode the active one continues."""
 
     mode: Mode | None = None
     workers: int | None = None
@@ -46,7 +47,7 @@ class SimCluster:
 
     `data` is a number of samples, or a source of real batches for a `work` that computes. `on_step(time_s, step)` is
     called after each dense step and `on_batch(observation)` for each batch whose gradients arrived; they may call
-    `switch`. `step` and `samples` are those of the training that this run goes on with.
+    `switch`. `step` and `samples` are those of the training that this run continues.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class SimCluster:
         self._coordinator.workers = self._workers
         self._on_step = on_step
         self._first_step = self._told_step = step
-        self._facts_planned, self._planned_s = facts, 0.0  # after the last change that was asked for
+        self._facts_planned, self._planned_s = facts, 0.0  # after the last planned change
         self._changes: deque[_Change] = deque()  # the first one is draining, the others wait
         self._samples_most = inf
         self._finished = False
@@ -91,16 +92,16 @@ class SimCluster:
 
     @property
     def mode(self) -> Mode:
-        """The one at work."""
+        """The active mode."""
         return self._coordinator.loop.mode
 
     @property
     def facts(self) -> RunFacts:
-        """Of the mode at work, as it was started."""
+        """The facts that the active mode was started with."""
         return self._coordinator.loop.facts
 
     def run(self, *, until_samples: int | None = None, until_s: float | None = None) -> SimResult:
-        """Go on until so many samples are applied, until a time, or until the data end; a next call goes on."""
+        """Run until so many samples are applied, until a time, or until the data ends; a next call continues."""
         self._samples_most = inf if until_samples is None else until_samples
         self._clock.run(inf if until_s is None else until_s, self._done)
         return self.result()
@@ -108,7 +109,7 @@ class SimCluster:
     def switch(
         self, mode: Mode, *, workers: int | None = None, local_batch: int | None = None, at_s: float | None = None
     ) -> None:
-        """Drain, now or at a time, then go on in another mode; with other workers and local batch if given."""
+        """Drain, now or at a time, then continue in another mode; with other workers and local batch if given."""
         change = _Change(mode, workers, local_batch)
         facts = change.facts(self._facts_planned)
         mode.check(facts)
@@ -116,13 +117,13 @@ class SimCluster:
         self._facts_planned = facts
 
     def rest(self, *, at_s: float | None = None) -> None:
-        """Drain, now or at a time, and go on: what a checkpoint does."""
+        """Drain, now or at a time, and continue: as for a checkpoint."""
         self._plan(_Change(), at_s)
 
     def result(self) -> SimResult:
         """Figures up to now."""
         now_s, meter, coordinator = self._clock.now_s, self._meter, self._coordinator
-        coordinator.statistics.told(coordinator.loop.discipline.counts)
+        coordinator.statistics.update(coordinator.loop.discipline.counts)
         return SimResult(
             seconds=now_s,
             finished=self._finished,
@@ -138,8 +139,9 @@ class SimCluster:
     def _plan(self, change: _Change, at_s: float | None) -> None:
         time_s = self.now_s if at_s is None else at_s
         if time_s < max(self.now_s, self._planned_s):
-            last = f"it is {self.now_s:g} s, and the change before is planned for {self._planned_s:g} s"
-            raise InputError(f"at_s={time_s:g}: changes are planned one after the other; {last}")
+            now, planned = number_text(self.now_s), number_text(self._planned_s)
+            last = f"it is {now} s, and the change before is planned for {planned} s"
+            raise InputError(f"at_s={number_text(time_s)}: changes are planned one after the other; {last}")
         self._planned_s = time_s
         self._clock.at(time_s, self._changes.append, change)
 
@@ -147,7 +149,7 @@ class SimCluster:
         self._workers.join_all()
 
     def _done(self) -> bool:
-        """Between two actions: tell about steps, and go on with what waits until all is at rest."""
+        """Between two actions: report steps, and perform waiting changes once all is at rest."""
         coordinator = self._coordinator
         while self._told_step < coordinator.step:
             self._told_step += 1
@@ -160,7 +162,7 @@ class SimCluster:
         return self._finished or self._meter.samples >= self._samples_most
 
     def _at_rest(self) -> None:
-        """Nothing is being computed or on its way."""
+        """Nothing is being computed or sent."""
         coordinator = self._coordinator
         if self._changes:
             self._make(self._changes.popleft())

@@ -1,4 +1,4 @@
-"""What a simulated cluster is."""
+"""The settings of a simulated cluster."""
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -6,7 +6,7 @@ from hotrow.modes.base import RunFacts
 from hotrow.sim.faults import Faults
 from hotrow.sim.network import Network
 from hotrow.sim.speeds import Speeds
-from hotrow.sizes import MOST, Whole
+from hotrow.sizes import MOST, Whole, number_text
 from hotrow.spec import Spec
 
 
@@ -20,14 +20,14 @@ class ClusterConfig(Spec):
     network: Network = Network()
     faults: Faults = Field(default=Faults(), validate_default=True)
     window_s: float | None = Field(default=None, gt=0)  # of the spread of the QPS; None: a 50th of the run
-    lanes: Whole = Field(default=0, ge=0, le=10_000_000)  # intervals kept for a picture of who did what when
+    lanes: Whole = Field(default=0, ge=0, le=10_000_000)  # intervals of workers' activities kept for a picture
 
     @property
     def facts(self) -> RunFacts:
-        """What a mode has to know."""
+        """The facts that a mode starts with."""
         return RunFacts(self.workers, self.local_batch, self.global_batch or self.workers * self.local_batch)
 
-    # Settings that do not go together. Each check stands at the later of its fields, so that the one before is known.
+    # Combinations that are refused. Each check is at the later of its fields, so that the earlier one is known.
 
     @field_validator("global_batch")
     @classmethod
@@ -46,17 +46,16 @@ class ClusterConfig(Spec):
         late = {join.worker: join.at_s for join in value.joins}
         early = next((worker for worker in late if worker < workers), None)
         if early is not None:
-            there = f"worker {early} is there from the start, as all below workers={workers:,}"
+            there = f"worker {early} is present from the start, as all below workers={workers:,}"
             raise ValueError(f"{there}: number those that join from {workers:,} on")
         slow = getattr(info.data.get("speeds"), "stragglers", ())
         strange = [each for group in slow for each in group.workers or () if each >= workers and each not in late]
         if strange:
             raise ValueError(
-                f"speeds.stragglers name worker {strange[0]}, which is not there: there are 0 to {workers - 1:,}, and "
-                "those in joins"
+                f"speeds.stragglers name worker {strange[0]}, but there are 0 to {workers - 1:,}, and those in joins"
             )
         for crash in value.crashes:
             if crash.worker >= workers and crash.at_s < late.get(crash.worker, float("inf")):
-                message = f"worker {crash.worker} crashes at {crash.at_s:g} s and is not there"
+                message = f"worker {crash.worker} crashes at {number_text(crash.at_s)} s and is not present"
                 raise ValueError(f"{message}: there are 0 to {workers - 1:,}, and those in joins from their at_s on")
         return value

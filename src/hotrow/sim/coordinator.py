@@ -1,6 +1,6 @@
-"""Performs the effects of a mode in virtual time: batches that are out, what is applied, what is given up.
+"""Performs the effects of a mode in virtual time: open batches, applied steps, dropped grants.
 
-Deciding and dealing leases is the effect loop's, the same as in training. It takes no virtual time.
+The effect loop, the same as in training, decides and hands out leases. It takes no virtual time.
 """
 
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ from hotrow.staleness import Statistics
 
 
 class WorkerSimulation(Protocol):
-    """What workers do in virtual time with what a discipline decided."""
+    """The workers of a simulation, as the coordinator uses them."""
 
     def begin(self, grant: Grant, lease: SimLease) -> SimTask:
-        """Let a worker start a batch."""
+        """Start a batch on a worker."""
 
     def applied(self, effect: Apply, tasks: Sequence[SimTask]) -> None:
         """Parameters were changed, from the gradients of these batches; a merge in KStep has none of its own."""
@@ -54,11 +54,11 @@ class SimCoordinator:
 
     @property
     def at_end(self) -> bool:
-        """Whether all data were dealt and all that was dealt is pushed."""
+        """Whether all data was handed out and pushed."""
         return not self.loop.unpushed and self._pool.exhausted
 
     def start(self, mode: Mode, facts: RunFacts) -> None:
-        """Open a mode; no batch is out."""
+        """Open a mode; no batch is open."""
         self.loop = EffectLoop(mode, facts, self._pool, self.statistics)
         self.loop.performer = self
         for observer in self._observers:
@@ -82,7 +82,7 @@ class SimCoordinator:
         self.loop.handle(Pushed(group, grant.worker, grant.grant, grant.token, pulled, task.lease.samples))
 
     def lose(self, worker: int) -> None:
-        """A worker is gone; others take over what it held."""
+        """Remove a worker; others take over its batches."""
         self.loop.lose(worker)
         self._expect_no_more(worker)
         while self._pool.has_returned and (ended := self.loop.first_ended()) is not None:
@@ -107,7 +107,7 @@ class SimCoordinator:
                 task.to_apply -= 1
                 if not task.to_apply:
                     del out[part.grant]
-        if group == self.loop.mode.groups[0]:  # in Hybrid the same samples come again with their dense gradients
+        if group == self.loop.mode.groups[0]:  # in Hybrid the same samples are counted again with their dense gradients
             self._meter.applied(self._clock.now_s, effect.samples)
         applied = self._work.apply(effect, self._samples_before + self._meter.samples)
         if applied is not None:
@@ -130,7 +130,7 @@ class SimCoordinator:
         return self._out[grant].lease.samples
 
     def settle(self) -> None:
-        """Everything was performed at once."""
+        """No effect: everything is performed at once."""
 
     def _expect_no_more(self, worker: int) -> None:
         """A grant that is not dropped although its worker is lost has all the pushes that it will ever have."""

@@ -1,7 +1,7 @@
-"""What goes wrong, as data: crashes and restarts, workers that come later, server pauses, messages lost on the way.
+"""Injected faults: crashes and restarts, workers that join later, server pauses, messages lost or delayed.
 
-The fate of a message is a function of the seed and of what it belongs to, not of when it was sent. A push that is not
-acknowledged in time is sent again, so it may arrive twice, late, or after others that were sent later.
+The fate of a message depends on the seed and on its grant, not on when it was sent. A push that is not acknowledged in
+time is sent again, so it may arrive twice, late, or after others that were sent later.
 """
 
 from itertools import pairwise
@@ -10,38 +10,38 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
 from hotrow.sim.pace import chance_of
-from hotrow.sizes import Whole
+from hotrow.sizes import Whole, number_text
 from hotrow.spec import Spec
 
-PULL, PUSH, DRAWN = 4, 5, 6  # streams of chance
+PULL, PUSH, DRAWN = 4, 5, 6  # streams of random numbers
 Worker = Annotated[Whole, Field(ge=0, le=1_000_000)]
 
 
 class Crash(Spec):
-    """A worker is gone, and comes back under its number, knowing nothing, `restart_after_s` later, or never."""
+    """A worker fails, and restarts under its number, without its state, `restart_after_s` later, or never."""
 
     worker: Worker
     at_s: float = Field(ge=0)
     restart_after_s: float | None = Field(default=None, ge=0)
-    cut_off: bool = False  # not dead, only out of reach: what it was computing still arrives, after its loss
+    cut_off: bool = False  # unreachable instead of dead: its last gradients still arrive, after its loss
 
 
 class Join(Spec):
-    """A worker that was not there at the start."""
+    """A worker that joins after the start."""
 
     worker: Worker
     at_s: float = Field(ge=0)
 
 
 class Pause(Spec):
-    """The servers stand still."""
+    """The servers do not answer."""
 
     at_s: float = Field(ge=0)
     for_s: float = Field(gt=0)
 
 
 class Messages(Spec):
-    """Chances for each message."""
+    """Probabilities of faults for each message."""
 
     model_config = ConfigDict(validate_default=True)
 
@@ -49,29 +49,30 @@ class Messages(Spec):
     duplicate: float = Field(default=0.0, ge=0, le=1)
     delay: float = Field(default=0.0, ge=0, le=1)
     delay_s: float = Field(default=0.0, ge=0)  # the longest delay; shorter ones are as likely
-    timeout_s: float = Field(default=1.0, gt=0)  # without an answer for so long, a message is sent again
+    timeout_s: float = Field(default=1.0, gt=0)  # without a reply for so long, a message is sent again
 
     @field_validator("delay_s")
     @classmethod
     def _delays_take_time(cls, value: float, info: ValidationInfo) -> float:
         if value == 0 and info.data.get("delay", 0) > 0:
-            raise ValueError(f"with delay={info.data['delay']:g} messages are late by no time: give delay_s too")
+            given = number_text(info.data["delay"])
+            raise ValueError(f"with delay={given} messages are late by no time: give delay_s too")
         return value
 
     @property
     def at_work(self) -> bool:
-        """Whether any message is touched."""
+        """Whether any message is affected."""
         return bool(self.loss or self.duplicate or self.delay)
 
 
 class Faults(Spec):
-    """All that goes wrong in a run."""
+    """All faults of a run."""
 
     crashes: tuple[Crash, ...] = ()
     joins: tuple[Join, ...] = ()
     pauses: tuple[Pause, ...] = ()
     messages: Messages = Messages()
-    detect_s: float = Field(default=1.0, ge=0)  # from a crash until it is noticed
+    detect_s: float = Field(default=1.0, ge=0)  # from a crash until it is detected
 
     @field_validator("crashes")
     @classmethod
@@ -80,7 +81,8 @@ class Faults(Spec):
             if first.worker != then.worker:
                 continue
             if first.restart_after_s is None or then.at_s < first.at_s + first.restart_after_s:
-                message = f"worker {then.worker} crashes at {then.at_s:g} s and is down since {first.at_s:g} s"
+                again, since = number_text(then.at_s), number_text(first.at_s)
+                message = f"worker {then.worker} crashes at {again} s and is down since {since} s"
                 raise ValueError(f"{message}: give the first crash a restart_after_s that ends before")
         return value
 
@@ -98,19 +100,19 @@ class Faults(Spec):
     def _pauses_apart(cls, value: tuple[Pause, ...]) -> tuple[Pause, ...]:
         for first, then in pairwise(sorted(value, key=lambda pause: pause.at_s)):
             if then.at_s < first.at_s + first.for_s:
-                message = f"the pauses at {first.at_s:g} s and {then.at_s:g} s overlap"
+                message = f"the pauses at {number_text(first.at_s)} s and {number_text(then.at_s)} s overlap"
                 raise ValueError(f"{message}: make one of them")
         return value
 
 
 class Fates:
-    """Messages with a seed."""
+    """Draws the faults of messages from a seed."""
 
     def __init__(self, messages: Messages, seed: int) -> None:
         self._messages, self._seed = messages, seed
 
     def pull_delay_s(self, grant: int) -> float:
-        """How much later a worker's request gets through; lost ones are sent again."""
+        """The delay of a worker's request; lost ones are sent again."""
         delay_s = 0.0
         for attempt in range(1000):
             if self._drawn(PULL, grant, 0, attempt, 0) >= self._messages.loss:
@@ -137,9 +139,9 @@ class Fates:
 
 
 def drawn_faults(seed: int, workers: int, until_s: float) -> Faults:
-    """Some of everything. Crashes, joins and pauses begin before a time; messages have their fates to the end.
+    """Random faults of every kind. Crashes, joins and pauses begin before `until_s`; message faults last to the end.
 
-    Worker 0 never crashes, so that somebody is there.
+    Worker 0 never crashes, so that at least one worker is present.
     """
 
     def draw(*names: int) -> float:

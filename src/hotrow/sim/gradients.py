@@ -1,7 +1,7 @@
-"""Real gradients in virtual time: the server and the learner of production, called when the cluster says so.
+"""Real gradients in virtual time: the server and the learner of production, called by the cluster.
 
-There is one model. Gradients are computed at the moment of the pull, so it never has to be copied: what waits is the
-push. Only KStep has a copy per worker.
+There is one model. Gradients are computed at the moment of the pull, so it never has to be copied: the push waits for
+its virtual time. Only KStep has a copy per worker.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from hotrow.worker.core import Learner
 
 
 class RealWork:
-    """A model that is trained. It watches the cluster, to know which mode is at work."""
+    """A model that is trained. It observes the cluster, to know the active mode."""
 
     def __init__(self, server: ParameterServer, learner: Learner) -> None:
         self.server, self.learner = server, learner
@@ -29,13 +29,13 @@ class RealWork:
         self._dense_bytes = sum(each.numel() * each.element_size() for each in learner.parameters)
 
     def started(self, time_s: float, mode: Mode, facts: RunFacts) -> None:
-        """Everything is at rest, and goes on in this mode."""
+        """A mode starts; everything is at rest."""
         self._versions = mode.late is not None and mode.late.by == "version"
         self._parameters = parameters_in(mode, self.server, facts.workers)
         self._learners = [self.learner.like(model) for model in self._parameters.copies or ()]
 
     def took(self, time_s: float, event: Event, effects: Sequence[Effect]) -> None:
-        """What is to be done comes by the other calls."""
+        """No effect: the work is done in the other calls."""
 
     def pull(self, grant: Grant, lease: SimLease) -> BatchBytes:
         assert lease.batch is not None

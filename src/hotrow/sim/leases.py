@@ -1,4 +1,4 @@
-"""The data of a run: leases of one local batch each, dealt in order. What a lost worker held goes out again first."""
+"""The data of a run: leases of one local batch each, in order. Leases of a lost worker are handed out again first."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,17 +18,17 @@ class SimLease(NamedTuple):
 
 
 class SimSource(Protocol):
-    """Where leases come from."""
+    """A source of leases."""
 
     def take(self, samples: int) -> SimLease | None:
-        """The next one, of so many samples or of what is left; None at the end."""
+        """The next lease, of so many samples or of what is left; None at the end."""
 
     def put_back(self, leases: Sequence[SimLease]) -> None:
-        """Their samples come first again, in leases of whatever size is asked for then."""
+        """Return leases: their samples come first again, in leases of the size requested then."""
 
 
 class Counted:
-    """So many samples, and nothing about them."""
+    """A number of samples, without content."""
 
     def __init__(self, samples: int) -> None:
         if samples < 1:
@@ -49,7 +49,7 @@ class Counted:
 
 
 class Batches:
-    """Real samples, from anything that gives (lease, batch) as loaders do; cut anew to the size that is asked for."""
+    """Real samples, from anything that yields (lease, batch) as loaders do; cut to the requested size."""
 
     def __init__(self, batches: Iterable[tuple[object, Batch]]) -> None:
         self._coming: Iterator[tuple[object, Batch]] = iter(batches)
@@ -74,7 +74,7 @@ class Batches:
         self._here.extendleft(lease.batch for lease in reversed(leases) if lease.batch is not None)
 
     def _next(self) -> Batch | None:
-        """What is left of a batch, or the next one; empty ones are passed over."""
+        """The rest of a batch, or the next one; empty ones are skipped."""
         while not self._here:
             coming = next(self._coming, None)
             if coming is None:
@@ -85,7 +85,7 @@ class Batches:
 
 
 class SimLeasePool:
-    """Leases to be had, and those reserved for workers that asked and wait."""
+    """Available leases, and those reserved for waiting workers."""
 
     def __init__(self, source: SimSource, local_batch: int) -> None:
         self._source = source
@@ -101,16 +101,16 @@ class SimLeasePool:
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing is left, as far as anybody has asked."""
+        """Whether nothing is left, as far as is known."""
         return self._ended and not self._returned and not self._reserved
 
     @property
     def has_returned(self) -> bool:
-        """Whether a lease came back that nobody has taken yet."""
+        """Whether a returned lease is available."""
         return bool(self._returned)
 
     def reserve(self) -> bool:
-        """Keep one for whoever asked; False where there is none."""
+        """Reserve a lease for a worker; False where there is none."""
         lease = heappop(self._returned) if self._returned else self._source.take(self._local_batch)
         if lease is None:
             self._ended = True
@@ -119,11 +119,11 @@ class SimLeasePool:
         return True
 
     def attach(self) -> SimLease | None:
-        """The first of those reserved, for a grant; None where none is."""
+        """Hand out the first reserved lease; None where there is none."""
         return heappop(self._reserved) if self._reserved else None
 
     def take(self) -> SimLease | None:
-        """One that nobody reserved."""
+        """Hand out a lease that is not reserved."""
         if self._returned:
             return heappop(self._returned)
         lease = self._source.take(self._local_batch)
@@ -131,18 +131,18 @@ class SimLeasePool:
         return lease
 
     def release(self, count: int) -> None:
-        """So many reservations are given up; the first leases stay reserved."""
+        """Cancel so many reservations; the first leases stay reserved."""
         if count:
             self._reserved.sort()
             for _ in range(count):
                 self.give_back(self._reserved.pop())
 
     def give_back(self, lease: SimLease) -> None:
-        """A lease whose batch was not trained."""
+        """Return a lease whose batch was not trained."""
         heappush(self._returned, lease)
 
     def resize(self, local_batch: int) -> None:
-        """Leases of another size from now on. Nothing is reserved and nothing is out."""
+        """Hand out leases of another size from now on. No lease is reserved or open."""
         assert not self._reserved
         self._local_batch = local_batch
         self._source.put_back(sorted(self._returned))

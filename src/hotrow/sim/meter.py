@@ -1,4 +1,4 @@
-"""What a run is measured by: samples over time, what each worker did, and lanes for a picture."""
+"""Measurements of a run: samples over time, the activity of each worker, and intervals for a picture."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -18,13 +18,13 @@ class Lane(NamedTuple):
 
 @dataclass(slots=True)
 class Effort:
-    """What one worker did."""
+    """The activity of one worker."""
 
     samples: int = 0  # of batches whose gradients arrived
     batches: int = 0
     computing_s: float = 0.0
-    present_s: float = 0.0  # while it was there
-    since_s: float | None = None  # it is there; None: it is not
+    present_s: float = 0.0  # time present
+    since_s: float | None = None  # present since; None: it is absent
 
 
 class Rate:
@@ -62,7 +62,7 @@ class Rate:
 
 
 class SimMeter:
-    """Everything that is measured of a run."""
+    """All measurements of a run."""
 
     def __init__(self, lanes: int) -> None:
         self.rate = Rate()
@@ -73,26 +73,26 @@ class SimMeter:
         self._lanes_most = lanes
 
     def applied(self, time_s: float, samples: int) -> None:
-        """Samples took part in a step."""
+        """Count samples of an applied step."""
         self.samples += samples
         self.rate.add(time_s, samples)
 
-    def came(self, worker: int, time_s: float) -> Effort:
-        """A worker is there; what it does is counted in what this gives."""
+    def joined(self, worker: int, time_s: float) -> Effort:
+        """A worker joined; returns its counters."""
         effort = self.efforts.setdefault(worker, Effort())
         if effort.since_s is None:
             effort.since_s = time_s
         return effort
 
-    def went(self, worker: int, time_s: float) -> None:
-        """A worker is not there any more."""
+    def left(self, worker: int, time_s: float) -> None:
+        """A worker left."""
         effort = self.efforts.setdefault(worker, Effort())
         if effort.since_s is not None:
             effort.present_s += time_s - effort.since_s
             effort.since_s = None
 
     def lane(self, worker: int, start_s: float, end_s: float, kind: Kind) -> None:
-        """Keep an interval for the picture, as long as there is room."""
+        """Keep an interval for the picture, up to a bound."""
         if end_s <= start_s:
             return
         if len(self.lanes) < self._lanes_most:

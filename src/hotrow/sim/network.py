@@ -1,7 +1,7 @@
-"""What messages cost. Workers share the links of the parameter servers; a collective has links of its own.
+"""The cost of messages. Workers share the links of the parameter servers; a collective has links of its own.
 
-Traffic with the servers goes through two queues, one each way: a message takes its place when it gets there, and keeps
-the link for its bytes. All-reduce is a ring over the workers and never meets that traffic.
+Traffic with the servers goes through two queues, one each way: a message is queued when it arrives, and occupies the
+link for its bytes. All-reduce is a ring over the workers and does not share that traffic.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class Network(Spec):
         return _second_per_byte(self.worker_bandwidth)
 
     def message_s(self, size: int) -> float:
-        """A message between a worker and the servers that meets no other one."""
+        """Seconds of a message between a worker and the servers on an idle network."""
         return self.latency_s + size * max(self.second_per_byte, self.worker_second_per_byte)
 
     def all_reduce_s(self, workers: int, size: int) -> float:
@@ -42,7 +42,7 @@ class Network(Spec):
 
 
 class Link:
-    """The servers' links in one direction: first come, first served. Nothing moves while the servers pause."""
+    """The servers' links in one direction: first come, first served. Nothing is transferred while the servers pause."""
 
     __slots__ = ("_free_s", "_pauses", "_second_per_byte", "_worker_second_per_byte", "takes_time")
 
@@ -54,7 +54,7 @@ class Link:
         self.takes_time = bool(self._second_per_byte or self._worker_second_per_byte or self._pauses)
 
     def take(self, time_s: float, size: int) -> float:
-        """When a message that gets here at a time is through. Calls come in the order of their times."""
+        """When the transfer of a message that arrives at a time is complete. Calls come in the order of their times."""
         if not self.takes_time:
             return time_s
         start_s = max(time_s, self._free_s)
@@ -66,7 +66,7 @@ class Link:
         return next((until_s for from_s, until_s in self._pauses if from_s <= time_s < until_s), time_s)
 
     def _moved(self, start_s: float, seconds: float) -> float:
-        """The end of so many seconds of moving."""
+        """The end of a transfer of so many seconds."""
         for from_s, until_s in self._pauses:
             if until_s <= start_s:
                 continue

@@ -1,4 +1,4 @@
-"""Who looks on: traces, checkers, controllers. They see events and effects, and cannot touch them."""
+"""Observers of a simulation: traces, checkers, controllers. They read events and effects."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -8,10 +8,10 @@ from hotrow.modes.base import Effect, Event, RunFacts
 
 
 class SimObserver(Protocol):
-    """Sees all that a discipline is told and all that it says."""
+    """Gets all events of a discipline and their effects."""
 
     def started(self, time_s: float, mode: Mode, facts: RunFacts) -> None:
-        """A mode begins to work."""
+        """A mode starts."""
 
     def took(self, time_s: float, event: Event, effects: Sequence[Effect]) -> None:
-        """An event went in, and effects came out."""
+        """An event and its effects."""

@@ -1,7 +1,7 @@
-"""How fast each worker is: draws from the settings in `speeds`.
+"""The speed of each worker: draws from the settings in `speeds`.
 
-Every draw is a function of (seed, worker, iteration, time) alone. So a worker is as fast in one mode as in another, and
-whatever else happens in a run changes nothing about it.
+Every draw is a function of (seed, worker, iteration, time) alone. So a worker has the same speed in every mode,
+whatever else happens in a run.
 """
 
 import numpy as np
@@ -10,11 +10,11 @@ from hotrow.data.chance import bits, stream, uniform
 from hotrow.sim.speeds import F64, ConstantSpeed, Speeds, Stragglers
 
 BLOCK = 64  # iterations drawn at once
-MACHINE, BATCH, STRAGGLER = 1, 2, 3  # streams of chance
+MACHINE, BATCH, STRAGGLER = 1, 2, 3  # streams of random numbers
 
 
 class Pace:
-    """Speeds with a seed."""
+    """Draws speeds from a seed."""
 
     def __init__(self, speeds: Speeds, seed: int) -> None:
         self.speeds, self.seed = speeds, seed
@@ -22,22 +22,22 @@ class Pace:
         self.batches_vary = not isinstance(speeds.batches, ConstantSpeed)
 
     def machine(self, worker: int) -> "Machine":
-        """What a worker computes on."""
+        """The machine of a worker."""
         return Machine(self, worker)
 
 
 class Machine:
-    """One worker's luck. What it remembers is for speed only: every answer depends on what is asked alone."""
+    """The draws of one worker. It caches for speed only: results depend on the arguments alone."""
 
     __slots__ = ("_block", "_drawn", "_pace", "_worker", "factor")
 
     def __init__(self, pace: Pace, worker: int) -> None:
         self._pace, self._worker = pace, worker
         self.factor = float(pace.speeds.machines.factors(*_uniform(stream(pace.seed, MACHINE, worker), 0, 1))[0])
-        self._block, self._drawn = -1, [1.0]  # factors of the last batches that were asked for
+        self._block, self._drawn = -1, [1.0]  # factors of the last requested batches
 
     def seconds(self, iteration: int, time_s: float, samples: int) -> float:
-        """How long the worker computes on its batch number `iteration`, begun at a time."""
+        """How long the worker computes its batch number `iteration`, begun at a time."""
         pace = self._pace
         seconds = (pace.batch_s + pace.sample_s * samples) * self.factor
         if pace.batches_vary:
@@ -72,5 +72,5 @@ def _uniform(start: int, first: int, count: int) -> tuple[F64, F64]:
 
 
 def chance_of(*names: int) -> float:
-    """One uniform draw that belongs to these numbers."""
+    """One uniform draw that depends on these numbers."""
     return (stream(*names) >> 11) * 2.0**-53

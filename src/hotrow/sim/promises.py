@@ -1,7 +1,9 @@
-"""What each mode promises, written from the design and not from the modes' code. Checkers hold disciplines to it.
+"""The promises of each mode, written from the design and not from the modes' code.
 
-A promise knows how many gradients a step holds, how old they may be and what they weigh, and who may start a batch. It
-keeps its own books, from the events and effects that pass by.
+Checkers compare disciplines with them.
+
+A promise knows how many gradients a step holds, how old they may be, their weights, and which worker may start a batch.
+It keeps its own records, from events and effects.
 """
 
 from dataclasses import dataclass, field
@@ -16,23 +18,23 @@ Fault = str | None  # what is wrong, as the end of a sentence
 
 @dataclass(slots=True)
 class Promise:
-    """Of a mode that nobody waits in, and the base of all others."""
+    """The promise of a mode without waiting, and the base of all others."""
 
     parts: int  # gradients in a step
-    step: int  # the one that is to close next
+    step: int  # the next one to close
     stepping: Group = "both"  # the group whose steps are counted
     arriving: Group | None = None  # a group that is applied push by push, each on arrival
     groups: tuple[Group, ...] = ("both",)  # pushes of each grant
-    fresh: bool = False  # all gradients of a step are of the parameters as they stand
+    fresh: bool = False  # all gradients of a step are computed from the current parameters
     drops_late: bool = False
-    unasked: bool = False  # a worker may be granted a batch that it did not ask for
+    unrequested: bool = False  # a worker may be granted a batch that it did not request
     tolerance: int | None = None  # older gradients weigh nothing; None: all count in full
 
     def weight_fault(self, part: GradientPart, step: int) -> Fault:
         """Of a part in a step."""
         late = max(0, step - part.token)
         right = 1.0 if self.tolerance is None or late <= self.tolerance else 0.0
-        return None if part.weight == right else f"is {late} steps late and weighs {part.weight:g}, not {right:g}"
+        return None if part.weight == right else f"is {late} steps late and has weight {part.weight:g}, not {right:g}"
 
     def arrival_fault(self, part: GradientPart) -> Fault:
         """Of a part that is applied on arrival."""
@@ -46,14 +48,14 @@ class Promise:
         """A grant that was found to be right."""
 
     def lost(self, grant: int) -> None:
-        """A grant that its lost worker gave up."""
+        """A grant of a lost worker."""
 
     def apply_fault(self, group: Group, step: int, draining: bool) -> Fault:
-        """Of a group whose steps are not counted; only who merges has one."""
+        """Of a group whose steps are not counted; only KStep has one."""
         return "belongs to no group of this mode"
 
     def joined(self, worker: int) -> None:
-        """A worker is there."""
+        """A worker joined."""
 
     def left(self, worker: int) -> None:
         """A worker was lost or has no more data."""
@@ -72,10 +74,10 @@ class Promise:
 
 @dataclass(slots=True)
 class Bound(Promise):
-    """Nobody starts a batch while more than `bound` ahead of the slowest."""
+    """No worker starts a batch while more than `bound` ahead of the slowest."""
 
     bound: int = 0
-    finished: dict[int, int] = field(default_factory=dict)  # of those that are there
+    finished: dict[int, int] = field(default_factory=dict)  # of present workers
 
     def joined(self, worker: int) -> None:
         self.finished.setdefault(worker, min(self.finished.values(), default=0))
@@ -96,9 +98,9 @@ class Bound(Promise):
 
 @dataclass(slots=True)
 class Tokens(Promise):
-    """GBA: place n has token n // parts, and never one below the step. The smallest free place goes out first."""
+    """GBA: place n has token n // parts, and never one below the step. The smallest free place is granted first."""
 
-    first: int = 0  # the places from here on were never given out
+    first: int = 0  # the places from here on were never granted
     free: set[int] = field(default_factory=set)  # below it: places of lost grants
     held: dict[int, int] = field(default_factory=dict)  # grant -> place
 
@@ -118,19 +120,19 @@ class Tokens(Promise):
 
     def closed(self, at_rest: bool) -> None:
         self.step += 1
-        if at_rest:  # the places of earlier steps that nobody filled are gone
+        if at_rest:  # unfilled places of earlier steps are gone
             self.first, self.free = self.step * self.parts, set()
 
 
 @dataclass(slots=True)
 class InStep(Promise):
-    """Hybrid: dense gradients belong to the step of their token, rows are applied as they come."""
+    """Hybrid: dense gradients belong to the step of their token, rows are applied on arrival."""
 
     share_of: int = 0  # samples that an embedding gradient is a share of; 0: it is applied as it is
 
     def arrival_fault(self, part: GradientPart) -> Fault:
         right = part.samples / self.share_of if self.share_of else 1.0
-        return None if abs(part.weight - right) < 1e-12 else f"weighs {part.weight:g}, not {right:g}"
+        return None if abs(part.weight - right) < 1e-12 else f"has weight {part.weight:g}, not {right:g}"
 
     def weight_fault(self, part: GradientPart, step: int) -> Fault:
         if part.token != step:
@@ -143,7 +145,7 @@ class InStep(Promise):
 
 @dataclass(slots=True)
 class Merging(Promise):
-    """KStep: steps as in Sync; dense parameters are merged beside every k-th step of the run, and at rest."""
+    """KStep: steps as in Sync; dense parameters are merged at every k-th step of the run, and at rest."""
 
     k: int = 1
     warm_until: int = 0
@@ -174,7 +176,7 @@ class Merging(Promise):
 
 
 def promise_of(mode: Mode, facts: RunFacts) -> Promise:
-    """What a mode promises in a run."""
+    """The promise of a mode in a run."""
     whole, step = facts.global_batch // facts.local_batch, facts.step
     match mode:
         case Sync():
@@ -192,7 +194,7 @@ def promise_of(mode: Mode, facts: RunFacts) -> Promise:
         case Hybrid():
             share_of = facts.global_batch if mode.scale == "global" else 0
             groups: tuple[Group, ...] = ("embedding", "dense")
-            return InStep(whole, step, "dense", "embedding", groups, fresh=True, unasked=True, share_of=share_of)
+            return InStep(whole, step, "dense", "embedding", groups, fresh=True, unrequested=True, share_of=share_of)
         case KStep():
             warm = mode.warm_until(facts)
             return Merging(whole, step, "embedding", None, ("embedding",), fresh=True, k=mode.k, warm_until=warm)

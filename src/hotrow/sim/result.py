@@ -1,4 +1,4 @@
-"""What a simulated run came to."""
+"""The result of a simulated run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from typing import Any
 from hotrow.sim.meter import Effort, Lane
 from hotrow.staleness import Statistics
 
-WINDOWS = 50  # of a run, where nobody says how long they are
+WINDOWS = 50  # of a run, where window_s is not given
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerResult:
-    """What one worker did."""
+    """The activity of one worker."""
 
     samples: int  # of batches whose gradients arrived
     batches: int
@@ -22,12 +22,12 @@ class WorkerResult:
 
     @property
     def qps(self) -> float:
-        """Samples per second while it was there."""
+        """Samples per second while it was present."""
         return self.samples / self.present_s if self.present_s else 0.0
 
     @property
     def busy_share(self) -> float:
-        """Part of its time that it computed."""
+        """The share of its time that it computed."""
         return self.computing_s / self.present_s if self.present_s else 0.0
 
 
@@ -43,7 +43,7 @@ class SimResult:
     workers: Mapping[int, WorkerResult]
     statistics: Statistics
     lanes: Sequence[Lane]
-    lanes_left_out: int  # for want of room
+    lanes_left_out: int  # beyond the bound
 
     @property
     def qps(self) -> float:
@@ -57,7 +57,7 @@ class SimResult:
 
     @property
     def local_qps(self) -> float:
-        """Mean over the workers, of samples per second while they were there."""
+        """Mean over the workers, of samples per second while they were present."""
         return fmean(each.qps for each in self.workers.values()) if self.workers else 0.0
 
     @property
@@ -92,6 +92,6 @@ class SimResult:
 
 
 def worker_result(effort: Effort, now_s: float) -> WorkerResult:
-    """An effort as it stands."""
+    """The current counters of a worker."""
     present_s = effort.present_s + (now_s - effort.since_s if effort.since_s is not None else 0.0)
     return WorkerResult(effort.samples, effort.batches, present_s, effort.computing_s)

@@ -1,6 +1,6 @@
-"""How long a worker computes on a batch: machines differ, batches differ, stragglers are slow, days have busy hours.
+"""The compute time of a batch: machines differ, batches differ, stragglers are slow, days have busy hours.
 
-These are the settings; `pace` draws from them. A batch keeps the speed it was begun with.
+These are the settings; `pace` draws from them. A batch keeps the speed it was started with.
 """
 
 import math
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
-from hotrow.sizes import Whole
+from hotrow.sizes import Whole, number_text
 from hotrow.spec import Spec
 
 F64 = NDArray[np.float64]
@@ -68,14 +68,14 @@ AnySpread = Annotated[ConstantSpeed | LogNormal | NormalRate | Exponential, Fiel
 
 
 class Load(Spec):
-    """How busy a shared cluster is over the day, hour by hour; straight lines between the hours.
+    """The load of a shared cluster over the day, hour by hour; linear between the hours.
 
     The default has the shape of GBA's Fig. 1 (quiet before dawn, full through working hours). The figure gives no
     numbers, these are ours.
     """
 
     hours: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(default=BUSY_DAY, min_length=24, max_length=24)
-    idle: float = Field(default=0.6, ge=0, lt=1)  # up to this use there is room for everybody
+    idle: float = Field(default=0.6, ge=0, lt=1)  # up to this use no worker is slowed down
     first_hour: float = Field(default=0.0, ge=0, lt=24)  # at which virtual time begins
 
     def use(self, time_s: float) -> float:
@@ -85,12 +85,12 @@ class Load(Spec):
         return self.hours[before] + (hour - int(hour)) * (self.hours[(before + 1) % 24] - self.hours[before])
 
     def pressure(self, time_s: float) -> float:
-        """From 0 (room for everybody) to 1 (full)."""
+        """From 0 (no worker is slowed down) to 1 (full)."""
         return max(0.0, (self.use(time_s) - self.idle) / (1.0 - self.idle))
 
 
 class Stragglers(Spec):
-    """Workers that are slow for a while: each with the chance `share`, or those in `workers`."""
+    """Workers that are slow for a while: each with the probability `share`, or those in `workers`."""
 
     model_config = ConfigDict(validate_default=True)
 
@@ -99,28 +99,28 @@ class Stragglers(Spec):
     factor: float = Field(default=4.0, gt=0, le=10_000)  # a batch takes so many times as long
     from_s: float = Field(default=0.0, ge=0)
     until_s: float | None = Field(default=None, gt=0)  # None: to the end
-    every_s: float | None = Field(default=None, gt=0)  # it is drawn anew so often who is slow; None: never
-    with_load: bool = False  # the chance is times the pressure of the load
+    every_s: float | None = Field(default=None, gt=0)  # slow workers are drawn again so often; None: never
+    with_load: bool = False  # the probability is multiplied by the pressure of the load
 
     @field_validator("workers")
     @classmethod
-    def _one_way_to_say_who(cls, value: tuple[int, ...] | None, info: ValidationInfo) -> tuple[int, ...] | None:
+    def _share_or_workers(cls, value: tuple[int, ...] | None, info: ValidationInfo) -> tuple[int, ...] | None:
         if "share" in info.data and (value is None) == (info.data["share"] is None):
-            raise ValueError("say who is slow in one way: give share, or the numbers of workers")
+            raise ValueError("give either share, or the numbers of workers")
         return value
 
     @field_validator("until_s")
     @classmethod
     def _ends_after_it_begins(cls, value: float | None, info: ValidationInfo) -> float | None:
         if value is not None and value <= info.data.get("from_s", 0.0):
-            raise ValueError(f"is not after from_s={info.data['from_s']:g}: nobody would ever be slow")
+            raise ValueError(f"is not after from_s={number_text(info.data['from_s'])}: no worker would ever be slow")
         return value
 
     @field_validator("every_s", "with_load")
     @classmethod
     def _drawn_only_by_chance(cls, value: float | bool | None, info: ValidationInfo) -> float | bool | None:
         if value and info.data.get("workers") is not None:
-            raise ValueError("nothing is drawn where workers says who is slow: give share instead, or leave it out")
+            raise ValueError("nothing is drawn where workers lists the slow ones: give share instead, or leave it out")
         return value
 
 
@@ -145,12 +145,12 @@ class Speeds(Spec):
 
     @field_validator("load")
     @classmethod
-    def _somebody_feels_the_load(cls, value: Load | None, info: ValidationInfo) -> Load | None:
+    def _load_has_an_effect(cls, value: Load | None, info: ValidationInfo) -> Load | None:
         follow = any(each.with_load for each in info.data.get("stragglers", ()))
         if follow and value is None:
             raise ValueError("stragglers with_load follow the load of the day: give load={} or leave with_load out")
         if value is not None and not follow and "stragglers" in info.data:
-            raise ValueError("nobody would feel it: give stragglers with_load=true, or leave load out")
+            raise ValueError("it has no effect: give stragglers with_load=true, or leave load out")
         return value
 
 

@@ -1,4 +1,4 @@
-"""What moves through a simulated cluster: workers as they are now, batches under their grants, pushes on their way."""
+"""The objects of a simulated cluster: workers, open batches, pushes in flight."""
 
 from dataclasses import dataclass, field
 from math import inf
@@ -14,31 +14,30 @@ NOTHING = BatchBytes(0, 0, 0, 0)
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """One life of a worker. After a restart there is another one with the same number."""
+    """A worker from a start to its crash. After a restart there is another one with the same number."""
 
     number: int
     machine: Machine
-    batches: int = 0  # begun, in all its lives
-    reachable: bool = True  # gets grants and asks for more
-    died_s: float = inf  # what would end at this time or later does not; out of reach is not dead
+    batches: int = 0  # begun, over all restarts
+    reachable: bool = True  # gets grants and requests more
+    died_s: float = inf  # work that would end at this time or later does not; an unreachable worker is not dead
     computing: bool = False
-    here: "list[tuple[int, int, SimTask]]" = field(
-        default_factory=list
-    )  # a heap by token: rows came, their turn did not
-    free_s: float = 0.0  # when it last ended something
-    effort: Effort = field(default_factory=Effort)  # of all its lives
+    # batches whose rows arrived and that are not computed yet: a heap by token
+    here: "list[tuple[int, int, SimTask]]" = field(default_factory=list)
+    free_s: float = 0.0  # end of its last activity
+    effort: Effort = field(default_factory=Effort)  # over all restarts
 
 
 @dataclass(slots=True, eq=False)
 class SimTask:
-    """A grant that is out, its data, and how far it got."""
+    """An open grant, its data, and its state."""
 
     grant: Grant
     lease: SimLease
-    worker: Worker | None  # None: nobody was there to take it
+    worker: Worker | None  # None: no worker was present
     to_come: int  # pushes that have not arrived yet
-    to_apply: int  # and those that were not applied
-    given_up: bool = False  # what is not pushed yet does not count; its worker may not know, and go on
+    to_apply: int  # pushes that are not applied yet
+    given_up: bool = False  # pushes that have not arrived do not count; its worker may still compute
     wire: BatchBytes = NOTHING
     rows_step: int = 0  # when its rows were read
     dense_step: int = 0  # when its dense parameters were
@@ -48,7 +47,7 @@ class SimTask:
 
 @dataclass(slots=True, eq=False)
 class SimPush:
-    """Gradients of one group on their way, and their copies."""
+    """Gradients of one group in flight, and their copies."""
 
     task: SimTask
     group: Group

@@ -1,4 +1,4 @@
-"""A run as text: one line for each event, with the effects it had. Made to be read, compared and reviewed."""
+"""A run as text: one line for each event, with its effects. For reading, comparing and reviewing."""
 
 from collections.abc import Sequence
 

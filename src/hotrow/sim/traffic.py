@@ -1,4 +1,4 @@
-"""Messages between workers and servers in virtual time: queues, pauses, and what gets lost, late or there twice."""
+"""Messages between workers and servers in virtual time: queues, pauses, and messages lost, delayed or duplicated."""
 
 from collections.abc import Callable, Sequence
 
@@ -27,16 +27,16 @@ class Traffic:
         self.takes_no_time = self.answers_at_once and not self._latency_s and not self._up.takes_time
 
     def answered_s(self, grant: int) -> float:
-        """When the servers read what a worker asks for, now that it is granted."""
+        """When the servers read the request of a worker that is granted now."""
         delay_s = self._fates.pull_delay_s(grant) if self._fates else 0.0
         return self._down.open_s(self._clock.now_s + delay_s)
 
     def down_s(self, size: int) -> float:
-        """When bytes that the servers send now are with the worker."""
+        """When bytes that the servers send now reach the worker."""
         return self._down.take(self._clock.now_s, size) + self._latency_s
 
     def send(self, push: SimPush) -> None:
-        """A worker sends gradients, now."""
+        """Send gradients of a worker, now."""
         now_s = self._clock.now_s
         if self._fates is None:
             self._enter_at(now_s + self._latency_s, push)
@@ -45,11 +45,11 @@ class Traffic:
         delays = self._fates.copies(push.task.grant.grant, GROUPS.index(push.group), push.attempts)
         for delay_s in delays:
             self._enter_at(now_s + self._latency_s + delay_s, push)
-        if not delays or delays[0] > self._messages.timeout_s:  # not for a queue: the servers are there
+        if not delays or delays[0] > self._messages.timeout_s:  # not for a queue: the servers answer
             self._clock.at(now_s + self._messages.timeout_s, self._again, push)
 
     def _again(self, push: SimPush) -> None:
-        """Whoever hears nothing sends again; not the dead, and not those who are out of reach."""
+        """Send a push again without an acknowledgement; not from dead or unreachable workers."""
         if not push.delivered and push.task.worker is not None and push.task.worker.reachable:
             self.send(push)
 
@@ -60,7 +60,7 @@ class Traffic:
             self._enter(push)
 
     def _enter(self, push: SimPush) -> None:
-        """A push takes its place in the servers' queue."""
+        """Queue a push at the servers."""
         end_s = self._up.take(self._clock.now_s, push.size)
         if end_s > self._clock.now_s:
             self._clock.at(end_s, self._deliver, push)

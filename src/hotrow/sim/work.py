@@ -1,7 +1,7 @@
-"""What is computed while virtual time passes: real gradients, or nothing but sizes.
+"""The work of a simulated batch: real gradients, or only sizes.
 
-The cluster says when parameters are read and when a step is applied. Gradients are computed at the moment of the read,
-from parameters as they stand, and wait under their grant until virtual time brings their push.
+The cluster decides when parameters are read and when a step is applied. Gradients are computed at the moment of the
+read, from the current parameters, and wait under their grant until the virtual time of their push.
 """
 
 from typing import NamedTuple, Protocol
@@ -12,7 +12,7 @@ from hotrow.sim.leases import SimLease
 
 
 class BatchBytes(NamedTuple):
-    """What a batch sends, in bytes. Dense parameters come down as large as their gradients go up."""
+    """The bytes that a batch transfers. Dense parameters are as large as their gradients."""
 
     bytes_down: int  # rows
     bytes_up_dense: int
@@ -21,22 +21,22 @@ class BatchBytes(NamedTuple):
 
 
 class SimWork(Protocol):
-    """The computing side of a cluster."""
+    """The computation of a cluster."""
 
     def pull(self, grant: Grant, lease: SimLease) -> BatchBytes:
-        """Look up the rows of a batch, as they stand."""
+        """Look up the current rows of a batch."""
 
     def compute(self, grant: Grant) -> None:
-        """Gradients of a batch that was pulled, from dense parameters as they stand; kept under the grant.
+        """Compute gradients of a pulled batch from the current dense parameters, and hold them under the grant.
 
-        Comes right after `pull`, but for Hybrid, which looks rows up ahead of the dense step.
+        Called right after `pull`, except in Hybrid, which looks rows up before the dense step.
         """
 
     def apply(self, effect: Apply, samples: int) -> ApplyResult | None:
-        """Perform a step; what it did, where anything was changed. `samples` counts all up to and including it."""
+        """Perform a step; returns its result, if anything was changed. `samples` counts all up to and including it."""
 
     def discard(self, grant: int) -> None:
-        """Forget a batch: it was dropped. It may not even have been pulled."""
+        """Drop a batch, which may not have been pulled."""
 
 
 class CountingWork:
@@ -55,10 +55,10 @@ class CountingWork:
         return wire
 
     def compute(self, grant: Grant) -> None:
-        """Nothing is computed."""
+        """No effect."""
 
     def apply(self, effect: Apply, samples: int) -> None:
         """Nothing changes."""
 
     def discard(self, grant: int) -> None:
-        """Nothing is kept."""
+        """No effect."""

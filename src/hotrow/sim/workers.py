@@ -1,8 +1,9 @@
-"""The workers in virtual time: what they do with a grant, and when they are there.
+"""The workers in virtual time: what they do with a grant, and when they are present.
 
-Where dense parameters lie on the servers a batch reads everything at once, computes and pushes. Where the workers hold
+Where dense parameters are on the servers a batch reads everything at once, computes and pushes. Where the workers hold
 them (all-reduce, KStep) it reads its rows at the grant, and computes when the dense step of its token has come and the
-collective before it is over. A collective begins when the last of its gradients is computed, while rows travel.
+collective before it is complete. A collective begins when the last of its gradients is computed, while rows are being
+sent.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ OnBatch = Callable[[Observation], None]
 
 
 class SimWorkers:
-    """All workers of a cluster, those that are there and those that are gone."""
+    """All workers of a cluster, present and absent."""
 
     def __init__(
         self,
@@ -43,33 +44,33 @@ class SimWorkers:
         self._traffic = Traffic(clock, config.network, config.faults, seed, self._delivered)
         self._pace = Pace(config.speeds, seed)
         self._pictured = bool(config.lanes)
-        self._lives: dict[int, Worker] = {}  # the present life of each number; the dead stay until they are back
+        self._current: dict[int, Worker] = {}  # the worker of each number; dead ones stay until they restart
         self._groups: tuple[Group, ...] = ("both",)
         self._in_step = False
-        self._collective_s = 0.0  # until then dense parameters are being reduced
+        self._collective_s = 0.0  # end of the current all-reduce
         self._computed_s = 0.0  # of the last step
         self._dense_bytes = 0
         self._members = config.workers
-        self._limited = False  # workers from `members` on have nothing to do; at the start all that come have
+        self._limited = False  # workers from `members` on get no batches; at the start all get some
 
     def expect(self, faults: Faults) -> None:
-        """Plan who comes later and who crashes."""
+        """Plan joins and crashes."""
         for join in faults.joins:
             self._clock.at(join.at_s, self.join, join.worker)
         for crash in faults.crashes:
             self._clock.at(crash.at_s, self._crash, crash)
 
     def change(self, mode: Mode, members: int | None = None) -> None:
-        """Work as a mode asks; with `members`, only workers below this number."""
+        """Work in a mode; with `members`, only workers below this number."""
         if members is not None:
             self._members, self._limited = members, True
         self._in_step = mode.dense != "server"
         self._groups = mode.groups
 
-    # What the coordinator asks for
+    # Called by the coordinator
 
     def begin(self, grant: Grant, lease: SimLease) -> SimTask:
-        worker, pushes = self._lives[grant.worker], len(self._groups)
+        worker, pushes = self._current[grant.worker], len(self._groups)
         if not worker.reachable:
             return SimTask(grant, lease, None, pushes, pushes)
         task = SimTask(grant, lease, worker, pushes, pushes)
@@ -90,7 +91,7 @@ class SimWorkers:
         rounds = 2 if self._coordinator.loop.mode.dense == "local" else 1  # second moments, then parameters
         reduce_s = rounds * self._network.all_reduce_s(len(self._coordinator.loop.present), self._dense_bytes)
         self._collective_s = max(self._clock.now_s, self._computed_s + reduce_s)
-        for worker in self._lives.values():
+        for worker in self._current.values():
             if worker.here:
                 self._compute_next(worker)
 
@@ -100,7 +101,7 @@ class SimWorkers:
         worker = task.worker
         assert worker is not None
         now_s = self._clock.now_s
-        if worker.died_s <= now_s or task.given_up:  # the servers do not answer for a grant that was given up
+        if worker.died_s <= now_s or task.given_up:  # the servers do not answer for a dropped grant
             return
         task.rows_step = self._coordinator.step
         wire = task.wire = self._work.pull(task.grant, task.lease)
@@ -124,7 +125,7 @@ class SimWorkers:
         self._compute_next(task.worker)
 
     def _compute_next(self, worker: Worker) -> None:
-        """The lowest token first, if its dense step has come."""
+        """Start the batch with the lowest token, if its dense step has come."""
         now_s = self._clock.now_s
         if worker.computing or not worker.here or worker.died_s <= now_s:
             return
@@ -139,11 +140,11 @@ class SimWorkers:
         self._compute(heappop(worker.here)[2], now_s)
 
     def _compute(self, task: SimTask, begun_s: float) -> None:
-        """Gradients are of the parameters as they stand now; computing them takes until later."""
+        """Gradients are of the current parameters; computing them ends later."""
         worker = task.worker
         assert worker is not None
         task.dense_step = self._coordinator.step
-        if not task.given_up:  # who is out of reach computes on, and its push comes to nothing
+        if not task.given_up:  # an unreachable worker continues, and its push has no effect
             self._work.compute(task.grant)
         task.begun_s = begun_s
         task.computed_s = begun_s + worker.machine.seconds(worker.batches, begun_s, task.wire.samples)
@@ -194,62 +195,62 @@ class SimWorkers:
             self._coordinator.loop.request_batch(worker.number)
 
     def _observation(self, task: SimTask, worker: Worker) -> Observation:
-        """Computing and rows are what every mode has to do; queues and dense traffic are not."""
+        """Compute time and rows, which every mode has; without queues and dense traffic."""
         wire = task.wire
         rows_s = self._network.message_s(wire.bytes_down) + self._network.message_s(wire.bytes_up_rows)
         busy_s = task.computed_s - task.begun_s + rows_s
         late = max(0, self._coordinator.step - task.dense_step)
         return Observation(worker.number, self._clock.now_s, busy_s, wire.samples, late)
 
-    # Coming and going
+    # Joins and losses
 
     def join(self, number: int) -> None:
-        """A worker is there, for the first time or again; one that a change of mode has called before stays."""
+        """A worker joins, for the first time or again; no effect where a change of mode has started it before."""
         if number not in self._coordinator.loop.present and self._come(number):
             self._coordinator.loop.request_batches(number)
 
     def join_all(self) -> None:
-        """At the start and after a change: all that are there and have something to do; missing members come.
+        """Let all present workers with work join, at the start and after a change; missing members are started.
 
-        Nobody asks before all have joined, or Sync would begin with the first.
+        All join before the first one requests a batch, or Sync would begin with the first.
         """
-        came = [number for number in sorted({*self._lives, *range(self._members)}) if self._come(number)]
+        came = [number for number in sorted({*self._current, *range(self._members)}) if self._come(number)]
         for number in came:
             self._coordinator.loop.request_batches(number)
 
     def _come(self, number: int) -> bool:
-        worker, now_s = self._lives.get(number), self._clock.now_s
+        worker, now_s = self._current.get(number), self._clock.now_s
         if worker is None:
-            worker = self._lives[number] = Worker(number, self._pace.machine(number))
+            worker = self._current[number] = Worker(number, self._pace.machine(number))
         if not worker.reachable:
             return False
         if self._limited and number >= self._members:
-            self._meter.went(number, now_s)
+            self._meter.left(number, now_s)
             return False
         worker.free_s = now_s
-        worker.effort = self._meter.came(number, now_s)
+        worker.effort = self._meter.joined(number, now_s)
         self._coordinator.loop.join(number)
         return True
 
     def _crash(self, crash: Crash) -> None:
-        worker, now_s = self._lives[crash.worker], self._clock.now_s
+        worker, now_s = self._current[crash.worker], self._clock.now_s
         worker.reachable = False
         if not crash.cut_off:
             worker.died_s = now_s
-        self._meter.went(crash.worker, now_s)
+        self._meter.left(crash.worker, now_s)
         self._clock.at(now_s + self._detect_s, self._notice, worker)
         if crash.restart_after_s is not None:
             self._clock.at(now_s + crash.restart_after_s, self._restart, worker)
 
     def _notice(self, worker: Worker) -> None:
-        """Of a life that is over; the next one may have been noticed before."""
-        if self._lives[worker.number] is worker and worker.number in self._coordinator.loop.present:
+        """The loss of a worker is detected; its restart may have been detected before."""
+        if self._current[worker.number] is worker and worker.number in self._coordinator.loop.present:
             self._coordinator.lose(worker.number)
 
     def _restart(self, worker: Worker) -> None:
-        """A new life under an old number tells that the old one is over."""
+        """A restart under an old number reveals the loss of the old worker."""
         self._notice(worker)
         if self._pictured:
             self._meter.lane(worker.number, worker.free_s, self._clock.now_s, "down")
-        self._lives[worker.number] = Worker(worker.number, worker.machine, worker.batches)
+        self._current[worker.number] = Worker(worker.number, worker.machine, worker.batches)
         self.join(worker.number)

@@ -1,7 +1,7 @@
-"""Curves from staleness to a weight between 0 and 1, and the policy of a mode that says which gradients they weigh.
+"""Curves from staleness to a weight between 0 and 1, and the policy of a mode: which gradients they weigh.
 
 A weight multiplies the gradient and not the learning rate, so it also enters the accumulators of the optimizer.
-Staleness counts from 0 (nobody was faster); Zhang et al. and the SWAP paper count from 1.
+Staleness counts from 0 (no other worker was faster); Zhang et al. and the SWAP paper count from 1.
 """
 
 import math
@@ -15,7 +15,13 @@ from hotrow.spec import Spec
 
 
 class Cutoff(Spec):
-    """All or nothing (GBA): weight 1 up to the tolerance, 0 beyond."""
+    """Weight 1 up to the tolerance, 0 beyond (GBA).
+
+    Example:
+        >>> import hotrow as hr
+        >>> [hr.Cutoff(tolerance=4).weight(tau) for tau in (4, 5)]
+        [1.0, 0.0]
+    """
 
     name: Literal["cutoff"] = "cutoff"
     tolerance: Whole = Field(default=4, ge=0)
@@ -26,7 +32,13 @@ class Cutoff(Spec):
 
 
 class Inverse(Spec):
-    """1 / tau (Zhang et al. 2016). With thousands of workers it stops the training."""
+    """Weight 1 / tau (Zhang et al. 2016). With thousands of workers it stops the training.
+
+    Example:
+        >>> import hotrow as hr
+        >>> [hr.Inverse().weight(tau) for tau in (0, 4)]
+        [1.0, 0.25]
+    """
 
     name: Literal["inverse"] = "inverse"
 
@@ -36,7 +48,13 @@ class Inverse(Spec):
 
 
 class Linear(Spec):
-    """1 / tau', with tau' as late as the gradient would be in the reference cluster."""
+    """Weight 1 / tau', where tau' is the staleness scaled to the reference cluster.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.Linear(reference=10, present=40).weight(80)
+        0.05
+    """
 
     name: Literal["linear"] = "linear"
     reference: float = Field(gt=0)  # mean staleness of the cluster the learning rate was tuned for, or its workers
@@ -48,10 +66,15 @@ class Linear(Spec):
 
 
 class Power(Spec):
-    """Untouched up to the mean staleness of the reference cluster, then (reference / tau)^exponent.
+    """Weight 1 up to the mean staleness of the reference cluster, then (reference / tau)^exponent.
 
     The SWAP paper prints 1 / tau^2 beyond the reference, a fall from 1 to a millionth at a reference of 1,000: that is
     `literal`.
+
+    Example:
+        >>> import hotrow as hr
+        >>> [hr.Power(reference=10).weight(tau) for tau in (10, 20)]
+        [1.0, 0.25]
     """
 
     name: Literal["power"] = "power"
@@ -72,7 +95,14 @@ AnyDecay = Annotated[Cutoff | Inverse | Linear | Power, Field(discriminator="nam
 
 
 class Staleness(Spec):
-    """The policy of a mode for late gradients."""
+    """Weighs late gradients in a mode.
+
+    Example:
+        >>> import hotrow as hr
+        >>> policy = hr.Staleness(decay=hr.Cutoff(tolerance=4), groups="embedding")
+        >>> policy.dense_weight(10)
+        1.0
+    """
 
     decay: AnyDecay
     groups: Literal["both", "dense", "embedding"] = "both"  # whose gradients are weighed
@@ -96,7 +126,7 @@ class Staleness(Spec):
             raise InputError(f"change={change!r}: must be 0 or more; a tensor that is not finite has no last change")
         return tau / (1.0 + math.exp(-self.movement * change))
 
-    # Settings that do not go together. Each check stands at the later of its fields, so that the one before is known.
+    # Combinations that are refused. Each check is at the later of its fields, so that the earlier one is known.
 
     @field_validator("movement")
     @classmethod

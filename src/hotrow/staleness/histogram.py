@@ -63,7 +63,7 @@ class Histogram:
         return None
 
     def document(self) -> dict[str, Any]:
-        """Plain data for JSON: values in order with their counts, and the figures for who reads it."""
+        """Plain data for JSON: values in order with their counts, and the figures for readers."""
         values = sorted(self.counts)
         return {
             "total": self.total,
@@ -81,7 +81,7 @@ class Histogram:
         if not isinstance(values, list) or not isinstance(counts, list) or len(values) != len(counts):
             raise InputError("histogram: needs two lists of one length, values and counts")
         if len(set(values)) != len(values):
-            raise InputError("histogram: a value stands twice in values; add their counts up")
+            raise InputError("histogram: a value occurs twice in values; add their counts up")
         return cls(
             {
                 whole_number("values", value, 0, MOST, InputError): whole_number("counts", count, 1, MOST, InputError)

@@ -1,7 +1,7 @@
 """What every run counts, whatever its mode: grants and what became of them, and how late gradients were.
 
 Counted from the events and effects of the discipline at work, so the figures mean the same in every mode and engine.
-What only the discipline can know (a push that came twice, a step that closed short) is told by it.
+Counts that only the discipline has (duplicate pushes, short steps) come from it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,11 +34,11 @@ class Statistics:
     data: Histogram = field(default_factory=Histogram)  # max(0, step - token) of parts with dense gradients
     gradient: Histogram = field(default_factory=Histogram)  # step - pulled step of parts with dense gradients
     rows: Histogram = field(default_factory=Histogram)  # step - pulled step of parts that hold embedding gradients only
-    ids: Histogram = field(default_factory=Histogram)  # of single ids, told by who holds their rows
+    ids: Histogram = field(default_factory=Histogram)  # of single ids, reported by the tables
     ids_decayed: int = 0  # ids whose gradient weighed less than 1, those of weight 0 included
     ids_zero_weight: int = 0  # ids whose gradient weighed nothing
     counts: dict[str, int] = field(default_factory=dict)  # what disciplines counted, all of them together
-    at_work: dict[str, int] = field(default_factory=dict)  # the part of it that the present one told
+    at_work: dict[str, int] = field(default_factory=dict)  # the part of it of the active mode
 
     def take(self, event: Event, effects: Sequence[Effect], samples_of: Mapping[int, int] = NOBODY_KNOWS) -> None:
         """Count what a discipline made of an event. `samples_of`: of grants that may be dropped without a push."""
@@ -93,28 +93,28 @@ class Statistics:
             self.samples_dropped[reason] = self.samples_dropped.get(reason, 0) + samples
 
     def add_ids(self, counted: IdCounts) -> None:
-        """How late the ids of an aggregate were, and what they weighed: who holds their rows tells it."""
+        """Add the staleness and weights of the ids of an aggregate, as the tables report them."""
         self.ids.merge(counted.late)
         self.ids_decayed += counted.decayed
         self.ids_zero_weight += counted.zero_weight
 
     def correct_weights(self, correction: WeightCorrection) -> None:
-        """Count parts by what their tensors weighed, and not by the discipline's weights: who holds them tells it."""
+        """Count parts by the weights of their tensors, as servers report them, not by the discipline's weights."""
         self.decayed += correction.decayed
         self.zero_weight += correction.zero_weight
 
     def add_counts(self, counts: Mapping[str, int]) -> None:
-        """What those who hold parameters counted, since they told the last time."""
+        """Add counts of the servers since their last report."""
         for name, count in counts.items():
             if count:
                 self.counts[name] = self.counts.get(name, 0) + count
 
-    def told(self, counts: Mapping[str, int], *, last: bool = False) -> None:
+    def update(self, counts: Mapping[str, int], *, last: bool = False) -> None:
         """Take over the counts of the discipline at work, as often as wanted. `last`: another one takes its place."""
         for name, count in counts.items():
             more = count - self.at_work.get(name, 0)
             if more < 0:
-                raise InputError(f"{name}={count}: was more before; tell the last counts of a mode with last=True")
+                raise InputError(f"{name}={count}: was more before; pass the last counts of a mode with last=True")
             self.counts[name] = self.counts.get(name, 0) + more
         self.at_work = {} if last else dict(counts)
 
@@ -140,17 +140,17 @@ class Statistics:
 
     @property
     def duplicates(self) -> int:
-        """Pushes that came twice, as far as told."""
+        """Duplicate pushes, as far as reported."""
         return self.counts.get("duplicate_pushes", 0)
 
     @property
     def after_loss(self) -> int:
-        """Pushes that came after their worker was given up, as far as told."""
+        """Pushes after the loss of their worker, as far as reported."""
         return self.counts.get("pushes_after_loss", 0)
 
     @property
     def short_steps(self) -> int:
-        """Steps that closed with less than the global batch, as far as told."""
+        """Steps with less than the global batch, as far as reported."""
         return self.counts.get("short_steps", 0)
 
     def document(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What the dense tensors of a part weighed, where a policy with `movement` weighs each by its own staleness.
 
-A discipline gives a part one weight and knows no tensors. Whoever holds these says afterwards how its counts have to be
+A discipline gives a part one weight and has no tensors. Their server reports afterwards how its counts have to be
 corrected.
 """
 

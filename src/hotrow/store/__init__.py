@@ -1,4 +1,4 @@
-"""Where rows live. One protocol; today its only tier is RAM."""
+"""Tables of rows. One protocol; its only tier is RAM."""
 
 from hotrow.store.ram import RamTier
 from hotrow.store.reading import find_or_first

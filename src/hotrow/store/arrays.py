@@ -1,4 +1,4 @@
-"""The border's checks: what an array must be, told in a sentence before native code sees it. Nothing is copied.
+"""Checks of arrays before native code gets them; errors are sentences. Nothing is copied.
 
 Numpy arrays and CPU tensors are taken alike; int64 ids are read as their 64 bits.
 """

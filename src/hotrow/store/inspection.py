@@ -42,7 +42,7 @@ class TableInspection(NativeTable):
     def eviction_order(self, partition: int = 0) -> Keys:
         """The keys of a partition, the first to be evicted first."""
         if self.table.policy not in ("lru", "lfu"):
-            raise InputError(f"eviction_order: table {self.table.name!r} evicts nobody: make it with a capacity")
+            raise InputError(f"eviction_order: table {self.table.name!r} evicts no rows: make it with a capacity")
         partition = whole_number("partition", partition, 0, self.partitions - 1, InputError)
         return np.frombuffer(self._native.eviction_order(partition), np.uint64)
 

@@ -71,7 +71,7 @@ def pool(
 ) -> Floats:
     """Sum or mean of each bag's rows, zeros for an empty bag: `out` float32 [bags, dim], made if not given.
 
-    Position p of the batch (bag b holds those from offsets[b] to offsets[b + 1]) stands for rows[inverse[p]], times
+    Position p of the batch (bag b holds those from offsets[b] to offsets[b + 1]) is rows[inverse[p]], times
     weights[p]. rows float32 [unique, dim], inverse uint32, offsets int64 from 0 to len(inverse), weights float32 with
     mode "sum" only, as in torch.
     """
@@ -267,7 +267,7 @@ def _unsigned(what: str, value: int, bits: int) -> int:
 
 
 def _checked(function: Callable[..., Result], *arguments: Any) -> Result:
-    """Native code checks shapes and indices and says what is wrong; here its sentence becomes our error."""
+    """Call native code, which checks shapes and indices; its message becomes an InputError."""
     try:
         return function(*arguments)
     except ValueError as error:

@@ -77,20 +77,20 @@ class NativeTable:
 
     @property
     def pushes(self) -> Pushes:
-        """The log of applied pushes; it lives in the segment."""
+        """The log of applied pushes, in the segment."""
         if self.table.segment is None:
-            raise InputError(f"pushes: table {self.table.name!r} has no segment to keep them in: give it one")
+            raise InputError(f"pushes: table {self.table.name!r} has no segment for them: give it one")
         return Pushes(lambda: self._native)
 
     @property
     def samples(self) -> int:
-        """The latest count of samples that the table was told, down to a tick; it outlives the process in a segment."""
+        """The latest count of samples passed to the table, rounded down to a tick; a segment keeps it."""
         return self._native.samples
 
     def close(self, *, leave: bool = False) -> None:
-        """Give the rows up, and remove their segment unless it is to be kept. The tier cannot be used after it.
+        """Release the rows, and remove their segment unless it is to be kept. The tier cannot be used afterwards.
 
-        With `leave` the segment stays, whatever its settings say: the next process attaches to it.
+        With `leave` the segment stays, whatever its settings are: the next process attaches to it.
         """
         if self._opened is not None and self.table.segment is not None:
             if leave and os.getpid() == self._process:

@@ -1,4 +1,4 @@
-"""Which pushes a table has applied, told by a log in its segment that outlives the process."""
+"""The log of pushes that a table has applied, in its segment, which outlives the process."""
 
 from collections.abc import Callable
 from typing import Literal, TypeAlias
@@ -13,7 +13,7 @@ _GRANT_MAX = 2**62 - 1
 
 
 class Pushes:
-    """The log of one table. A push is applied between `begin` and `finish`, and only if `begin` says "fresh".
+    """The log of one table. A push is applied between `begin` and `finish`, and only if `begin` returns "fresh".
 
     "done": it was applied before. "partly": it was begun and not finished, by a process that died or a caller that is
     still at it: do not repeat it, count it. "forgotten": it is older than the log reaches.

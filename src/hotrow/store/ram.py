@@ -28,11 +28,24 @@ Per: TypeAlias = Literal["key", "unique"]
 
 
 class RamTier(TableInspection):
-    """One table's rows in memory. Safe to use from several threads at once, in the process that made it.
+    """Holds one table's rows in memory. Thread-safe, in the process that made it.
 
-    With `keep_evicted` a batch carries the rows that fell out for it. With a segment in the table's settings the rows
-    live there: what an earlier process left is taken over (`attached` says what was found) unless `attach` is False,
-    which refuses it. `close`, or the end of the program, removes the segment unless it is to be kept.
+    With `keep_evicted` a plan carries the rows that were evicted for it. With a segment in the table's settings the
+    rows are in it: rows that an earlier process left are used (`attached` says how many) unless `attach` is False,
+    which refuses them. `close`, or the end of the program, removes the segment unless it is to be kept.
+
+    Example:
+        >>> import numpy as np
+        >>> import hotrow as hr
+        >>> from hotrow.store import RamTier
+        >>> tier = RamTier(hr.Table(dim=2, optimizer=hr.SGD(lr=1.0), init=hr.Constant(value=0.5)))
+        >>> rows = np.empty((3, 2), np.float32)
+        >>> plan = tier.find_or_init(np.array([7, 7, 9]), rows)
+        >>> tier.apply(plan, np.ones((3, 2), np.float32)).rows
+        2
+        >>> _ = tier.find(np.array([7, 9, 7]), rows)
+        >>> rows[:, 0].tolist()
+        [-1.5, -0.5, -1.5]
     """
 
     def find(self, keys: ArrayLike | LookupPlan, out: ArrayLike | None = None, *, per: Per = "key") -> LookupPlan:
@@ -52,11 +65,11 @@ class RamTier(TableInspection):
         samples: int | None = None,
         seen: bool = True,
     ) -> LookupPlan:
-        """As `find`, but absent rows are created with their first values, if their keys are let in.
+        """As `find`, but absent rows are created with their first values, if their keys are admitted.
 
         Keys that are not give the table's default row and are counted in the batch's `turned_away`. `samples` counts
         all samples trained so far (expiry's clock). `seen=False` reads ahead: rows that are there keep their place in
-        the order of eviction, and nobody is counted for admission.
+        the order of eviction, and no key is counted for admission.
         """
         if not isinstance(seen, bool | np.bool_):
             raise InputError(f"seen={seen!r}: must be True or False (False reads ahead)")
@@ -112,7 +125,7 @@ class RamTier(TableInspection):
     ) -> Applied:
         """Add changes of value and state to the rows (a cache's write-back); clocks only ever rise.
 
-        Changes stand at the SWAP period of `samples`. Row or change, whichever stands at the earlier period, is decayed
+        Changes are of the SWAP period of `samples`. Row or change, whichever is of the earlier period, is decayed
         to the other's, then they are added. Where SWAP has a floor, a change of state from an earlier period than the
         table's is refused.
         """
@@ -136,14 +149,14 @@ class RamTier(TableInspection):
         state: ArrayLike | None = None,
         fields: Mapping[str, ArrayLike] | None = None,
     ) -> LookupPlan:
-        """Insert or overwrite whole rows. What is not given keeps what it was, or starts as in a fresh row.
+        """Insert or overwrite whole rows. A column that is not given keeps its values, or starts as in a new row.
 
-        Rows that are put are the newest; they pass by admission. The batch that comes back says what fell out for them,
-        and how many found no room in a table that evicts nobody (`turned_away`).
+        These rows are the newest; they need no admission. The returned plan has the rows that were evicted for them,
+        and the number that a full table refused (`turned_away`).
         """
         batch = self.batch(keys)
         if batch.unique != len(batch):
-            raise InputError(f"keys: {len(batch) - batch.unique} of them stand there twice, give each row once")
+            raise InputError(f"keys: {len(batch) - batch.unique} of them occur twice, give each row once")
         value = as_matrix("values", values, len(batch), self.dim)
         if not np.isfinite(value).all():
             raise InputError("values holds NaN or infinity: a row cannot start from it")
@@ -169,7 +182,7 @@ class RamTier(TableInspection):
         return self._native.touch(self._batch(keys)._native, _samples(samples), self.threads)
 
     def expire(self, samples: int | None = None) -> int:
-        """Remove every row that nobody saw for `expiry` samples; returns how many. Without expiry there are none."""
+        """Remove every row that was not seen for `expiry` samples; returns how many. Without expiry there are none."""
         return self._native.expire(_samples(samples), self.threads)
 
     def erase(self, keys: ArrayLike | LookupPlan) -> int:
@@ -194,7 +207,7 @@ class RamTier(TableInspection):
     def _lr_scale(self, scale: float) -> float:
         if not isinstance(scale, Real) or not 0 <= scale <= 1e30:
             raise InputError(f"lr_scale={scale!r}: must be from 0 to 1e30 (1 leaves the learning rate as it is)")
-        if scale != 1 and self.table.optimizer.name == "ftrl":  # its z says what the value is only together with lr
+        if scale != 1 and self.table.optimizer.name == "ftrl":  # the value follows from its z only together with lr
             raise InputError(f"lr_scale={scale!r}: FTRL's state holds for one learning rate, leave it at 1")
         return float(scale)
 

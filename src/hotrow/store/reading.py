@@ -8,7 +8,17 @@ from hotrow.store.rows import LookupPlan
 
 
 def find_or_first(tier: RamTier, keys: ArrayLike | LookupPlan, out: Floats, *, per: Per = "key") -> LookupPlan:
-    """As `find`, but an absent id gives what a lookup that learns would give it. No row is made."""
+    """Find rows; an absent id gets the values that a new row would start with. No row is created.
+
+    Example:
+        >>> import numpy as np
+        >>> import hotrow as hr
+        >>> from hotrow.store import RamTier, find_or_first
+        >>> tier, rows = RamTier(hr.Table(dim=1, init=hr.Constant(value=0.5))), np.empty((1, 1), np.float32)
+        >>> _ = find_or_first(tier, np.array([7]), rows)
+        >>> rows.item(), len(tier)
+        (0.5, 0)
+    """
     batch = tier.find(keys, out, per=per)
     if batch.absent:
         missed = batch.absent_mask()  # one place for every key of the batch
@@ -23,7 +33,7 @@ def find_or_first(tier: RamTier, keys: ArrayLike | LookupPlan, out: Floats, *, p
 
 
 def _without_row(tier: RamTier, keys: Keys) -> Floats:
-    """The first values, or the default row where ids have to be let in."""
+    """The first values, or the default row where ids need admission."""
     table = tier.table
     full = table.policy == "refuse" and len(tier) >= tier.capacity_rows
     if table.admission is not None or full:

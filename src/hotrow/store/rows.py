@@ -1,4 +1,4 @@
-"""What goes into the store and comes out of it: batches of keys, whole rows, counts."""
+"""Arguments and results of the store: batches of keys, whole rows, counts."""
 
 from dataclasses import dataclass
 
@@ -12,13 +12,13 @@ from hotrow.store.arrays import Floats, Integers, Keys
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What became of an update, in rows: each counted once however often its key stands in the batch."""
+    """The result of an update, in rows: each counted once however often its key occurs in the batch."""
 
     rows: int
     refused: int  # the gradient was not finite: the row stays as it was
     absent: int  # no such row: nothing was created
     weightless: int = 0  # every weight of the key was 0: the row stays as it was
-    unadmitted: int = 0  # the lookup had turned the key away: it has no row
+    unadmitted: int = 0  # the lookup had given the key no row
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +41,18 @@ class Stats:
     slab_bytes: int  # rows with all their fields, erased ones included
     index_bytes: int
     admission_bytes: int  # counts of keys that wait, or the filter
-    bytes: int  # all memory handed out, with room for growth
+    bytes: int  # all allocated memory, with reserve for growth
     capacity_rows: int  # 0: no limit
     splits: int  # segments of the index that grew in two
     created: int
     erased: int
-    evicted: int  # rows that made room for others
-    expired: int  # rows nobody saw for too long
-    turned_away: int  # keys that were not let in, once per lookup
+    evicted: int  # rows that were evicted for others
+    expired: int  # rows that were not seen for too long
+    turned_away: int  # keys that got no row, once per lookup
     saturated: int  # elements too large for a 16-bit row, stored as its largest number
     refused: int  # rows skipped because their gradient was not finite
     absent: int  # rows that an update did not find
-    unadmitted: int  # updates of keys that had been turned away
+    unadmitted: int  # updates of keys without a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class GoneKeys:
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """What was found in a segment that an earlier process left."""
+    """The content of a segment that an earlier process left."""
 
     rows: int
     dropped: int  # damaged rows: a key twice, or in a place that is not its own
@@ -84,8 +84,8 @@ class LookupPlan:
     def __init__(self, native: _native.Batch) -> None:
         self._native = native
         self.absent = 0  # unique keys that the last find did not find
-        self.turned_away = 0  # unique keys that the last find_or_init or put did not let in
-        self.evicted: Rows | None = None  # what fell out for the last of these, where the tier keeps it
+        self.turned_away = 0  # unique keys that the last find_or_init or put gave no row
+        self.evicted: Rows | None = None  # rows that it evicted, where the tier keeps them
 
     def __len__(self) -> int:
         return len(self._native)

@@ -20,7 +20,7 @@ def eviction_order(tier: RamTier, keys: NDArray[np.uint64]) -> Any:
         return slice(None)
     order = np.concatenate([tier.eviction_order(partition) for partition in range(tier.partitions)])
     by_key = np.argsort(keys)
-    order = order[np.isin(order, keys)]  # expired rows stand in the order and are not exported
+    order = order[np.isin(order, keys)]  # expired rows are in the order and are not exported
     return by_key[np.searchsorted(keys, order, sorter=by_key)]
 
 
@@ -37,9 +37,9 @@ def check_same_kind(table: Table, saved: dict[str, Any]) -> None:
 def _kind(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that shape rows, flat: {"dim": 16, "optimizer.name": "adagrad", ...}."""
     optimizer = settings["optimizer"]
-    kind = {"dim": settings["dim"], "optimizer.name": optimizer["name"]}  # told first, as the rest follows from them
+    kind = {"dim": settings["dim"], "optimizer.name": optimizer["name"]}  # compared first: the rest follows from them
     kind |= {f"optimizer.{name}": value for name, value in shaping_settings(optimizer).items()}
-    apart = {"optimizer", "segment", "capacity"}  # where rows live and how many may does not shape them
+    apart = {"optimizer", "segment", "capacity"}  # place and number of rows do not change their layout
     return kind | {name: value for name, value in settings.items() if name not in apart}
 
 

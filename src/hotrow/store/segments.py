@@ -1,6 +1,6 @@
-"""Segments by name: where a table's file lies, which files are there, and removing those that nobody uses.
+"""Segments by name: the path of a table's file, a list of files, and removal of unused ones.
 
-What a segment is and how its file looks stands in docs/segments.md.
+docs/segments.md describes segments and the format of their files.
 """
 
 import fcntl
@@ -22,14 +22,14 @@ PREFIX, SUFFIX = "hotrow-", ".rows"
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """What can be told of a segment's file without attaching to it."""
+    """The facts of a segment's file that are known without attaching to it."""
 
     path: Path
     run: str
     table: str
     bytes: int
     identity: dict[str, str]
-    owner: int | None  # process that has it (0: it does not say); None: nobody has
+    owner: int | None  # process that has it (0: unknown); None: none has
     kept: bool  # its last owner closed it and wanted it kept
     damaged: str | None  # what is wrong, as a sentence
     age_s: float  # since the file was made or last grew
@@ -161,7 +161,7 @@ def _look_at(path: Path) -> SegmentInfo | None:
 
 
 def _run_and_table(name: str, table: str | None) -> tuple[str, str]:
-    """A name with several '-' can be read in more than one way; the table that the header names says which is meant."""
+    """A name with several '-' can be read in more than one way; the table in the header decides."""
     if table and name.endswith(f"-{table}"):
         return name.removesuffix(f"-{table}"), table
     run, _, last = name.rpartition("-")

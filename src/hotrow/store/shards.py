@@ -17,7 +17,7 @@ from hotrow.store.arrays import ArrayLike, Integers, Keys, as_keys
 from hotrow.store.ram import RamTier
 from hotrow.store.rows import Rows
 
-SHARDS_MOST = 1024  # ten bits of the hash say which
+SHARDS_MOST = 1024  # ten bits of the hash
 
 
 class Sharded(NamedTuple):
@@ -65,7 +65,7 @@ def share_of(table: Table, number: int, shards: int) -> Table:
 
 
 def export_from(tier: RamTier, cursor: int, most: int) -> tuple[Rows, int]:
-    """At most so many whole rows from a cursor on, 0 at first, and the cursor that goes on; 0: there are no more."""
+    """At most so many whole rows from a cursor on, 0 at first, and the next cursor; 0: there are no more."""
     whole_number("most", most, 1, 2**32, InputError)
     rows = tier._empty_rows(most)
     count, after = tier._native.export_rows(cursor, rows.keys, rows.values, rows.state, rows.fields)

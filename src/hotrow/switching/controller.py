@@ -25,7 +25,7 @@ class Observation:
     busy_s: float  # the work on it that every mode has to do; waiting for others and dense traffic are not in it
     samples: int
     staleness: int = 0
-    passed_s: float | None = None  # of busy_s by the clock of time_s, where that one may stand still; None: all of it
+    passed_s: float | None = None  # of busy_s by the clock of time_s, which may be paused; None: all of it
 
     def __post_init__(self) -> None:
         if not 0 < self.busy_s < float("inf"):
@@ -39,7 +39,7 @@ class Observation:
 
 @dataclass(slots=True)
 class Controller:
-    """Watches a run and says when to change its mode."""
+    """Observes a run and decides when to change its mode."""
 
     rule: Auto
     costs: Costs | None  # until they are measured; None: a mode that never worked costs what the other one does
@@ -49,7 +49,7 @@ class Controller:
     decided_s: float = 0.0  # when `decide` was asked last
     missed_s: float = 0.0  # time that the other mode would have saved since then, beyond the gain asked for
     batches: dict[int, list[BatchTime]] = field(default_factory=dict)  # worker -> its last ones, newest last
-    idle: set[int] = field(default_factory=set)  # workers without data: nobody waits for them
+    idle: set[int] = field(default_factory=set)  # workers without data: no step waits for them
     finished_s: dict[int, float] = field(default_factory=dict)  # worker -> end of its last batch in this mode
     busy_s: dict[int, float] = field(default_factory=dict)  # worker -> work in the running step, by the run's clock
     between_s: list[float] = field(default_factory=list)  # what batches of the running step took beside the work
@@ -133,7 +133,7 @@ class Controller:
     def decide(self, time_s: float, current: ModeName) -> Decision:
         """Whether to change the mode at work."""
         if current != self.mode:
-            raise InputError(f"current={current!r}: {self.mode!r} was started last; say `started` when a mode begins")
+            raise InputError(f"current={current!r}: {self.mode!r} was started last; call `started` when a mode begins")
         if not time_s >= self.decided_s:
             message = f"time_s={time_s!r}: the last decision was made, or the mode started, at {self.decided_s!r}"
             raise InputError(f"{message}; give times of one clock")
@@ -171,7 +171,7 @@ class Controller:
         self.missed_s = 0.0
 
     def _watched(self) -> dict[int, list[BatchTime]]:
-        """Those who get work: Sync gives none to workers beyond the parts of a global batch."""
+        """Workers that get batches: Sync gives none to workers beyond the parts of a global batch."""
         there = sorted(self.batches.keys() - self.idle)
         return {worker: self.batches[worker] for worker in (there if self.mode == "gba" else there[: self.parts])}
 

@@ -1,4 +1,4 @@
-"""What an engine with mode="auto" drives, whichever engine it is: it shows a controller the run, and asks it in time.
+"""Connects a training loop or a simulation with the controller of mode="auto", and asks it for decisions.
 
 It takes times, numbers of workers and sizes, and gives decisions. The engine keeps its clock and its way to switch:
 

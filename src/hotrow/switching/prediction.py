@@ -1,6 +1,6 @@
 """How many samples per second Sync and GBA would train, from how long the last batches kept each worker busy.
 
-The formulas stand in docs/switching.md. Nothing is drawn: the expected slowest of one batch per worker comes exactly
+The formulas are in docs/switching.md. Nothing is drawn: the expected slowest of one batch per worker comes exactly
 from the batches remembered.
 """
 
@@ -99,7 +99,7 @@ def _step_s(busy_s: Sequence[Sequence[float]], parts: int) -> tuple[float, float
 
 
 def _dealt(busy_s: Sequence[Sequence[float]], parts: int, first: int) -> list[float]:
-    """When each worker ends a step that begins with its batch `first`; who is done takes the next of the parts left."""
+    """When each worker ends a step that begins with its batch `first`; a free worker takes the next part."""
     ends = [(own[first], worker, first) for worker, own in enumerate(busy_s)]
     heapify(ends)
     for _ in range(parts - len(busy_s)):

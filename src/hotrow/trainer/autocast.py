@@ -12,8 +12,8 @@ GAIN = 1.2  # less is lost again in the conversions around a product
 
 @cache
 def gains_from_bfloat16(size: int = 512, rounds: int = 5) -> bool:
-    """Measured, because the flag that a processor has such instructions does not say that torch uses them well."""
-    exact = torch.full((size, size), 0.5)  # no random numbers: the run's own must not depend on who asked first
+    """Measured, because the CPU flag for such instructions does not show whether torch uses them well."""
+    exact = torch.full((size, size), 0.5)  # no random numbers: those of the run must not depend on this call
     short = exact.to(torch.bfloat16)
     return _seconds(exact, rounds) > GAIN * _seconds(short, rounds)
 

@@ -1,4 +1,4 @@
-"""How good outputs are: log-odds per label, numbers per label, or scores of classes."""
+"""Metrics of outputs: log-odds per label, numbers per label, or scores of classes."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -27,43 +27,43 @@ class Evaluator(Protocol):
         """Of the first label, for pictures."""
 
     def add(self, output: Tensor, batch: Batch) -> None:
-        """One batch and what the model said of it."""
+        """Add the outputs of one batch."""
 
     def metrics(self) -> Metrics:
         """Over all of them."""
 
 
 class AnyEvaluator:
-    """Becomes the judge for the outputs it gets. `predictions` are those of a regression."""
+    """Chooses the evaluator for the outputs it gets. `predictions` are those of a regression."""
 
     def __init__(self, task: Task = "classification", predictions: Predictions | None = None) -> None:
         self._task, self._predictions = task, predictions
-        self._judge: Evaluator | None = None
+        self._evaluator: Evaluator | None = None
 
     @property
     def rows(self) -> int:
-        return 0 if self._judge is None else self._judge.rows
+        return 0 if self._evaluator is None else self._evaluator.rows
 
     @property
     def scores(self) -> Pictured | None:
         """Of the first label, for pictures."""
-        return None if self._judge is None else self._judge.scores
+        return None if self._evaluator is None else self._evaluator.scores
 
     def add(self, output: Tensor, batch: Batch) -> None:
-        """One batch and what the model said of it."""
-        if self._judge is None:
-            self._judge = evaluator_for(output, batch, self._task, self._predictions)
-        self._judge.add(output, batch)
+        """Add the outputs of one batch."""
+        if self._evaluator is None:
+            self._evaluator = evaluator_for(output, batch, self._task, self._predictions)
+        self._evaluator.add(output, batch)
 
     def metrics(self) -> Metrics:
-        """Over all of them; none where there were none."""
-        return {} if self._judge is None else self._judge.metrics()
+        """Over all batches; empty where there were none."""
+        return {} if self._evaluator is None else self._evaluator.metrics()
 
 
 def evaluator_for(
     output: Tensor, batch: Batch, task: Task = "classification", predictions: Predictions | None = None
 ) -> Evaluator:
-    """The judge for outputs like this one."""
+    """The evaluator for outputs like this one."""
     if batch.labels is None:
         raise InputError("labels are missing: an evaluation needs them")
     labels = batch.labels.shape[1]

@@ -48,7 +48,7 @@ class FitLoop:
         self.loop.hooks.before = None if self.progress is None else self._foretell
 
     def reports(self) -> Iterator[Report]:
-        """Train, and tell."""
+        """Train, and yield reports."""
         held = _hold_all(self.stream)
         counted = mode_counts(self.trainer.statistics)
         self.mode_selector.begin()
@@ -123,7 +123,7 @@ class FitLoop:
             known = ", ".join(found.metrics) or "none"
             raise ConfigError(f"early_stopping.metric={metric!r}: the validation has no such metric, it has {known}")
         value = found.metrics[metric]
-        if value is None:  # one class alone in the validation: it says nothing
+        if value is None:  # only one class in the validation: no metric
             return
         better = self.watch.better(value, found.epoch)
         if better and self.best is not None:

@@ -1,4 +1,4 @@
-"""Who says which mode is at work: the user, or a controller that watches the run. Every change becomes a report."""
+"""Selects the mode of a run: the user's choice, or that of a controller. Every change becomes a report."""
 
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -40,12 +40,12 @@ def remarks_of(choice: Mode | Auto, facts: RunFacts) -> list[str]:
         return ["auto stays in sync: the modes differ only with two workers or more"]
     if facts.workers > facts.parts:
         idle = f"{facts.workers - facts.parts:,} of {facts.workers:,} workers get no batch there"
-        return [f"auto stays in sync: {idle}, so nobody knows how fast they are"]
+        return [f"auto stays in sync: {idle}, so their speed is unknown"]
     return []
 
 
 class ModeSelector:
-    """Keeps an engine in the mode that is chosen, and what is to be told about it."""
+    """Keeps the training loop in the chosen mode, and collects reports about it."""
 
     def __init__(
         self,
@@ -55,22 +55,22 @@ class ModeSelector:
     ) -> None:
         self._loop = loop
         self._clock = loop.clock if clock is None else clock
-        self._news: deque[Remark | Switched] = deque()  # other threads tell too
-        self._known: Mode | None = None  # whose remarks were told
-        self._unsaid: list[str] = []  # until training begins
-        self._pilot: Pilot | None = None  # the engine's watcher, where a controller chooses
+        self._news: deque[Remark | Switched] = deque()  # other threads add to it
+        self._known: Mode | None = None  # whose remarks were reported
+        self._pending_remarks: list[str] = []  # until training begins
+        self._pilot: Pilot | None = None  # the observer of the loop, where a controller chooses
         self._follow(choice)
 
     def begin(self) -> None:
-        """Training begins: who counts on the global batch hears what the mode makes of it."""
-        said, self._unsaid = self._unsaid, []
+        """Training begins: report what the mode does with the global batch."""
+        said, self._pending_remarks = self._pending_remarks, []
         self._remark(*said)
         if self._known != self._loop.mode:
             self._known = self._loop.mode
             self._remark(*self._known.remarks(self._loop.facts))
 
     def switch(self, choice: Choice) -> None:
-        """Go on in another mode, or by a controller's choice."""
+        """Continue in another mode, or by a controller's choice."""
         wanted = parse_mode(choice)
         self._go(initial_mode(wanted), None)
         self._follow(wanted)
@@ -92,17 +92,17 @@ class ModeSelector:
             self._pilot.started(self._clock(), decision.mode)
 
     def report(self, sentence: str) -> None:
-        """Something about the workers of the mode at work. In any thread."""
+        """Report a change of workers. Thread-safe."""
         self._remark(sentence)
 
     def take_reports(self) -> list[Remark | Switched]:
-        """What is to be told since the last call."""
+        """Reports since the last call."""
         return [self._news.popleft() for _ in range(len(self._news))]
 
     def _follow(self, choice: Mode | Auto) -> None:
         self._pilot = self._pilot_of(choice) if isinstance(choice, Auto) else None
         self._loop.hooks.observer = self._pilot
-        self._unsaid = remarks_of(choice, self._loop.facts)
+        self._pending_remarks = remarks_of(choice, self._loop.facts)
 
     def _pilot_of(self, rule: Auto) -> Pilot:
         """Costs are not known beforehand: in one process both modes pull and push."""

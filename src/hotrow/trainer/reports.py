@@ -61,7 +61,7 @@ class Best:
 
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """Another mode is at work."""
+    """The mode changed."""
 
     samples: int
     step: int
@@ -102,7 +102,7 @@ class FoundRows:
     """Rows that an earlier process left in the segments of the tables, and what became of them, as a sentence."""
 
     rows: Mapping[str, int]  # by table
-    samples: int  # that they were last told of, down to a tick of the tables' clock; 0: nobody knows
+    samples: int  # at their last update, rounded down to a tick; 0: unknown
     replaced_at: int | None = None  # samples of the checkpoint that was loaded in their place; None: they are used
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Joins and leaves of roles on a cluster, as a user asks for them. Thread-safe."""
+"""Joins and leaves of roles on a cluster, as requested by a user. Thread-safe."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -63,7 +63,7 @@ class RoleScaling:
         return left
 
     def listen(self) -> "RpcServer | None":
-        """Where the run itself can be asked, under the key of its roles; None in one process."""
+        """The server for requests to the run itself, with the key of its roles; None in one process."""
         return None if self._there is None else self._there.listen("run")
 
     def _cluster(self) -> "RayCluster":

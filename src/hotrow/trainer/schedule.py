@@ -13,10 +13,16 @@ from hotrow.worker.losses import Task
 
 
 class Schedule(Spec):
-    """What all learning rates, dense and of the tables, are multiplied by after so many samples.
+    """Scales all learning rates, dense and of the tables, by the number of trained samples.
 
-    They rise from 0 over `warmup` samples, then fall to `final` over the `over` samples that follow. `plateau`
-    multiplies them once more after each validation that is no better than the best before.
+    They rise from 0 over `warmup` samples, then fall to `final` over the next `over` samples. `plateau` multiplies them
+    once more after each validation that is not better than the best before.
+
+    Example:
+        >>> import hotrow as hr
+        >>> schedule = hr.Schedule(warmup=100, decay="linear", over=1000)
+        >>> [schedule.scale(samples) for samples in (49, 100, 600)]
+        [0.5, 1.0, 0.5]
     """
 
     warmup: Whole = Field(default=0, ge=0)
@@ -43,9 +49,14 @@ class Schedule(Spec):
 
 
 class EarlyStopping(Spec):
-    """Stop after `patience` validations in a row without a gain of more than `least`; the best state comes back.
+    """Stops after `patience` validations in a row without a gain of more than `least`, and restores the best state.
 
     Without a metric a classification is judged by its auc and a regression by its rmse.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.EarlyStopping(metric="logloss", patience=3).rising
+        False
     """
 
     metric: Literal["auc", "logloss", "normalised_entropy", "grouped_auc", "rmse", "mae", "r2"] | None = None
@@ -82,7 +93,7 @@ class EarlyStoppingState:
         return cls(rule, best, None if epoch is None else int(epoch), worse, ended)
 
     def counters(self) -> dict[str, float | int | str | None]:
-        """What a checkpoint keeps, so that a resumed run goes on counting."""
+        """The counters for a checkpoint, so that a resumed run continues them."""
         return {
             "metric": self.rule.metric,
             "best": self.best,
@@ -92,13 +103,13 @@ class EarlyStoppingState:
         }
 
     def under(self, rule: EarlyStopping, *, keep_best: bool) -> "EarlyStoppingState":
-        """Going on under a rule: a best of another metric, or whose state is gone, counts no more."""
+        """ModeProgress on under a rule: a best of another metric, or whose state is gone, counts no more."""
         if keep_best and rule.metric == self.rule.metric:
             return replace(self, rule=rule)
         return EarlyStoppingState(rule, ended=self.ended)
 
     def better(self, value: float, epoch: int) -> bool:
-        """Take a validation in; whether it is the best so far."""
+        """Add a validation; returns whether it is the best so far."""
         gain = math.inf if self.best is None else (value - self.best) * (1 if self.rule.rising else -1)
         if gain > self.rule.least and not math.isnan(value):
             self.best, self.epoch, self.worse = value, epoch, 0

@@ -1,4 +1,4 @@
-"""Whatever a trainer is given to read, as leases and batches."""
+"""The data of a trainer as leases and batches."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, TypeGuard, cast
@@ -11,7 +11,7 @@ from hotrow.errors import ConfigError, InputError
 Batches = Source | Loader | Iterable[Batch]
 
 
-PASS = {"epochs": 1, "shuffle": 0, "seed": 0, "position": None}  # how data are read where nobody says how
+PASS = {"epochs": 1, "shuffle": 0, "seed": 0, "position": None}  # defaults of reading data
 
 
 class Leases(Protocol):
@@ -25,7 +25,7 @@ class Leases(Protocol):
 
 
 class PlainBatches:
-    """Batches that somebody else makes: one pass, no position to come back to."""
+    """Batches of the caller: one pass, no position to resume from."""
 
     def __init__(self, batches: Iterable[Batch]) -> None:
         self._batches = batches

@@ -1,6 +1,6 @@
-"""The trainer: a model with its tables, what it can be asked for, and what it saves.
+"""The trainer: a model with its tables; training, evaluation, prediction, checkpoints.
 
-How a fit goes is in `fitting`; a step itself is the engine's.
+`fit_loop` has the loop over epochs; `runtime.loop` has the steps.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,19 +49,31 @@ Callback = Callable[["Trainer", Report], None]
 
 
 class Trainer:
-    """Trains a model whose rows live in Hotrow's tables.
+    """Trains a model whose rows are in Hotrow's tables.
 
     `model` is any module that maps `hotrow.Inputs` to log-odds [samples] (or [samples, labels]); `tables` are its
-    embedding tables by name, or the one table. `optimizer` is a torch optimizer over the model's parameters, or
-    makes one from them (Adam with lr 0.001 if left out). The loss is binary cross entropy unless the model has a method
+    embedding tables by name, or the one table. `optimizer` is a torch optimizer over the model's parameters, or makes
+    one from them (Adam with lr 0.001 if left out). The loss is binary cross entropy unless the model has a method
     `loss(output, labels)` or one is given: by name ("squared", docs/models.md), or as a function. `task="regression"`
     says that outputs are the numbers to predict. `callbacks` are called with every report, before the caller gets it.
 
-    `workers` train in a `mode` (docs/modes.md), "auto" for one that is chosen as the run goes: a global batch is dealt
-    to them in local ones, all of the same size unless `local_batch` says another.
+    `workers` train in a `mode` (docs/modes.md), "auto" for one that is chosen during the run. A global batch is split
+    into one local batch per worker, unless `local_batch` gives another size.
 
-    A table's segment that holds rows of an earlier run is refused, unless `attach` says to take them over (docs/
-    segments.md); the first report then tells how many there are.
+    A table's segment that holds rows of an earlier run is refused, unless `attach` is set (docs/segments.md); the first
+    report then says how many rows there are.
+
+    Example:
+        >>> import numpy as np
+        >>> import hotrow as hr
+        >>> ids = hr.data.FeatureBlock("default", "one", ("user",), np.arange(8))
+        >>> batch = hr.data.Batch((ids,), np.zeros((8, 0), np.float32), labels=np.ones((8, 1), np.float32))
+        >>> model = hr.models.build("lr", hr.InputShape(numbers=0, fields={"user": 1}))
+        >>> trainer = hr.Trainer(model, hr.Table(dim=1), global_batch=8)
+        >>> reports = list(trainer.fit([batch] * 3))
+        >>> trainer.samples, reports[-1].step
+        (24, 3)
+        >>> trainer.close()
     """
 
     def __init__(
@@ -123,7 +135,7 @@ class Trainer:
         self._loader: Loader | None = None
         self._position: Position | None = None  # that was loaded, until there is a loader
         self._watch = EarlyStoppingState()
-        self._found = self._rows_in_segments()  # until it is told
+        self._found = self._rows_in_segments()  # until it is reported
         self.rows_loaded: dict[str, int] = {}  # by table, from checkpoints: the tables count them as created
 
     @property
@@ -133,7 +145,7 @@ class Trainer:
 
     @property
     def mode(self) -> Mode:
-        """The mode at work."""
+        """The active mode."""
         return self._loop.mode
 
     @property
@@ -143,17 +155,17 @@ class Trainer:
 
     @property
     def statistics(self) -> Statistics:
-        """What became of all grants, and how late gradients were."""
+        """What happened to all grants, and the staleness of gradients."""
         return self._loop.statistics
 
     @property
     def cluster(self) -> ClusterFacts | None:
-        """The roles of the cluster as it stands; None in one process."""
+        """The current roles of the cluster; None in one process."""
         return None if self._open.cluster is None else self._open.cluster.facts()
 
     @property
     def position(self) -> Position | None:
-        """What of the data is trained, for a resume."""
+        """The trained part of the data, for a resume."""
         return self._position if self._loader is None else self._loader.position()
 
     @property
@@ -185,7 +197,7 @@ class Trainer:
         progressive: bool = False,
         most_samples: int | None = None,
     ) -> Iterator[Report]:
-        """Train, telling how it goes. Nothing happens until the reports are asked for.
+        """Train, and yield reports. Nothing happens until they are iterated.
 
         `valid` is evaluated after every epoch. With `early_stopping` the best state is kept in the folder `best`, and
         comes back at the end. `progressive` predicts every batch before it trains on it, without dropout and the like.
@@ -229,7 +241,7 @@ class Trainer:
         day: str | None = None,
         also: AnyEvaluator | None = None,
     ) -> Evaluated:
-        """How good the model is on these; nothing is trained and no row is made. `also` takes them in beside others."""
+        """The metrics on these batches; nothing is trained and no row is created. `also` gets the outputs too."""
         judge = self.evaluator()
         for batch in evaluation_batches(batches, self.global_batch):
             deliver_pending_sigint()
@@ -258,7 +270,7 @@ class Trainer:
         return found
 
     def save(self, folder: str | Path, **about: Any) -> Path:
-        """Everything a later `load` needs: rows, dense parameters, optimizer state, counters, position in the data.
+        """Save everything for a later `load`: rows, dense parameters, optimizer state, counters, position in the data.
 
         `about` is JSON that is kept with it.
         """
@@ -288,7 +300,7 @@ class Trainer:
         self._loop.backend.check_consistent()
 
     def load(self, folder: str | Path) -> Position | None:
-        """Go on from a saved state; gives the position in the data, for `fit(position=...)`."""
+        """Load a saved state; returns the position in the data, for `fit(position=...)`."""
         if self._loop.busy:
             raise InputError(
                 "load() while a fit is under way: end it first, or its gradients would change what is loaded"
@@ -308,7 +320,7 @@ class Trainer:
         return self._position
 
     def go_back(self, folder: str | Path) -> None:
-        """To a state that this run has saved. What was trained since was trained: counts and position stay."""
+        """Restore parameters that this run has saved; counts and position stay."""
         step, samples, position, watch = self.step, self.samples, self.position, self._watch
         with defer_sigint():
             self.load(folder)
@@ -317,33 +329,33 @@ class Trainer:
         self.state.samples = self.tables.samples = samples
 
     def switch(self, mode: Choice) -> None:
-        """Go on in another mode, also between two reports of a `fit`: what is being computed is applied first.
+        """Continue in another mode, also between two reports of a `fit`: batches in progress are applied first.
 
         Parameters, optimizer state, hyper-parameters and the global batch stay as they are.
         """
         self._mode_selector.switch(mode)
 
     def join(self, kind: Kind) -> str:
-        """Start one more "trainer" or "embedding worker" of a cluster; gives its name.
+        """Start one more "trainer" or "embedding worker" of a cluster; returns its name.
 
-        In any thread; it takes the seconds that a process takes to start. An embedding worker takes part then, a
+        Thread-safe; it takes the seconds that a process takes to start. An embedding worker takes part then, a
         trainer from the next step on. In modes whose trainers end steps together that is a step as after a switch.
         """
         return self.scaling.join(kind)
 
     def leave(self, name: str) -> "Future[None]":
-        """Let a trainer or an embedding worker go; done when all that it has is applied and its process has stopped.
+        """Remove a trainer or embedding worker; the future is done when its batches are applied and it has stopped.
 
-        In any thread. It happens as steps are made: do not wait for it in the thread that makes them.
+        Thread-safe. It happens between steps: do not wait for it in the thread that iterates `fit`.
         """
         return self.scaling.leave(name)
 
     def forget_position(self) -> None:
-        """What comes next are other data: a resume begins with their first row."""
+        """Drop the position: the next data is different, and a resume begins with its first row."""
         self._loader = self._position = None
 
     def close(self) -> None:
-        """Give the tables up."""
+        """Release the tables."""
         try:
             self._loop.close()
         finally:

@@ -47,7 +47,7 @@ def test_trainers_that_cannot_share_a_global_batch_are_refused() -> None:
 
 def test_roles_that_fit_nowhere_are_refused_with_what_they_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "PLACING_S", 1.0)
-    told = r"engine: Ray found no resources within 1 s for 1 shards .* 1 trainers of \{'CPU': 4000.*: request less, or add"
+    told = r"Ray found no resources within 1 s for 1 shards .* 1 trainers of \{'CPU': 4000.*: request less, or add"
     with pytest.raises(hr.ConfigError, match=told):
         trainer_of(hr.Ray(trainer=Resources(cpus=4000)))
 

@@ -130,7 +130,7 @@ def test_what_cannot_join_or_leave_is_a_sentence(hotrow: Command) -> None:
     for words in (("join", "trainer"), ("leave", "trainer 1")):
         done = hotrow("cluster", *words)
         assert (done.exit_code, done.stdout) == (2, "")
-        assert "runs/demo: cluster.json does not say where the run listens" in done.stderr
+        assert "runs/demo: cluster.json has no address of the run" in done.stderr
 
 
 def test_an_operator_lets_roles_join_and_leave(hotrow: Command) -> None:

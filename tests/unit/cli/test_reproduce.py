@@ -54,7 +54,7 @@ def test_a_result_is_kept_as_json(hotrow: Command) -> None:
     [
         (["gba-table-5.3"], "gba-table-5.3: there is no such experiment; did you mean gba-table-5.2?"),
         (["zzz"], "zzz: there is no such experiment; there are asgd-figure-3, "),
-        ([], "NAME is missing: say which experiment, or --list to see them"),
+        ([], "NAME is missing: give the name of an experiment, --list shows them"),
         (
             ["auto-day", "--json", "none/kept.json"],
             "--json none/kept.json: the folder none does not exist, make it first",

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from hotrow.cli.simulate import SimulationBar, tables
 from hotrow.sim.study.file import preset_names
-from hotrow.sim.study.study import Calibrated, Going, Report, Simulation
+from hotrow.sim.study.study import Calibrated, ModeProgress, Report, Simulation
 from simulations import config, outcomes
 from unit.cli.conftest import Command
 
@@ -69,7 +69,7 @@ def test_the_json_file_has_everything(hotrow: Command, small: Path) -> None:
 def test_the_picture_is_written_and_its_path_is_the_last_line(hotrow: Command, small: Path, name: str) -> None:
     done = hotrow("simulate", small, "--picture", name)
     assert done.stdout.splitlines()[-1] == name
-    assert "Who does what in the beginning" in Path(name).read_text()
+    assert "Activity of the first workers at the start" in Path(name).read_text()
 
 
 def test_presets_are_listed_shown_and_run(hotrow: Command) -> None:
@@ -88,7 +88,7 @@ def test_presets_are_listed_shown_and_run(hotrow: Command) -> None:
     [
         ([], "FILE.toml is missing: name a config, or a preset that --list shows"),
         (["gba-crit"], "gba-crit: there is no such file, and no preset of this name: did you mean gba-criteo?"),
-        (["small.toml", "--mode", "async"], "mode 'async': the file has none of this label; it has sync, gba"),
+        (["small.toml", "--mode", "async"], "mode 'async': the file has no such label; it has sync, gba"),
         (["small.toml", "--picture", "x.png"], "--picture x.png: is drawn as .html or .svg: give it such a name"),
         (["small.toml", "--picture", "no/x.svg"], "--picture no/x.svg: the folder no does not exist"),
         (["small.toml", "--json", "no/x"], "--json no/x: the folder no does not exist"),
@@ -111,7 +111,7 @@ def test_ctrl_c_shows_the_modes_that_are_done(hotrow: Command, small: Path, monk
 
     def broken(self: Simulation) -> Iterator[Report]:
         for report in whole(self):
-            if isinstance(report, Going) and report.place == 2:
+            if isinstance(report, ModeProgress) and report.place == 2:
                 raise KeyboardInterrupt
             yield report
 
@@ -141,17 +141,17 @@ def shown(*reports: Report, every_s: float = 6.0) -> list[str]:
 
 
 def test_the_bar_tells_samples_rate_and_virtual_time() -> None:
-    by_samples = Going("gba", 2, seconds=90.0, samples=600, seconds_total=None, samples_total=1_800)
+    by_samples = ModeProgress("gba", 2, seconds=90.0, samples=600, seconds_total=None, samples_total=1_800)
     assert shown(by_samples) == ["600 of 1,800 samples  100/s  virtual 1 min 30 s  gba 2/2"]
-    by_time = Going("gba", 1, seconds=60.0, samples=600, seconds_total=180.0, samples_total=None)
+    by_time = ModeProgress("gba", 1, seconds=60.0, samples=600, seconds_total=180.0, samples_total=None)
     assert shown(by_time) == ["60 of 180 s of virtual time  10/s  600 samples  gba 1/2"]
-    unknown = Going("gba", 1, seconds=60.0, samples=600, seconds_total=None, samples_total=None)
+    unknown = ModeProgress("gba", 1, seconds=60.0, samples=600, seconds_total=None, samples_total=None)
     assert shown(unknown) == ["600 samples  100/s  virtual 1 min  gba 1/2"]
 
 
 def test_the_rate_of_a_mode_is_its_own() -> None:
     (outcome,) = outcomes(config(), "sync").values()
-    then = Going("gba", 2, seconds=1.0, samples=600, seconds_total=None, samples_total=None)
+    then = ModeProgress("gba", 2, seconds=1.0, samples=600, seconds_total=None, samples_total=None)
     assert shown(outcome, then)[-1] == "600 samples  100/s  virtual 1.0 s  gba 2/2"
 
 

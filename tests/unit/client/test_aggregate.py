@@ -212,7 +212,7 @@ def test_the_histogram_counts_ids_once_whether_they_are_weighed_or_not() -> None
     for late in (None, Staleness(decay=Cutoff(tolerance=0)), Staleness(decay=Cutoff(tolerance=0), groups="dense")):
         made, histogram = client(), Histogram()
         made.apply([row_part(made, {0: np.ones(DIM)}, token=4)], step=4, samples=0)
-        keys = np.array([0, 0, 1])  # id 0 stands there twice
+        keys = np.array([0, 0, 1])  # id 0 occurs twice
         given = RowGradients(keys, made.tiers["t"].batch(keys), np.ones((3, DIM), np.float32))
         old = RowPart({"t": given}, 4, token=2)
         fresh = row_part(made, {0: np.ones(DIM)}, token=9)

@@ -53,13 +53,13 @@ def test_lists_tables_and_single_batches_may_be_read_again() -> None:
 def test_an_iterator_is_read_once_and_then_refused() -> None:
     once = ArrowSource(iter([batch(1), batch(2)]), SCHEMA)
     assert names(once) == ["1", "2"]
-    sentence = "batches: this iterator was read already and cannot begin again: give a function that makes a new one"
+    sentence = "batches: this iterator was read before and cannot be read again: give a function that makes a new one"
     with pytest.raises(InputError, match=sentence):
         names(once)
     kept = iter([batch(1)])
     same = ArrowSource(lambda: kept, SCHEMA, name="topic")
     assert names(same) == ["1"]
-    with pytest.raises(InputError, match="topic: this iterator was read already"):
+    with pytest.raises(InputError, match="topic: this iterator was read before"):
         names(same)
 
 

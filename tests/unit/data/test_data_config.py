@@ -106,10 +106,10 @@ def test_a_config_survives_being_written_down(settings: dict[str, Any]) -> None:
         ({"malformed": "1%"}, "malformed='1%': must be a fraction of the rows"),
         ({"shuffle": -1}, "shuffle=-1"),
         ({"sources": "x"}, "sources='x': there is no such setting"),
-        ({"test": "t.csv", "split": {"by": "days"}}, "what to test on is said by test too: leave one of them out"),
-        ({"valid": "v.csv", "split": {"by": "fraction", "valid": 0.1}}, "what to validate on is said by valid too"),
-        ({"test": "t.csv", "split": {"by": "time", "test": "2020-01-01"}}, "what to test on is said by test too"),
-        ({"test": "t.csv", "split": {"by": "rows", "train": 5}}, "what to test on is said by test too"),
+        ({"test": "t.csv", "split": {"by": "days"}}, "test names the data to test on too: leave one of them out"),
+        ({"valid": "v.csv", "split": {"by": "fraction", "valid": 0.1}}, "valid names the data to validate on too"),
+        ({"test": "t.csv", "split": {"by": "time", "test": "2020-01-01"}}, "test names the data to test on too"),
+        ({"test": "t.csv", "split": {"by": "rows", "train": 5}}, "test names the data to test on too"),
     ],
 )
 def test_what_cannot_be_is_told(settings: dict[str, Any], sentence: str) -> None:

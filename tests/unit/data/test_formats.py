@@ -171,7 +171,7 @@ def test_a_missing_key_has_no_attributes(taobao: DataConfig, tmp_path: Path) -> 
 
 def test_a_key_that_stands_twice_in_a_small_file_is_told(taobao: DataConfig, tmp_path: Path) -> None:
     write(tmp_path / "ad_feature.csv", ADS + "2,6261,83237,1,NULL,99.0\n2,9025,108570,1,95471,0.0\n")
-    with pytest.raises(InputError, match=r"ad_feature\.csv: adgroup_id '2' stands there twice"):
+    with pytest.raises(InputError, match=r"ad_feature\.csv: adgroup_id '2' occurs twice"):
         open_data(taobao)
 
 

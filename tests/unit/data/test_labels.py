@@ -132,13 +132,13 @@ def test_a_text_label_without_the_setting_is_answered_with_its_values_and_the_se
     config = DataConfig(format=kind, train=_write(tmp_path, name), label="income", ids=["user"])
     with pytest.raises(InputError) as told:
         describe(open_data(config).train)
-    expected = "label column 'income' holds text ('<=50K', '>50K'): say which is positive, as "
+    expected = "label column 'income' holds text ('<=50K', '>50K'): name the positive value, as "
     assert str(told.value).endswith(expected + 'label = { column = "income", positive = ">50K" }')
 
 
 def test_the_hint_names_five_values_at_most() -> None:
     table = pa.table({"y": [f"v{row}" for row in range(9)], "u": range(9)})
-    with pytest.raises(InputError, match=r"holds text \('v0', 'v1', 'v2', 'v3', 'v4'\): say"):
+    with pytest.raises(InputError, match=r"holds text \('v0', 'v1', 'v2', 'v3', 'v4'\): name"):
         list(ArrowSource(table, Schema(label="y", ids=["u"])).read())
 
 

@@ -57,9 +57,9 @@ def test_numbers_are_dense_or_buckets() -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"ids": ["a", "a"]}, "feature 'a' stands there twice"),
-        ({"ids": ["a"], "numbers": [{"column": "a", "transform": "bucket"}]}, "feature 'a' stands there twice"),
-        ({"numbers": [{"column": "a", "transform": "bucket"}] * 2}, "feature 'a' stands there twice"),
+        ({"ids": ["a", "a"]}, "feature 'a' occurs twice"),
+        ({"ids": ["a"], "numbers": [{"column": "a", "transform": "bucket"}]}, "feature 'a' occurs twice"),
+        ({"numbers": [{"column": "a", "transform": "bucket"}] * 2}, "feature 'a' occurs twice"),
         ({}, "neither ids nor numbers"),
         ({"ids": ["y"]}, "column 'y' is the label and a feature: the model would see the answer"),
         ({"numbers": ["y"]}, "column 'y' is the label and a feature"),

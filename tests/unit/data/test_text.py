@@ -171,7 +171,7 @@ def test_malformed_lines_are_left_out_and_named(write: Write) -> None:
         (9, "is no utf-8 text"),
         (11, "a quoted value does not end on its line"),
         (12, "n 'inf' is no number"),
-        (13, "a carriage return stands within the line"),
+        (13, "a carriage return is within the line"),
     ]
     assert (source.trouble.malformed, source.trouble.blank) == (9, 1)
     assert source.trouble.first[0].file.endswith("data.csv")
@@ -291,7 +291,7 @@ def test_a_file_of_another_kind_is_refused_whatever_the_limit(write: Write) -> N
 def test_a_missing_column_is_told_with_those_there_are(write: Write) -> None:
     with pytest.raises(InputError, match=r"data\.csv: there is no column 'n'; its columns are 'y', 'N', 'a'"):
         rows(TextSource(write("y,N,a\n1,1,x\n"), SCHEMA))
-    with pytest.raises(InputError, match="column 'a' stands there twice"):
+    with pytest.raises(InputError, match="column 'a' occurs twice"):
         rows(TextSource(write("y,n,a,a\n1,1,x,x\n"), SCHEMA))
     assert len(rows(TextSource(write("y,n,a,b,b\n1,1,x,x,x\n"), SCHEMA))) == 1
 

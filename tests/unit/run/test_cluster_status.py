@@ -10,7 +10,7 @@ pytest.importorskip("zmq")
 pytest.importorskip("msgspec")
 
 from hotrow.errors import InputError
-from hotrow.run.cluster_status import Heard, RoleState, look, states
+from hotrow.run.cluster_status import RoleReply, RoleState, look, states
 from hotrow.runtime.cluster.facts import ClusterFacts, RoleAddress
 from hotrow.transport.messages import Done, QueryReply
 from hotrow.transport.request import Request
@@ -24,7 +24,9 @@ SHARD = {"rows.users": 30.0, "rows.items": 12.0, "samples": 9.0, "parked": 2.0, 
 
 def one(name: str, before: dict[str, float] | None, now: dict[str, float] | None, seconds: float = 2.0) -> RoleState:
     facts = ClusterFacts("off", None, {RoleId.parse(name): HERE})
-    (state,) = states(facts, {name: Heard(before, 5.0)}, {name: Heard(now, 5.0 + seconds, "" if now else "silent")})
+    (state,) = states(
+        facts, {name: RoleReply(before, 5.0)}, {name: RoleReply(now, 5.0 + seconds, "" if now else "silent")}
+    )
     return state
 
 

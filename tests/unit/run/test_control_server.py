@@ -137,7 +137,7 @@ def test_without_the_key_nobody_is_heard(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_run_that_says_nowhere_where_it_listens_is_told() -> None:
-    with pytest.raises(InputError, match=r"runs/demo: cluster\.json does not say where the run listens"):
+    with pytest.raises(InputError, match=r"runs/demo: cluster\.json has no address of the run"):
         let_join(Known(Path("runs/demo"), 1, "here", ClusterFacts("off", None, {})), "trainer")
 
 

@@ -12,7 +12,7 @@ from hotrow.run.build import trainer_of
 from hotrow.run.config import RunConfig
 from hotrow.sim import CountingWork, SimCluster
 from hotrow.sim.study.outcome import STEPS_IN_A_STRETCH, setting_of, title_of
-from hotrow.sim.study.study import PIECES, Going, Simulation
+from hotrow.sim.study.study import PIECES, ModeProgress, Simulation
 from hotrow.switching import Auto
 from simulations import TRAINED, UNEVEN, config, outcomes
 
@@ -43,7 +43,7 @@ def test_the_speed_of_a_mode_makes_its_workers_faster() -> None:
 
 
 def test_progress_is_told_piece_by_piece_up_to_the_end() -> None:
-    reports = [each for each in Simulation(config(), ["gba"]) if isinstance(each, Going)]
+    reports = [each for each in Simulation(config(), ["gba"]) if isinstance(each, ModeProgress)]
     assert PIECES // 4 <= len(reports) <= PIECES + 1  # a piece is 15 samples and a step 40
     assert [each.samples for each in reports] == sorted(each.samples for each in reports)
     assert (reports[-1].samples, reports[-1].samples_total, reports[-1].place) == (3_000, 3_000, 1)
@@ -51,13 +51,13 @@ def test_progress_is_told_piece_by_piece_up_to_the_end() -> None:
 
 def test_only_the_modes_that_are_asked_for_run_each_once() -> None:
     assert list(outcomes(config(), "gba", "gba")) == ["gba"]
-    with pytest.raises(ConfigError, match="mode 'async': the file has none of this label; it has sync, gba"):
+    with pytest.raises(ConfigError, match="mode 'async': the file has no such label; it has sync, gba"):
         Simulation(config(), ["async"])
 
 
 def test_virtual_seconds_end_a_mode_where_it_is() -> None:
     simulation = Simulation(config(run={"samples": None, "seconds": 31.0}), ["sync"])
-    times = [each.seconds for each in simulation if isinstance(each, Going)]
+    times = [each.seconds for each in simulation if isinstance(each, ModeProgress)]
     assert times == sorted(set(times))
     (found,) = simulation.outcomes
     assert (found.result.seconds, found.result.finished) == (31.0, False)
@@ -102,7 +102,7 @@ def test_remarks_of_the_modes_are_kept() -> None:
 def test_auto_begins_in_sync_and_its_decisions_are_told_with_their_reasons() -> None:
     found = outcomes(config(run={"samples": 12_000}, modes={"auto": {"minimum_stay": 5}}), "auto")["auto"]
     assert [each.title for each in found.began] == ["sync", "gba, tolerance 4"]
-    (told,) = found.told
+    (told,) = found.decisions
     assert (told.mode, told.switch) == ("gba", True)
     assert "the slowest worker takes 3.0 times the median" in told.sentence
     assert found.stays > 10
@@ -112,8 +112,8 @@ def test_auto_begins_in_sync_and_its_decisions_are_told_with_their_reasons() -> 
 def test_advice_changes_nothing() -> None:
     found = outcomes(config(run={"samples": 12_000}, modes={"auto": {"minimum_stay": 5, "advise": True}}), "auto")
     assert [each.title for each in found["auto"].began] == ["sync"]
-    assert found["auto"].told
-    assert not any(each.switch for each in found["auto"].told)
+    assert found["auto"].decisions
+    assert not any(each.switch for each in found["auto"].decisions)
 
 
 def test_rates_are_of_stretches_that_hold_enough_steps_and_their_spread_is_theirs() -> None:

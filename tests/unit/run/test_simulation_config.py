@@ -68,17 +68,17 @@ MODES_FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"gba": {"worker": 2}}, "modes.gba.worker=2: there is no such setting; did you mean workers?"),
     ({"gba": {"tolerence": 2}}, "modes.gba.tolerence=2: there is no such setting; did you mean tolerance?"),
     ({"gba": {"speed": 0}}, "modes.gba.speed=0: Input should be greater than 0"),
-    ({"mine": {}}, "modes.mine.name is missing: mine is no mode's name, so say which one it is: sync, async"),
+    ({"mine": {}}, "modes.mine.name is missing: mine is not the name of a mode, give one of sync, async"),
     ({"mine": {"name": "gab"}}, "modes.mine.name='gab': there is no such mode: there are sync, async"),
     ({"gba": {"local_batch": 30}}, "local_batch=30: gba puts whole local batches together"),
     ({"gba": {"workers": 2, "name": "backup_workers", "backups": 2}}, "backups=2: must be below the 2 workers"),
     ({"gba": {"local_batch": 50}}, "global_batch=40: is below local_batch=50"),
     ({"gba": {"hyper": "x"}}, "modes.gba.hyper='x': there is no such set; there are: none"),
-    ({"gba": {"switches": [{"mode": "sync"}]}}, "switches.0.at_samples=None: say once when to switch"),
-    ({"gba": {"switches": [{"mode": "sync", "at_s": 1, "at_samples": 1}]}}, "say once when to switch"),
+    ({"gba": {"switches": [{"mode": "sync"}]}}, "switches.0.at_samples=None: give either at_s or"),
+    ({"gba": {"switches": [{"mode": "sync", "at_s": 1, "at_samples": 1}]}}, "give either at_s or at_samples"),
     ({"gba": {"switches": [{"mode": "snyc", "at_s": 1}]}}, "modes.gba.switches.0.mode='snyc': is neither one of the"),
-    ({"auto": {}, "gba": {"switches": [{"mode": "auto", "at_s": 1}]}}, "auto is no mode to switch to"),
-    ({"auto": {"switches": [{"mode": "gba", "at_s": 1}]}}, "auto decides itself when to switch"),
+    ({"auto": {}, "gba": {"switches": [{"mode": "auto", "at_s": 1}]}}, "auto is not a mode to switch to"),
+    ({"auto": {"switches": [{"mode": "gba", "at_s": 1}]}}, "auto decides when to switch"),
     ({"gba": {"speed": 2, "switches": [{"mode": "sync", "at_s": 1}]}}, "its workers are of another speed"),
     ({"gba": {"switches": [{"mode": "sync", "at_s": 2}, {"mode": "gba", "at_s": 1}]}}, "put them in the order of at_s"),
     ({"bulk_sync": {"local_batch": 30, "switches": [{"mode": "hybrid", "at_s": 2}]}}, "hybrid puts whole local"),
@@ -109,7 +109,7 @@ def test_modes_that_cannot_be_are_told_in_a_sentence(modes: dict[str, Any], sent
         ),
         (changed(TRAINED, tables={"default": {"dim": 0}}), "tables.default.dim=0"),
         (changed(TRAINED, data={"rows": "many"}), "data.rows='many': must be a whole number"),
-        (changed(TRAINED, hyper={"two": {}}), "modes.sync.hyper is missing: say which of one, two"),
+        (changed(TRAINED, hyper={"two": {}}), "modes.sync.hyper is missing: name one of one, two"),
         (changed(UNEVEN, picture={"workers": 0}), "picture.workers=0"),
     ],
 )
@@ -122,7 +122,7 @@ def test_other_sections_that_cannot_be_are_told_too(document: dict[str, Any], se
 @pytest.mark.parametrize(
     ("made", "sentence"),
     [
-        (config(run={"samples": None}), "run.samples is missing: say how many samples there are"),
+        (config(run={"samples": None}), "run.samples is missing: give the number of samples"),
         (config(cluster={"speeds": {"calibrate": True}}), "work='count' computes none"),
         (SimulationConfig(**{**TRAINED, "data": None}), "data: is missing, and work='train' needs it"),
         (SimulationConfig(**{**TRAINED, "model": None}), "model: is missing, and work='train' needs it"),
@@ -192,10 +192,10 @@ def test_a_file_is_read_with_changes_and_its_paths_start_at_its_folder(tmp_path:
 def test_a_file_that_is_none_is_told(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text("modes = [")
-    with pytest.raises(ConfigError, match="this is no TOML"):
+    with pytest.raises(ConfigError, match="invalid TOML"):
         load_simulation(str(path))
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="this is no TOML"):
+    with pytest.raises(ConfigError, match="invalid TOML"):
         load_simulation(str(path))
     path.write_text("[modes.gba]\n[cluster]\nworkers = 0\nlocal_batch = 1\n")
     with pytest.raises(ConfigError, match=r"mine.toml: cluster.workers=0"):

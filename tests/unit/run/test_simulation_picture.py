@@ -71,7 +71,7 @@ def test_without_lanes_and_steps_there_is_still_a_picture() -> None:
     made = config(cluster={"faults": {"crashes": crashes}})
     text = svg(made, list(outcomes(made).values()), "nobody")
     ElementTree.fromstring(text)
-    assert "Who does what" not in text
+    assert "Activity of the first workers" not in text
     assert "How late" not in text
 
 

@@ -299,7 +299,7 @@ def test_closing_forgets_what_was_not_applied_and_tells_the_last_counts() -> Non
     assert run.active.loop.grants == 2
     queue = LeaseQueue(leases())
     after = EffectLoop(Sync(), RunFacts(2, LOCAL, 2 * LOCAL), queue, run.statistics)
-    run.statistics.told(after.discipline.counts)  # which begin at 0 again
+    run.statistics.update(after.discipline.counts)  # which begin at 0 again
 
 
 @pytest.mark.parametrize("mode", [Sync(), GBA(), Hybrid(), KStep()], ids=lambda mode: mode.name)

@@ -33,8 +33,8 @@ def modes(told: list[AutoDecision]) -> list[str]:
 def test_it_goes_to_gba_when_workers_straggle_and_back_to_sync_when_they_do_not() -> None:
     pilot, cluster = driven(Auto(minimum_stay=60.0))
     cluster.run(until_s=2000.0)
-    assert modes(pilot.told) == ["gba", "sync"]
-    there, back = pilot.told
+    assert modes(pilot.decisions) == ["gba", "sync"]
+    there, back = pilot.decisions
     assert 300 < there.time_s < 600
     assert 900 < back.time_s < 1600
     assert there.sentence.startswith("to GBA: ")
@@ -46,21 +46,21 @@ def test_the_tolerance_of_the_rule_is_that_of_the_gba_it_goes_to() -> None:
     pilot, cluster = driven(Auto(tolerance=9, minimum_stay=60.0))
     cluster.run(until_s=850.0)
     assert cluster.mode.model_dump()["tolerance"] == 9
-    assert len(pilot.told) == 1
+    assert len(pilot.decisions) == 1
 
 
 def test_advice_is_told_and_not_taken() -> None:
     pilot, cluster = driven(Auto(advise=True, minimum_stay=60.0))
     cluster.run(until_s=850.0)
     assert cluster.mode.name == "sync"
-    assert modes(pilot.told)[0] == "gba"
-    assert all(each.sentence.startswith("advice: ") and not each.switch for each in pilot.told)
+    assert modes(pilot.decisions)[0] == "gba"
+    assert all(each.sentence.startswith("advice: ") and not each.switch for each in pilot.decisions)
 
 
 def test_a_gain_that_nobody_can_have_changes_nothing() -> None:
     pilot, cluster = driven(Auto(gain=50.0))
     cluster.run(until_s=2000.0)
-    assert pilot.told == []
+    assert pilot.decisions == []
 
 
 def test_who_crashed_is_forgotten() -> None:
@@ -69,15 +69,15 @@ def test_who_crashed_is_forgotten() -> None:
     slow = Stragglers(workers=(0,), factor=4.0, from_s=300.0)
     pilot, cluster = driven(Auto(minimum_stay=60.0), faults=crash, slow=slow, parts=5)
     cluster.run(until_s=2500.0)
-    assert modes(pilot.told) == ["gba", "sync"]
-    assert pilot.told[1].time_s > 1000
+    assert modes(pilot.decisions) == ["gba", "sync"]
+    assert pilot.decisions[1].time_s > 1000
 
 
 def test_who_came_back_is_known_again() -> None:
     crash = Faults(crashes=(Crash(worker=0, at_s=100.0, restart_after_s=50.0),), detect_s=1.0)
     pilot, cluster = driven(Auto(minimum_stay=60.0), faults=crash)
     cluster.run(until_s=2000.0)
-    assert modes(pilot.told) == ["gba", "sync"]
+    assert modes(pilot.decisions) == ["gba", "sync"]
 
 
 def test_a_hasty_rule_changes_as_often_as_it_says() -> None:
@@ -85,6 +85,6 @@ def test_a_hasty_rule_changes_as_often_as_it_says() -> None:
     slow = Stragglers(share=0.4, factor=6.0, every_s=60.0)
     pilot, cluster = driven(Auto(gain=0.0, minimum_stay=0.0, window=1), slow=slow)
     cluster.run(until_s=6000.0)
-    told = modes(pilot.told)
+    told = modes(pilot.decisions)
     assert len(told) > 10
     assert all(first != then for first, then in pairwise(told))

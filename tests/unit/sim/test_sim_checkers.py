@@ -187,18 +187,18 @@ def closes_short(inner: Discipline, event: Event) -> list[Effect]:
 
 LATE = Staleness(decay=Cutoff(tolerance=2))
 EARLIER, EARLIEST = Staleness(decay=Cutoff(tolerance=1)), Staleness(decay=Cutoff(tolerance=0))
-GONE = "lost and still holds grant|who is not there"
+GONE = "lost and holds grant|goes to absent worker"
 BULK, BOUND, BACKUPS = BulkSync(bulk=4), BoundedStaleness(bound=1), BackupWorkers(backups=1)
 FAULTS: dict[str, tuple[Mode, str]] = {
     "async applies twice": (broken(Async(), applies_twice), "grant 3 in step 1 of both is applied twice"),
     "async applies the one before": (broken(Async(), applies_the_one_before()), "is applied twice"),
     "async counts duplicates": (broken(Async(), counts_duplicates), "does not count had effects"),
     "async skips a step": (broken(Async(), skips_a_number), "step 6 of both comes where 5 is next"),
-    "async grants a gone worker": (broken(Async(), grants_a_gone_worker), "did not ask for grant|who is not there"),
+    "async grants a gone worker": (broken(Async(), grants_a_gone_worker), "did not request|to absent worker"),
     "async uses numbers again": (broken(Async(), uses_numbers_again), "its worker is not lost|was used before"),
-    "async forgets the lost": (broken(Async(), deaf_to(Lost)), "worker 2 is lost and still holds grant"),
-    "async weighs the old in full": (broken(Async(staleness=LATE), weighs_all_in_full), "3 steps late and weighs 1"),
-    "async cuts off too early": (spoiled(Async(staleness=LATE), late=EARLIER), "2 steps late and weighs 0, not 1"),
+    "async forgets the lost": (broken(Async(), deaf_to(Lost)), "worker 2 is lost and holds grant"),
+    "async weighs the old in full": (broken(Async(staleness=LATE), weighs_all_in_full), "3 steps late and has weight"),
+    "async cuts off too early": (spoiled(Async(staleness=LATE), late=EARLIER), "2 steps late and has weight 0, not 1"),
     "bulk closes early": (spoiled(BULK, parts_per_step=3), "holds 3 of 4 parts, and it is not the end of a drain"),
     "bulk closes late": (spoiled(BULK, parts_per_step=5), "step 0 is full and was not applied"),
     "bulk loses one of each step": (broken(BULK, closes_short), "holds 3 of 4 parts"),
@@ -208,16 +208,16 @@ FAULTS: dict[str, tuple[Mode, str]] = {
     "bounded forgets the lost": (broken(BOUND, deaf_to(Lost)), GONE),
     "backups takes late ones": (broken(BACKUPS, takes_late_ones), "was computed from the parameters of step"),
     "backups needs all": (spoiled(BACKUPS, needed=5), "step 0 is full and was not applied"),
-    "gba has a wider tolerance": (spoiled(GBA(tolerance=1), late=LATE), "2 steps late and weighs 1, not 0"),
-    "gba excludes at the tolerance": (spoiled(GBA(tolerance=1), late=EARLIEST), "1 steps late and weighs 0, not 1"),
+    "gba has a wider tolerance": (spoiled(GBA(tolerance=1), late=LATE), "2 steps late and has weight 1, not 0"),
+    "gba excludes at the tolerance": (spoiled(GBA(tolerance=1), late=EARLIEST), "1 steps late and has weight 0, not 1"),
     "gba lets tokens drift": (broken(GBA(), keeps_the_places_of_the_lost), "has token 5, and place 23 has 4"),
     "gba grants in a drain": (broken(GBA(), grants_in_a_drain), "in a drain"),
     "gba has another batch size": (spoiled(GBA(), parts_per_step=4), "has token|holds 4 of 5 parts"),
     "sync forgets the lost": (broken(Sync(), deaf_to(Lost)), GONE),
-    "sync waits for the ended": (broken(Sync(), deaf_to(Ended)), "there is nobody to wait for|wait forever"),
+    "sync waits for the ended": (broken(Sync(), deaf_to(Ended)), "no other worker computes|wait forever"),
     "sync has another batch size": (spoiled(Sync(), slices=4), "holds 4 of 5 parts"),
     "hybrid holds rows back": (broken(Hybrid(), holds_rows_back), "was not applied on arrival"),
-    "hybrid scales otherwise": (spoiled(Hybrid(), global_batch=0), r"weighs 1, not 0\.2"),
+    "hybrid scales otherwise": (spoiled(Hybrid(), global_batch=0), r"has weight 1, not 0\.2"),
     "hybrid has other steps": (spoiled(Hybrid(), places=4), "holds 4 of 5 parts"),
     "k_step merges too seldom": (spoiled(KStep(k=2, warmup=0), k=3), "starts a step, and step 1 was not merged"),
     "k_step merges too often": (spoiled(KStep(k=3, warmup=0), k=2), "merges beside step 1"),
@@ -243,7 +243,7 @@ def test_gba_has_to_give_the_smallest_free_place_out_first() -> None:
 
 def test_waiting_for_one_that_has_ended_is_caught_when_data_come_back() -> None:
     faulty = broken(BoundedStaleness(bound=1), deaf_to(Ended))
-    with pytest.raises(BrokenPromise, match=r"workers \[0, 1\] wait, and there is nobody to wait for"):
+    with pytest.raises(BrokenPromise, match=r"workers \[0, 1\] wait, and no other worker computes"):
         run(faulty, samples=160)  # dealt when worker 3 is cut off: what it held comes back
     run(BoundedStaleness(bound=1), samples=160)
 

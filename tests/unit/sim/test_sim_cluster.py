@@ -437,5 +437,5 @@ def test_a_straggler_that_is_not_there_is_refused(worker: int) -> None:
     if worker < 10:
         assert ClusterConfig(**settings).workers == 10
     else:
-        with pytest.raises(ConfigError, match="name worker 10, which is not there: there are 0 to 9"):
+        with pytest.raises(ConfigError, match="name worker 10, but there are 0 to 9"):
             ClusterConfig(**settings)

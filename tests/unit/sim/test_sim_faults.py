@@ -66,11 +66,11 @@ def test_drawn_faults_fit_any_cluster_and_leave_the_first_worker_alone() -> None
         (lambda: Messages(loss=0.95), "Messages.loss=0.95"),
         (
             lambda: ClusterConfig(workers=4, local_batch=1, faults=Faults(crashes=(Crash(worker=4, at_s=1),))),
-            "worker 4 crashes at 1 s and is not there: there are 0 to 3, and those in joins from their at_s on",
+            "worker 4 crashes at 1 s and is not present: there are 0 to 3, and those in joins from their at_s on",
         ),
         (
             lambda: ClusterConfig(workers=4, local_batch=1, faults=Faults(joins=(Join(worker=3, at_s=1),))),
-            "worker 3 is there from the start, as all below workers=4: number those that join from 4 on",
+            "worker 3 is present from the start, as all below workers=4: number those that join from 4 on",
         ),
         (
             lambda: ClusterConfig(workers=4, local_batch=8, global_batch=7),

@@ -120,12 +120,12 @@ def test_stragglers_with_load_come_with_the_pressure() -> None:
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: Stragglers(), "Stragglers.workers=None: say who is slow in one way: give share, or the numbers"),
-        (lambda: Stragglers(share=0.1, workers=(1,)), "say who is slow in one way"),
+        (lambda: Stragglers(), "Stragglers.workers=None: give either share, or the numbers"),
+        (lambda: Stragglers(share=0.1, workers=(1,)), "give either share, or the numbers"),
         (lambda: Stragglers(share=0.1, from_s=5, until_s=5), "Stragglers.until_s=5: is not after from_s=5"),
-        (lambda: Stragglers(workers=(1,), every_s=5), "Stragglers.every_s=5: nothing is drawn where workers says who"),
+        (lambda: Stragglers(workers=(1,), every_s=5), "Stragglers.every_s=5: nothing is drawn where workers lists the"),
         (lambda: Speeds(batch_s=0, sample_s=0), "Speeds.sample_s=0: a batch would take no time at all"),
-        (lambda: Speeds(load=Load()), "nobody would feel it: give stragglers with_load=true, or leave load out"),
+        (lambda: Speeds(load=Load()), "it has no effect: give stragglers with_load=true, or leave load out"),
         (lambda: Speeds(stragglers=(Stragglers(share=0.1, with_load=True),)), "Speeds.load=None: stragglers with_load"),
         (lambda: Load(hours=(0.5,) * 23), "Load.hours"),
         (lambda: LogNormal(sigma=0), "LogNormal.sigma=0: Input should be greater than 0"),

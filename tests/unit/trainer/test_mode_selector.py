@@ -285,7 +285,7 @@ def test_who_switches_by_hand_takes_over(engine_of_four: Trainer) -> None:
     ("workers", "local_batch", "told"),
     [
         (1, 64, ["auto stays in sync: the modes differ only with two workers or more"]),
-        (4, 32, ["auto stays in sync: 2 of 4 workers get no batch there, so nobody knows how fast they are"]),
+        (4, 32, ["auto stays in sync: 2 of 4 workers get no batch there, so their speed is unknown"]),
         (2, 32, []),
         (2, 16, []),
     ],

@@ -19,7 +19,7 @@ from hotrow.errors import ConfigError, InputError
 from hotrow.sizes import MOST, number_text
 from hotrow.spec import whole_number
 
-Moment: TypeAlias = date | datetime  # a date is its first second; UTC unless it says else
+Moment: TypeAlias = date | datetime  # a date is its first second; UTC by default
 Mask: TypeAlias = NDArray[np.bool_]
 
 COUNTED_AT_ONCE = 1 << 20
@@ -72,7 +72,7 @@ class RowRange(Around):
         if self._exact and (self._stop is not None or at == self._start):
             wanted = "rows" if self._stop is None else f"{self._stop - self._start:,} rows"
             found = f"there are only {at - self._start:,} good ones"
-            raise InputError(f"split: wanted are {wanted} from row {self._start:,} on, but {found}: ask for fewer")
+            raise InputError(f"split: wanted are {wanted} from row {self._start:,} on, but {found}: take fewer")
 
 
 class Fraction(Around):
@@ -134,7 +134,7 @@ class TimeRange(Around):
             raise ConfigError(f"since={since}, until={until}: must be later than since")
 
     def rows(self) -> int | None:
-        """Only reading tells."""
+        """Unknown without reading."""
         return None
 
     def read(self, skip: int = 0) -> Iterator[pa.RecordBatch]:

@@ -17,7 +17,7 @@ REMEDY = "write a day as 2017-11-09, or a moment as 2017-11-09T16:00:00"
 
 
 def _moment(value: Any) -> Any:
-    """A day or moment as the moment it begins, in UTC unless it says else."""
+    """A day or moment as the moment it begins, in UTC by default."""
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)
@@ -39,7 +39,7 @@ def _day(value: Any) -> Any:
 
 
 def _as_period(value: Any) -> Any:
-    """A day stands for all of it."""
+    """A day is the period from its start to the next day."""
     if isinstance(value, Mapping | Spec):
         return value
     day = _day(value)
@@ -129,7 +129,7 @@ class DaysSplit(Spec):
     @model_validator(mode="after")
     def _one_of_both(self) -> "DaysSplit":
         if self.first is not None and self.last is not None:
-            raise ValueError(f"first={self.first} and last={self.last} both say where testing begins: leave one out")
+            raise ValueError(f"first={self.first} and last={self.last} both set where testing begins: leave one out")
         return self
 
 
@@ -152,7 +152,7 @@ class Splits:
 
 
 def split(source: Source, config: RowsSplit | FractionSplit | TimeSplit | DaysSplit) -> Splits:
-    """The parts that a config asks for; None for those it does not."""
+    """The parts of a config; None for those it does not have."""
     match config:
         case RowsSplit():
             return _by_rows(source, config)

@@ -38,7 +38,18 @@ from hotrow.errors import ConfigError, InputError
 
 
 class KStepAdam(torch.optim.Optimizer):
-    """One worker of k-step Adam, or an Adam alone. The learning rate is that of `param_groups`, so schedules work."""
+    """One worker of k-step Adam, or an Adam alone. The learning rate is that of `param_groups`, so schedules work.
+
+    Example:
+        >>> import torch
+        >>> import hotrow as hr
+        >>> weight = torch.nn.Parameter(torch.ones(2))
+        >>> optimizer = hr.KStepAdam([weight], lr=0.1)
+        >>> weight.sum().backward()
+        >>> optimizer.step()
+        >>> bool((weight < 1).all())
+        True
+    """
 
     def __init__(
         self,
@@ -161,7 +172,18 @@ class KStepAdam(torch.optim.Optimizer):
 
 
 def adam_second_moments(adam: torch.optim.Optimizer) -> list[Tensor]:
-    """v of a torch.optim.Adam or AdamW for each of its parameters, corrected: a start for `KStepAdam`."""
+    """v of a torch.optim.Adam or AdamW for each of its parameters, corrected: a start for `KStepAdam`.
+
+    Example:
+        >>> import torch
+        >>> from hotrow.optim import adam_second_moments
+        >>> weight = torch.nn.Parameter(torch.ones(2))
+        >>> adam = torch.optim.Adam([weight])
+        >>> (2 * weight).sum().backward()
+        >>> _ = adam.step()
+        >>> [round(value, 3) for value in adam_second_moments(adam)[0].tolist()]
+        [4.0, 4.0]
+    """
     if not isinstance(adam, torch.optim.Adam | torch.optim.AdamW):
         raise InputError(f"optimizer={type(adam).__name__}: take v from a torch.optim.Adam or AdamW")
     moments = []
@@ -176,7 +198,21 @@ def adam_second_moments(adam: torch.optim.Optimizer) -> list[Tensor]:
 
 @torch.no_grad()
 def merge(optimizers: Sequence[KStepAdam]) -> None:
-    """Merge workers that live in this process; afterwards their parameters and the v they divide by are the same."""
+    """Merge workers of this process; afterwards their parameters and the v they divide by are the same.
+
+    Example:
+        >>> import torch
+        >>> from hotrow.optim import KStepAdam, merge
+        >>> replicas = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
+        >>> workers = [KStepAdam([replica], lr=0.1) for replica in replicas]
+        >>> for scale, replica in enumerate(replicas, 1):
+        ...     (scale * replica).sum().backward()
+        >>> for worker in workers:
+        ...     worker.accumulate()
+        >>> merge(workers)
+        >>> bool(replicas[0] == replicas[1])
+        True
+    """
     if not optimizers:
         raise InputError("merge() of no optimizers: give one per worker")
     if len({group["literal"] for optimizer in optimizers for group in optimizer.param_groups}) > 1:

@@ -37,7 +37,18 @@ PERIOD = "swap_period"  # in the state of a parameter: the period that its v is 
 
 
 class SwapOptimizer(optim.Optimizer):
-    """An optimizer of torch whose second moments forget. Groups, state and settings are those of the one inside."""
+    """Wraps an optimizer of torch and decays its second moments (SWAP).
+
+    Groups, state and settings are those of the wrapped optimizer.
+
+    Example:
+        >>> import torch
+        >>> import hotrow as hr
+        >>> weight = torch.nn.Parameter(torch.ones(2))
+        >>> optimizer = hr.optim.SwapOptimizer(torch.optim.Adagrad([weight], lr=0.1), hr.Swap(period=1000, decay=0.5))
+        >>> optimizer.param_groups[0]["lr"]
+        0.1
+    """
 
     def __init__(self, optimizer: optim.Optimizer, swap: Swap) -> None:
         self._accumulator = _accumulator_of(optimizer)
@@ -55,7 +66,7 @@ class SwapOptimizer(optim.Optimizer):
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Decay what crosses a border, then update."""
         if self._samples is None:
-            raise InputError("step() before set_samples(): SWAP counts periods in samples, tell how many were trained")
+            raise InputError("step() before set_samples(): SWAP counts periods in trained samples, call that first")
         loss = None
         if closure is not None:
             with torch.enable_grad():

@@ -1,7 +1,7 @@
-"""What this machine does in real time, for a cluster that is simulated: seconds of a batch, and of a message.
+"""Measurements of this machine for a simulated cluster: seconds of a batch, and of a message.
 
-Batches are timed at two sizes; the straight line through them is what a batch costs and what a sample costs. The wire
-is a plain TCP connection on the loopback device.
+Batches are timed at two sizes; the line through them gives the cost of a batch and of a sample. The network is a TCP
+connection on the loopback device.
 """
 
 import socket
@@ -26,7 +26,7 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class LoopbackWire:
-    """Of a connection on this machine."""
+    """Latency and bandwidth of a connection on this machine."""
 
     latency_s: float  # one way
     bandwidth: int  # bytes per second
@@ -36,7 +36,7 @@ def measured_compute(train: Callable[[int], None], samples: int) -> Compute:
     """`train(n)` computes and applies one batch of n samples; timed at `samples` and at half of them."""
     half = max(1, samples // 2)
     for size in (samples, half):
-        train(size)  # caches, rows and buffers are there from now on
+        train(size)  # warms caches, rows and buffers
     long_s = median(_seconds(train, samples) for _ in range(TAKES))
     if half == samples:
         return Compute(0.0, long_s)
@@ -44,7 +44,7 @@ def measured_compute(train: Callable[[int], None], samples: int) -> Compute:
 
 
 def line_through(few: int, short_s: float, many: int, long_s: float) -> Compute:
-    """Neither part is below 0: where noise says so, all is put on the other."""
+    """Neither part is below 0: where noise would make it so, the other part gets all."""
     slope = (long_s - short_s) / (many - few)
     if slope <= 0:
         return Compute(max(long_s, short_s), 0.0)

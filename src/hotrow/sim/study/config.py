@@ -1,4 +1,4 @@
-"""What a simulation is: a cluster, the modes that meet on it, how long it goes, and what is trained if anything is."""
+"""The settings of a simulation: a cluster, the compared modes, the length, and what is trained."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -19,12 +19,12 @@ from hotrow.spec import FieldError, SettingsError, Spec
 from hotrow.switching import Auto
 
 Measured = Literal["speeds", "network"]  # sections of the cluster that are measured on this machine
-TIMES = ("batch_s", "sample_s")  # that measuring the speeds answers
+TIMES = ("batch_s", "sample_s")  # measured by cluster.speeds.calibrate
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a switch goes."""
+    """The target of a switch."""
 
     mode: Mode
     workers: int | None  # None: as before
@@ -32,11 +32,11 @@ class Target:
 
 
 class SimulationConfig(Spec):
-    """All of a simulation. `data`, `model`, `tables` and `hyper` are those of a run, and only looked at to train."""
+    """All settings of a simulation. `data`, `model`, `tables` and `hyper` are those of a run, used only to train."""
 
     run: SimulationRun = SimulationRun()
     cluster: ClusterConfig
-    measured: tuple[Measured, ...] = ()  # cluster.speeds or cluster.network said calibrate = true
+    measured: tuple[Measured, ...] = ()  # sections with calibrate = true
     data: DataConfig | SyntheticConfig | None = None
     model: AnyModel | None = None
     tables: dict[str, Table] = Field(default_factory=dict)
@@ -46,12 +46,12 @@ class SimulationConfig(Spec):
 
     @property
     def dense_bytes(self) -> int:
-        """Of counted work."""
+        """Of work that is only counted."""
         size = self.run.dense_bytes
         return parse_bytes(size) if isinstance(size, str) else size or 0
 
     def cluster_of(self, label: str) -> ClusterConfig:
-        """The cluster as one mode finds it. Only the global batch is the same for all."""
+        """The cluster of one mode. Only the global batch is the same for all."""
         own, whole = self.modes[label], self.cluster
         speeds = whole.speeds.model_copy(
             update={"batch_s": whole.speeds.batch_s / own.speed, "sample_s": whole.speeds.sample_s / own.speed}
@@ -63,7 +63,7 @@ class SimulationConfig(Spec):
         )
 
     def target_of(self, switch: Switch) -> Target:
-        """Where a switch goes to."""
+        """The target of a switch."""
         other = self.modes.get(switch.mode)
         if other is None:
             return Target(mode_of(switch.mode), None, None)
@@ -71,13 +71,13 @@ class SimulationConfig(Spec):
         return Target(other.mode, other.workers or self.cluster.workers, other.local_batch or self.cluster.local_batch)
 
     def hyper_of(self, label: str) -> Hyper:
-        """The hyper-parameters of a mode: those it names, or the only ones there are."""
+        """The hyper-parameters of a mode: those it names, or the only ones."""
         name = self.modes[label].hyper
         if name is not None:
             return self.hyper[name]
         return next(iter(self.hyper.values()), Hyper())
 
-    # From the file as it is written to the fields
+    # From the sections of the file to the fields
 
     @model_validator(mode="before")
     @classmethod
@@ -100,7 +100,7 @@ class SimulationConfig(Spec):
             raise ValueError("there is nothing to compare: give at least one, as [modes.gba]")
         return {label: _labelled(str(label), table) for label, table in value.items()}
 
-    # What has to fit together. The modes stand last, so that all else is known.
+    # Checks across sections. `modes` is the last field, so that all others are known.
 
     @field_validator("modes")
     @classmethod
@@ -116,7 +116,7 @@ class SimulationConfig(Spec):
 
 
 def check_whole(config: SimulationConfig) -> SimulationConfig:
-    """ConfigError where a simulation lacks what it is to compute with."""
+    """ConfigError where a section that the work needs is missing."""
     run = config.run
     if run.work == "train":
         for name in ("data", "model", "tables"):
@@ -126,7 +126,7 @@ def check_whole(config: SimulationConfig) -> SimulationConfig:
         message = "cluster.speeds.calibrate=true: times the batches of a model"
         raise ConfigError(f"{message}, and work='count' computes none: set run.work='train', or give sample_s")
     elif run.samples is None and run.seconds is None:
-        raise ConfigError("run.samples is missing: say how many samples there are, or give run.seconds")
+        raise ConfigError("run.samples is missing: give the number of samples, or run.seconds")
     return config
 
 
@@ -137,7 +137,7 @@ def _faults_of(config: SimulationConfig, label: str) -> Iterator[FieldError]:
         start = Sync() if isinstance(own.mode, Auto) else own.mode
         start.check(facts)
     except SettingsError as error:
-        yield from (FieldError(f"{label}.{fault.place}", fault.told) for fault in error.faults)
+        yield from (FieldError(f"{label}.{fault.place}", fault.message) for fault in error.faults)
         return
     except ConfigError as error:
         yield FieldError(label, f": {error}")
@@ -146,7 +146,7 @@ def _faults_of(config: SimulationConfig, label: str) -> Iterator[FieldError]:
         known = ", ".join(config.hyper) or "none"
         yield FieldError(f"{label}.hyper", f"={own.hyper!r}: there is no such set; there are: {known}")
     if own.hyper is None and len(config.hyper) > 1 and config.run.work == "train":
-        yield FieldError(f"{label}.hyper", f" is missing: say which of {', '.join(config.hyper)}")
+        yield FieldError(f"{label}.hyper", f" is missing: name one of {', '.join(config.hyper)}")
     for place, switch in enumerate(own.switches):
         told = _fault_of_switch(config, label, switch)
         if told is not None:
@@ -158,7 +158,7 @@ def _fault_of_switch(config: SimulationConfig, label: str, switch: Switch) -> st
     if other is None and switch.mode not in MODES:
         return f"is neither one of the labels ({', '.join(config.modes)}) nor a mode ({', '.join(MODES)})"
     if other is not None and isinstance(other.mode, Auto):
-        return "auto is no mode to switch to: it chooses between two"
+        return "auto is not a mode to switch to: it chooses between two"
     if other is not None and other.speed != config.modes[label].speed:
         return "its workers are of another speed, and a switch changes no machines: give both the same speed"
     target, before = config.target_of(switch), config.cluster_of(label).facts
@@ -174,13 +174,13 @@ def _labelled(label: str, table: Any) -> Any:
     if not isinstance(table, Mapping) or "name" in table or "mode" in table:
         return table
     if label not in MAKERS:
-        message = f" is missing: {label} is no mode's name, so say which one it is: {', '.join(MAKERS)}"
+        message = f" is missing: {label} is not the name of a mode, give one of {', '.join(MAKERS)}"
         raise SettingsError("modes", [FieldError(f"{label}.name", message)])
     return {"name": label, **table}
 
 
 def _calibrates(name: str, section: dict[str, Any]) -> bool:
-    """Takes `calibrate` out of a section."""
+    """Remove `calibrate` from a section, and return it."""
     wanted = section.pop("calibrate", False)
     if not isinstance(wanted, bool):
         raise SettingsError("cluster", [FieldError(f"cluster.{name}.calibrate", f"={wanted!r}: must be true or false")])

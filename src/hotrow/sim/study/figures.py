@@ -1,4 +1,4 @@
-"""The figures of a simulation side by side, as texts: what a terminal and a page show."""
+"""The figures of a simulation side by side, as texts for a terminal and a page."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -9,11 +9,11 @@ from hotrow.staleness import Histogram, Statistics
 METRICS = {  # that are shown; a file has them all
     "auc": "AUC", "logloss": "logloss", "accuracy": "accuracy", "rmse": "RMSE", "mae": "MAE",
 }  # fmt: skip
-Row = tuple[str, list[str | None]]  # a name, and a cell for each outcome; None: nothing to tell
+Row = tuple[str, list[str | None]]  # a name, and a cell for each outcome; None: empty
 
 
 def figures(outcomes: Sequence[Outcome]) -> list[Row]:
-    """Rows in which at least one mode has something to tell."""
+    """Rows in which at least one cell is not empty."""
     return [(name, cells) for name, cells in _rows(outcomes) if any(cell is not None for cell in cells)]
 
 
@@ -43,11 +43,11 @@ def _rows(outcomes: Sequence[Outcome]) -> Iterator[Row]:
     yield row("data staleness", lambda one: _late(one.result.statistics.data))
     yield row("staleness of rows", lambda one: _late(one.result.statistics.rows))
     yield row("staleness of ids", lambda one: None if one.ids is None else _late(one.ids))
-    yield row("switches", lambda one: f"{one.switches:,}" if one.switches or one.told or one.stays else None)
+    yield row("switches", lambda one: f"{one.switches:,}" if one.switches or one.decisions or one.stays else None)
 
 
 def _counts(counted: Sequence[Statistics]) -> Iterator[Row]:
-    """What went otherwise than planned. Batches dropped as late are gone; those that were lost come again."""
+    """Counts of irregularities. Batches dropped as late are gone; lost ones are computed again."""
     yield "short steps", [_count(each.short_steps) for each in counted]
     for reason in dict.fromkeys(reason for each in counted for reason in each.dropped):
         yield f"batches {reason}", [_count(each.dropped.get(reason, 0)) for each in counted]

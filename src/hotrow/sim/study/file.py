@@ -16,30 +16,30 @@ PRESETS = files("hotrow.sim.study") / "presets"
 
 
 def preset_names() -> list[str]:
-    """All that come with the package."""
+    """The names of all presets."""
     return sorted(each.name.removesuffix(".toml") for each in PRESETS.iterdir() if each.name.endswith(".toml"))
 
 
 def preset_text(name: str) -> str:
-    """The file of a preset, to look at or to start from."""
+    """The file of a preset."""
     if name not in preset_names():
         raise ConfigError(f"{name}: {_no_such(name)}")
     return (PRESETS / f"{name}.toml").read_text(encoding="utf-8")
 
 
 def preset_title(name: str) -> str:
-    """The first line of its file."""
+    """The first line of a preset's file."""
     return preset_text(name).splitlines()[0].removeprefix("# ")
 
 
 def load_simulation(name: str, changes: Sequence[str] = ()) -> SimulationConfig:
-    """A file, or a preset; `changes` as "run.seed=3" replace what it says. Paths start at the file's folder."""
+    """Load a file or a preset; `changes` as "run.seed=3" replace values. Paths are relative to the file's folder."""
     path = Path(name)
     if path.is_file():
         try:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
-            raise ConfigError(f"{path}: this is no TOML: {error}") from None
+            raise ConfigError(f"{path}: invalid TOML: {error}") from None
     elif name in preset_names():
         text = preset_text(name)
     else:
@@ -47,7 +47,7 @@ def load_simulation(name: str, changes: Sequence[str] = ()) -> SimulationConfig:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: this is no TOML: {error}") from None
+        raise ConfigError(f"{path}: invalid TOML: {error}") from None
     for change in changes:
         set_field(document, change)
     try:

@@ -1,4 +1,4 @@
-"""What a mode came to in a simulation, and what was noted of it on the way."""
+"""The outcome of a mode in a simulation, and its timeline."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,12 +15,12 @@ from hotrow.staleness import Histogram
 from hotrow.switching import Auto
 
 STEPS_MOST = 20_000  # times of steps that are kept for a picture
-STEPS_IN_A_STRETCH = 8  # or rates would show how steps and windows come in and out of phase
+STEPS_IN_A_STRETCH = 8  # fewer would show the phase between steps and windows
 
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A mode that took over, at the start or by a switch."""
+    """The start of a mode, at the beginning or by a switch."""
 
     time_s: float
     title: str
@@ -31,18 +31,18 @@ class Began:
 
 @dataclass(slots=True)
 class Notes:
-    """Watches a cluster: which modes worked when, and when the first steps were made."""
+    """Observes a cluster: the periods of its modes, and the times of the first steps."""
 
-    steps: bool  # whether their times are wanted
+    steps: bool  # whether to record their times
     began: list[Began] = field(default_factory=list)
     stepped_s: list[float] = field(default_factory=list)
 
     def started(self, time_s: float, mode: Mode, facts: RunFacts) -> None:
-        """A mode begins to work."""
+        """A mode starts."""
         self.began.append(Began(time_s, title_of(mode), facts.workers, facts.local_batch, facts.step))
 
     def took(self, time_s: float, event: Event, effects: Sequence[Effect]) -> None:
-        """An event, and what came of it."""
+        """Record the steps of an event."""
         if self.steps and len(self.stepped_s) < STEPS_MOST:
             self.stepped_s += [time_s for each in effects if isinstance(each, Apply) and each.group != "embedding"]
 
@@ -52,17 +52,17 @@ class Outcome:
     """One mode, from its start to its end."""
 
     label: str
-    mode: Mode | Auto  # that it began with, or that chose
+    mode: Mode | Auto  # the first mode, or auto
     facts: RunFacts
     samples_per_step: int  # of the first mode
     result: SimResult
     began: Sequence[Began]
     remarks: Sequence[str]
     stepped_s: Sequence[float] = ()
-    told: Sequence[AutoDecision] = ()  # by auto
+    decisions: Sequence[AutoDecision] = ()  # by auto
     stays: int = 0  # decisions of auto to change nothing
-    switches_left: int = 0  # that were planned, and the end came before
-    metrics: Mapping[str, float | None] | None = None  # None: nothing was trained, or there was nothing to test on
+    switches_left: int = 0  # planned after the end
+    metrics: Mapping[str, float | None] | None = None  # None: nothing was trained, or there is no test data
     ids: Histogram | None = None  # staleness; None where there are no ids
     rows: Mapping[str, int] = field(default_factory=dict)  # of each table
 
@@ -70,7 +70,7 @@ class Outcome:
     def of(
         cls, label: str, config: SimulationConfig, result: SimResult, notes: Notes, pilot: AutoPilot | None
     ) -> "Outcome":
-        """What can be said without the model."""
+        """The outcome without the model's metrics."""
         mode, facts = config.modes[label].mode, config.cluster_of(label).facts
         first = Sync() if isinstance(mode, Auto) else mode
         return cls(
@@ -82,18 +82,18 @@ class Outcome:
             notes.began,
             first.remarks(facts),
             stepped_s=notes.stepped_s,
-            told=() if pilot is None else pilot.told,
+            decisions=() if pilot is None else pilot.decisions,
             stays=0 if pilot is None else pilot.stays,
         )
 
     @property
     def switches(self) -> int:
-        """That were made."""
+        """The number of switches made."""
         return len(self.began) - 1
 
     @property
     def idle_share(self) -> float:
-        """Part of the workers' time in which they did not compute."""
+        """The share of the workers' time in which they did not compute."""
         workers = self.result.workers.values()
         present_s = sum(each.present_s for each in workers)
         return 1.0 - sum(each.computing_s for each in workers) / present_s if present_s else 0.0
@@ -117,7 +117,7 @@ class Outcome:
 
     @property
     def troubles(self) -> list[str]:
-        """What a reader of the figures has to know, as sentences."""
+        """Remarks for readers of the figures."""
         said = list(self.remarks)
         if self.switches_left:
             said.append(f"{self.switches_left} of its switches were not made: the run ended before")
@@ -137,7 +137,7 @@ class Outcome:
             "metrics": None if self.metrics is None else dict(self.metrics),
             "rows": dict(self.rows),
             "began": [asdict(each) for each in self.began],
-            "decisions": [asdict(each) for each in self.told],
+            "decisions": [asdict(each) for each in self.decisions],
             "decisions_to_stay": self.stays,
             "switches_not_made": self.switches_left,
             "remarks": self.troubles,
@@ -149,13 +149,13 @@ class Outcome:
 
 
 def title_of(mode: Mode | Auto) -> str:
-    """Its name, with the one number that makes it what it is: "gba, tolerance 4"."""
+    """Its name, with its main setting: "gba, tolerance 4"."""
     setting = setting_of(mode)
     return mode.name if setting is None else f"{mode.name}, {setting}"
 
 
 def setting_of(mode: Mode | Auto) -> str | None:
-    """That number: "tolerance 4"; None where a mode has none."""
+    """Its main setting: "tolerance 4"; None where a mode has none."""
     own = MODES[mode.name].parameters if mode.name in MODES else ("tolerance",)
     name = next((each for each in own if isinstance(getattr(mode, each), int)), None)
     return None if name is None else f"{name.replace('_', ' ')} {getattr(mode, name):,}"

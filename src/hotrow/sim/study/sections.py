@@ -1,4 +1,4 @@
-"""The sections of a simulation's file: modes with what is their own, hyper-parameters, how long it goes."""
+"""The sections of a simulation's file: modes, hyper-parameters, length."""
 
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -18,11 +18,11 @@ MAKERS: dict[str, Callable[..., Mode | Auto]] = {**{name: entry.spec for name, e
 
 
 class Switch(Spec):
-    """A change of mode on the way: at a virtual time, or when so many samples are applied."""
+    """A change of mode during the run: at a virtual time, or after so many applied samples."""
 
     model_config = ConfigDict(validate_default=True)
 
-    mode: str  # a label of `modes`, whose workers and local batch come with it, or the name of a mode
+    mode: str  # a label of `modes`, with its workers and local batch, or the name of a mode
     at_s: float | None = Field(default=None, ge=0)
     at_samples: Whole | None = Field(default=None, ge=1, le=MOST)
 
@@ -30,23 +30,23 @@ class Switch(Spec):
     @classmethod
     def _one_time(cls, value: int | None, info: ValidationInfo) -> int | None:
         if "at_s" in info.data and (value is None) == (info.data["at_s"] is None):
-            raise ValueError("say once when to switch: give at_s, or at_samples")
+            raise ValueError("give either at_s or at_samples")
         return value
 
 
 class Contender(Spec):
-    """A mode with its settings, and what else is its own. What is left out is as the cluster has it."""
+    """A mode with its settings, and its own workers, batch and speed. What is left out is as in the cluster."""
 
     mode: AnyChoice
     workers: Whole | None = Field(default=None, ge=1, le=1_000_000)
     local_batch: Whole | None = Field(default=None, ge=1, le=MOST)
-    speed: float = Field(default=1.0, gt=0, le=1e6)  # its workers compute so many times as fast
+    speed: float = Field(default=1.0, gt=0, le=1e6)  # speed of its workers, relative to the cluster's
     hyper: str | None = None  # a set of hyper-parameters
     switches: tuple[Switch, ...] = ()
 
     @model_validator(mode="before")
     @classmethod
-    def _settings_of_the_mode_stand_beside_its_own(cls, value: Any) -> Any:
+    def _separate_mode_settings(cls, value: Any) -> Any:
         if not isinstance(value, Mapping) or "mode" in value:
             return value
         own = {name: each for name, each in value.items() if name in cls.model_fields}
@@ -56,7 +56,7 @@ class Contender(Spec):
     @classmethod
     def _one_after_the_other(cls, value: tuple[Switch, ...], info: ValidationInfo) -> tuple[Switch, ...]:
         if value and isinstance(info.data.get("mode"), Auto):
-            raise ValueError("auto decides itself when to switch: leave them out")
+            raise ValueError("auto decides when to switch: leave them out")
         for name in ("at_s", "at_samples"):
             times = [time for each in value if (time := getattr(each, name)) is not None]
             if times != sorted(times):
@@ -68,18 +68,18 @@ class Hyper(Spec):
     """Hyper-parameters that were tuned together."""
 
     dense: DenseSection = DenseSection()
-    rows: AnyOptimizer | None = None  # of all tables; None: each as its own settings say
+    rows: AnyOptimizer | None = None  # of all tables; None: each table's own
 
 
 class SimulationRun(Spec):
-    """How long a simulation goes, and what is computed in it."""
+    """The length of a simulation, and what is computed in it."""
 
     work: Literal["count", "train"] = "count"
     samples: Whole | None = Field(default=None, ge=1, le=MOST)  # None: all data, or until `seconds`
-    seconds: float | None = Field(default=None, gt=0)  # virtual ones; None: until the samples are trained
-    seed: Whole = Field(default=0, ge=0, lt=2**63)  # of luck, network and rows, the same in all modes
-    threads: Whole = Field(default=1, ge=1, le=1024)  # that compute, where anything is computed
-    embedding_average: Average = "batch"  # what an id's gradients are divided by
+    seconds: float | None = Field(default=None, gt=0)  # virtual; None: until the samples are trained
+    seed: Whole = Field(default=0, ge=0, lt=2**63)  # of speeds, network and rows, the same in all modes
+    threads: Whole = Field(default=1, ge=1, le=1024)  # of work = "train"
+    embedding_average: Average = "batch"  # the divisor of an id's gradients
     dense_bytes: WholeOrSize | None = None  # of a batch's dense gradients, where they are only counted
     row_bytes: Whole = Field(default=0, ge=0, le=2**40)  # of the rows of a sample, where they are only counted
 
@@ -92,7 +92,7 @@ class SimulationRun(Spec):
 
 
 class Pictured(Spec):
-    """What of the workers' time a picture shows."""
+    """The part of the workers' time that a picture shows."""
 
     workers: Whole = Field(default=16, ge=1, le=200)  # the first ones
     seconds: float | None = Field(default=None, gt=0)  # from the start on; None: some of the longest batches
@@ -110,7 +110,7 @@ def _made(settings: Mapping[str, Any]) -> Mode | Auto:
 
 
 def _check_known(settings: Mapping[str, Any], known: list[str]) -> None:
-    """A setting may be the mode's or stand beside it: who misspells one is told of both kinds."""
+    """A setting may be the mode's or the contender's: an unknown one is compared with both."""
     unknown = next((name for name in settings if name not in known), None)
     if unknown is not None:
         close = get_close_matches(unknown, known, n=1)

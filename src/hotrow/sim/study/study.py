@@ -1,4 +1,4 @@
-"""A simulation at work: each mode on the same data and luck, told piece by piece, then measured side by side."""
+"""Runs a simulation: each mode on the same data and random draws, with progress reports."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -19,39 +19,39 @@ from hotrow.sim.study.work import BLOCK, StudyRows, TrainedWork, batch_trainer
 from hotrow.sizes import MOST
 from hotrow.switching import Auto
 
-PIECES = 200  # of a run, each of which is told
+PIECES = 200  # progress reports of a run
 LANES_PER_WORKER, LANES_MOST = 400, 200_000  # intervals that a picture can choose from
 
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """What was measured on this machine, as settings that give the same cluster again without measuring."""
+    """Measurements of this machine, as settings that give the same cluster again without measuring."""
 
     settings: dict[str, float | int | bool]  # "cluster.speeds.sample_s" and so on
 
 
 @dataclass(frozen=True, slots=True)
-class Going:
-    """How far a mode is."""
+class ModeProgress:
+    """The progress of a mode."""
 
     label: str
     place: int  # among the modes, from 1
     seconds: float  # virtual
     samples: int  # applied
-    seconds_total: float | None  # where it ends, as far as anybody knows
+    seconds_total: float | None  # at the end, where that is known
     samples_total: int | None
 
 
-Report = Calibrated | Going | Outcome
+Report = Calibrated | ModeProgress | Outcome
 
 
 class Simulation:
-    """Iterate it: reports come as it goes. What is done is in `outcomes`."""
+    """Iterate it for its reports. Finished modes are in `outcomes`."""
 
     def __init__(self, config: SimulationConfig, labels: Sequence[str] = (), *, pictured: bool = False) -> None:
         unknown = next((label for label in labels if label not in config.modes), None)
         if unknown is not None:
-            raise ConfigError(f"mode {unknown!r}: the file has none of this label; it has {', '.join(config.modes)}")
+            raise ConfigError(f"mode {unknown!r}: the file has no such label; it has {', '.join(config.modes)}")
         self.config = config
         self.labels = tuple(dict.fromkeys(labels)) or tuple(config.modes)
         self.outcomes: list[Outcome] = []
@@ -77,7 +77,7 @@ class Simulation:
         total = self._rows.total if self._rows is not None else self.config.run.samples
         result = cluster.result()
         for result in self._pieces(cluster, switches, total):
-            yield Going(label, place, result.seconds, result.samples_applied, self.config.run.seconds, total)
+            yield ModeProgress(label, place, result.seconds, result.samples_applied, self.config.run.seconds, total)
         outcome = Outcome.of(label, self.config, result, notes, pilot)
         outcome = replace(outcome, switches_left=len(switches))
         if trained is not None and self._rows is not None:
@@ -106,7 +106,7 @@ class Simulation:
         return SimCluster(mode, cluster, watchers=watchers, **settings), None
 
     def _pieces(self, cluster: SimCluster, switches: deque[Switch], total: int | None) -> Iterator[SimResult]:
-        """Go on until the data or the time end, or nobody is left to do anything."""
+        """Continue until the data or the time ends, or no worker is left."""
         end_s = self.config.run.seconds or inf
         piece_s = end_s / PIECES
         piece = max(1, total // PIECES) if total else cluster.facts.global_batch
@@ -129,7 +129,7 @@ class Simulation:
 def calibrated(
     config: SimulationConfig, rows: StudyRows | None
 ) -> tuple[SimulationConfig, dict[str, float | int | bool]]:
-    """The config with what this machine measured, and that alone."""
+    """The config with the measured values of this machine, and these alone."""
     found: dict[str, dict[str, float | int]] = {}
     if "speeds" in config.measured:
         assert rows is not None
@@ -147,7 +147,7 @@ def calibrated(
 
 
 def _compute(config: SimulationConfig, rows: StudyRows) -> Compute:
-    """Of a batch of the cluster's size, or of all rows there are, on a model that is thrown away."""
+    """Of a batch of the cluster's size, or of all rows, on a model that is discarded."""
     wanted = config.cluster.local_batch
     blocks = [batch for _, batch in islice(rows.train(), -(-wanted // BLOCK))]
     if not blocks:
@@ -161,7 +161,7 @@ def _compute(config: SimulationConfig, rows: StudyRows) -> Compute:
 
 
 def _network(wire: LoopbackWire) -> dict[str, float | int]:
-    """All links as this machine's own: one server, and workers beside it."""
+    """All links as those of this machine: one server, and workers beside it."""
     return {
         "latency_s": wire.latency_s,
         "bandwidth": wire.bandwidth,

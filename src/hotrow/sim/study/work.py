@@ -1,4 +1,4 @@
-"""What a simulated cluster trains: the rows, model, tables and optimizers of a run, made anew for every mode."""
+"""The training of a simulated cluster: the rows, model, tables and optimizers of a run, built for every mode."""
 
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
@@ -39,13 +39,13 @@ class StudyRows:
 
     @property
     def total(self) -> int | None:
-        """Samples to train on; None: nobody has counted them."""
+        """Samples to train on; None: the number is not known."""
         there = self._data.train.rows()
         most = self._config.run.samples
         return most if there is None else min(there, most or there)
 
     def train(self) -> Iterator[tuple[object, Batch]]:
-        """From the first row on, in the order of the data, or shuffled as they say."""
+        """From the first row on, in the order of the data, or shuffled."""
         left = self._config.run.samples
         for lease, batch in self._loader(self._data.train):
             if left is not None and len(batch) >= left:
@@ -55,7 +55,7 @@ class StudyRows:
             yield lease, batch
 
     def test(self) -> Iterator[Batch] | None:
-        """What the modes are judged by; None: there is nothing."""
+        """The test batches; None: there are none."""
         if self._data.test is None:
             return None
         return (batch for _, batch in Loader(self._data.test, BLOCK))
@@ -69,7 +69,7 @@ class StudyRows:
 
 
 class TrainedWork:
-    """A model under training."""
+    """A model under training, with its tables."""
 
     def __init__(self, config: SimulationConfig, label: str, rows: StudyRows) -> None:
         assert config.model is not None
@@ -96,23 +96,23 @@ class TrainedWork:
 
     @property
     def rows(self) -> dict[str, int]:
-        """Of each table."""
+        """By table."""
         return {name: len(tier) for name, tier in self._client.tiers.items()}
 
     def metrics(self, batches: Iterator[Batch]) -> Metrics:
-        """How good the model is on these."""
+        """The metrics of the model on these batches."""
         judge = AnyEvaluator(self._task, self._predictions)
         for batch in batches:
             judge.add(self._learner.predict(batch, self._client.lookup(batch, learn=False)), batch)
         return judge.metrics()
 
     def close(self) -> None:
-        """Give the rows up."""
+        """Release the rows."""
         self._client.close()
 
 
 def batch_trainer(trained: TrainedWork, batch: Batch) -> Callable[[int], None]:
-    """Something that trains on so many samples of a batch at each call, as one worker in Sync does."""
+    """A function that trains on so many samples of a batch, as one worker in Sync does."""
     work, steps = trained.work, count()
     work.started(0.0, Sync(), RunFacts(1, len(batch), len(batch)))
 
@@ -132,5 +132,5 @@ def _opened(config: DataConfig | SyntheticConfig) -> Data:
         return replace(data, test=test)
     if data.by_day is not None:
         remedy = "give test files, or a split by rows, by time or by a fraction"
-        raise ConfigError(f"data: is to be tested day by day, and a simulation tests once, at its end: {remedy}")
+        raise ConfigError(f"data: the split is day by day, and a simulation tests once, at its end: {remedy}")
     return data

@@ -1,4 +1,4 @@
-"""What all parts of the picture share: scales, texts, colours of the modes, light or dark as the reader's screen."""
+"""Common parts of the picture: scales, texts, colours of the modes, light and dark."""
 
 import math
 from collections.abc import Sequence
@@ -73,7 +73,7 @@ def round_up(value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TimeUnit:
-    """Seconds as people read them on an axis."""
+    """The unit of seconds on an axis."""
 
     seconds: float
     name: str

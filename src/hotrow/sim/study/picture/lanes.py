@@ -1,4 +1,4 @@
-"""Lanes of workers: who reads, computes, sends, waits or is down in the first seconds, and when steps are made."""
+"""Lanes of workers: what each does in the first seconds, and when steps are made."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -10,7 +10,7 @@ from hotrow.sim.study.picture.drawing import LEFT, RIGHT, WIDTH, AxisScale, Time
 
 ROW, BAR = 11, 9  # pixels from one worker to the next, and of a lane
 HEAD = 46  # above the lanes of a mode
-BATCHES, STEPS = 8, 4  # of every mode, in the time that is shown where nobody says how long it is
+BATCHES, STEPS = 8, 4  # of every mode, in the default time that is shown
 STEPS_AS_LINES, STEPS_AS_TICKS = 40, 400
 KINDS = {"compute": "computes", "wait": "waits", "pull": "reads", "push": "sends", "down": "is down"}
 LETTER = 6.4  # pixels of the legend's
@@ -23,7 +23,7 @@ def lanes_part(outcomes: Sequence[Outcome], config: SimulationConfig) -> tuple[l
         return [], 0
     unit = TimeUnit.of(shown_s)
     across = AxisScale(0, shown_s / unit.seconds, LEFT, WIDTH - RIGHT)
-    parts = [text("Who does what in the beginning", LEFT, 18, look="head"), *_legend()]
+    parts = [text("Activity of the first workers at the start", LEFT, 18, look="head"), *_legend()]
     y = 42
     for place, outcome in enumerate(outcomes):
         drawn, height = _mode(outcome, place, config.picture.workers, shown_s, across, unit)
@@ -34,7 +34,7 @@ def lanes_part(outcomes: Sequence[Outcome], config: SimulationConfig) -> tuple[l
 
 
 def window_s(outcomes: Sequence[Outcome], wanted_s: float | None) -> float | None:
-    """How long a stretch is shown: never longer than the lanes of every mode are known. None: nobody has any."""
+    """The length of the shown period: at most what the lanes of every mode cover. None: there are no lanes."""
     known = [each.result for each in outcomes if each.result.lanes]
     if not known:
         return None
@@ -92,7 +92,7 @@ def _mode(
 
 def _bar(lane: Lane, across: AxisScale, unit: TimeUnit, shown_s: float) -> str:
     start, end = across(lane.start_s / unit.seconds), across(min(lane.end_s, shown_s) / unit.seconds)
-    gap = 0.6 if end - start > 2 else 0.0  # so that two batches in a row are two
+    gap = 0.6 if end - start > 2 else 0.0  # separates two batches in a row
     y = HEAD + lane.worker * ROW
     return f'<rect class="{lane.kind}" x="{start:.2f}" y="{y}" width="{end - start - gap:.2f}" height="{BAR}"/>'
 

@@ -22,7 +22,7 @@ OWN = ".drawing { overflow-x: auto } .drawing svg { display: block; width: 100%;
 
 
 def svg(config: SimulationConfig, outcomes: Sequence[Outcome], name: str | None) -> str:
-    """All parts below each other; with a name, its title stands above."""
+    """All parts below each other; with a name, a title above."""
     drawn, y = ([], 16) if name is None else (_title(config, outcomes, name), 84)
     parts = (
         rates_part(outcomes, config.cluster.speeds.load),
@@ -59,7 +59,7 @@ def page(config: SimulationConfig, outcomes: Sequence[Outcome], name: str) -> st
 
 
 def subtitle(config: SimulationConfig, outcomes: Sequence[Outcome]) -> str:
-    """What the modes were given."""
+    """The common settings of the modes."""
     run = config.run
     amount = f"{run.samples:,} samples" if run.samples is not None else None
     length = f"{formatting.duration(run.seconds)} of virtual time" if run.seconds is not None else None
@@ -81,5 +81,5 @@ def _alternative(outcomes: Sequence[Outcome]) -> str:
 def _said(outcomes: Sequence[Outcome]) -> list[str]:
     said = [f"{each.label}: {remark}" for each in outcomes for remark in each.troubles]
     for each in outcomes:
-        said += [f"{each.label}: after {formatting.duration(told.time_s)} {told.sentence}" for told in each.told]
+        said += [f"{each.label}: after {formatting.duration(told.time_s)} {told.sentence}" for told in each.decisions]
     return said
