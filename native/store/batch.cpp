@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "store/parallel.h"
+#include "store/scatter.h"
 #include "store/scratch.h"
 #include "store/unique.h"
 
@@ -11,12 +12,10 @@ namespace hotrow::store {
 namespace {
 
 constexpr std::size_t kKeysPerTask = 16384;
+constexpr std::size_t kPartitionsMin = 16;  // fewer do not keep many threads busy
 
 }  // namespace
 
-// Grouping all keys by partition first and folding each group apart would use every thread, and was slower on two (2.4
-// against 1.5 ms for 106,496 keys): the scattered copies cost more than the smaller hash tables save. One part of the
-// partitions per thread, each picking its keys out of the batch, took 1.2 to 1.8 ms on two threads and 1.6 on one.
 Batch::Batch(std::span<const Key> keys, int partitions_log2, bool counted, int threads)
     : size_(keys.size()), unique_begin_((std::size_t{1} << partitions_log2) + 1) {
   if (size_ >= 0xffffffffu) throw std::length_error("a batch holds at most 4,294,967,294 keys: split it");
@@ -25,11 +24,49 @@ Batch::Batch(std::span<const Key> keys, int partitions_log2, bool counted, int t
   Key* const found = found_room.take(size_);
   std::uint32_t* const numbers = counts_room.take(size_);
   inverse_.reset(new std::uint32_t[size_]);
+  if (const int worth = folding_threads(size_, threads);
+      worth > 1 && partitions() >= kPartitionsMin && partitions() <= kScatterPartsMax) {
+    fold_partitions(keys, partitions_log2, counted, worth);
+    return;
+  }
   const std::size_t count = store::unique(keys, found, inverse_.get(), numbers, threads);
   group(found, count, partitions_log2, counted, numbers);
   parallel_for(threads, (size_ + kKeysPerTask - 1) / kKeysPerTask, [&](std::size_t task) {
     const std::size_t end = std::min(size_, (task + 1) * kKeysPerTask);
     for (std::size_t i = task * kKeysPerTask; i < end; ++i) inverse_[i] = numbers[inverse_[i]];
+  });
+}
+
+// Many threads: each folds the keys of whole partitions, which stand in the order that `group` gives them.
+void Batch::fold_partitions(std::span<const Key> keys, int partitions_log2, bool counted, int threads) {
+  static thread_local ScatteredKeys::Buffers buffers;
+  static thread_local Scratch<std::uint32_t> local_room, counts_room;
+  const ScatteredKeys scattered(keys, partitions(), threads, buffers, [=](Key key) {
+    return partition_bits(hash_key(key)) >> (kPartitionBits - partitions_log2);
+  });
+  std::uint32_t* const local = local_room.take(size_);  // number of a key in its partition
+  std::uint32_t* const occurs = counts_room.take(size_);
+  const std::vector<std::uint32_t> order = scattered.largest_first();
+  parallel_for(threads, order.size(), [&](std::size_t task) {
+    static thread_local Scratch<std::uint32_t> slots;
+    const std::size_t p = order[task], begin = scattered.begin(p);
+    Key* const own = scattered.keys + begin;
+    unique_begin_[p + 1] =
+        static_cast<std::uint32_t>(unique_serial({own, scattered.size(p)}, own, local + begin, occurs + begin, slots));
+  });
+  for (std::size_t p = 0; p < partitions(); ++p) unique_begin_[p + 1] += unique_begin_[p];
+  keys_.reset(new Key[unique()]);
+  slots_.reset(new std::uint32_t[unique()]);
+  if (counted) counts_.reset(new std::uint32_t[unique()]);
+  parallel_for(threads, partitions() + scattered.chunks(), [&](std::size_t task) {
+    if (task >= scattered.chunks()) {
+      const std::size_t p = task - scattered.chunks(), count = unique_begin_[p + 1] - unique_begin_[p];
+      std::copy_n(scattered.keys + scattered.begin(p), count, keys_.get() + unique_begin_[p]);
+      if (counted) std::copy_n(occurs + scattered.begin(p), count, counts_.get() + unique_begin_[p]);
+    } else {
+      scattered.walk(
+          task, [&](std::size_t i, std::size_t p, std::uint32_t at) { inverse_[i] = unique_begin_[p] + local[at]; });
+    }
   });
 }
 

@@ -37,6 +37,7 @@ class Batch {
   std::uint64_t evicted_by = 0;
 
  private:
+  void fold_partitions(std::span<const Key> keys, int partitions_log2, bool counted, int threads);
   void group(const Key* found, std::size_t count, int partitions_log2, bool counted, std::uint32_t* numbers);
 
   std::size_t size_;

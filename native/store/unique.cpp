@@ -17,18 +17,24 @@
 //   small table that grows and rehashes         67 / 43
 //   radix partition into 16 parts first         49 / 29
 //
-// Many threads: each takes the keys whose hash falls to it, deduplicates them as above, and the parts are numbered
-// together by the position at which each key first occurs. Together they work twice to three times as long as one alone
-// (9.7 ns per id become 18 with 2 threads, 33 with 4, 37 with 8), so fewer than kPartsMin are not worth calling.
+// Many threads: keys are brought together by part (scatter.h), each part is folded as above while it lies in a cache,
+// and the parts are numbered together by the position at which each key first occurs. All threads together work twice
+// as long as one alone for 106,496 ids, and no longer than it for 851,968, whose slots leave its cache. Measured on 16
+// cores of one machine, Zipf 1.05 over 10 M keys, as the plan of a batch (batch.cpp), medians in ms by threads:
+//             1     4     8     16
+//   106,496   1.4   0.75  0.40  0.32     before, every thread looking at every key: 1.4, 1.5, 1.5, 1.1 to 2.6
+//   851,968   20    4.7   2.5   2.1                                                 20, 12 to 23, 10 to 27, 9 to 27
 #include "store/unique.h"
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "store/indices.h"
 #include "store/parallel.h"
+#include "store/scatter.h"
 #include "store/scratch.h"
 
 namespace hotrow::store {
@@ -36,9 +42,71 @@ namespace {
 
 constexpr std::size_t kAhead = 16;             // keys between prefetch and probe; a power of two
 constexpr std::uint32_t kEmpty = 0xffffffffu;  // a slot nobody has taken
-constexpr std::size_t kKeysPerPart = std::size_t{1} << 15;
-constexpr std::size_t kPartsMin = 4;
-constexpr int kPartsMax = 16;  // every part reads all keys, so more would not help
+constexpr std::size_t kParts = 64;             // of a batch that many threads fold
+constexpr std::size_t kKeysPerThread = 4096;
+constexpr std::size_t kManyKeys = std::size_t{3} << 18;  // from here on two threads are faster than one, else three
+
+// The parts of a batch, folded by themselves and then numbered together by where each key first occurs.
+std::size_t unique_parallel(std::span<const Key> theirs, Key* unique_keys, std::uint32_t* inverse,
+                            std::uint32_t* counts, int threads) {
+  thread_local ScatteredKeys::Buffers buffers;
+  thread_local Scratch<std::uint32_t> local_room, counts_room, numbers_room;
+  const ScatteredKeys scattered(theirs, kParts, threads, buffers, [](Key key) {
+    return secret_hash(key).bits & (kParts - 1);  // low bits: the slot takes the high ones
+  });
+  std::uint32_t* const local = local_room.take(theirs.size());      // number of a key in its part
+  std::uint32_t* const occurs = counts_room.take(theirs.size());    // how often, by part and number
+  std::uint32_t* const numbers = numbers_room.take(theirs.size());  // number in the batch, by part and number
+  const std::size_t chunks = scattered.chunks();
+  std::vector<std::uint32_t> known(kParts * chunks);  // keys of a part that occur before a chunk
+  const std::vector<std::uint32_t> order = scattered.largest_first();
+  parallel_for(threads, kParts, [&](std::size_t task) {
+    thread_local Scratch<std::uint32_t> slots;
+    const std::size_t part = order[task], begin = scattered.begin(part);
+    Key* const keys = scattered.keys + begin;
+    unique_serial({keys, scattered.size(part)}, keys, local + begin, occurs + begin, slots);
+    std::uint32_t found = 0;
+    for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
+      known[part * chunks + chunk] = found;
+      for (std::size_t at = scattered.begin(part, chunk); at < scattered.begin(part, chunk + 1); ++at)
+        found = std::max(found, local[at] + 1);
+    }
+  });
+
+  // A key is first met in a chunk if its number is the next one of its part.
+  const auto first_met = [&](std::size_t chunk, auto visit) {
+    std::uint32_t next[kScatterPartsMax];
+    for (std::size_t part = 0; part < kParts; ++part) next[part] = known[part * chunks + chunk];
+    scattered.walk(chunk, [&](std::size_t, std::size_t part, std::uint32_t at) {
+      if (local[at] != next[part]) return;
+      ++next[part];
+      visit(scattered.begin(part) + local[at]);
+    });
+  };
+  std::vector<std::uint32_t> before(chunks + 1);  // keys first met before a chunk
+  parallel_for(threads, chunks, [&](std::size_t chunk) {
+    std::uint32_t met = 0;
+    first_met(chunk, [&](std::size_t) { ++met; });
+    before[chunk + 1] = met;
+  });
+  for (std::size_t chunk = 0; chunk < chunks; ++chunk) before[chunk + 1] += before[chunk];
+  parallel_for(threads, chunks, [&](std::size_t chunk) {
+    std::uint32_t number = before[chunk];
+    first_met(chunk, [&](std::size_t at) {
+      unique_keys[number] = scattered.keys[at];
+      counts[number] = occurs[at];
+      numbers[at] = number++;
+    });
+  });
+  parallel_for(threads, chunks, [&](std::size_t chunk) {
+    scattered.walk(chunk, [&](std::size_t i, std::size_t part, std::uint32_t at) {
+      inverse[i] = numbers[scattered.begin(part) + local[at]];
+    });
+  });
+  return before[chunks];
+}
+
+}  // namespace
 
 std::size_t unique_serial(std::span<const Key> keys, Key* unique_keys, std::uint32_t* inverse, std::uint32_t* counts,
                           Scratch<std::uint32_t>& scratch) {
@@ -83,89 +151,15 @@ std::size_t unique_serial(std::span<const Key> keys, Key* unique_keys, std::uint
   return found;
 }
 
-// What one part of the hash space holds. The buffers have room for every key, but only what is used is ever touched.
-struct Part {
-  struct Buffers {
-    Scratch<Key> keys, unique_keys;
-    Scratch<std::uint32_t> positions, inverse, counts, first, slots;
-  };
-  Key *keys, *unique_keys;
-  std::uint32_t *positions, *inverse, *counts;
-  std::uint32_t* first;  // unique key -> the position at which it first occurs, later its number among all parts
-  std::size_t size = 0, found = 0;
-
-  void gather(std::span<const Key> all, std::size_t part, std::size_t parts, Buffers& buffers) {
-    keys = buffers.keys.take(all.size());
-    positions = buffers.positions.take(all.size());
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      keys[size] = all[i];
-      positions[size] = static_cast<std::uint32_t>(i);
-      size +=
-          ((secret_hash(all[i]).bits & 0xffffffffu) * parts >> 32) == part;  // low bits: the slot takes the high ones
-    }
-  }
-
-  // Marks in `is_first` where a key occurs first. A position belongs to one part, so no two parts write the same.
-  void deduplicate(std::uint32_t* is_first, Buffers& buffers) {
-    unique_keys = buffers.unique_keys.take(size);
-    inverse = buffers.inverse.take(size);
-    counts = buffers.counts.take(size);
-    first = buffers.first.take(size);
-    found = unique_serial({keys, size}, unique_keys, inverse, counts, buffers.slots);
-    for (std::size_t i = 0, next = 0; i < size; ++i) {
-      const bool fresh = inverse[i] == next;
-      if (fresh) first[next++] = positions[i];
-      is_first[positions[i]] = fresh;
-    }
-  }
-
-  void number(const std::uint32_t* ranks, Key* all_unique, std::uint32_t* all_inverse,
-              std::uint32_t* all_counts) const {
-    for (std::size_t u = 0; u < found; ++u) {
-      first[u] = ranks[first[u]];
-      all_unique[first[u]] = unique_keys[u];
-      all_counts[first[u]] = counts[u];
-    }
-    for (std::size_t i = 0; i < size; ++i) all_inverse[positions[i]] = first[inverse[i]];
-  }
-};
-
-// Turns marks into how many came before: the number of the key that first occurs there. Returns how many there are.
-std::size_t rank(std::uint32_t* marks, std::size_t size) {
-  std::uint32_t before = 0;
-  for (std::size_t i = 0; i < size; ++i) before += std::exchange(marks[i], before);
-  return before;
+int folding_threads(std::size_t keys, int threads) {
+  const auto worth = std::min<std::size_t>(static_cast<std::size_t>(std::max(threads, 1)), keys / kKeysPerThread);
+  return worth >= (keys < kManyKeys ? 3 : 2) ? static_cast<int>(worth) : 1;
 }
-
-std::size_t unique_parallel(std::span<const Key> theirs, Key* unique_keys, std::uint32_t* inverse,
-                            std::uint32_t* counts, int threads) {
-  thread_local Part::Buffers buffers[kPartsMax];
-  thread_local Scratch<Key> keys_scratch;
-  thread_local Scratch<std::uint32_t> marks;
-  Key* const keys = keys_scratch.take(theirs.size());  // a copy: every part must see the same keys
-  const std::size_t size = theirs.size(), parts_count = static_cast<std::size_t>(threads);
-  std::uint32_t* const ranks = marks.take(size);
-  Part::Buffers* const mine = buffers;  // the caller's, whichever thread runs a task
-  Part parts[kPartsMax];
-  parallel_for(threads, parts_count, [&](std::size_t p) {
-    const std::size_t begin = size * p / parts_count, end = size * (p + 1) / parts_count;
-    std::copy_n(theirs.data() + begin, end - begin, keys + begin);
-  });
-  parallel_for(threads, parts_count, [&](std::size_t p) {
-    parts[p].gather({keys, size}, p, parts_count, mine[p]);
-    parts[p].deduplicate(ranks, mine[p]);
-  });
-  const std::size_t found = rank(ranks, size);
-  parallel_for(threads, parts_count, [&](std::size_t p) { parts[p].number(ranks, unique_keys, inverse, counts); });
-  return found;
-}
-
-}  // namespace
 
 std::size_t unique(std::span<const Key> keys, Key* unique_keys, std::uint32_t* inverse, std::uint32_t* counts,
                    int threads) {
-  const auto parts = std::min<std::size_t>(std::min(threads, kPartsMax), keys.size() / kKeysPerPart);
-  if (parts >= kPartsMin) return unique_parallel(keys, unique_keys, inverse, counts, static_cast<int>(parts));
+  if (const int worth = folding_threads(keys.size(), threads); worth > 1)
+    return unique_parallel(keys, unique_keys, inverse, counts, worth);
   thread_local Scratch<std::uint32_t> slots;
   return unique_serial(keys, unique_keys, inverse, counts, slots);
 }

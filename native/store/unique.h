@@ -6,6 +6,7 @@
 #include <span>
 
 #include "store/hash.h"
+#include "store/scratch.h"
 
 namespace hotrow::store {
 
@@ -14,5 +15,12 @@ namespace hotrow::store {
 // on `threads`.
 std::size_t unique(std::span<const Key> keys, Key* unique_keys, std::uint32_t* inverse, std::uint32_t* counts,
                    int threads);
+
+// The same on this thread. `unique_keys` may be the memory of `keys`.
+std::size_t unique_serial(std::span<const Key> keys, Key* unique_keys, std::uint32_t* inverse, std::uint32_t* counts,
+                          Scratch<std::uint32_t>& slots);
+
+// Threads that are worth using for so many keys: 1 where folding them on one thread is as fast.
+int folding_threads(std::size_t keys, int threads);
 
 }  // namespace hotrow::store

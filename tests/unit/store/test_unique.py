@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hotrow import _native
+from hotrow import Table, _native
 from hotrow.errors import InputError
-from hotrow.store import kernels
+from hotrow.store import RamTier, kernels
 from oracles import kernels as slow
 
-MANY = 300_000  # enough that eight threads are put to work
+MANY = 300_000
 few_keys = st.integers(0, 20)
 any_key = st.integers(0, 2**64 - 1)
 
@@ -48,14 +48,30 @@ def test_patterns_that_defeat_weak_hashing(name: str, threads: int) -> None:
     assert np.array_equal(found.keys[found.inverse], keys)
 
 
-def test_result_does_not_depend_on_the_number_of_threads() -> None:
-    keys = (np.random.default_rng(5).zipf(1.05, MANY) % 10_000_000).astype(np.uint64)
+@pytest.mark.parametrize("size", [12_287, 12_288, 3 * 2**18 - 1, 3 * 2**18])  # both sides of where threads are worth it
+def test_result_does_not_depend_on_the_number_of_threads(size: int) -> None:
+    keys = (np.random.default_rng(5).zipf(1.05, size) % 10_000_000).astype(np.uint64)
     alone = kernels.unique(keys)
-    for threads in (4, 7, 16, 100):
+    for threads in (2, 3, 4, 7, 16, 100):
         many = kernels.unique(keys, threads)
         assert np.array_equal(alone.keys, many.keys)
         assert np.array_equal(alone.inverse, many.inverse)
         assert np.array_equal(alone.counts, many.counts)
+
+
+@pytest.mark.parametrize("partitions", [1, 8, 16, 32, 256, 512])  # plans of 16 to 256 are folded by partition
+@pytest.mark.parametrize("key_range", [1, 3, 20_000, 2**63])
+def test_the_plan_of_a_batch_does_not_depend_on_the_number_of_threads(partitions: int, key_range: int) -> None:
+    keys = np.random.default_rng(7).integers(0, key_range, 20_000).astype(np.uint64)
+    tier = RamTier(Table(dim=1), threads=1, partitions=partitions)
+    alone = tier.batch(keys)
+    assert np.array_equal(alone.keys[alone.inverse], keys)
+    assert alone.unique == len(np.unique(keys))
+    for threads in (3, 4, 16):
+        tier.threads = threads
+        many = tier.batch(keys)
+        assert np.array_equal(alone.keys, many.keys)
+        assert np.array_equal(alone.inverse, many.inverse)
 
 
 def test_int64_ids_and_tensors_are_read_as_their_bits() -> None:
