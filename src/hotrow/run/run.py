@@ -99,7 +99,7 @@ class Run:
             self._give_folder_back()
             raise
         self._book.cluster.announced = self._announced is not None
-        self._before = self._saved_at = self.trainer.samples
+        self._before = self._saved_at = self._kept = self.trainer.samples
         self._told = 0  # progress reports
         self._unsaid: list[Remark] = []
         self._looked_at: int | None = None  # samples at which the tables were last written down
@@ -115,6 +115,11 @@ class Run:
     def saved(self) -> bool:
         """Whether there is a checkpoint to resume from."""
         return checkpoint.exists(self.folder / CHECKPOINT)
+
+    @property
+    def saved_all(self) -> bool:
+        """Whether the last checkpoint holds all that was trained."""
+        return self.saved and self._kept == self.trainer.samples
 
     @property
     def trained_nothing(self) -> bool:
@@ -159,16 +164,14 @@ class Run:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def out_of_reach(self, fault: BaseException | None) -> str | None:
-        """Why nothing of the run can be saved any more: its cluster has failed. None: it can."""
+        """Why nothing of the run can be saved any more: a step, or its cluster, has failed. None: it can."""
         cluster = self.trainer.cluster
-        if cluster is None:
-            return None
-        if cluster.lost:
+        if cluster is not None and cluster.lost:
             return "; ".join(f"{name} is gone: {reason}" for name, reason in cluster.lost.items())
         try:
             self.trainer.check_consistent()
         except InputError as error:
-            return str(fault or error)
+            return str(fault) if isinstance(fault, Exception) else str(error)
         return str(fault) if isinstance(fault, PeerLost) else None
 
     def __iter__(self) -> Iterator[Report]:
@@ -361,7 +364,7 @@ class Run:
 
     def _save(self) -> None:
         path = self.trainer.save(self.folder / CHECKPOINT, **asdict(self._progress))
-        self._saved_at = self.trainer.samples
+        self._saved_at = self._kept = self.trainer.samples
         self._book.checkpoint(self.trainer.samples, path)
 
     def _try_to_save(self, every: int) -> None:

@@ -45,7 +45,7 @@ class LocalBackend:
         return 0
 
     def check_consistent(self) -> None:
-        """A step is applied whole, or not at all."""
+        """Nothing fails here alone: the training loop knows of a step that was applied in part."""
 
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[Parameters, Executor]:
         """Start a mode."""

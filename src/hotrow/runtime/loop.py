@@ -15,6 +15,7 @@ from torch import Tensor
 
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Lease
+from hotrow.errors import InputError
 from hotrow.modes import Mode, Sync
 from hotrow.modes.base import RunFacts
 from hotrow.runtime.active_mode import ActiveMode, RunHooks, StepResult
@@ -52,6 +53,7 @@ class TrainingLoop:
         self._steps: deque[StepResult] = deque()  # applied, and not taken by the caller
         self._grants = 0  # numbers of grants that were used so far
         self._refused = 0  # rows whose gradient was not finite, that no step has told of
+        self._half_applied = False  # a mode ended in the middle of a step
 
     @property
     def mode(self) -> Mode:
@@ -135,6 +137,20 @@ class TrainingLoop:
         refused, self._refused = self._refused, 0
         return refused
 
+    def check_consistent(self) -> None:
+        """InputError where rows and dense parameters are of different steps: a fault or an interrupt cut one off."""
+        self.backend.check_consistent()
+        active = self._active
+        if self._half_applied or (active is not None and active.failed and active.half_applied):
+            raise InputError(
+                "a step was applied in part, so that rows and dense parameters are of different steps: "
+                "load the last checkpoint, and train on from there"
+            )
+
+    def loaded(self) -> None:
+        """All parameters were replaced by those of a checkpoint."""
+        self._half_applied = False
+
     def switch(self, mode: Mode) -> None:
         """Continue in another mode.
 
@@ -169,11 +185,13 @@ class TrainingLoop:
                 if active is not None:
                     self._grants = active.loop.grants
                     self._refused += active.take_refused()
+                    self._half_applied = self._half_applied or active.half_applied
                     active.close()
             finally:
                 self._change_members_at_rest()
 
     def _open(self, leases: LeasePool[tuple[Lease, Batch]], step: int) -> ActiveMode:
+        self.check_consistent()
         with self._opening:
             grants = max(self._grants, self.backend.newest_grant())  # segments outlive runs, and know their grants
             facts = replace(self.facts, step=step, grants=grants)

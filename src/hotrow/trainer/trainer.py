@@ -265,6 +265,7 @@ class Trainer:
         """
         self.check_consistent()
         self._loop.rest()
+        self.check_consistent()  # after a fault there is no rest
         position = self.position
         saved = checkpoint.Saved(
             counters={
@@ -285,8 +286,8 @@ class Trainer:
         return checkpoint.bytes_of(self.model, self.optimizer, self.tables.tiers)
 
     def check_consistent(self) -> None:
-        """InputError where a cluster has failed: its rows and dense parameters may be of different steps."""
-        self._loop.backend.check_consistent()
+        """InputError where rows and dense parameters may be of different steps: a step or the cluster has failed."""
+        self._loop.check_consistent()
 
     def load(self, folder: str | Path) -> Position | None:
         """Go on from a saved state; gives the position in the data, for `fit(position=...)`."""
@@ -295,6 +296,7 @@ class Trainer:
                 "load() while a fit is under way: end it first, or its gradients would change what is loaded"
             )
         saved = checkpoint.load(Path(folder), self.model, self.optimizer, self.tables.tiers)
+        self._loop.loaded()
         for name, tier in self.tables.tiers.items():
             self.rows_loaded[name] = self.rows_loaded.get(name, 0) + len(tier)
         state = self.state
