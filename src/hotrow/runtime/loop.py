@@ -88,6 +88,8 @@ class TrainingLoop:
             self.clock.pause()
 
     def _epoch(self, leases: LeaseQueue, step: int, done: Callable[[Lease], None]) -> Iterator[StepResult]:
+        if self._active is not None and self._active.leases is not leases:
+            raise InputError("leases of another run while one is under way: end that one first")
         self.hooks.done = done
         self._steps.clear()  # of an epoch that was broken off
         (self._active or self._open(leases, step)).call_back()
@@ -144,7 +146,7 @@ class TrainingLoop:
         if self._half_applied or (active is not None and active.failed and active.half_applied):
             raise InputError(
                 "a step was applied in part, so that rows and dense parameters are of different steps: "
-                "load the last checkpoint, and train on from there"
+                "load the last checkpoint, or begin again with another Trainer"
             )
 
     def loaded(self) -> None:

@@ -191,6 +191,10 @@ class Trainer:
         `valid` is evaluated after every epoch. With `early_stopping` the best state is kept in the folder `best`, and
         comes back at the end. `progressive` predicts every batch before it trains on it, without dropout and the like.
         """
+        if self._loop.busy:
+            raise InputError(
+                "fit() while another is under way: read its reports to the end, or call close() on their iterator"
+            )
         if early_stopping is not None and (valid is None or best is None):
             raise ConfigError("early_stopping: give `valid` to judge by and `best`, a folder for the best state")
         if isinstance(position, Position):
