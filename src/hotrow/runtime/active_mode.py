@@ -155,12 +155,15 @@ class ActiveMode:
 
     def close(self) -> None:
         """End the mode: what was not applied is discarded wherever it is kept."""
+        if self.half_applied or (self._open and self._parameters.changes_when_computed):
+            self.failed = True
         try:
-            for grant in self._open:
-                self._parameters.discard(grant)
-            if self._open and not self.failed:
-                self._parameters.settle()
-            self.loop.close()
+            with self.failing():
+                for grant in self._open:
+                    self._parameters.discard(grant)
+                if self._open and not self.failed:
+                    self._parameters.settle()
+                self.loop.close()
         finally:
             self.executor.close(failed=self.failed)
 

@@ -47,6 +47,11 @@ class ParameterServer(DenseParameters):
     def copies(self) -> None:
         """Nobody has parameters of its own: all read these."""
 
+    @property
+    def changes_when_computed(self) -> bool:
+        """Pushes are parked."""
+        return False
+
     def park(self, grant: int, gradients: Gradients, worker: int = 0) -> None:
         """Keep a push until its `Apply`. Whose it is does not matter here."""
         self._parked[grant] = gradients

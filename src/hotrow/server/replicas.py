@@ -24,6 +24,10 @@ from hotrow.worker.core import Gradients
 class Parameters(Protocol):
     """Rows and dense parameters of an active mode, wherever they are."""
 
+    @property
+    def changes_when_computed(self) -> bool:
+        """Whether a batch may change parameters before its `Apply`: where it was computed, or as its rows arrive."""
+
     def discard(self, grant: int) -> None:
         """Forget a push that will not be applied."""
 
@@ -85,6 +89,11 @@ class ReplicatedParameters:
             moved.append(self._server.take_dense(part.grant))
         self._lr_scale = lr_scale
         return changed
+
+    @property
+    def changes_when_computed(self) -> bool:
+        """Pushes are parked."""
+        return False
 
     def settle(self) -> None:
         """No merge stands beside the last step, and somebody is about to compute: every worker moves its own copy."""

@@ -286,10 +286,15 @@ class TrainerProcess:
         self._mode = mode
 
     def _leave_mode(self) -> None:
+        """End the mode. Batches that it did not come to are not computed in the next one."""
         if self._dense is not None:
             self._dense.close()
-            self._meeting.destroy()
+        self._meeting.destroy()
         self._dense = self._mode = None
+        begun, self._begun = self._begun, []
+        self._outgoing = ExchangeQueue(self._client)
+        for task in begun:
+            task.request.reply(Fault.of("input", f"grant={task.work.grant}: its mode ended before it was computed"))
 
     def _answer_faults(self, request: Request, act: Callable[[], None]) -> None:
         """What goes wrong here is told to whoever asked."""

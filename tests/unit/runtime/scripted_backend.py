@@ -27,6 +27,8 @@ SAMPLES = 2
 class Nothing:
     """Parameters that nobody looks at."""
 
+    changes_when_computed: bool = False
+
     def discard(self, grant: int) -> None: ...
 
     def apply(self, effect: Apply, *, samples: int, lr_scale: float = 1.0) -> ApplyResult:

@@ -192,11 +192,11 @@ class ClusterBackend:
     def _close_mode(self) -> None:
         if (opened := self._open) is None:
             return
-        self._failed = opened.parameters.failed
-        if not self._failed:
+        self._open, self._order = None, opened.parameters.number
+        self._failed = True  # rows are those of the last step, and dense parameters those of the last fetch
+        if not opened.parameters.failed:
             self._fetch(opened, optimizer=True)
-        self._order = opened.parameters.number
-        self._open = None
+            self._failed = False
 
     def _fetch_at_rest(self) -> None:
         if self._open is not None:

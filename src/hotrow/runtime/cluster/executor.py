@@ -89,9 +89,11 @@ class RemoteExecutor:
     def close(self, *, failed: bool = False) -> None:
         """The mode ends. Ids of batches that were cut off may go."""
         self._parameters.failed = self._parameters.failed or failed
-        if self._roles.embedding_workers is not None:
-            self._roles.embedding_workers.release()
-        self._ended()
+        try:
+            if self._roles.embedding_workers is not None:
+                self._roles.embedding_workers.release()
+        finally:
+            self._ended()
 
     def _rank(self, grant: Grant) -> int:
         """Who computes it: its worker, unless that has its share of a step that all ranks end together.
