@@ -127,12 +127,12 @@ def test_a_fault_comes_out_as_it_is_and_the_position_holds_what_was_applied(mode
     position = trainer.position
     assert position is not None
     assert not position.is_done(0, 500 // 16)
-    if mode.name != "hybrid":  # whose rows are ahead of its dense steps
-        dropped = trainer.statistics.samples_dropped.get("late", 0)
-        assert position.samples == trainer.samples + dropped
+    dropped = trainer.statistics.samples_dropped.get("late", 0)
+    ahead = position.samples != trainer.samples + dropped
+    assert not ahead or mode.name == "hybrid"  # whose rows may be ahead of its dense steps
     assert server_of(trainer).parked == 0
     Faulty.cured = True
-    if mode.name in ("hybrid", "k_step"):
+    if ahead or mode.name == "k_step":  # whose copies were not merged
         with pytest.raises(InputError, match="a step was applied in part"):
             list(trainer.fit(data, position=position))
     else:
