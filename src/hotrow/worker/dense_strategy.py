@@ -4,7 +4,7 @@ The trainer calls `ask` when work comes, `learn` when it computes, `sent` when t
 `finish` last.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
@@ -31,6 +31,10 @@ class DenseStrategy(Protocol):
     """One mode's way."""
 
     step: int  # dense steps that this trainer's parameters hold, as far as it knows
+
+    @property
+    def before_the_step(self) -> Mapping[str, Tensor]:
+        """By name, tensors of the model that the running step changes on this trainer alone, as they were before it."""
 
     def ask(self, work: BatchRequest) -> None:
         """Work came: whatever can begin before it is computed."""

@@ -120,10 +120,28 @@ class TrainerProcess:
             case Meet(number, str(address)):
                 self._wire.connect(peer_name(number), address, near=True)
                 request.reply(Done())
-            case Begin() | CloseStep() | Settle() | GiveDense() | Stop():
+            case GiveDense() as give:
+                self._give_or_queue(give, request)
+            case Begin() | CloseStep() | Settle() | Stop():
                 self._inbox.put(request)
             case other:
                 raise InputError(f"a trainer is not asked for {type(other).__name__}")
+
+    def _give_or_queue(self, give: GiveDense, request: Request) -> None:
+        """At once where the step is complete: the thread that computes may be waiting for ranks that have no batch yet.
+
+        Else it is queued before the step completes, and so answered before the next batch is computed.
+        """
+        dense = self._dense
+        if not isinstance(dense, AllReduceDense):
+            self._inbox.put(request)
+            return
+        with dense.changing:
+            if dense.step < give.step:
+                self._inbox.put(request)
+                return
+            answer = self._give_dense(give.optimizer)
+        request.reply(*answer)
 
     def _check_new(self, grant: int) -> None:
         """A batch counts once. The server gives its answer again, unless that was too large to be kept."""
@@ -185,9 +203,10 @@ class TrainerProcess:
         return Done(), ()
 
     def _give_dense(self, optimizer: bool) -> tuple[DenseGiven, list[memoryview]]:
-        spec = self._setup.spec
-        tensors, settings = dense_state.to_bytes(spec.model, spec.optimizer if optimizer else None)
-        return DenseGiven(self._at_work().step, settings), cut([tensors], self._server.limits.frame_bytes)
+        spec, dense = self._setup.spec, self._at_work()
+        own = spec.optimizer if optimizer else None
+        tensors, settings = dense_state.to_bytes(spec.model, own, dense.before_the_step)
+        return DenseGiven(dense.step, settings), cut([tensors], self._server.limits.frame_bytes)
 
     def _at_work(self) -> DenseStrategy:
         if self._dense is None:

@@ -28,6 +28,11 @@ class ServerDense:
         self._asked: dict[int, dict[str, Future[Answer]]] = {}  # by grant
         self._gradients: dict[int, tuple[list[Tensor | None], list[Tensor], int, int]] = {}
 
+    @property
+    def before_the_step(self) -> Mapping[str, Tensor]:
+        """The servers hold the state."""
+        return {}
+
     def ask(self, work: BatchRequest) -> None:
         pull = PullDense(work.after)
         self._asked[work.grant] = {name: self._wire.ask(name, pull) for name in self._places}

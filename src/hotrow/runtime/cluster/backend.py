@@ -211,16 +211,16 @@ class ClusterBackend:
         if opened.mode.dense == "server":
             pieces = []
             for name, places in self._places.items():
-                given, told = self._given(name, optimizer)
+                given, told = self._given(name, GiveDense(optimizer))
                 pieces.append((places, given, told.optimizer))
             dense_state.from_pieces(pieces, self._spec.model, own)
         else:
-            given, told = self._given(self._roles.trainers[0], optimizer)
+            given, told = self._given(self._roles.trainers[0], GiveDense(optimizer, opened.executor.step))
             dense_state.from_bytes(given, told.optimizer, self._spec.model, own)
         self._fetched = (number, optimizer)
 
-    def _given(self, name: str, optimizer: bool) -> tuple[bytes, DenseGiven]:
-        answer = self._roles.answer(self._roles.rpc.ask(name, GiveDense(optimizer)))
+    def _given(self, name: str, wish: GiveDense) -> tuple[bytes, DenseGiven]:
+        answer = self._roles.answer(self._roles.rpc.ask(name, wish))
         return joined(answer.frames), answer.of(DenseGiven, name)
 
     def _rendezvous(self) -> str:
