@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 from urllib.parse import urlsplit
@@ -242,7 +243,8 @@ class TrainerProcess:
         self.samples += len(task.batch)
         self.waited_s += looked - began
         self.computed_s += ended - looked
-        when_all([*pushed.asked, *others], lambda fault: self._pushed(task, learned, ended - began, fault))
+        tell = partial(self._pushed, task, learned, ended - began)
+        when_all([*pushed.asked, *others], lambda fault: self._answer_faults(task.request, partial(tell, fault)))
         self._finish(dense, task.work)
 
     def _finish(self, dense: DenseStrategy, work: BatchRequest) -> None:
