@@ -114,11 +114,12 @@ class RayCluster:
 
     def close(self) -> None:
         """Ask all roles to stop, and end those that do not."""
-        for name in reversed(self._actors.where):  # who computes goes before who holds rows
-            with contextlib.suppress(HotrowError):
-                self.rpc.ask(name, Stop())
-        self._actors.close(STOP_S)
-        self.rpc.close()
+        with contextlib.ExitStack() as stack:  # a fault of one does not keep the others open
+            stack.callback(self.rpc.close)
+            stack.callback(self._actors.close, STOP_S)
+            for name in reversed(self._actors.where):  # who computes goes before who holds rows
+                with contextlib.suppress(HotrowError):
+                    self.rpc.ask(name, Stop())
 
     def __enter__(self) -> "RayCluster":
         return self
