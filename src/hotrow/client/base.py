@@ -48,9 +48,7 @@ class EmbeddingClient(Protocol):
 
 
 class TableCollection(Protocol):
-    """The tables behind a client, as checkpoints and reports see them. `samples` counts those that were trained."""
-
-    samples: int
+    """The tables behind a client, as checkpoints and reports see them."""
 
     @property
     def tiers(self) -> Mapping[str, SavedTable]:

@@ -197,9 +197,10 @@ class TrainingLoop:
         with self._opening:
             grants = max(self._grants, self.backend.newest_grant())  # segments outlive runs, and know their grants
             facts = replace(self.facts, step=step, grants=grants)
+            loop = EffectLoop(self._mode, facts, leases, self.statistics)  # first: a mode may refuse to start
             parameters, executor = self.backend.open(self._mode, facts, self.clock)
             active = self._active = ActiveMode(
-                EffectLoop(self._mode, facts, leases, self.statistics),
+                loop,
                 parameters,
                 executor,
                 self.state,

@@ -111,9 +111,10 @@ class Trainer:
         self.state = RunState(schedule=self.schedule.scale)
         self._open = open_backend(where, spec, self.state, attach=attach)
         self.tables = self._open.tables
-        self.state.samples = self.tables.samples
         try:
+            self.state.samples = self._open.backend.attached_samples()
             self._loop = TrainingLoop(self._open.backend, self.state, mode=initial_mode(choice), facts=facts)
+            self._found = self._rows_in_segments()  # until it is told
         except BaseException:
             self._open.close()
             raise
@@ -124,7 +125,6 @@ class Trainer:
         self._loader: Loader | None = None
         self._position: Position | None = None  # that was loaded, until there is a loader
         self._watch = EarlyStoppingState()
-        self._found = self._rows_in_segments()  # until it is told
         self.rows_loaded: dict[str, int] = {}  # by table, from checkpoints: the tables count them as created
 
     @property
@@ -306,7 +306,6 @@ class Trainer:
         state = self.state
         state.step, state.samples = int(saved.counters["step"]), int(saved.counters["samples"])
         state.plateau = float(saved.counters["plateau"])
-        self.tables.samples = state.samples
         self._watch = EarlyStoppingState.of(saved.counters)
         if self._found is not None:
             self._found = replace(self._found, replaced_at=self.samples)
@@ -320,8 +319,7 @@ class Trainer:
         with defer_sigint():
             self.load(folder)
         self._position, self._watch = position, watch
-        self.state.step = step
-        self.state.samples = self.tables.samples = samples
+        self.state.step, self.state.samples = step, samples
 
     def switch(self, mode: Choice) -> None:
         """Go on in another mode, also between two reports of a `fit`: what is being computed is applied first.
@@ -359,7 +357,7 @@ class Trainer:
     def _rows_in_segments(self) -> FoundRows | None:
         tiers = {name: tier for name, tier in self.tables.tiers.items() if tier.table.segment is not None}
         rows = {name: count for name, tier in tiers.items() if (count := len(tier))}
-        return FoundRows(rows, self.tables.samples) if rows else None
+        return FoundRows(rows, self.samples) if rows else None
 
     def _tell_of_segments(self) -> None:
         found, self._found = self._found, None

@@ -66,6 +66,9 @@ class ScriptedBackend:
     def newest_grant(self) -> int:
         return 0
 
+    def attached_samples(self) -> int:
+        return 0
+
     def check_consistent(self) -> None: ...
 
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[Nothing, "ScriptedBackend"]:

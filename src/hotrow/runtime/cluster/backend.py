@@ -103,6 +103,10 @@ class ClusterBackend:
         """The largest that the shards know, or the segments that they keep rows in."""
         return self._roles.newest_grant()
 
+    def attached_samples(self) -> int:
+        """That any shard's segments know of."""
+        return self._roles.samples()
+
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[RemoteParameters, RemoteExecutor]:
         """Start a mode: the dense state goes to the trainers, or to the shards where these serve it."""
         self.check_consistent()

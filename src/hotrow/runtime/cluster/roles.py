@@ -31,6 +31,10 @@ class Roles:
         """That any shard knows."""
         return max(told.newest for told in self._shards_told())
 
+    def samples(self) -> int:
+        """The largest count of samples that a shard knows."""
+        return max(told.samples for told in self._shards_told())
+
     def _shards_told(self) -> list[Exchanged]:
         asked = {name: self.rpc.ask(name, Exchange(0)) for name in self.shards}
         return [self.answer(each).of(Exchanged, name) for name, each in asked.items()]

@@ -77,6 +77,7 @@ class Exchanged(Header, frozen=True, tag="exchanged"):
     absent: Count = 0  # ids without a row in a pull that makes none
     blocks: tuple[RowBlockHeader, ...] = ()
     newest: Number = 0  # to one that asks for nothing: the newest grant that the shard or its segments know
+    samples: Number = 0  # likewise: the count of samples that they were last told
 
 
 class Export(Header, frozen=True, tag="export"):
