@@ -150,13 +150,29 @@ class EmbeddingWorkers:
             self._part(member)
 
     def _part(self, member: _Member) -> None:
-        """All its batches are done: trainers forget it, then it stops."""
+        """All its batches are done: it stops, and trainers forget it."""
         with self._lock:
             self._members.remove(member)
             trainers = list(self._trainers)
         assert member.leaving is not None
-        asked = [self._wire.ask(trainer, Meet(member.number, None)) for trainer in trainers]
-        forget_when_stopped(self._wire, member.name, [*asked, self._wire.ask(member.name, Stop())], member.leaving)
+        try:
+            asked = [self._wire.ask(member.name, Stop())]
+            for trainer in trainers:
+                asked += self._ask_if_there(trainer, Meet(member.number, None))
+        except HotrowError as fault:  # often in the wire's thread, where nobody else would hear of it
+            member.leaving.set_exception(fault)
+            return
+        forget_when_stopped(self._wire, member.name, asked, member.leaving)
+
+    def _ask_if_there(self, trainer: str, word: Meet) -> "list[Future[Answer]]":
+        """Nothing of a trainer that has left meanwhile."""
+        try:
+            return [self._wire.ask(trainer, word)]
+        except InputError:
+            with self._lock:
+                if trainer in self._trainers:
+                    raise
+            return []
 
 
 def _say_fault(done: "Future[Answer]") -> None:
