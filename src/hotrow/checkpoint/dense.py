@@ -4,7 +4,7 @@ The same without the random state travels between the roles of a cluster when a 
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,15 @@ def read(path: Path, model: nn.Module, optimizer: Optimizer | None, settings: di
     torch.set_rng_state(random)
 
 
-def to_bytes(model: nn.Module, optimizer: Optimizer | None) -> tuple[bytes, str | None]:
-    """Tensors in the format of safetensors, everything else of the optimizer as JSON."""
+def to_bytes(
+    model: nn.Module, optimizer: Optimizer | None, instead: Mapping[str, Tensor] | None = None
+) -> tuple[bytes, str | None]:
+    """Tensors in the format of safetensors, everything else of the optimizer as JSON.
+
+    `instead`: by name, tensors that take the place of the model's.
+    """
     tensors, settings = _gathered(model, optimizer)
+    tensors |= {f"model.{name}": value.cpu().contiguous() for name, value in (instead or {}).items()}
     return save(tensors), None if settings is None else json.dumps(settings)
 
 

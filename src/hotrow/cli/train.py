@@ -94,7 +94,7 @@ def train(
         echo(str(run.page))
     write_json(json_file, expected_figures(run.trainer.task) | run.summary)  # last: a fault must not hide the figures
     if run.summary["stopped"] == "interrupted":
-        echo(f"resume with: {again}", err=True)
+        echo(after_an_interrupt(run, again), err=True)
         raise typer.Exit(INTERRUPTED)
 
 
@@ -117,9 +117,11 @@ def show(run: Run, again: str) -> None:
         try:
             for report in run:
                 bar.report(report)
-        except KeyboardInterrupt:
-            nothing = "interrupted before the first step: nothing is trained, no run folder is left"
-            bar.line(nothing if run.trained_nothing else "interrupted: saving what is trained")
+        except KeyboardInterrupt as interrupt:
+            if run.trained_nothing:
+                bar.line("interrupted before the first step: nothing is trained, no run folder is left")
+            else:
+                bar.line(f"interrupted: {run.out_of_reach(interrupt) or 'saving what is trained'}")
             raise
         except FileError:
             raise  # what is left is known when the run has ended
@@ -127,6 +129,15 @@ def show(run: Run, again: str) -> None:
             if not run.trained_nothing:  # else nothing is saved: the error alone is shown
                 bar.line(stopped(run, error, again))
             raise
+
+
+def after_an_interrupt(run: Run, again: str) -> str:
+    """The command that resumes an interrupted run; what is lost where a second Ctrl-C did not let it save."""
+    if run.saved_all:
+        return f"resume with: {again}"
+    if run.saved:
+        return f"samples trained since the last checkpoint are lost, resume from it with: {again}"
+    return f"nothing is saved, start again with: {again.removesuffix(' --resume')}"
 
 
 def after_a_full_disk(run: Run, again: str) -> str:
@@ -144,7 +155,8 @@ def stopped(run: Run, error: HotrowError, again: str) -> str:
         return f"stopped: all that was trained is saved, resume with: {again}"
     cluster = run.trainer.cluster
     gone = isinstance(error, PeerLost) or (cluster is not None and cluster.lost)
-    message = "a role of the cluster is lost" if gone else "the cluster has failed"
+    failed = "a step was applied in part" if cluster is None else "the cluster has failed"
+    message = "a role of the cluster is lost" if gone else failed
     if run.saved:
         return f"stopped: {message}, resume from the last checkpoint with: {again}"
     return f"stopped: {message} before the first checkpoint: set run.checkpoint_every to save more often"

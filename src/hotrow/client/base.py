@@ -48,9 +48,7 @@ class EmbeddingClient(Protocol):
 
 
 class TableCollection(Protocol):
-    """The tables of a client, for checkpoints and reports. `samples` counts the trained ones."""
-
-    samples: int
+    """The tables of a client, for checkpoints and reports."""
 
     @property
     def tiers(self) -> Mapping[str, SavedTable]:

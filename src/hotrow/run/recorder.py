@@ -36,7 +36,7 @@ class RunRecorder:
         self.unsaved: FileError | None = None  # why the state at the end is in no checkpoint
         self.control_server: ControlServer | None = None  # while a run on a cluster trains
         self._config, self._data, self._trainer, self._days = config, data, trainer, days
-        self._before = self._saved_at = trainer.samples
+        self._before = self._saved_at = self._in_checkpoint = trainer.samples
         self.files = RunFolder(
             folder, tensorboard=config.run.tensorboard, metrics_port=config.run.metrics_port, **self._trained()
         )
@@ -50,6 +50,11 @@ class RunRecorder:
     def saved(self) -> bool:
         """Whether there is a checkpoint to resume from."""
         return checkpoint.exists(self.folder / CHECKPOINT)
+
+    @property
+    def saved_all(self) -> bool:
+        """Whether the last checkpoint holds everything that was trained."""
+        return self.saved and self._in_checkpoint == self._trainer.samples
 
     @property
     def trained_nothing(self) -> bool:
@@ -189,7 +194,7 @@ class RunRecorder:
 
     def _save(self) -> None:
         path = self._trainer.save(self.folder / CHECKPOINT, **asdict(self._days))
-        self._saved_at = self._trainer.samples
+        self._saved_at = self._in_checkpoint = self._trainer.samples
         self.files.checkpoint(self._trainer.samples, path)
 
     def _try_to_save(self, every: int) -> None:

@@ -136,6 +136,11 @@ class Run:
         return self._recorder.saved
 
     @property
+    def saved_all(self) -> bool:
+        """Whether the last checkpoint holds everything that was trained."""
+        return self._recorder.saved_all
+
+    @property
     def trained_nothing(self) -> bool:
         """Whether no gradient was applied since this run began, or was resumed."""
         return self._recorder.trained_nothing
@@ -264,16 +269,14 @@ class Run:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def out_of_reach(self, fault: BaseException | None) -> str | None:
-        """Why the state of the run cannot be saved any more: its cluster has failed. None: it can be saved."""
+        """Why the state of the run cannot be saved: a step or its cluster has failed. None: it can be saved."""
         cluster = self.trainer.cluster
-        if cluster is None:
-            return None
-        if cluster.lost:
+        if cluster is not None and cluster.lost:
             return "; ".join(f"{name} is gone: {reason}" for name, reason in cluster.lost.items())
         try:
             self.trainer.check_consistent()
         except InputError as error:
-            return str(fault or error)
+            return str(fault) if isinstance(fault, Exception) else str(error)
         return str(fault) if isinstance(fault, PeerLost) else None
 
 

@@ -13,7 +13,7 @@ from hotrow.modes.base import Apply, Drop, Effect, Event, Grant, Pushed
 from hotrow.runtime.clock import RunClock
 from hotrow.runtime.effect_loop import EffectLoop, LeasePool
 from hotrow.runtime.executors import BatchResult, Executor
-from hotrow.runtime.interrupts import defer_sigint, deliver_pending_sigint
+from hotrow.runtime.interrupts import defer_every_sigint, defer_sigint, deliver_pending_sigint
 from hotrow.runtime.observer import ModeObserver, notify, observation
 from hotrow.runtime.state import RunState
 from hotrow.server.core import ApplyResult
@@ -79,7 +79,14 @@ class ActiveMode:
         self._steps = steps
         self._granted: deque[tuple[Grant, Batch]] = deque()  # by the current event, not submitted yet
         self._open: dict[int, _OpenBatch] = {}  # by grant
+        self._rows_ahead: set[int] = set()  # grants whose rows are applied, and whose dense gradients are not
+        self._applying = False
         self._refused = 0
+
+    @property
+    def half_applied(self) -> bool:
+        """Whether rows and dense parameters would be of different steps if the mode ended now."""
+        return self._applying or bool(self._rows_ahead)
 
     @property
     def leases(self) -> LeasePool[tuple[Lease, Batch]]:
@@ -148,12 +155,15 @@ class ActiveMode:
 
     def close(self) -> None:
         """End the mode: gradients that were not applied are discarded."""
+        if self.half_applied or (self._open and self._parameters.changes_when_computed):
+            self.failed = True
         try:
-            for grant in self._open:
-                self._parameters.discard(grant)
-            if self._open and not self.failed:
-                self._parameters.settle()
-            self.loop.close()
+            with self.failing():
+                for grant in self._open:
+                    self._parameters.discard(grant)
+                if self._open and not self.failed:
+                    self._parameters.settle()
+                self.loop.close()
         finally:
             self.executor.close(failed=self.failed)
 
@@ -168,12 +178,15 @@ class ActiveMode:
         self._granted.append((grant, lease[1]))
 
     def apply(self, effect: Apply) -> None:
-        groups, lr_scale = self.loop.mode.groups, self._state.lr_scale
+        groups, state = self.loop.mode.groups, self._state
         ends_step = effect.group == groups[-1]
-        self._state.advance(effect.samples if effect.group == groups[0] else 0, dense_step=ends_step)
-        self._count(self._parameters.apply(effect, samples=self._state.samples, lr_scale=lr_scale))
-        if ends_step:
-            self._steps.append(self._step_result(effect))
+        samples = effect.samples if effect.group == groups[0] else 0
+        with self._applied_whole(effect):
+            applied = self._parameters.apply(effect, samples=state.samples + samples, lr_scale=state.lr_scale)
+            state.advance(samples, dense_step=ends_step)
+            self._count(applied)
+            if ends_step:
+                self._steps.append(self._step_result(effect))
 
     def drop(self, effect: Drop) -> None:
         """Count a batch that came too late for its mode as trained. Workers of the loop are never lost."""
@@ -197,6 +210,21 @@ class ActiveMode:
             except BaseException:
                 self.failed = True
                 raise
+
+    @contextmanager
+    def _applied_whole(self, effect: Apply) -> Iterator[None]:
+        """Parameters, counters and position change together; a fault in between leaves `half_applied`."""
+        self._applying = True
+        with defer_every_sigint():
+            yield
+            self._applying = False
+            grants = {part.grant for part in effect.parts}
+            if effect.group == "embedding":
+                self._rows_ahead |= grants
+            elif self.loop.mode.dense == "local":  # a merge is of all that was done since the last one
+                self._rows_ahead.clear()
+            else:
+                self._rows_ahead -= grants
 
     @contextmanager
     def _event(self) -> Iterator[None]:

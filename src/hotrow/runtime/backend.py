@@ -49,6 +49,9 @@ class Backend(Protocol):
     def newest_grant(self) -> int:
         """The largest grant number that is known here; a run continues from it."""
 
+    def attached_samples(self) -> int:
+        """Samples that rows in attached segments were last told of, down to a tick of the tables' clock."""
+
     def check_consistent(self) -> None:
         """InputError where a fault has left rows and dense parameters of different steps."""
 

@@ -20,15 +20,18 @@ class _Block:
 
     before: Callable[[int, FrameType | None], Any]  # the handler outside of it
     held: tuple[int, FrameType | None] | None = None
+    holds_all: bool = False  # a second SIGINT waits as well
+    again: bool = False  # a second one came meanwhile
 
     def hold(self, number: int, frame: FrameType | None) -> None:
-        """Keep SIGINT for later; a second one is delivered at once."""
-        if self.held is not None:
+        """Keep SIGINT for later; a second one is delivered at once, or at the end of `defer_every_sigint`."""
+        self.again = self.held is not None
+        if self.again and not self.holds_all:
             self.before(number, frame)
         self.held = (number, frame)
 
     def deliver(self) -> None:
-        held, self.held = self.held, None
+        held, self.held, self.again = self.held, None, False
         if held is not None:
             self.before(*held)
 
@@ -55,6 +58,26 @@ def defer_sigint() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
         _blocks.clear()
     block.deliver()
+
+
+@contextmanager
+def defer_every_sigint() -> Iterator[None]:
+    """Defer SIGINT as `defer_sigint` does, and a second one to the end of this block: for a change that is soon over.
+
+    Cut off in the middle, it would leave half a step.
+    """
+    with defer_sigint():
+        block = _blocks[0] if _blocks and threading.current_thread() is threading.main_thread() else None
+        if block is None:
+            yield
+            return
+        block.holds_all = True
+        try:
+            yield
+        finally:
+            block.holds_all = False
+        if block.again:
+            block.deliver()
 
 
 def deliver_pending_sigint() -> None:

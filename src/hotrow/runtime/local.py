@@ -11,6 +11,7 @@ from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
 from hotrow.runtime.clock import RunClock
 from hotrow.runtime.executors import Executor, InlineExecutor, LocalWork, ThreadExecutor
+from hotrow.runtime.state import RunState
 from hotrow.server.core import ParameterServer
 from hotrow.server.replicas import Parameters, k_step_adam, parameters_in
 from hotrow.worker.spec import TrainingSpec
@@ -19,10 +20,10 @@ from hotrow.worker.spec import TrainingSpec
 class LocalBackend:
     """A model, its tables and the dense optimizer, all in this process."""
 
-    def __init__(self, spec: TrainingSpec) -> None:
+    def __init__(self, spec: TrainingSpec, state: RunState) -> None:
         self.tables = LocalTables(spec.tables, threads=spec.threads, attach=spec.attach)
         self.server = ParameterServer(spec.model, self.tables, spec.optimizer, average=spec.average, clip=spec.clip)
-        self._spec = spec
+        self._spec, self._state = spec, state
         self._learner = spec.learner()
 
     @property
@@ -44,11 +45,16 @@ class LocalBackend:
         """0: grants are not kept from one run to the next."""
         return 0
 
+    def attached_samples(self) -> int:
+        """Of all tables."""
+        return self.tables.samples
+
     def check_consistent(self) -> None:
-        """No effect: a step is applied completely, or not at all."""
+        """No effect: the training loop records a step that was applied in part."""
 
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[Parameters, Executor]:
-        """Start a mode."""
+        """Start a mode. The tables count samples from where the run is, which after a load may be earlier."""
+        self.tables.samples = self._state.samples
         parameters = parameters_in(mode, self.server, facts.workers)
         work = LocalWork(mode, self.tables, parameters, clock)
         if facts.workers == 1 and parameters.copies is None:

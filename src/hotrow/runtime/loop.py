@@ -15,6 +15,7 @@ from torch import Tensor
 
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Lease
+from hotrow.errors import InputError
 from hotrow.modes import Mode, Sync
 from hotrow.modes.base import RunFacts
 from hotrow.runtime.active_mode import ActiveMode, RunHooks, StepResult
@@ -52,6 +53,7 @@ class TrainingLoop:
         self._steps: deque[StepResult] = deque()  # applied, not yet taken by the caller
         self._grants = 0  # numbers of grants that were used so far
         self._refused = 0  # rows whose gradient was not finite, not yet in a step result
+        self._half_applied = False  # a mode ended in the middle of a step
 
     @property
     def mode(self) -> Mode:
@@ -86,6 +88,8 @@ class TrainingLoop:
             self.clock.pause()
 
     def _epoch(self, leases: LeaseQueue, step: int, done: Callable[[Lease], None]) -> Iterator[StepResult]:
+        if self._active is not None and self._active.leases is not leases:
+            raise InputError("leases of another run while one is under way: end that one first")
         self.hooks.done = done
         self._steps.clear()  # of an epoch that was interrupted
         (self._active or self._open(leases, step)).rejoin()
@@ -135,6 +139,20 @@ class TrainingLoop:
         refused, self._refused = self._refused, 0
         return refused
 
+    def check_consistent(self) -> None:
+        """InputError where rows and dense parameters are of different steps: a fault or an interrupt cut one off."""
+        self.backend.check_consistent()
+        active = self._active
+        if self._half_applied or (active is not None and active.failed and active.half_applied):
+            raise InputError(
+                "a step was applied in part, so that rows and dense parameters are of different steps: "
+                "load the last checkpoint, or begin again with another Trainer"
+            )
+
+    def loaded(self) -> None:
+        """All parameters were replaced by those of a checkpoint."""
+        self._half_applied = False
+
     def switch(self, mode: Mode) -> None:
         """Continue in another mode.
 
@@ -169,17 +187,20 @@ class TrainingLoop:
                 if active is not None:
                     self._grants = active.loop.grants
                     self._refused += active.take_refused()
+                    self._half_applied = self._half_applied or active.half_applied
                     active.close()
             finally:
                 self._change_members_at_rest()
 
     def _open(self, leases: LeasePool[tuple[Lease, Batch]], step: int) -> ActiveMode:
+        self.check_consistent()
         with self._opening:
             grants = max(self._grants, self.backend.newest_grant())  # segments outlive runs, and hold their grants
             facts = replace(self.facts, step=step, grants=grants)
+            loop = EffectLoop(self._mode, facts, leases, self.statistics)  # first: a mode may refuse to start
             parameters, executor = self.backend.open(self._mode, facts, self.clock)
             active = self._active = ActiveMode(
-                EffectLoop(self._mode, facts, leases, self.statistics),
+                loop,
                 parameters,
                 executor,
                 self.state,

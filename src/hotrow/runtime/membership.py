@@ -5,7 +5,9 @@ it opens. While it is active numbers only rise: the number of a worker that left
 """
 
 from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from hotrow.errors import ConfigError, HotrowError, InputError
@@ -28,6 +30,16 @@ class ScaleRequest:
     name: str
     joins: bool
     done: "Future[None]" = field(default_factory=_uncancelled)
+
+
+@contextmanager
+def _faults_told(request: ScaleRequest) -> Iterator[None]:
+    """Whoever waits for a request that is taken hears of its fault, too."""
+    try:
+        yield
+    except BaseException as fault:
+        request.done.set_exception(fault)
+        raise
 
 
 class Membership:
@@ -77,9 +89,12 @@ class Membership:
             try:
                 facts = self.facts_after(request, mode, facts)
             except HotrowError as refusal:
-                if request.joins:
-                    self._pool.stop_worker(request.name)
-                request.done.set_exception(refusal)
+                try:
+                    if request.joins:
+                        with suppress(HotrowError):
+                            self._pool.stop_worker(request.name)
+                finally:
+                    request.done.set_exception(refusal)
                 continue
             self._accepted.append(request)
             others = tuple(name for name in self._staying if name != request.name)
@@ -106,8 +121,9 @@ class Membership:
     def start_worker(self, request: ScaleRequest, step: int) -> int:
         """Start the active mode on one more worker; returns its number."""
         worker, self._given = self._given, self._given + 1
-        self._pool.admit(request.name)
-        self._pool.start_worker(request.name, worker, step)
+        with _faults_told(request):
+            self._pool.admit(request.name)
+            self._pool.start_worker(request.name, worker, step)
         self._workers[request.name] = worker
         request.done.set_result(None)
         return worker
@@ -128,7 +144,8 @@ class Membership:
             self.remove(worker)
         while (request := self.take()) is not None:
             if request.joins:
-                self._pool.admit(request.name)
+                with _faults_told(request):
+                    self._pool.admit(request.name)
                 request.done.set_result(None)
             else:
                 self._dismiss(request)
@@ -140,7 +157,10 @@ class Membership:
             else:
                 request.done.set_result(None)
 
-        self._pool.stop_worker(request.name).add_done_callback(left)
+        with suppress(HotrowError):
+            with _faults_told(request):
+                stopped = self._pool.stop_worker(request.name)
+            stopped.add_done_callback(left)
 
     @property
     def _pool(self) -> WorkerPool:

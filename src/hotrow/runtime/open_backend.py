@@ -43,7 +43,7 @@ def open_backend(engine: Local | Ray, spec: TrainingSpec, state: RunState, *, at
         check_no_rows(_parts(engine, named_tables(spec.tables)))
     if isinstance(engine, Ray):
         return _on_ray(engine, spec, state)
-    backend = LocalBackend(spec)
+    backend = LocalBackend(spec, state)
     return OpenBackend(backend, backend.tables, backend.close)
 
 

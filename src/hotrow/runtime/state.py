@@ -23,6 +23,6 @@ class RunState:
         return self.schedule(self.samples) * self.plateau
 
     def advance(self, samples: int, *, dense_step: bool) -> None:
-        """Count an aggregate that is about to be applied."""
+        """Count an aggregate that was applied."""
         self.samples += samples
         self.step += dense_step

@@ -47,6 +47,11 @@ class ParameterServer(DenseParameters):
     def copies(self) -> None:
         """None: workers have no parameters of their own."""
 
+    @property
+    def changes_when_computed(self) -> bool:
+        """Pushes are parked."""
+        return False
+
     def park(self, grant: int, gradients: Gradients, worker: int = 0) -> None:
         """Hold a push until its `Apply`. The worker does not matter here."""
         self._parked[grant] = gradients

@@ -99,7 +99,9 @@ class ShardServer:
     def _exchange(self, request: Request, exchange: Exchange) -> None:
         push, pull = exchange.push, exchange.pull
         if push is None and pull is None:
-            request.reply(Exchanged(self._shard.incarnation, newest=self._shard.newest))
+            request.reply(
+                Exchanged(self._shard.incarnation, newest=self._shard.newest, samples=self._shard.tables.samples)
+            )
             return
         if not self._is_meant(request, exchange.incarnation):
             return

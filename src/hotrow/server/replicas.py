@@ -24,6 +24,10 @@ from hotrow.worker.core import Gradients
 class Parameters(Protocol):
     """Rows and dense parameters of an active mode, in this process or on shards."""
 
+    @property
+    def changes_when_computed(self) -> bool:
+        """Whether a batch may change parameters before its `Apply`: where it was computed, or as its rows arrive."""
+
     def discard(self, grant: int) -> None:
         """Drop a push that will not be applied."""
 
@@ -85,6 +89,11 @@ class ReplicatedParameters:
             moved.append(self._server.take_dense(part.grant))
         self._lr_scale = lr_scale
         return changed
+
+    @property
+    def changes_when_computed(self) -> bool:
+        """Pushes are parked."""
+        return False
 
     def settle(self) -> None:
         """Update every worker's own copy, where no merge came with the last step."""

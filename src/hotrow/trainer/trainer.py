@@ -122,9 +122,10 @@ class Trainer:
         self.state = RunState(schedule=self.schedule.scale)
         self._open = open_backend(where, spec, self.state, attach=attach)
         self.tables = self._open.tables
-        self.state.samples = self.tables.samples
         try:
+            self.state.samples = self._open.backend.attached_samples()
             self._loop = TrainingLoop(self._open.backend, self.state, mode=initial_mode(choice), facts=facts)
+            self._found = self._rows_in_segments()  # until it is told
         except BaseException:
             self._open.close()
             raise
@@ -135,7 +136,6 @@ class Trainer:
         self._loader: Loader | None = None
         self._position: Position | None = None  # that was loaded, until there is a loader
         self._watch = EarlyStoppingState()
-        self._found = self._rows_in_segments()  # until it is reported
         self.rows_loaded: dict[str, int] = {}  # by table, from checkpoints: the tables count them as created
 
     @property
@@ -202,6 +202,10 @@ class Trainer:
         `valid` is evaluated after every epoch. With `early_stopping` the best state is kept in the folder `best`, and
         comes back at the end. `progressive` predicts every batch before it trains on it, without dropout and the like.
         """
+        if self._loop.busy:
+            raise InputError(
+                "fit() while another is under way: read its reports to the end, or call close() on their iterator"
+            )
         if early_stopping is not None and (valid is None or best is None):
             raise ConfigError("early_stopping: give `valid` to judge by and `best`, a folder for the best state")
         if isinstance(position, Position):
@@ -276,6 +280,7 @@ class Trainer:
         """
         self.check_consistent()
         self._loop.rest()
+        self.check_consistent()  # after a fault there is no rest
         position = self.position
         saved = checkpoint.Saved(
             counters={
@@ -296,8 +301,8 @@ class Trainer:
         return checkpoint.bytes_of(self.model, self.optimizer, self.tables.tiers)
 
     def check_consistent(self) -> None:
-        """InputError where a cluster has failed: its rows and dense parameters may be of different steps."""
-        self._loop.backend.check_consistent()
+        """InputError where rows and dense parameters may be of different steps: a step or the cluster has failed."""
+        self._loop.check_consistent()
 
     def load(self, folder: str | Path) -> Position | None:
         """Load a saved state; returns the position in the data, for `fit(position=...)`."""
@@ -306,12 +311,12 @@ class Trainer:
                 "load() while a fit is under way: end it first, or its gradients would change what is loaded"
             )
         saved = checkpoint.load(Path(folder), self.model, self.optimizer, self.tables.tiers)
+        self._loop.loaded()
         for name, tier in self.tables.tiers.items():
             self.rows_loaded[name] = self.rows_loaded.get(name, 0) + len(tier)
         state = self.state
         state.step, state.samples = int(saved.counters["step"]), int(saved.counters["samples"])
         state.plateau = float(saved.counters["plateau"])
-        self.tables.samples = state.samples
         self._watch = EarlyStoppingState.of(saved.counters)
         if self._found is not None:
             self._found = replace(self._found, replaced_at=self.samples)
@@ -325,8 +330,7 @@ class Trainer:
         with defer_sigint():
             self.load(folder)
         self._position, self._watch = position, watch
-        self.state.step = step
-        self.state.samples = self.tables.samples = samples
+        self.state.step, self.state.samples = step, samples
 
     def switch(self, mode: Choice) -> None:
         """Continue in another mode, also between two reports of a `fit`: batches in progress are applied first.
@@ -364,7 +368,7 @@ class Trainer:
     def _rows_in_segments(self) -> FoundRows | None:
         tiers = {name: tier for name, tier in self.tables.tiers.items() if tier.table.segment is not None}
         rows = {name: count for name, tier in tiers.items() if (count := len(tier))}
-        return FoundRows(rows, self.tables.samples) if rows else None
+        return FoundRows(rows, self.samples) if rows else None
 
     def _tell_of_segments(self) -> None:
         found, self._found = self._found, None

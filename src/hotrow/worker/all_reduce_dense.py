@@ -1,10 +1,12 @@
 """Dense parameters in Sync and Hybrid: all ranks sum their gradients and apply the mean, each on its own copy."""
 
+import threading
+from collections.abc import Mapping
 from concurrent.futures import Future
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from hotrow.client.base import Handle
 from hotrow.data.batch import Batch
@@ -35,6 +37,13 @@ class AllReduceDense:
         self._share, self._local_batch, self._trained = share, local_batch, trained
         self._reducer = Reducer(learner.parameters)
         self._batches = self._samples = 0  # of this rank in the current step
+        self.changing = threading.Lock()  # held while a step changes parameters, not while ranks wait for each other
+        self._buffers = running_figures(learner.model)
+
+    @property
+    def before_the_step(self) -> Mapping[str, Tensor]:
+        """Running buffers, which a forward pass changes."""
+        return self._buffers
 
     def prefetch(self, work: BatchRequest) -> None:
         """No effect: parameters are on this trainer."""
@@ -85,6 +94,11 @@ class AllReduceDense:
         computed = self._batches > 0
         whole, agreed = self._reducer.finish(self._samples, lr_scale, self._local_batch)
         average_buffers(self._learner.model, computed=computed)
+        with self.changing:
+            self._take_step(whole, agreed)
+
+    def _take_step(self, whole: int, agreed: float) -> None:
+        self._buffers = running_figures(self._learner.model)
         self._batches = self._samples = 0
         self._trained += whole
         self.step += 1
@@ -94,6 +108,14 @@ class AllReduceDense:
             nn.utils.clip_grad_norm_(self._learner.parameters, self._clip)
         self._rates.set(agreed, self._trained)
         self._rates.optimizer.step()
+
+
+def running_figures(model: nn.Module) -> dict[str, Tensor]:
+    """Copies of the buffers that the state of a model holds, by name."""
+    kept = model.state_dict()
+    return {
+        name: buffer.detach().clone() for name, buffer in model.named_buffers(remove_duplicate=False) if name in kept
+    }
 
 
 def average_buffers(model: nn.Module, *, computed: bool) -> None:

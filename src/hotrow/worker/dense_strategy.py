@@ -4,7 +4,7 @@ The trainer calls `prefetch` when a batch arrives, `learn` to compute it, `sent`
 sent, and `finish` last.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
@@ -31,6 +31,10 @@ class DenseStrategy(Protocol):
     """How a trainer reads and updates dense parameters in a mode."""
 
     step: int  # dense steps in this trainer's parameters, as far as it knows
+
+    @property
+    def before_the_step(self) -> Mapping[str, Tensor]:
+        """By name, tensors of the model that the current step changes on this trainer alone, as they were before it."""
 
     def prefetch(self, work: BatchRequest) -> None:
         """A batch arrived: start what can be started before it is computed."""

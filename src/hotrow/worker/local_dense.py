@@ -1,6 +1,6 @@
 """Dense parameters in KStep: a trainer updates its own copy, and merges average the copies."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
 import torch
@@ -13,7 +13,7 @@ from hotrow.errors import InputError
 from hotrow.optim.dense import KStepAdam
 from hotrow.transport.client import Answer
 from hotrow.transport.messages import BatchRequest, CloseStep, Settle
-from hotrow.worker.all_reduce_dense import average_buffers
+from hotrow.worker.all_reduce_dense import average_buffers, running_figures
 from hotrow.worker.core import Learner
 from hotrow.worker.dense_strategy import Learned, LearningRates
 
@@ -28,6 +28,12 @@ class LocalDense:
         self._optimizer = rates.optimizer
         self._held: list[list[Tensor | None]] = []
         self._moved = False  # since the last merge
+        self._merged: dict[str, Tensor] = running_figures(learner.model)  # and parameters, once they have moved
+
+    @property
+    def before_the_step(self) -> Mapping[str, Tensor]:
+        """As the last merge left it."""
+        return self._merged
 
     def prefetch(self, work: BatchRequest) -> None:
         """No effect: parameters are on this trainer."""
@@ -53,6 +59,9 @@ class LocalDense:
 
     def settle(self, message: Settle) -> None:
         held, self._held = self._held, []
+        if held and not self._moved and not message.merge:
+            state = self._learner.model.state_dict()
+            self._merged = {name: each.clone() for name, each in state.items()} | self._merged
         self._moved = self._moved or bool(held)
         self._rates.set(message.lr_scale, message.trained)
         for number, gradients in enumerate(held, start=1):
@@ -67,6 +76,7 @@ class LocalDense:
             self._optimizer.zero_grad(set_to_none=True)
         if message.merge:
             self._merge()
+            self._merged = running_figures(self._learner.model)
         self.step = message.step + 1
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 from urllib.parse import urlsplit
@@ -120,10 +121,28 @@ class TrainerProcess:
             case Meet(number, str(address)):
                 self._wire.connect(peer_name(number), address, near=True)
                 request.reply(Done())
-            case Begin() | CloseStep() | Settle() | GiveDense() | Stop():
+            case GiveDense() as give:
+                self._give_or_queue(give, request)
+            case Begin() | CloseStep() | Settle() | Stop():
                 self._inbox.put(request)
             case other:
                 raise InputError(f"a trainer does not handle {type(other).__name__}")
+
+    def _give_or_queue(self, give: GiveDense, request: Request) -> None:
+        """At once where the step is complete: the thread that computes may be waiting for ranks that have no batch yet.
+
+        Else it is queued before the step completes, and so answered before the next batch is computed.
+        """
+        dense = self._dense
+        if not isinstance(dense, AllReduceDense):
+            self._inbox.put(request)
+            return
+        with dense.changing:
+            if dense.step < give.step:
+                self._inbox.put(request)
+                return
+            answer = self._give_dense(give.optimizer)
+        request.reply(*answer)
 
     def _check_new(self, grant: int) -> None:
         """A batch counts once. The server repeats its reply, unless that was too large to be kept."""
@@ -185,9 +204,10 @@ class TrainerProcess:
         return Done(), ()
 
     def _give_dense(self, optimizer: bool) -> tuple[DenseGiven, list[memoryview]]:
-        spec = self._setup.spec
-        tensors, settings = dense_state.to_bytes(spec.model, spec.optimizer if optimizer else None)
-        return DenseGiven(self._at_work().step, settings), cut([tensors], self._server.limits.frame_bytes)
+        spec, dense = self._setup.spec, self._at_work()
+        own = spec.optimizer if optimizer else None
+        tensors, settings = dense_state.to_bytes(spec.model, own, dense.before_the_step)
+        return DenseGiven(dense.step, settings), cut([tensors], self._server.limits.frame_bytes)
 
     def _at_work(self) -> DenseStrategy:
         if self._dense is None:
@@ -223,7 +243,8 @@ class TrainerProcess:
         self.samples += len(task.batch)
         self.waited_s += looked - began
         self.computed_s += ended - looked
-        when_all([*pushed.asked, *others], lambda fault: self._pushed(task, learned, ended - began, fault))
+        tell = partial(self._pushed, task, learned, ended - began)
+        when_all([*pushed.asked, *others], lambda fault: self._reply_errors(task.request, partial(tell, fault)))
         self._finish(dense, task.work)
 
     def _finish(self, dense: DenseStrategy, work: BatchRequest) -> None:
@@ -286,10 +307,15 @@ class TrainerProcess:
         self._mode = mode
 
     def _leave_mode(self) -> None:
+        """End the mode. Batches that it did not come to are not computed in the next one."""
         if self._dense is not None:
             self._dense.close()
-            self._meeting.destroy()
+        self._meeting.destroy()
         self._dense = self._mode = None
+        begun, self._begun = self._begun, []
+        self._outgoing = ExchangeQueue(self._client)
+        for task in begun:
+            task.request.reply(Fault.of("input", f"grant={task.work.grant}: its mode ended before it was computed"))
 
     def _reply_errors(self, request: Request, act: Callable[[], None]) -> None:
         """Answer the request with the error where the action fails."""

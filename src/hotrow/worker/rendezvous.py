@@ -9,10 +9,11 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
+import torch
 import torch.distributed as dist
 from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]  # public, but not marked as exported
 
-from hotrow.errors import InputError
+from hotrow.errors import ConfigError, InputError
 
 BACKEND = "hotrow_gloo"
 MEETING = timedelta(seconds=120)  # for all ranks to connect
@@ -31,6 +32,24 @@ def open_store(host: str, port: int, ranks: int, listening: socket.socket | None
         store = server(use_libuv=False)
     listening.detach()
     return store
+
+
+def gloo_options(devices: list[Any], timeout: timedelta) -> Any:
+    """Options of gloo with these devices; never without, since gloo would then listen where it chooses.
+
+    Torch has no public name for them: in 2.13 `Options` is inherited and has no devices, whatever its stub says.
+    """
+    for made, field in (("_Options", "_devices"), ("Options", "devices")):
+        try:
+            options = getattr(dist.ProcessGroupGloo, made)()
+        except (AttributeError, TypeError):
+            continue
+        if hasattr(options, field):
+            setattr(options, field, devices)
+            options._timeout = timeout
+            return options
+    message = f"torch {torch.__version__}: hotrow does not know how to bind its gloo to one host"
+    raise ConfigError(f"{message}: install torch 2.13, or train in a mode without collectives, as gba")
 
 
 class Rendezvous:
@@ -76,9 +95,7 @@ class Rendezvous:
         return listening
 
     def _gloo(self, store: Store, rank: int, size: int, timeout: timedelta) -> dist.ProcessGroupGloo:
-        options: Any = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
-        options._devices = [dist.ProcessGroupGloo.create_device(hostname=self._host)]
-        options._timeout = timeout
+        options = gloo_options([dist.ProcessGroupGloo.create_device(hostname=self._host)], timeout)
         return dist.ProcessGroupGloo(store, rank, size, options)
 
     def _close(self) -> None:

@@ -28,6 +28,11 @@ class ServerDense:
         self._asked: dict[int, dict[str, Future[Answer]]] = {}  # by grant
         self._gradients: dict[int, tuple[list[Tensor | None], list[Tensor], int, int]] = {}
 
+    @property
+    def before_the_step(self) -> Mapping[str, Tensor]:
+        """Empty: the servers hold the state."""
+        return {}
+
     def prefetch(self, work: BatchRequest) -> None:
         pull = PullDense(work.after)
         self._asked[work.grant] = {name: self._wire.request(name, pull) for name in self._places}

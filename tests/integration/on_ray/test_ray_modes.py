@@ -95,6 +95,30 @@ def test_k_step_on_a_cluster_is_k_step_in_one_process(trainer: Trainer, count: i
     local.close()
 
 
+def test_an_evaluation_between_two_reports_is_of_the_last_merge_here_and_there(trainer: Trainer) -> None:
+    mode, data, shown = KStep(k=3, warmup=0), batches(14, SIZE, seed=4), batches(1, 64, seed=5)
+    local = trainer_of("local", hr.Adagrad(lr=0.2), k_step_adam, mode=mode, workers=2)
+    trainer.switch(mode)
+    found, expected = (
+        [next(each.predict(shown)) for report in each.fit(data) if isinstance(report, Progress)]
+        for each in (trainer, local)
+    )
+    assert len(found) == 7
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    local.close()
+
+
+@pytest.mark.parametrize("ahead", [1, 4])
+def test_hybrid_goes_on_after_predictions_whoever_is_ahead(trainer: Trainer, ahead: int) -> None:
+    """A trainer may hold a batch of the next step, and wait for the others, when the driver asks for its parameters."""
+    trainer.switch(Hybrid(max_in_flight=ahead))
+    before, shown = trainer.samples, batches(1, 64, seed=5)
+    for _ in trainer.fit(batches(40, SIZE), progressive=True):
+        next(trainer.predict(shown))
+    assert trainer.samples - before == 40 * SIZE
+    check_settled(trainer)
+
+
 def test_a_live_run_goes_through_all_modes_and_keeps_its_state(trainer: Trainer) -> None:
     """Nothing is lost at a switch, and no optimizer begins anew: sums of squares only grow, counts of steps go on."""
     facts, granted = trainer.facts, trainer.statistics.granted

@@ -126,7 +126,7 @@ def test_a_checkpoint_of_another_version_is_named_with_both_versions(hotrow: Com
     write_rows()
     hotrow("train", config)
     manifest = Path("runs/a/checkpoint/manifest.json")
-    manifest.write_text(manifest.read_text().replace('"version": 1', '"version": 7'))
+    manifest.write_text(manifest.read_text().replace('"version": 2', '"version": 7'))
     for given in ((), ("--run", "runs/a")):
         done = hotrow("evaluate", *given)
         assert done.exit_code == 2

@@ -2,10 +2,13 @@
 
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from hotrow.cli.train import stopped
+from hotrow import checkpoint
+from hotrow.cli.train import after_an_interrupt, stopped
 from hotrow.errors import ConfigError, HotrowError, InputError
 from hotrow.run import Run, load_config
 from hotrow.run.recorder import RunRecorder
@@ -92,3 +95,49 @@ def test_a_run_that_cannot_begin_gives_its_cluster_back(tmp_path: Path, monkeypa
     with pytest.raises(ConfigError, match="cannot be made"):
         Run(load_config(write_data(tmp_path), [f"run.folder={tmp_path / 'file'}"]))
     assert len(closed) == 1
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_half_a_step_is_not_saved_and_the_last_checkpoint_stays(
+    saved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = CONFIG + ("checkpoint_every = 1\n" if saved else "")
+    run = Run(load_config(write_data(tmp_path, text), [f"run.folder={tmp_path}"]))
+    run.trainer._report_every_s = 0
+    optimizer = run.trainer.optimizer
+    assert optimizer is not None
+    step, told = optimizer.step, []
+    fault = InputError("a gradient was refused")
+
+    def refused() -> None:
+        step()
+        if run.trainer.step == 3:
+            raise fault
+
+    monkeypatch.setattr(optimizer, "step", refused)
+    with suppress(InputError), run:
+        try:
+            list(run)
+        except InputError:
+            told.append(stopped(run, fault, "AGAIN"))
+            raise
+    kept = ", resume from the last checkpoint with: AGAIN"
+    kept = kept if saved else " before the first checkpoint: set run.checkpoint_every to save more often"
+    assert told == [f"stopped: a step was applied in part{kept}"]
+    assert run.saved is saved
+    assert not saved or checkpoint.peek(run.folder / "checkpoint").counters["step"] == 3
+    assert run.page is not None
+    assert "a gradient was refused: what was trained" in run.page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("saved", "saved_all", "told"),
+    [
+        (True, True, "resume with: hotrow --resume"),
+        (True, False, "samples trained since the last checkpoint are lost, resume from it with: hotrow --resume"),
+        (False, False, "nothing is saved, start again with: hotrow"),
+    ],
+)
+def test_after_an_interrupt_the_command_says_what_is_kept(saved: bool, saved_all: bool, told: str) -> None:
+    run = cast("Run", SimpleNamespace(saved=saved, saved_all=saved_all))
+    assert after_an_interrupt(run, "hotrow --resume") == told

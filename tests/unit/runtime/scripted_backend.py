@@ -27,6 +27,8 @@ SAMPLES = 2
 class Nothing:
     """Parameters that nobody looks at."""
 
+    changes_when_computed: bool = False
+
     def discard(self, grant: int) -> None: ...
 
     def apply(self, effect: Apply, *, samples: int, lr_scale: float = 1.0) -> ApplyResult:
@@ -62,6 +64,9 @@ class ScriptedBackend:
             raise ConfigError(f"trainers={facts.workers}: does not fit")
 
     def newest_grant(self) -> int:
+        return 0
+
+    def attached_samples(self) -> int:
         return 0
 
     def check_consistent(self) -> None: ...

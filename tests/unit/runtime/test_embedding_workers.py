@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from hotrow.runtime import LeaseQueue, TrainingLoop
 from hotrow.runtime.state import RunState
 from hotrow.transport.errors import PeerLost
 from hotrow.transport.limits import RetryPolicy
-from hotrow.transport.messages import Query, QueryReply, Stop
+from hotrow.transport.messages import Meet, Query, QueryReply, Stop
 from hotrow.transport.server import RpcServer
 from unit.runtime.cluster_threads import SAMPLES, Cluster, batches, cluster
 
@@ -119,6 +120,32 @@ def test_a_leaving_one_is_waited_for_and_the_last_one_may_not_leave() -> None:
             known.leave(peer_name(1))
         with pytest.raises(InputError, match="'embedding worker 0': there is no such embedding worker"):
             known.leave(peer_name(0))
+
+
+@pytest.mark.parametrize("left_too", [True, False])
+def test_who_leaves_is_done_also_where_a_trainer_goes_meanwhile(
+    left_too: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with cluster(RunState(), 2, 2) as there:
+        known, ask = there.embedding_workers, there.wire.request
+        assert known is not None
+
+        def forgotten(name: str, message: Any, *given: Any, **settings: Any) -> Any:
+            if name == "trainer 1" and isinstance(message, Meet):
+                if left_too:
+                    known.forget_trainer(name)
+                there.wire.forget(name)
+            return ask(name, message, *given, **settings)
+
+        monkeypatch.setattr(there.wire, "request", forgotten)
+        known.assign(1)
+        left = known.leave(peer_name(0))
+        known.done(1)
+        if left_too:
+            assert left.result(20) is None
+        else:
+            with pytest.raises(InputError, match="'trainer 1': there is no such peer"):
+                left.result(20)
 
 
 def test_who_joins_needs_a_number_of_its_own_and_must_be_an_embedding_worker() -> None:

@@ -10,7 +10,7 @@ from hotrow.errors import ConfigError, InputError
 from hotrow.modes import GBA, Async, BackupWorkers, BoundedStaleness, BulkSync, Hybrid, KStep, Mode, Sync
 from hotrow.modes.base import Ended, Event, Grant, Joined, Pushed, Ready
 from hotrow.switching import Observation
-from unit.runtime.scripted_backend import Run
+from unit.runtime.scripted_backend import Run, ScriptedBackend
 from unit.runtime.small_training import trainer_of
 
 TOKEN = [Async(), BulkSync(bulk=3), BoundedStaleness(bound=1), BackupWorkers(backups=1), GBA()]
@@ -205,6 +205,53 @@ def test_a_fit_that_is_broken_off_leaves_no_wish_open() -> None:
     run.engine.close()
     assert all(request.done.done() for request in requests)
     assert run.site.names == ["trainer 1", "trainer 2", "trainer 3"]
+
+
+@pytest.mark.parametrize("at_rest", [True, False])
+def test_whoever_lets_a_worker_go_hears_that_it_could_not_be_stopped(
+    at_rest: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(site: ScriptedBackend, name: str) -> None:
+        site.names.remove(name)
+        raise InputError(f"{name!r}: there is no such peer")
+
+    monkeypatch.setattr(ScriptedBackend, "stop_worker", fail)
+    run = Run(GBA(), 3)
+    steps = run.steps(40)
+    if not at_rest:
+        next(steps)
+    request = run.request("trainer 0", joins=False)
+    list(steps)
+    assert sorted(run.done) == list(range(40))
+    with pytest.raises(InputError, match="'trainer 0': there is no such peer"):
+        request.done.result(0)
+
+
+def test_whoever_lets_a_worker_join_hears_that_it_could_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise InputError("trainer 3 does not answer")
+
+    monkeypatch.setattr(ScriptedBackend, "start_worker", fail)
+    run = Run(GBA(), 3)
+    steps = run.steps(40)
+    next(steps)
+    request = run.request("trainer 3", joins=True)
+    with pytest.raises(InputError, match="trainer 3 does not answer"):
+        list(steps)
+    with pytest.raises(InputError, match="trainer 3 does not answer"):
+        request.done.result(0)
+
+
+def test_a_wish_that_is_refused_is_answered_where_the_worker_cannot_be_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise InputError("trainer 2: there is no such peer")
+
+    monkeypatch.setattr(ScriptedBackend, "stop_worker", fail)
+    run = Run(Sync(), 2)
+    with pytest.raises(ConfigError, match="trainers=3"):
+        run.request("trainer 2", joins=True).done.result(0)
 
 
 def test_a_wish_cannot_be_called_off_behind_the_engines_back() -> None:

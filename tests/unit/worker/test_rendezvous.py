@@ -1,6 +1,7 @@
 """Where ranks meet: on their own hosts only, at a port that nobody else can have taken, and not alone for long."""
 
 import os
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,9 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from hotrow.errors import InputError
+from hotrow.errors import ConfigError, InputError
 from hotrow.worker import rendezvous
-from hotrow.worker.rendezvous import Rendezvous, open_store
+from hotrow.worker.rendezvous import COLLECTIVE, Rendezvous, gloo_options, open_store
 
 HERE = "127.0.0.2"  # a loopback address that nothing takes by default
 
@@ -70,6 +71,31 @@ def test_a_meeting_that_nobody_listens_for_is_refused() -> None:
     with pytest.raises(InputError, match="must be tcp://host:port"):
         meeting.init("somewhere", 1, 2)
     meeting.close()
+
+
+class RenamedOptions:
+    """As the stub of torch 2.13 has them."""
+
+    def __init__(self) -> None:
+        self.devices: list[object] = []
+
+
+class OptionsWithoutDevices:
+    """As `Options` is in torch 2.13."""
+
+    def __init__(self, backend: str) -> None:
+        """No devices."""
+
+
+def test_gloo_is_bound_to_devices_under_either_name_and_never_left_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = dist.ProcessGroupGloo.create_device(hostname=HERE)
+    assert len(gloo_options([device], COLLECTIVE)._devices) == 1
+    monkeypatch.delattr(dist.ProcessGroupGloo, "_Options")
+    monkeypatch.setattr(dist.ProcessGroupGloo, "Options", RenamedOptions)
+    assert gloo_options([device], COLLECTIVE).devices == [device]
+    monkeypatch.setattr(dist.ProcessGroupGloo, "Options", OptionsWithoutDevices)
+    with pytest.raises(ConfigError, match=rf"torch {re.escape(torch.__version__)}: .*: install torch 2\.13, or train"):
+        gloo_options([device], COLLECTIVE)
 
 
 def _two(rank: int, ports: Any, folder: str) -> None:

@@ -103,6 +103,10 @@ class ClusterBackend:
         """The largest that the shards or their segments know."""
         return self._roles.newest_grant()
 
+    def attached_samples(self) -> int:
+        """That any shard's segments know of."""
+        return self._roles.samples()
+
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[RemoteParameters, RemoteExecutor]:
         """Start a mode: the dense state is sent to the trainers, or to the shards that hold it."""
         self.check_consistent()
@@ -192,11 +196,11 @@ class ClusterBackend:
     def _close_mode(self) -> None:
         if (opened := self._open) is None:
             return
-        self._failed = opened.parameters.failed
-        if not self._failed:
+        self._open, self._order = None, opened.parameters.number
+        self._failed = True  # rows are those of the last step, and dense parameters those of the last fetch
+        if not opened.parameters.failed:
             self._fetch(opened, optimizer=True)
-        self._order = opened.parameters.number
-        self._open = None
+            self._failed = False
 
     def _fetch_at_rest(self) -> None:
         if self._open is not None:
@@ -211,16 +215,16 @@ class ClusterBackend:
         if opened.mode.dense == "server":
             pieces = []
             for name, places in self._places.items():
-                given, told = self._given(name, optimizer)
+                given, told = self._given(name, GiveDense(optimizer))
                 pieces.append((places, given, told.optimizer))
             dense_state.from_pieces(pieces, self._spec.model, own)
         else:
-            given, told = self._given(self._roles.trainers[0], optimizer)
+            given, told = self._given(self._roles.trainers[0], GiveDense(optimizer, opened.executor.step))
             dense_state.from_bytes(given, told.optimizer, self._spec.model, own)
         self._fetched = (number, optimizer)
 
-    def _given(self, name: str, optimizer: bool) -> tuple[bytes, DenseGiven]:
-        answer = self._roles.answer(self._roles.rpc.request(name, GiveDense(optimizer)))
+    def _given(self, name: str, request: GiveDense) -> tuple[bytes, DenseGiven]:
+        answer = self._roles.answer(self._roles.rpc.request(name, request))
         return joined(answer.frames), answer.of(DenseGiven, name)
 
     def _rendezvous(self) -> str:

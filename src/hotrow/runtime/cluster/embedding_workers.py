@@ -150,13 +150,29 @@ class EmbeddingWorkers:
             self._stop(member)
 
     def _stop(self, member: _Member) -> None:
-        """Stop a member whose batches are done, after all trainers have dropped its address."""
+        """Stop a member whose batches are done; trainers drop its address."""
         with self._lock:
             self._members.remove(member)
             trainers = list(self._trainers)
         assert member.leaving is not None
-        asked = [self._wire.request(trainer, Meet(member.number, None)) for trainer in trainers]
-        forget_when_stopped(self._wire, member.name, [*asked, self._wire.request(member.name, Stop())], member.leaving)
+        try:
+            pending = [self._wire.request(member.name, Stop())]
+            for trainer in trainers:
+                pending += self._request_if_present(trainer, Meet(member.number, None))
+        except HotrowError as fault:  # often in the thread of the RPC client, which only logs it
+            member.leaving.set_exception(fault)
+            return
+        forget_when_stopped(self._wire, member.name, pending, member.leaving)
+
+    def _request_if_present(self, trainer: str, message: Meet) -> "list[Future[Answer]]":
+        """Empty for a trainer that has left in the meantime."""
+        try:
+            return [self._wire.request(trainer, message)]
+        except InputError:
+            with self._lock:
+                if trainer in self._trainers:
+                    raise
+            return []
 
 
 def _log_fault(done: "Future[Answer]") -> None:

@@ -44,7 +44,7 @@ class RemoteExecutor:
         self.trainers = dict(enumerate(roles.trainers))  # by worker
         self._roles, self._parameters, self._mode, self._facts = roles, parameters, mode, facts
         self._state, self._ended = state, ended
-        self._step = facts.step
+        self.step = facts.step  # dense steps that are applied
         self._next_look = 0.0
         self._given: dict[int, list[int]] = {}  # by step, the batches that each rank got
         self._results: SimpleQueue[tuple[Grant, Future[Answer]]] = SimpleQueue()
@@ -58,7 +58,7 @@ class RemoteExecutor:
             grant.grant,
             grant.worker,
             grant.token,
-            self._step,
+            self.step,
             self._parameters.number,
             self._state.samples,
             self._state.lr_scale,
@@ -71,7 +71,7 @@ class RemoteExecutor:
 
     def set_step(self, step: int) -> None:
         """Note the number of applied dense steps."""
-        self._step = step
+        self.step = step
         for applied in [token for token in self._given if token < step]:
             del self._given[applied]
 
@@ -89,9 +89,11 @@ class RemoteExecutor:
     def close(self, *, failed: bool = False) -> None:
         """End the mode. Ids of interrupted batches are released."""
         self._parameters.failed = self._parameters.failed or failed
-        if self._roles.embedding_workers is not None:
-            self._roles.embedding_workers.release()
-        self._ended()
+        try:
+            if self._roles.embedding_workers is not None:
+                self._roles.embedding_workers.release()
+        finally:
+            self._ended()
 
     def _rank(self, grant: Grant) -> int:
         """The trainer that computes a grant: its worker, unless that has its share of a step that all ranks end

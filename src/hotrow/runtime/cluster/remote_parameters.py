@@ -64,6 +64,11 @@ class RemoteParameters:
         told = average, late, serves, facts.step, trained, pushes
         self._order(lambda incarnation: Policy(incarnation, self.number, *told))
 
+    @property
+    def changes_when_computed(self) -> bool:
+        """Trainers end a step among themselves, and shards apply rows that arrive."""
+        return self._mode.dense != "server" or self._arrives
+
     def discard(self, grant: int) -> None:
         """Drop a push that will not be applied."""
         self._discards.append(grant)

@@ -31,6 +31,10 @@ class Roles:
         """The largest grant of any shard."""
         return max(told.newest for told in self._shard_states())
 
+    def samples(self) -> int:
+        """The largest count of samples of any shard."""
+        return max(state.samples for state in self._shard_states())
+
     def _shard_states(self) -> list[Exchanged]:
         asked = {name: self.rpc.request(name, Exchange(0)) for name in self.shards}
         return [self.answer(each).of(Exchanged, name) for name, each in asked.items()]

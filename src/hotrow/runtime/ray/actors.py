@@ -6,6 +6,7 @@ Ray sends settings and the model to the actors; everything after that goes over 
 import signal
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -99,12 +100,11 @@ class _Role:
 
     def serve(self) -> None:
         """Serve until a `Stop` message."""
-        try:
+        with ExitStack() as stack:  # an error of one close does not keep the others open
+            stack.callback(_let_sigterm_end_the_process)
+            for each in reversed((self._server, *self._others)):
+                stack.callback(each.close)
             self._serving.serve()
-        finally:
-            for each in (self._server, *self._others):
-                each.close()
-            _let_sigterm_end_the_process()
 
 
 class ShardRole(_Role):

@@ -114,11 +114,12 @@ class RayCluster:
 
     def close(self) -> None:
         """Send `Stop` to all roles, and end those that do not stop."""
-        for name in reversed(self._actors.where):  # trainers before shards
-            with contextlib.suppress(HotrowError):
-                self.rpc.request(name, Stop())
-        self._actors.close(STOP_S)
-        self.rpc.close()
+        with contextlib.ExitStack() as stack:  # an error of one close does not keep the others open
+            stack.callback(self.rpc.close)
+            stack.callback(self._actors.close, STOP_S)
+            for name in reversed(self._actors.where):  # trainers before shards
+                with contextlib.suppress(HotrowError):
+                    self.rpc.request(name, Stop())
 
     def __enter__(self) -> "RayCluster":
         return self

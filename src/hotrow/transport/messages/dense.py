@@ -39,9 +39,10 @@ class TakeDense(Header, frozen=True, tag="take_dense"):
 
 
 class GiveDense(Header, frozen=True, tag="give_dense"):
-    """Requests the current dense state."""
+    """Requests the dense state of the last complete step."""
 
     optimizer: bool  # with the optimizer's
+    step: Number = 0  # dense steps that it has to hold, where trainers end them together
 
 
 class DenseGiven(Header, frozen=True, tag="dense_given"):

@@ -77,6 +77,7 @@ class Exchanged(Header, frozen=True, tag="exchanged"):
     absent: Count = 0  # ids without a row in a pull that creates none
     blocks: tuple[RowBlockHeader, ...] = ()
     newest: Number = 0  # in a reply to an empty exchange: the newest grant of the shard or its segments
+    samples: Number = 0  # likewise: their count of samples
 
 
 class Export(Header, frozen=True, tag="export"):

@@ -1,0 +1,50 @@
+"""What goes wrong in a trainer is told to the driver in its own words, and the next mode can begin."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hotrow.errors import InputError
+from hotrow.modes import Sync
+from hotrow.modes.base import RunFacts
+from hotrow.runtime.lease_queue import LeaseQueue
+from hotrow.runtime.loop import TrainingLoop
+from hotrow.runtime.state import RunState
+from hotrow.transport.errors import RemoteFault
+from hotrow.worker import process
+from unit.runtime.cluster_threads import SAMPLES, batches, cluster
+
+
+def refusing(what: str) -> Callable[..., Any]:
+    def refuse(*_: object, **__: object) -> None:
+        raise InputError(what)
+
+    return refuse
+
+
+def train(engine: TrainingLoop, count: int) -> int:
+    leases = LeaseQueue(batches(count))
+    leases.open_epoch()
+    return sum(1 for _ in engine.steps(leases, 0, lambda lease: None))
+
+
+def test_a_reply_that_cannot_be_made_is_told_as_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "BatchReply", refusing("the output is too large for a frame"))
+    with cluster(RunState(), 1, 0) as there:
+        engine = TrainingLoop(there.site, RunState(), mode=Sync(), facts=RunFacts(1, SAMPLES, SAMPLES))
+        with pytest.raises(RemoteFault, match="the output is too large for a frame"):
+            train(engine, 2)
+        engine.close()
+
+
+def test_a_mode_that_could_not_begin_does_not_hinder_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    with cluster(RunState(), 1, 0) as there:
+        engine = TrainingLoop(there.site, RunState(), mode=Sync(), facts=RunFacts(1, SAMPLES, SAMPLES))
+        with monkeypatch.context() as patched:
+            patched.setattr(process, "AllReduceDense", refusing("there is no memory for the buckets"))
+            with pytest.raises(RemoteFault, match="there is no memory for the buckets"):
+                train(engine, 2)
+        assert train(engine, 2) == 2
+        engine.rest()
+        engine.close()
