@@ -51,7 +51,7 @@ def page(config: SimulationConfig, outcomes: Sequence[Outcome], name: str) -> st
         tag("p", subtitle(config, outcomes), class_="under"),
         table(titles, body),
         section("Pictures", "pictures", tag("figure", tag("div", drawing, class_="drawing"))),
-        _said(outcomes),
+        _remarks(outcomes),
         section("Settings", "settings", tag("pre", tomli_w.dumps(_settings(config)))),
     )
     return f"<!doctype html>\n{tag('html', _head(name), tag('body', content), lang='en')}\n"
@@ -77,12 +77,14 @@ def _alternative(outcomes: Sequence[Outcome]) -> str:
     return f"Samples per second over virtual time, lanes of workers, staleness histograms. Samples per second: {speeds}"
 
 
-def _said(outcomes: Sequence[Outcome]) -> Html | None:
-    said = [f"{each.label}: {remark}" for each in outcomes for remark in each.troubles]
+def _remarks(outcomes: Sequence[Outcome]) -> Html | None:
+    lines = [f"{each.label}: {remark}" for each in outcomes for remark in each.troubles]
     for each in outcomes:
-        said += [f"{each.label}: after {formatting.duration(told.time_s)} {told.sentence}" for told in each.decisions]
+        lines += [f"{each.label}: after {formatting.duration(one.time_s)} {one.sentence}" for one in each.decisions]
     return (
-        section("Remarks", "remarks", tag("ul", *(tag("li", each) for each in said), class_="lines")) if said else None
+        section("Remarks", "remarks", tag("ul", *(tag("li", each) for each in lines), class_="lines"))
+        if lines
+        else None
     )
 
 
