@@ -66,15 +66,15 @@ def from_pieces(
     numbers = {} if optimizer is None else _numbers(optimizer)
     tensors: dict[str, Tensor] = {}
     settings: dict[str, Any] | None = None
-    for places, data, told in pieces:
+    for places, data, text in pieces:
         theirs = load(data)
         mine = {f"model.{learned[place][0]}" for place in places}
         states = {str(numbers[id(learned[place][1])]) for place in places} if numbers else set()
         for name, value in theirs.items():
             if name in mine or name not in tensors or (name.startswith("optimizer.") and name.split(".")[1] in states):
                 tensors[name] = value
-        if told is not None:
-            own = json.loads(told)
+        if text is not None:
+            own = json.loads(text)
             settings = own if settings is None else settings
             settings["plain"].update({number: plain for number, plain in own["plain"].items() if number in states})
     _restore(_kept(tensors, settings), model, optimizer, settings)

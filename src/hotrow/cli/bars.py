@@ -132,10 +132,10 @@ class TrainBar(Bar):
         match report:
             case Trained():
                 epoch = [f"epoch {report.epoch + 1}/{self._epochs}"] if self._epochs > 1 else []
-                told = [*epoch, *formatting.quality(report.loss, report.auc)]
+                shown = [*epoch, *formatting.quality(report.loss, report.auc)]
                 if self._room:
-                    told += formatting.lateness(report.staleness)
-                self.show(report.samples, report.samples_per_s, *told)
+                    shown += formatting.lateness(report.staleness)
+                self.show(report.samples, report.samples_per_s, *shown)
             case Evaluated():
                 self.line(formatting.evaluation(report, self._epochs))
             case Switched() | Remark():

@@ -151,13 +151,13 @@ class PooledTables:
 
     def received(self, expected: PooledRequest, answer: Answer) -> PooledLookup:
         """The vectors, as outputs of the batch's parts."""
-        told, count = answer.message, len(expected.batch)
-        if not isinstance(told, Pooled) or told.count != count:
-            what = f"vectors of {told.count} samples" if isinstance(told, Pooled) else type(told).__name__
+        reply, count = answer.message, len(expected.batch)
+        if not isinstance(reply, Pooled) or reply.count != count:
+            what = f"vectors of {reply.count} samples" if isinstance(reply, Pooled) else type(reply).__name__
             raise InputError(f"sample id {expected.sample:#x}: {what} came, the batch has {count} samples")
         self.traffic.received += sum(frame.nbytes for frame in answer.frames)
-        self.traffic.plain += plain_bytes(told.parts)
-        outputs = unpack_vectors(count, told.parts, answer.frames, expected.batch.parts, self._dims, self.threads)
+        self.traffic.plain += plain_bytes(reply.parts)
+        outputs = unpack_vectors(count, reply.parts, answer.frames, expected.batch.parts, self._dims, self.threads)
         for output in outputs:
             output.rows.requires_grad_(expected.learn)
         return PooledLookup(expected.sample, count, outputs)

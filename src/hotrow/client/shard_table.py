@@ -38,10 +38,12 @@ class ShardTable:
             cursor = 0
             while True:
                 answer = self._wire.request(name, Export(self.table.name, cursor, rows)).result()
-                told = answer.of(Exported, name)
-                if told.rows:
-                    yield unpack_rows(told.rows, told.fields, answer.frames, dim=self.dim, state_dim=self.state_dim)
-                cursor = told.cursor
+                exported = answer.of(Exported, name)
+                if exported.rows:
+                    yield unpack_rows(
+                        exported.rows, exported.fields, answer.frames, dim=self.dim, state_dim=self.state_dim
+                    )
+                cursor = exported.cursor
                 if not cursor:
                     break
 
@@ -78,8 +80,8 @@ class ShardTable:
     def stats(self) -> Stats:
         """Counts and bytes of all shards together."""
         asked = [self._wire.request(name, Query("status")) for name in self._shards]
-        told = [each.result().message for each in asked]
-        figures = [each.figures for each in told if isinstance(each, QueryReply)]
+        replies = [each.result().message for each in asked]
+        figures = [each.figures for each in replies if isinstance(each, QueryReply)]
         return Stats(
             **{
                 field.name: int(sum(figure[f"{field.name}.{self.table.name}"] for figure in figures))

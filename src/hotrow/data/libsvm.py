@@ -75,11 +75,11 @@ class LibsvmSource:
         batch = pa.RecordBatch.from_arrays([column, bags], names=[LABEL, FEATURES])
         kept = np.ones(len(lines), bool)
         kept[list(faults)] = False
-        told = [
+        malformed = [
             Malformed(file.name, lines[row][0], reason, short(lines[row][1]), text)
             for row, (reason, text) in sorted(faults.items())
         ]
-        return batch.filter(pa.array(kept)), told, blank
+        return batch.filter(pa.array(kept)), malformed, blank
 
     def _checked_labels(self, labels: pa.Array) -> tuple[pa.Array, dict[int, RowFault]]:
         """The labels as numbers, or as texts for labels with `positive`; row -> fault."""

@@ -74,11 +74,11 @@ class ParquetSource:
                 _check_dictionaries(columns)
                 good, faults = checked(columns, self._columns)
                 shown = {row: row_text(columns, row) for row in faults}
-                told = [
+                malformed = [
                     Malformed(file.name, first + row + 1, why, shown[row], text) for row, (why, text) in faults.items()
                 ]
                 first += batch.num_rows
-                tally.block(file.name, good.num_rows, first, told)
+                tally.block(file.name, good.num_rows, first, malformed)
                 yield good
         except UNREADABLE as error:
             raise InputError(f"{file.name} row group {group}: cannot be read: {error}") from None

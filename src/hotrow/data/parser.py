@@ -71,7 +71,7 @@ class Parser:
         if not wrong and not faults:
             return Parsed(good)
         lines = list(enumerate(block.lines(), block.first))
-        return Parsed(good, self._told(lines, wrong, faults))
+        return Parsed(good, self._malformed_lines(lines, wrong, faults))
 
     def _at_once(self, data: bytes) -> tuple[pa.RecordBatch, dict[int, str]]:
         """A whole block. Rows with too many or too few columns are skipped only where the block is text throughout:
@@ -92,17 +92,17 @@ class Parser:
             lines, map(self._is_text, lines), f"is no {self._dialect.encoding} {NOT_TEXT}"
         )
         lines, broken = self._without(lines, map(_is_whole, lines), "a carriage return is within the line")
-        told = [*unreadable, *broken]
+        malformed = [*unreadable, *broken]
         if (parsed := self._apart(lines)) is None:
             closed = [not self._is_open(line) for _, line in lines]
             lines, still_open = self._without(lines, closed, "a quoted value does not end on its line")
-            told += still_open
+            malformed += still_open
             parsed = self._apart(lines)
         assert parsed is not None, f"{self._file} line {block.first}: rows and lines differ"
         batch, wrong = parsed
         good, faults = checked(batch, self._columns)
-        told += self._told(lines, wrong, faults)
-        return Parsed(good, sorted(told, key=lambda fault: fault.line), blank)
+        malformed += self._malformed_lines(lines, wrong, faults)
+        return Parsed(good, sorted(malformed, key=lambda fault: fault.line), blank)
 
     def _apart(self, lines: list[tuple[int, bytes]]) -> tuple[pa.RecordBatch, dict[int, str]] | None:
         """The lines parsed, all columns as texts; None where Arrow does not see as many lines as there are."""
@@ -176,7 +176,7 @@ class Parser:
         text = line.rstrip(b"\r").decode(self._dialect.encoding)
         return len(list(csv.reader([text, "next"], delimiter=self._dialect.delimiter, quotechar=quote))) == 1
 
-    def _told(
+    def _malformed_lines(
         self, lines: list[tuple[int, bytes]], wrong: dict[int, str], faults: dict[int, RowFault]
     ) -> list[Malformed]:
         """Faults of the parser by their line, and those of values by their row, which the former do not count in."""

@@ -214,8 +214,8 @@ class Schema(Spec):
         if not names and not self.numbers:
             raise ValueError("there are neither ids nor numbers: a model needs something to look at")
         features = {number.column for number in self.numbers} | {feature.column for feature in self.ids}
-        if told := [label.column for label in self.label if label.column in features]:
-            raise ValueError(f"column {told[0]!r} is the label and a feature: the model would see the answer")
+        if both := [label.column for label in self.label if label.column in features]:
+            raise ValueError(f"column {both[0]!r} is the label and a feature: the model would see the answer")
         if self.weight in (taken := [label.column for label in self.label]):
             raise ValueError(f"column {taken[0]!r} is the label and the weight: name another column for weight")
         by_value = {label.column for label in self.label if label.positive is not None}

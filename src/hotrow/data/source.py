@@ -191,12 +191,12 @@ class ArrowSource:
         tally, first = Tally(self.trouble, self._limit), 1
         for batch in self._raw():
             good, faults = checked(picked(batch, self._columns, self._name), self._columns)
-            told = [
+            malformed = [
                 Malformed(self._name, first + row, why, row_text(batch, row), text)
                 for row, (why, text) in faults.items()
             ]
             first += batch.num_rows
-            tally.block(self._name, good.num_rows, first - 1, told)
+            tally.block(self._name, good.num_rows, first - 1, malformed)
             yield good
         tally.end()
 

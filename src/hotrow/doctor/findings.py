@@ -155,8 +155,8 @@ def _shared_memory(readings: Readings) -> Iterator[Finding]:
 
 def _limits(readings: Readings) -> Iterator[Finding]:
     if readings.open_files is None or readings.open_files >= OPEN_FILES_MIN:
-        told = "unlimited" if readings.open_files is None else f"{readings.open_files:,}"
-        yield Finding("open files", Level.OK, told)
+        limit = "unlimited" if readings.open_files is None else f"{readings.open_files:,}"
+        yield Finding("open files", Level.OK, limit)
     else:
         cost = "a Ray with many roles runs out of them"
         yield Finding("open files", Level.NOTE, f"{readings.open_files:,}", cost, "ulimit -n 65536")

@@ -285,7 +285,7 @@ class Grants:
     """The open grants of a discipline, and their pushes.
 
     Of the grants that were given up, the last `REMEMBERED` are known one by one. A push for an earlier one may be late
-    or a duplicate, which cannot be told apart; it counts as late.
+    or a duplicate, which cannot be distinguished; it counts as late.
 
     Example:
         >>> from hotrow.modes import Grants

@@ -43,13 +43,13 @@ class GBA(Mode):
         return Staleness(decay=self.decay or Cutoff(tolerance=self.tolerance), literal=self.literal)
 
     def remarks(self, facts: RunFacts) -> list[str]:
-        said = super().remarks(facts)
+        remarks = super().remarks(facts)
         if facts.workers != facts.parts:
-            said.append(
+            remarks.append(
                 f"gba has {facts.workers:,} workers for the {facts.parts:,} local batches of a global batch: "
                 "as many workers as local batches are best, with others gradients are late by themselves"
             )
-        return said
+        return remarks
 
     def start(self, facts: RunFacts) -> Discipline:
         self.check(facts)

@@ -92,41 +92,41 @@ def _heard(wire: "RpcClient", names: Iterable[str], wait_s: float) -> dict[str, 
     replies = {}
     for name, answer in asked.items():
         try:
-            told = answer.result(max(0.0, until - time.monotonic())).message
+            reply = answer.result(max(0.0, until - time.monotonic())).message
         except (TimeoutError, PeerLost):
             replies[name] = RoleReply(None, time.monotonic(), f"no answer within {number_text(wait_s)} s")
         except HotrowError as error:
             replies[name] = RoleReply(None, time.monotonic(), str(error))
         else:
-            figures = told.figures if isinstance(told, QueryReply) else None
-            trouble = "" if figures is not None else unexpected_reply(told)
+            figures = reply.figures if isinstance(reply, QueryReply) else None
+            trouble = "" if figures is not None else unexpected_reply(reply)
             replies[name] = RoleReply(figures, time.monotonic(), trouble)
     return replies
 
 
 def _state(role: RoleId, place: RoleAddress, before: RoleReply, now: RoleReply) -> RoleState:
-    told = now.figures
-    if told is None:
+    figures = now.figures
+    if figures is None:
         return RoleState(role, place, now.trouble)
-    unit = "samples" if "samples" in told and role.kind == "trainer" else "wire.requests"
+    unit = "samples" if "samples" in figures and role.kind == "trainer" else "wire.requests"
     passed = now.at_s - before.at_s
     rate = busy = None
     if before.figures is not None and passed > 0:
-        rate = _grown(unit, before.figures, told, passed)
-        busy = _grown("computed_s", before.figures, told, passed)
-    rows = [value for figure, value in told.items() if figure.startswith("rows.")]
+        rate = _grown(unit, before.figures, figures, passed)
+        busy = _grown("computed_s", before.figures, figures, passed)
+    rows = [value for figure, value in figures.items() if figure.startswith("rows.")]
     return RoleState(
         role,
         place,
-        batches=told.get("batches"),
+        batches=figures.get("batches"),
         rows=sum(rows) if rows else None,
         rate=rate,
         rate_of=unit.removeprefix("wire."),
         busy=busy,
-        bytes_in=told.get("wire.bytes_in", told.get("bytes_received")),
-        bytes_out=told.get("wire.bytes_out", told.get("bytes_sent")),
-        parked=told.get("parked"),
-        waiting=told.get("waiting"),
+        bytes_in=figures.get("wire.bytes_in", figures.get("bytes_received")),
+        bytes_out=figures.get("wire.bytes_out", figures.get("bytes_sent")),
+        parked=figures.get("parked"),
+        waiting=figures.get("waiting"),
     )
 
 

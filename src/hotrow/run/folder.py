@@ -61,8 +61,8 @@ def discard_unfinished(folder: Path) -> None:
 def trained_before(folder: Path) -> int:
     """The samples that a run had trained, by the last progress event of its log."""
     path = folder / EVENTS
-    told = read_events(path).events if path.is_file() else []
-    counts = [event.get("samples") for event in told if event["kind"] == "progress"]
+    events = read_events(path).events if path.is_file() else []
+    counts = [event.get("samples") for event in events if event["kind"] == "progress"]
     return max((count for count in counts if isinstance(count, int)), default=0)
 
 
@@ -129,9 +129,9 @@ class RunFolder:
     def tables(self, client: TableCollection, samples: int, loaded: Mapping[str, int]) -> dict[str, Stats]:
         """Write the figures of the tables, and return them; `loaded`: rows by table from checkpoints."""
         found = {name: tier.stats() for name, tier in client.tiers.items()}
-        told = {name: table_stats(client, name, found[name], loaded) for name in found}
-        self._events.write("tables", samples=samples, tables=told)
-        for name, stats in told.items():
+        figures = {name: table_stats(client, name, found[name], loaded) for name in found}
+        self._events.write("tables", samples=samples, tables=figures)
+        for name, stats in figures.items():
             for metric, value in stats.items():
                 if f"table/{metric}" in ALL:
                     self._set(f"table/{metric}", value, samples, table=name)
@@ -144,13 +144,13 @@ class RunFolder:
 
     def statistics(self, statistics: Statistics, samples: int) -> None:
         """Write what happened to all grants, and the staleness of gradients."""
-        told = statistics.document()
-        self._events.write("statistics", samples=samples, **told)
+        document = statistics.document()
+        self._events.write("statistics", samples=samples, **document)
         for kind in STALENESS:
-            self._set("mode/staleness", told[kind]["mean"], samples, of=kind)
-            self._set("mode/staleness_largest", told[kind]["largest"], samples, of=kind)
+            self._set("mode/staleness", document[kind]["mean"], samples, of=kind)
+            self._set("mode/staleness_largest", document[kind]["largest"], samples, of=kind)
         for name in MODE_COUNTS:
-            value = sum(told[name].values()) if isinstance(told[name], dict) else told[name]
+            value = sum(document[name].values()) if isinstance(document[name], dict) else document[name]
             self._set(f"mode/{name}", value, samples)
 
     def trouble(self, trouble: Trouble) -> None:

@@ -1,8 +1,8 @@
 """The automatic choice between Sync and GBA: what it watches, and its decisions with their reasons.
 
-The fields of `Controller` are its whole state. It knows no clock: every time is handed in, real or virtual. An engine
-says who is there (`joined`, `ended`, `lost`), which mode begins to work (`started`), each finished batch (`observe`),
-each closed step (`stepped`), and asks (`decide`) once a step or less often; `Pilot` does it for all of them.
+The fields of `Controller` are its whole state. It has no clock: times are arguments, real or virtual. `Pilot` reports
+workers (`joined`, `ended`, `lost`), the start of a mode (`started`), each finished batch (`observe`) and each closed
+step (`stepped`), and calls `decide` once a step or less often.
 """
 
 from dataclasses import dataclass, field

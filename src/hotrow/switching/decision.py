@@ -39,13 +39,13 @@ def compared(prediction: Prediction, first: ModeName, second: ModeName) -> str:
 
 def reasons(prediction: Prediction) -> str:
     """What makes the difference."""
-    told = [
+    parts = [
         f"the slowest worker takes {prediction.spread:.1f} times the median",
         f"Sync leaves {100 * prediction.idle_share:.0f} % of the workers' time idle",
     ]
     if prediction.late_share >= 0.005:
-        told.append(f"{100 * prediction.late_share:.0f} % of the batches come too late for GBA")
-    return ", ".join(told)
+        parts.append(f"{100 * prediction.late_share:.0f} % of the batches come too late for GBA")
+    return ", ".join(parts)
 
 
 def _rate(samples_per_s: float) -> str:

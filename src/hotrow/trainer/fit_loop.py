@@ -31,7 +31,7 @@ class FitLoop:
     stream: Leases
     watch: EarlyStoppingState
     meter: ProgressMeter
-    tell: Callable[[Report], Report]
+    emit: Callable[[Report], Report]
     valid: Batches | None
     best: Path | None  # where the best state is kept; None: no early stopping
     epoch: int | None  # that runs
@@ -45,7 +45,7 @@ class FitLoop:
 
     def __post_init__(self) -> None:
         self.leases = LeaseQueue(iter(self.stream))
-        self.loop.hooks.before = None if self.progress is None else self._foretell
+        self.loop.hooks.before = None if self.progress is None else self._predict_before
 
     def reports(self) -> Iterator[Report]:
         """Train, and yield reports."""
@@ -75,9 +75,9 @@ class FitLoop:
         elif self.epoch is not None:
             yield from self._end_epoch(self.epoch)
         if self.progress is not None:
-            yield self.tell(self.trainer.evaluation_report("progressive", self.progress, self.epoch or 0))
+            yield self.emit(self.trainer.evaluation_report("progressive", self.progress, self.epoch or 0))
         yield from self._news()
-        yield self.tell(self._end({**self.stream.counts, **mode_counts(self.trainer.statistics, counted)}))
+        yield self.emit(self._end({**self.stream.counts, **mode_counts(self.trainer.statistics, counted)}))
 
     def _epochs(self) -> Iterator[Report]:
         while (opened := self.leases.open_epoch()) is not None:
@@ -112,8 +112,8 @@ class FitLoop:
         self.epochs_ended += 1
         if found is not None:
             self._judge(found)
-            yield self.tell(found)
-        yield self.tell(EpochEnded(epoch, self.trainer.samples))
+            yield self.emit(found)
+        yield self.emit(EpochEnded(epoch, self.trainer.samples))
 
     def _judge(self, found: Evaluated) -> None:
         metric, plateau = self.watch.rule.metric or "auc", self.trainer.schedule.plateau
@@ -153,7 +153,7 @@ class FitLoop:
     def _progress(self, epoch: int) -> Report:
         trainer = self.trainer
         staleness = None if trainer.facts.workers == 1 else trainer.statistics.gradient.mean
-        return self.tell(
+        return self.emit(
             self.meter.report(
                 samples=trainer.samples,
                 step=trainer.step,
@@ -165,9 +165,9 @@ class FitLoop:
 
     def _news(self) -> Iterator[Report]:
         for report in self.mode_selector.take_reports():
-            yield self.tell(report)
+            yield self.emit(report)
 
-    def _foretell(self, batch: Batch) -> None:
+    def _predict_before(self, batch: Batch) -> None:
         assert self.progress is not None
         self.progress.add(self.loop.predict(batch), batch)
 

@@ -69,7 +69,7 @@ class ProgressMeter:
             if torch.from_numpy(outputs).isfinite().all():
                 weights = torch.cat(self._weights).numpy() if self._weights else None
                 area = auc(torch.cat(self._labels).numpy(), outputs, weights)
-        told = Progress(
+        progress = Progress(
             samples=samples,
             step=step,
             epoch=epoch,
@@ -83,7 +83,7 @@ class ProgressMeter:
         self.trained_s += self._seconds
         self.trained += self._samples
         self._clear()
-        return told
+        return progress
 
     def _clear(self) -> None:
         self._seconds = self._waited_s = 0.0

@@ -63,8 +63,8 @@ class ModeSelector:
 
     def begin(self) -> None:
         """Training begins: report what the mode does with the global batch."""
-        said, self._pending_remarks = self._pending_remarks, []
-        self._remark(*said)
+        remarks, self._pending_remarks = self._pending_remarks, []
+        self._remark(*remarks)
         if self._known != self._loop.mode:
             self._known = self._loop.mode
             self._remark(*self._known.remarks(self._loop.facts))

@@ -38,7 +38,8 @@ class RoleScaling:
             return name
         self._loop.check_scaling(ScaleRequest("", joins=True))  # before anything is started
         request = ScaleRequest(str(cluster.join_trainer()), joins=True)
-        request.done.add_done_callback(partial(self._tell, f"{request.name} takes part", f"{request.name} is let go"))
+        outcomes = f"{request.name} takes part", f"{request.name} could not join"
+        request.done.add_done_callback(partial(self._report_end, *outcomes))
         self._loop.scale(request)
         return request.name
 
@@ -59,7 +60,7 @@ class RoleScaling:
             self._loop.scale(request)
         else:
             left = cluster.leave_embedding_worker(name)
-        left.add_done_callback(partial(self._tell, f"{name} has left", f"{name} stays"))
+        left.add_done_callback(partial(self._report_end, f"{name} has left", f"{name} stays"))
         return left
 
     def listen(self) -> "RpcServer | None":
@@ -71,6 +72,6 @@ class RoleScaling:
             raise ConfigError("engine='local': workers of one process neither join nor leave: train with hotrow.Ray()")
         return self._there
 
-    def _tell(self, done: str, refused: str, future: "Future[None]") -> None:
+    def _report_end(self, done: str, refused: str, future: "Future[None]") -> None:
         fault = future.exception()
         self._report(done if fault is None else f"{refused}: {fault}")

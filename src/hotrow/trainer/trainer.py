@@ -210,7 +210,7 @@ class Trainer:
             raise ConfigError("early_stopping: give `valid` to judge by and `best`, a folder for the best state")
         if isinstance(position, Position):
             check_same_batches(position, self.facts)
-        self._tell_of_segments()
+        self._report_segments()
         stream = leases(train, self.facts.local_batch, epochs=epochs, shuffle=shuffle, seed=seed, position=position)
         check_local_batches(stream, self.facts)
         self._loader = stream if isinstance(stream, Loader) else None
@@ -225,7 +225,7 @@ class Trainer:
             stream,
             self._watch,
             ProgressMeter(self._report_every_s, task=self.task),
-            self._tell,
+            self._emit,
             valid=valid,
             best=best if early_stopping else None,
             epoch=self._watch.ended if position is not None and self._watch.ended < epochs else None,
@@ -370,12 +370,12 @@ class Trainer:
         rows = {name: count for name, tier in tiers.items() if (count := len(tier))}
         return FoundRows(rows, self.samples) if rows else None
 
-    def _tell_of_segments(self) -> None:
+    def _report_segments(self) -> None:
         found, self._found = self._found, None
         if found is not None:
             self._mode_selector.report(str(found))
 
-    def _tell(self, report: Report) -> Report:
+    def _emit(self, report: Report) -> Report:
         for callback in self._callbacks:
             callback(self, report)
         return report

@@ -118,8 +118,8 @@ class EmbeddingServer:
 
     def _dispatch(self, request: Request) -> None:
         match request.message:
-            case LookUp() as told:
-                self._look_up(request, told)
+            case LookUp() as message:
+                self._look_up(request, message)
             case PullPooled(sample):
                 self._pull(request, sample)
             case PushPooled() as push:
@@ -134,12 +134,14 @@ class EmbeddingServer:
             case other:
                 raise InputError(f"an embedding worker does not handle {type(other).__name__}")
 
-    def _look_up(self, request: Request, told: LookUp) -> None:
-        kept = self._buffers.take(told, request.frames, time.monotonic())
+    def _look_up(self, request: Request, message: LookUp) -> None:
+        kept = self._buffers.take(message, request.frames, time.monotonic())
         if kept is not None:
-            self._client.samples = told.trained
+            self._client.samples = message.trained
             try:
-                lookup = self._client.prepare_lookup(kept.batch, learn=True, versions=told.versions, after=told.after)
+                lookup = self._client.prepare_lookup(
+                    kept.batch, learn=True, versions=message.versions, after=message.after
+                )
                 asked = self._client.exchange(None, lookup)
             except HotrowError as error:
                 self._buffers.fail(kept, str(error))

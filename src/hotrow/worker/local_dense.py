@@ -105,10 +105,10 @@ class LocalDense:
             state = self._optimizer.state[parameter]
             steps = torch.tensor([float(state["step"])])
             for value, name in ((state["mean"], "mean"), (state["square"], "square"), (steps, "step")):
-                told = value.clone()
-                dist.broadcast(told, first)
+                tensor = value.clone()
+                dist.broadcast(tensor, first)
                 if not moved:
-                    state[name] = int(told.item()) if name == "step" else told
+                    state[name] = int(tensor.item()) if name == "step" else tensor
 
 
 def _mean(tensors: Sequence[Tensor], movers: int) -> list[Tensor]:

@@ -71,8 +71,8 @@ class Reducer:
         """
         while self._sent < len(self._buckets):
             self._send()
-        told = broadcast if dist.get_rank(self._group) == 0 else 0.0
-        facts = torch.cat([self._used.double(), torch.tensor([samples, told], dtype=torch.float64)])
+        own = broadcast if dist.get_rank(self._group) == 0 else 0.0
+        facts = torch.cat([self._used.double(), torch.tensor([samples, own], dtype=torch.float64)])
         dist.all_reduce(facts, group=self._group)
         *used, whole, agreed = facts.tolist()
         for bucket in self._buckets:

@@ -86,11 +86,11 @@ class ServerDense:
 
     def _load(self, name: str, answer: Answer) -> int:
         """Load parameters, then buffers where the shard holds them."""
-        told = answer.of(DensePulled, name)
+        reply = answer.of(DensePulled, name)
         targets = [self._learner.parameters[place].data for place in self._places[name]]
         if name == self._buffers_at:
             targets += list(self._learner.model.buffers())
         with torch.no_grad():
             for target, tensor in zip(targets, tensors_of(answer.frames, targets), strict=True):
                 target.copy_(tensor)
-        return told.step
+        return reply.step

@@ -133,8 +133,8 @@ class ClusterBackend:
             optimizer=settings,
             seed=int(torch.randint(2**31, ())),
         )
-        told = [self._send_begin(begun, rank, name, tensors) for rank, name in enumerate(self._roles.trainers)]
-        for each in told:
+        sent = [self._send_begin(begun, rank, name, tensors) for rank, name in enumerate(self._roles.trainers)]
+        for each in sent:
             self._roles.answer(each)
         executor = RemoteExecutor(self._roles, parameters, mode, facts, self._state, self._close_mode)
         self._open = _OpenMode(mode, parameters, executor, begun)
@@ -215,12 +215,12 @@ class ClusterBackend:
         if opened.mode.dense == "server":
             pieces = []
             for name, places in self._places.items():
-                given, told = self._given(name, GiveDense(optimizer))
-                pieces.append((places, given, told.optimizer))
+                given, reply = self._given(name, GiveDense(optimizer))
+                pieces.append((places, given, reply.optimizer))
             dense_state.from_pieces(pieces, self._spec.model, own)
         else:
-            given, told = self._given(self._roles.trainers[0], GiveDense(optimizer, opened.executor.step))
-            dense_state.from_bytes(given, told.optimizer, self._spec.model, own)
+            given, reply = self._given(self._roles.trainers[0], GiveDense(optimizer, opened.executor.step))
+            dense_state.from_bytes(given, reply.optimizer, self._spec.model, own)
         self._fetched = (number, optimizer)
 
     def _given(self, name: str, request: GiveDense) -> tuple[bytes, DenseGiven]:
@@ -230,5 +230,5 @@ class ClusterBackend:
     def _rendezvous(self) -> str:
         """The address of the rendezvous: a free port of the first trainer's host."""
         first = self._roles.trainers[0]
-        told = self._roles.answer(self._roles.rpc.request(first, Query("meeting"))).of(QueryReply, first)
-        return f"tcp://{self._hosts[first]}:{int(told.figures['port'])}"
+        reply = self._roles.answer(self._roles.rpc.request(first, Query("meeting"))).of(QueryReply, first)
+        return f"tcp://{self._hosts[first]}:{int(reply.figures['port'])}"

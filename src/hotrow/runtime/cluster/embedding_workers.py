@@ -46,10 +46,10 @@ class EmbeddingWorkers:
     def join(self, name: str, address: str) -> None:
         """Add a member; it gets batches once all trainers know its address."""
         self._wire.connect(name, address, near=True)
-        told = self._wire.request(name, Query("ready")).result().message
-        if not isinstance(told, QueryReply) or "number" not in told.figures:
-            raise InputError(f"{name} at {address} is not an embedding worker: it replied with {type(told).__name__}")
-        number = int(told.figures["number"])
+        reply = self._wire.request(name, Query("ready")).result().message
+        if not isinstance(reply, QueryReply) or "number" not in reply.figures:
+            raise InputError(f"{name} at {address} is not an embedding worker: it replied with {type(reply).__name__}")
+        number = int(reply.figures["number"])
         with self._meeting:
             with self._lock:
                 if any(number == each.number or name == each.name for each in self._members):

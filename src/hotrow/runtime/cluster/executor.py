@@ -117,8 +117,8 @@ class RemoteExecutor:
         name, sample = self._roles.embedding_workers.assign(grant.grant)
         versions = self._mode.late is not None and self._mode.late.by == "version"
         parts, frames = pack_ids(batch)
-        told = LookUp(sample, grant.worker, self._parameters.number, self._state.samples, versions, len(batch), parts)
-        asked = self._roles.rpc.request(name, told, frames)
+        ids = LookUp(sample, grant.worker, self._parameters.number, self._state.samples, versions, len(batch), parts)
+        asked = self._roles.rpc.request(name, ids, frames)
         asked.add_done_callback(lambda done: self._results.put((grant, done)) if done.exception() else None)
         return sample
 
@@ -161,7 +161,7 @@ class RemoteExecutor:
             time.sleep(WAKE_S)
 
     def _finished(self, grant: Grant, answer: Answer) -> BatchResult:
-        told = answer.of(BatchReply, self.trainers[grant.worker])
-        output = torch.from_numpy(np.frombuffer(answer.frames[0], np.float32).reshape(told.shape).copy())
-        busy, loss = Span(told.busy_s, told.busy_s), torch.tensor(told.loss)
-        return BatchResult(grant, told.looked_step, told.pulled_step, told.samples, loss, output, busy)
+        reply = answer.of(BatchReply, self.trainers[grant.worker])
+        output = torch.from_numpy(np.frombuffer(answer.frames[0], np.float32).reshape(reply.shape).copy())
+        busy, loss = Span(reply.busy_s, reply.busy_s), torch.tensor(reply.loss)
+        return BatchResult(grant, reply.looked_step, reply.pulled_step, reply.samples, loss, output, busy)

@@ -51,7 +51,7 @@ class RemoteParameters:
         self._close: CloseStep | None = None
         self._under_way: deque[Future[Answer]] = deque()
         self._messages: deque[Future[Answer]] = deque()  # to trainers
-        self._untold: Counter[str] = Counter()
+        self._unreported: Counter[str] = Counter()
         self._undone: Counter[str] = Counter()
         self._lateness = Histogram()
         self._weighed: dict[int, list[Span]] = {}  # by grant, its weights on the shards that have answered
@@ -61,8 +61,8 @@ class RemoteParameters:
         late = None if mode.late is None else mode.late.model_dump_json()
         serves = mode.dense == "server"
         pushes = max(1, mode.samples_per_step(facts) // facts.local_batch)
-        told = average, late, serves, facts.step, trained, pushes
-        self._order(lambda incarnation: Policy(incarnation, self.number, *told))
+        settings = average, late, serves, facts.step, trained, pushes
+        self._order(lambda incarnation: Policy(incarnation, self.number, *settings))
 
     @property
     def changes_when_computed(self) -> bool:
@@ -146,15 +146,15 @@ class RemoteParameters:
         """Read the replies that arrived, and wait until at most `most` are missing."""
         while asked and (len(asked) > most or asked[0].done()):
             with self.failing():
-                told = self._roles.answer(asked[0]).message
+                reply = self._roles.answer(asked[0]).message
             asked.popleft()
-            if isinstance(told, OrderResult):
-                self._untold.update(refused=told.refused, weightless=told.weightless)
-                self._undone.update(lost_pushes=told.lost_pushes, forgotten_pushes=told.forgotten)
-                self._undone.update(partly_applied_pushes=told.partly_applied)
-                for age, count in told.lateness:
+            if isinstance(reply, OrderResult):
+                self._unreported.update(refused=reply.refused, weightless=reply.weightless)
+                self._undone.update(lost_pushes=reply.lost_pushes, forgotten_pushes=reply.forgotten)
+                self._undone.update(partly_applied_pushes=reply.partly_applied)
+                for age, count in reply.lateness:
                     self._lateness.add(age, count)
-                self._take_weights(told.weights)
+                self._take_weights(reply.weights)
 
     def _take_weights(self, weights: Sequence[PartWeights]) -> None:
         """Shards answer orders in sequence, so the reply of the last shard completes the weights of an order."""
@@ -166,8 +166,8 @@ class RemoteParameters:
             self._weighed.clear()
 
     def _take_result(self) -> ApplyResult:
-        counts, late, undone = self._untold, self._lateness, self._undone
-        self._untold, self._lateness, self._undone = Counter(), Histogram(), Counter()
+        counts, late, undone = self._unreported, self._lateness, self._undone
+        self._unreported, self._lateness, self._undone = Counter(), Histogram(), Counter()
         corrections, self._corrections = self._corrections, []
         ids, weights = IdCounts.of(late, self._mode.late), WeightCorrection.of(corrections)
         return ApplyResult(counts["refused"], counts["weightless"], ids, undone, weights)

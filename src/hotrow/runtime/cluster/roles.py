@@ -25,11 +25,11 @@ class Roles:
 
     def incarnations(self) -> list[int]:
         """Of all shards."""
-        return [told.incarnation for told in self._shard_states()]
+        return [state.incarnation for state in self._shard_states()]
 
     def newest_grant(self) -> int:
         """The largest grant of any shard."""
-        return max(told.newest for told in self._shard_states())
+        return max(state.newest for state in self._shard_states())
 
     def samples(self) -> int:
         """The largest count of samples of any shard."""

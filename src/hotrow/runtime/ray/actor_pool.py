@@ -84,7 +84,7 @@ class ActorPool:
         return {name: _reason(each) for name, each in serving.items() if each in ended and name in self._serving}
 
     def close(self, wait_s: float) -> None:
-        """End all actors; those that were told to stop get `wait_s` for it."""
+        """End all actors; those that got `Stop` have `wait_s` for it."""
         self._closed = True
         left = list(self._serving.values())
         if left:

@@ -148,9 +148,9 @@ def _faults_of(config: SimulationConfig, label: str) -> Iterator[FieldError]:
     if own.hyper is None and len(config.hyper) > 1 and config.run.work == "train":
         yield FieldError(f"{label}.hyper", f" is missing: name one of {', '.join(config.hyper)}")
     for place, switch in enumerate(own.switches):
-        told = _fault_of_switch(config, label, switch)
-        if told is not None:
-            yield FieldError(f"{label}.switches.{place}.mode", f"={switch.mode!r}: {told}")
+        fault = _fault_of_switch(config, label, switch)
+        if fault is not None:
+            yield FieldError(f"{label}.switches.{place}.mode", f"={switch.mode!r}: {fault}")
 
 
 def _fault_of_switch(config: SimulationConfig, label: str, switch: Switch) -> str | None:

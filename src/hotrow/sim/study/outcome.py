@@ -118,12 +118,12 @@ class Outcome:
     @property
     def troubles(self) -> list[str]:
         """Remarks for readers of the figures."""
-        said = list(self.remarks)
+        found = list(self.remarks)
         if self.switches_left:
-            said.append(f"{self.switches_left} of its switches were not made: the run ended before")
+            found.append(f"{self.switches_left} of its switches were not made: the run ended before")
         if not self.result.finished and not self.result.samples_applied:
-            said.append("not one step was made")
-        return said
+            found.append("not one step was made")
+        return found
 
     def document(self) -> dict[str, Any]:
         """Plain data for JSON."""

@@ -56,8 +56,8 @@ def binned(histogram: Histogram, width: int) -> dict[int, float]:
 
 def _histogram(outcome: Outcome, own: Mapping[str, Histogram], place: int, width: float, lowest: int) -> list[str]:
     parts = [text(outcome.label, 0, 14, look=f"name {mode_class(place)}-fill")]
-    told = ", ".join(f"{name} {each.mean:,.2f} (max {each.largest:,})" for name, each in own.items())
-    parts.append(text(f"mean of {told}" if told else "no step was made", 0, 30, look="small"))
+    means = ", ".join(f"{name} {each.mean:,.2f} (max {each.largest:,})" for name, each in own.items())
+    parts.append(text(f"mean of {means}" if means else "no step was made", 0, 30, look="small"))
     largest = max((each.largest or 0 for each in own.values()), default=0)
     bin_width = int(round_up((largest + 1) / BINS)) or 1
     bins = max(8, ceil((largest + 1) / bin_width))
@@ -69,10 +69,10 @@ def _histogram(outcome: Outcome, own: Mapping[str, Histogram], place: int, width
             top = _height(share, lowest)
             x = start // bin_width * step + number * bar
             faint = "" if number == 0 else ' opacity="0.45"'
-            said = f"<title>{name}: {100 * share:.3g} % {_range(start, bin_width)} steps late</title>"
+            title = f"<title>{name}: {100 * share:.3g} % {_range(start, bin_width)} steps late</title>"
             parts.append(
                 f'<rect class="{mode_class(place)}-fill" x="{x:.2f}" y="{top:.1f}" width="{max(bar, 0.5):.2f}" '
-                f'height="{FLOOR - top:.1f}"{faint}>{said}</rect>'
+                f'height="{FLOOR - top:.1f}"{faint}>{title}</rect>'
             )
     return parts
 

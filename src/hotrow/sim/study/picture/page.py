@@ -52,7 +52,7 @@ def page(config: SimulationConfig, outcomes: Sequence[Outcome], name: str) -> st
         titles=["", *(each.label for each in outcomes)],
         rows=[[title, *(cell or formatting.NOTHING for cell in cells)] for title, cells in figures(outcomes)],
         drawing=Markup(svg(config, outcomes, None)),
-        said=_said(outcomes),
+        remarks=_remarks(outcomes),
         settings=tomli_w.dumps(config.model_dump(mode="json", exclude_none=True)),
     )
     return str(made)
@@ -78,8 +78,8 @@ def _alternative(outcomes: Sequence[Outcome]) -> str:
     return f"Samples per second over virtual time, lanes of workers, staleness histograms. Samples per second: {speeds}"
 
 
-def _said(outcomes: Sequence[Outcome]) -> list[str]:
-    said = [f"{each.label}: {remark}" for each in outcomes for remark in each.troubles]
+def _remarks(outcomes: Sequence[Outcome]) -> list[str]:
+    lines = [f"{each.label}: {remark}" for each in outcomes for remark in each.troubles]
     for each in outcomes:
-        said += [f"{each.label}: after {formatting.duration(told.time_s)} {told.sentence}" for told in each.decisions]
-    return said
+        lines += [f"{each.label}: after {formatting.duration(one.time_s)} {one.sentence}" for one in each.decisions]
+    return lines
