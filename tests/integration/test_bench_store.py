@@ -3,6 +3,7 @@
 import json
 import math
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +19,11 @@ from hotrow.bench.growth import worst_stall_ms
 from hotrow.bench.ids import keys_of, random_order_keys, zipf_batches
 from hotrow.bench.limits import step_limit
 from hotrow.bench.peers import StorePeer, load_adapters
-from hotrow.bench.picture import curve_svg
+from hotrow.bench.picture import curve_svg, threads_svg
 from hotrow.bench.plan import StorePlan
 from hotrow.bench.rounds import BURST, WARM_UP_ROUNDS, SilentProgress, interleave, median_ratio
 from hotrow.bench.store import SHARED, measure
+from hotrow.bench.threads import ThreadsPlan, measure_threads
 from hotrow.bench.torch_peers import TorchPeer
 from hotrow.errors import ConfigError
 from hotrow.store import RamTier
@@ -109,6 +111,24 @@ def test_curve_has_a_point_for_each_size_and_a_picture_that_parses() -> None:
     drawing = ElementTree.fromstring(curve_svg(points, "sizes < & > are escaped"))
     assert len(drawing.findall(".//{*}polyline")) == 4
     assert "Hotrow, whole step" in "".join(drawing.itertext())
+
+
+def test_threads_have_a_point_each_and_a_picture_that_parses() -> None:
+    plan = replace(ThreadsPlan().quick(), rows=2_000, batches=(256, 12_288), most=3, rounds=1)
+    assert plan.threads == [1, 2, 3]
+    assert replace(plan, most=8).threads == [1, 2, 4, 8]
+    points = measure_threads(plan, SilentProgress())
+    assert [point["threads"] for point in points] == [1, 2, 3]
+    for point in points:
+        for ids in plan.batches:
+            step_ms = ids / point[f"d4_{ids}_mids"] / 1e3
+            parts_ms = sum(point[f"d4_{ids}_{part}_ms"] for part in ("plan", "find", "apply"))
+            assert 0 < parts_ms < 5 * step_ms
+            assert point[f"d4_{ids}_torch_mids"] > 0
+    drawing = ElementTree.fromstring(threads_svg(points, 4, plan.batches, "a & b"))
+    assert len(drawing.findall(".//{*}polyline")) == 4
+    with pytest.raises(ConfigError, match="take fewer --rows"):
+        replace(plan, rows=10**12).check_memory()
 
 
 def test_torch_threads_are_given_back_after_a_run() -> None:

@@ -1,4 +1,4 @@
-"""The curve as a picture that a README can show: one self-contained SVG, light or dark as its reader's screen."""
+"""Curves as pictures that a README can show: one self-contained SVG each, light or dark as its reader's screen."""
 
 import math
 from collections.abc import Sequence
@@ -34,11 +34,28 @@ class Series:
     name: str
 
 
-SERIES = (
-    Series("random_read_mrows", "reads", "machine: random reads"),
-    Series("limit_mids", "limit", "machine: step at limits"),
-    Series("find_mids", "find", "Hotrow, find"),
-    Series("step_mids", "step", "Hotrow, whole step"),
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """What is drawn over what; both axes are logarithmic."""
+
+    title: str
+    across: str  # key of the points' place on the horizontal axis
+    across_name: str
+    series: tuple[Series, ...]
+    band: tuple[str, str] | None = None  # keys of its lower and upper edge
+
+
+GROWTH = Chart(
+    "Throughput as the table grows",
+    "rows",
+    "rows in the table",
+    (
+        Series("random_read_mrows", "reads", "machine: random reads"),
+        Series("limit_mids", "limit", "machine: step at limits"),
+        Series("find_mids", "find", "Hotrow, find"),
+        Series("step_mids", "step", "Hotrow, whole step"),
+    ),
+    band=("step_mids_low", "step_mids_high"),
 )
 
 
@@ -63,29 +80,50 @@ class Axis:
 
 
 def curve_svg(points: Sequence[Point], subtitle: str) -> str:
-    """Throughput over table size; both axes logarithmic."""
-    across, up = _axes(points)
+    """Throughput over table size."""
+    return draw(GROWTH, points, subtitle)
+
+
+def threads_svg(points: Sequence[Point], dim: int, batches: Sequence[int], subtitle: str) -> str:
+    """Throughput of a step over threads, ours and torch's, for the smallest and the largest batch."""
+    looks = zip((min(batches), max(batches)), (("find", "reads"), ("step", "limit")), strict=True)
+    series = [
+        each
+        for ids, (ours, torchs) in looks
+        for each in (
+            Series(f"d{dim}_{ids}_mids", ours, f"Hotrow, {ids:,} ids"),
+            Series(f"d{dim}_{ids}_torch_mids", torchs, f"torch, {ids:,} ids"),
+        )
+    ]
+    return draw(
+        Chart(f"A training step at dim {dim} on more threads", "threads", "threads", tuple(series)), points, subtitle
+    )
+
+
+def draw(chart: Chart, points: Sequence[Point], subtitle: str) -> str:
+    """The SVG of a chart."""
+    across, up = _axes(chart, points)
     body = [
         f'<rect class="paper" width="{WIDTH}" height="{HEIGHT}" rx="8"/>',
-        f'<text class="title" x="{LEFT}" y="34">Throughput as the table grows</text>',
+        f'<text class="title" x="{LEFT}" y="34">{escape(chart.title)}</text>',
         f'<text x="{LEFT}" y="56">{escape(subtitle)}</text>',
-        *_grid(across, up),
-        _band(points, across, up),
-        *(_line(series, points, across, up) for series in SERIES),
-        *_names(points, up),
+        *_grid(chart, across, up),
+        *([] if chart.band is None else [_band(chart, chart.band, points, across, up)]),
+        *(_line(chart, series, points, across, up) for series in chart.series),
+        *_names(chart, points, up),
     ]
     drawing = "\n".join(body)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        'aria-label="Throughput in millions per second over rows in the table">\n'
+        f'aria-label="Throughput in millions per second over {escape(chart.across_name)}">\n'
         f"<style>{STYLE}</style>\n{drawing}\n</svg>\n"
     )
 
 
-def _axes(points: Sequence[Point]) -> tuple[Axis, Axis]:
-    rows = [point["rows"] for point in points]
-    rates = [point[series.key] for point in points for series in SERIES]
-    across = Axis(min(rows) / 1.12, max(rows) * 1.12, LEFT, WIDTH - RIGHT)
+def _axes(chart: Chart, points: Sequence[Point]) -> tuple[Axis, Axis]:
+    places = [point[chart.across] for point in points]
+    rates = [point[series.key] for point in points for series in chart.series]
+    across = Axis(min(places) / 1.12, max(places) * 1.12, LEFT, WIDTH - RIGHT)
     up = Axis(_round_down(min(rates) / 1.2), max(rates) * 1.25, HEIGHT - BOTTOM, TOP)
     return across, up
 
@@ -96,7 +134,7 @@ def _round_down(value: float) -> float:
     return max(digit * power for digit in (1, 2, 5) if digit * power <= value)
 
 
-def _grid(across: Axis, up: Axis) -> list[str]:
+def _grid(chart: Chart, across: Axis, up: Axis) -> list[str]:
     parts = []
     for rate in up.ticks():
         y = up(rate)
@@ -108,30 +146,30 @@ def _grid(across: Axis, up: Axis) -> list[str]:
         parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{floor}" y2="{floor + 5}"/>')
         parts.append(f'<text x="{x:.1f}" y="{floor + 22}" text-anchor="middle">{_short(rows)}</text>')
     parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{floor}" y2="{floor}"/>')
-    parts.append(
-        f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 14}" text-anchor="middle">rows in the table</text>'
-    )
+    middle, name = (LEFT + WIDTH - RIGHT) / 2, escape(chart.across_name)
+    parts.append(f'<text x="{middle}" y="{HEIGHT - 14}" text-anchor="middle">{name}</text>')
     parts.append(f'<text x="{LEFT}" y="{TOP - 16}">millions per second</text>')
     return parts
 
 
-def _band(points: Sequence[Point], across: Axis, up: Axis) -> str:
-    high = [f"{across(point['rows']):.1f},{up(point['step_mids_high']):.1f}" for point in points]
-    low = [f"{across(point['rows']):.1f},{up(point['step_mids_low']):.1f}" for point in reversed(points)]
+def _band(chart: Chart, edges: tuple[str, str], points: Sequence[Point], across: Axis, up: Axis) -> str:
+    lower, upper = edges
+    high = [f"{across(point[chart.across]):.1f},{up(point[upper]):.1f}" for point in points]
+    low = [f"{across(point[chart.across]):.1f},{up(point[lower]):.1f}" for point in reversed(points)]
     return f'<polygon class="band" points="{" ".join(high + low)}"/>'
 
 
-def _line(series: Series, points: Sequence[Point], across: Axis, up: Axis) -> str:
-    places = [(across(point["rows"]), up(point[series.key])) for point in points]
+def _line(chart: Chart, series: Series, points: Sequence[Point], across: Axis, up: Axis) -> str:
+    places = [(across(point[chart.across]), up(point[series.key])) for point in points]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     dots = "".join(f'<circle class="{series.look}-fill" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>' for x, y in places)
     return f'<polyline class="line {series.look}" points="{path}"/>{dots}'
 
 
-def _names(points: Sequence[Point], up: Axis) -> list[str]:
+def _names(chart: Chart, points: Sequence[Point], up: Axis) -> list[str]:
     """Each line's name and last value at its right end, from the top down, pushed apart where they would touch."""
     parts, lowest = [], 0.0
-    for series in sorted(SERIES, key=lambda series: up(points[-1][series.key])):
+    for series in sorted(chart.series, key=lambda series: up(points[-1][series.key])):
         rate = points[-1][series.key]
         lowest = max(up(rate) + 4.5, lowest + LABEL_GAP)
         text = f'<tspan class="name {series.look}-fill">{series.name}</tspan> {rate:.0f}'

@@ -11,14 +11,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from hotrow.bench import pages, report, train_report
 from hotrow.bench import simulate as simulation
+from hotrow.bench import threads as thread_curve
 from hotrow.bench.cluster.plan import PARTS, ClusterPlan
 from hotrow.bench.curve import measure_curve
 from hotrow.bench.peers import load_adapters
-from hotrow.bench.picture import curve_svg
+from hotrow.bench.picture import curve_svg, threads_svg
 from hotrow.bench.plan import StorePlan
 from hotrow.bench.shared_memory import lack_of_room
 from hotrow.bench.simulate_plan import SimulatePlan
 from hotrow.bench.store import measure
+from hotrow.bench.threads import ThreadsPlan
 from hotrow.bench.train import measure as measure_training
 from hotrow.bench.train_plan import TrainPlan
 from hotrow.cli.screen import Screen, echo
@@ -106,6 +108,36 @@ def store(
     if picture is not None and points is not None:
         picture.write_text(curve_svg(points, report.curve_headline(job)))
     Screen().print(report.summary(job, figures, points, adapters))
+
+
+@app.command()
+def threads(
+    dim: Annotated[
+        list[int] | None, typer.Option(min=1, help="Floats per row; repeat for several. [16 and 64]")
+    ] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="Rows in the table. [10,000,000]")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds in which everyone runs once. [12]")] = None,
+    most: Annotated[int | None, typer.Option(min=1, max=1024, help="Threads at most. [the cores]")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write all figures to this file.")] = None,
+    picture: Annotated[Path | None, typer.Option(help="Write the curve of the first dim to this SVG file.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: shows that it works, measures nothing.")] = False,
+) -> None:
+    """One training step of our table and torch's on 1, 2, 4, … threads, for a small and a large batch."""
+    check_runnable("threads", json, picture)
+    if not pages.peers_get_huge_pages():
+        echo(f"starting again with {pages.TUNABLES}={pages.HUGE_MALLOC}: peers get 2 MB pages too", err=True)
+        pages.restart_with_huge_pages()
+    sizes = ThreadsPlan().quick() if quick else ThreadsPlan()
+    dims = tuple(dim) if dim else sizes.dims
+    job = replace(sizes, dims=dims, rows=rows or sizes.rows, rounds=rounds or sizes.rounds, most=most or 0)
+    job.check_memory()
+    with StageBar() as bar:
+        points = thread_curve.measure_threads(job, bar)
+    if json is not None:
+        report.write_json(json, thread_curve.document(job, points))
+    if picture is not None:
+        picture.write_text(threads_svg(points, dims[0], job.batches, thread_curve.headline(job)))
+    Screen().print(thread_curve.summary(job, points))
 
 
 @app.command()
