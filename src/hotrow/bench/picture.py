@@ -43,6 +43,7 @@ class Chart:
     across_name: str
     series: tuple[Series, ...]
     band: tuple[str, str] | None = None  # keys of its lower and upper edge
+    ticks_at_points: bool = False  # instead of 1, 2 and 5 of every power of ten
 
 
 GROWTH = Chart(
@@ -96,7 +97,11 @@ def threads_svg(points: Sequence[Point], dim: int, batches: Sequence[int], subti
         )
     ]
     return draw(
-        Chart(f"A training step at dim {dim} on more threads", "threads", "threads", tuple(series)), points, subtitle
+        Chart(
+            f"A training step at dim {dim} on more threads", "threads", "threads", tuple(series), ticks_at_points=True
+        ),
+        points,
+        subtitle,
     )
 
 
@@ -107,7 +112,7 @@ def draw(chart: Chart, points: Sequence[Point], subtitle: str) -> str:
         f'<rect class="paper" width="{WIDTH}" height="{HEIGHT}" rx="8"/>',
         f'<text class="title" x="{LEFT}" y="34">{escape(chart.title)}</text>',
         f'<text x="{LEFT}" y="56">{escape(subtitle)}</text>',
-        *_grid(chart, across, up),
+        *_grid(chart, points, across, up),
         *([] if chart.band is None else [_band(chart, chart.band, points, across, up)]),
         *(_line(chart, series, points, across, up) for series in chart.series),
         *_names(chart, points, up),
@@ -134,17 +139,17 @@ def _round_down(value: float) -> float:
     return max(digit * power for digit in (1, 2, 5) if digit * power <= value)
 
 
-def _grid(chart: Chart, across: Axis, up: Axis) -> list[str]:
+def _grid(chart: Chart, points: Sequence[Point], across: Axis, up: Axis) -> list[str]:
     parts = []
     for rate in up.ticks():
         y = up(rate)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text x="{LEFT - 10}" y="{y + 4.5:.1f}" text-anchor="end">{rate:g}</text>')
     floor = HEIGHT - BOTTOM
-    for rows in across.ticks():
-        x = across(rows)
+    for place in [point[chart.across] for point in points] if chart.ticks_at_points else across.ticks():
+        x = across(place)
         parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{floor}" y2="{floor + 5}"/>')
-        parts.append(f'<text x="{x:.1f}" y="{floor + 22}" text-anchor="middle">{_short(rows)}</text>')
+        parts.append(f'<text x="{x:.1f}" y="{floor + 22}" text-anchor="middle">{_short(place)}</text>')
     parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{floor}" y2="{floor}"/>')
     middle, name = (LEFT + WIDTH - RIGHT) / 2, escape(chart.across_name)
     parts.append(f'<text x="{middle}" y="{HEIGHT - 14}" text-anchor="middle">{name}</text>')
@@ -172,7 +177,7 @@ def _names(chart: Chart, points: Sequence[Point], up: Axis) -> list[str]:
     for series in sorted(chart.series, key=lambda series: up(points[-1][series.key])):
         rate = points[-1][series.key]
         lowest = max(up(rate) + 4.5, lowest + LABEL_GAP)
-        text = f'<tspan class="name {series.look}-fill">{series.name}</tspan> {rate:.0f}'
+        text = f'<tspan class="name {series.look}-fill">{series.name}</tspan> {rate:.{0 if rate >= 10 else 1}f}'
         parts.append(f'<text x="{WIDTH - RIGHT + 12}" y="{lowest:.1f}">{text}</text>')
     return parts
 
