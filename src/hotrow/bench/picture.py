@@ -96,13 +96,8 @@ def threads_svg(points: Sequence[Point], dim: int, batches: Sequence[int], subti
             Series(f"d{dim}_{ids}_torch_mids", torchs, f"torch, {ids:,} ids"),
         )
     ]
-    return draw(
-        Chart(
-            f"A training step at dim {dim} on more threads", "threads", "threads", tuple(series), ticks_at_points=True
-        ),
-        points,
-        subtitle,
-    )
+    title = f"A training step at dim {dim} on more threads"
+    return draw(Chart(title, "threads", "threads", tuple(series), ticks_at_points=True), points, subtitle)
 
 
 def draw(chart: Chart, points: Sequence[Point], subtitle: str) -> str:
