@@ -1,19 +1,19 @@
 """What `hotrow bench cluster` refuses before it starts anything, and what of a stretch it times."""
 
 import os
-import subprocess
-import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from hotrow.bench.cluster import stretches
 from hotrow.bench.cluster.plan import ClusterPlan
 from hotrow.bench.cluster.straggler import Paced
 from hotrow.bench.rounds import Contestant, SilentProgress
 from hotrow.bench.train import write_file
+from hotrow.cli import app
 from hotrow.errors import ConfigError
 from hotrow.modes import Hybrid, Sync
 from hotrow.runtime.settings import Local
@@ -22,9 +22,8 @@ PLAN = replace(ClusterPlan().quick(), rows=500, samples=32, steps=5, skipped=2, 
 
 
 def refused(*options: str) -> str:
-    hotrow = str(Path(sys.executable).with_name("hotrow"))
-    done = subprocess.run([hotrow, "bench", "cluster", *options], capture_output=True, text=True)
-    assert done.returncode == 2
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["bench", "cluster", *options])
+    assert done.exit_code == 2
     return done.stderr
 
 

@@ -34,7 +34,8 @@ class TrainPlan:
 
     def quick(self) -> "TrainPlan":
         """The same in seconds; its figures say that everything works, and no more."""
-        return replace(self, rows=20_000, rounds=2, steps=3, samples=256)
+        networks = {"wide": (32, 32, 32), "narrow": (8, 4)}
+        return replace(self, rows=5_000, rounds=1, steps=2, samples=128, networks=networks)
 
     def check_memory(self) -> None:
         """Refuse a run that would push the machine into its last bytes."""

@@ -28,8 +28,15 @@ def small_batches(count: int) -> Iterator[Batch]:
         yield made[number % len(made)]
 
 
-@pytest.mark.parametrize("mode", [Hybrid(max_in_flight=4), GBA()], ids=lambda mode: str(mode.name))
-@pytest.mark.parametrize(("count", "settled"), [(1_000, 500), pytest.param(10_000, 2_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("mode", "count", "settled"),
+    [
+        (Hybrid(max_in_flight=4), 1_000, 500),
+        pytest.param(Hybrid(max_in_flight=4), 10_000, 2_000, marks=pytest.mark.slow),
+        pytest.param(GBA(), 10_000, 2_000, marks=pytest.mark.slow),
+    ],
+    ids=lambda given: given.name if isinstance(given, Mode) else str(given),
+)
 def test_no_role_grows_with_the_batches_that_went_by(trainer: Trainer, mode: Mode, count: int, settled: int) -> None:
     trainer.switch(mode)
     start, before, trained = trainer.samples, None, 0
