@@ -42,9 +42,9 @@ install: .venv/.installed
 demo: install
 	$(BIN)/hotrow train examples/demo.toml
 
-# Lint, types and unit tests: what to run while working.
+# Lint, types and unit tests, with a third of the examples that hypothesis draws otherwise: what to run while working.
 check: lint
-	$(PYTEST) $(PARALLEL) tests/unit tests/sim
+	HYPOTHESIS_PROFILE=check $(PYTEST) $(PARALLEL) tests/unit tests/sim
 
 # Everything but `slow`: what decides whether a change lands.
 test: lint

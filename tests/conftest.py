@@ -7,17 +7,15 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
-import hypothesis
 import pytest
 import torch
 
 from browsers import CHROMIUM_NAMES
+from profiles import load_profile
 
 SLOW_TIMEOUT_S = 1_800
 
-hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None)
-hypothesis.settings.register_profile("search", derandomize=False, deadline=None)  # other examples at every run
-hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+load_profile()
 
 # In the background of a shell SIGINT is ignored, and children inherit that. Some tests send one.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

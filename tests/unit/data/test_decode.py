@@ -15,6 +15,7 @@ from hotrow.data.keys import Keyspace
 from hotrow.data.schema import Bucket, Ids, Label, Log1p, Number, Schema, Standard, Time
 from hotrow.errors import ConfigError, InputError
 from oracles import data as slow
+from profiles import examples
 
 SCHEMA = Schema(
     label=[Label(column="y"), Label(column="stars", at_least=4)],
@@ -94,7 +95,7 @@ def test_parts_stand_in_the_order_of_their_tables_first_appearance() -> None:
     assert plan_parts(SCHEMA) == PLANS
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(rows, max_size=12))
 def test_a_batch_is_what_each_sample_gives_alone(samples: list[dict[str, Any]]) -> None:
     batch = Decoder(SCHEMA).batch(record(samples))

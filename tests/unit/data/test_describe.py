@@ -17,6 +17,7 @@ from hotrow.data.schema import Schema
 from hotrow.data.sketch import CURVE_POINTS, HyperLogLog, IdFrequencies, Moments, Sample
 from hotrow.data.source import ArrowSource
 from hotrow.data.synthetic import SyntheticConfig, SyntheticSource
+from profiles import examples
 
 SCHEMA = Schema(
     label=({"column": "rating", "at_least": 4}, {"column": "rating"}),
@@ -169,7 +170,7 @@ def test_a_curve_is_short_falls_and_reaches_from_the_first_rank_to_the_last() ->
     assert [count for _, count in curve] == sorted((count for _, count in curve), reverse=True)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.integers(0, 40), max_size=8), st.integers(1, 100))
 def test_a_sample_depends_on_the_rows_and_not_on_the_blocks(sizes: list[int], most: int) -> None:
     values = np.arange(sum(sizes), dtype=np.float64)[:, None]

@@ -25,6 +25,7 @@ from hotrow.data.schema import Schema
 from hotrow.data.source import ArrowSource, Trouble
 from hotrow.data.text import TextSource
 from hotrow.errors import ConfigError, InputError
+from profiles import examples
 
 SCHEMA = Schema(label="click", ids=("row", {"column": "many", "several": True}), time={"column": "at", "format": "s"})
 
@@ -94,7 +95,7 @@ SHAPES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(rows=st.integers(0, 60), block=st.integers(1, 20), epochs=st.integers(1, 3), shape=SHAPES)
 def test_every_epoch_holds_every_row_once(rows: int, block: int, epochs: int, shape: dict[str, Any]) -> None:
     plan = plan_of(Loader(Counting(rows, block), epochs=epochs, **shape))
@@ -136,7 +137,7 @@ def test_a_resume_hands_out_exactly_the_others_in_the_same_order(
     assert resumed.position().samples == sum(len(found) for *at, found in whole if tuple(at) in done)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(rows=st.integers(1, 50), shape=SHAPES, data=st.data())
 def test_what_is_given_back_comes_again_before_new_ones(rows: int, shape: dict[str, Any], data: st.DataObject) -> None:
     whole = plan_of(Loader(Counting(rows), epochs=2, **shape))
@@ -413,7 +414,7 @@ def test_data_without_labels_is_read_for_predicting() -> None:
     assert len(batch) == 10
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(done=st.integers(0, 8), shuffle=st.integers(0, 40))
 def test_a_text_file_is_resumed(done: int, shuffle: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     path: Path = tmp_path_factory.mktemp("text") / "rows.csv"

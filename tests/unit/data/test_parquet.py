@@ -20,6 +20,7 @@ from hotrow.data.parquet import ParquetSource, is_faultless
 from hotrow.data.schema import Ids, Schema, Time
 from hotrow.data.times import LAST_SECOND
 from hotrow.errors import InputError
+from profiles import examples
 
 SCHEMA = Schema(label="y", numbers=["n"], ids=["a"])
 
@@ -98,7 +99,7 @@ labels = st.sampled_from([0, 1, 1, 1, None])
 values = st.sampled_from([0.5, 1.0, 2.0, None, float("inf"), 1e300, float("nan")])
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.tuples(labels, values), min_size=1, max_size=30), st.integers(1, 8), st.integers(0, 31))
 def test_skipping_equals_reading_and_dropping(
     tmp_path_factory: pytest.TempPathFactory, pairs: list[Any], group: int, skip: int

@@ -36,6 +36,7 @@ from hotrow.data.splits import (
 from hotrow.data.text import TextSource
 from hotrow.errors import ConfigError, InputError
 from hotrow.spec import Spec
+from profiles import examples
 
 SCHEMA = Schema(label="click", ids=("row",), time={"column": "at", "format": "s"})
 HOUR, DAY = 3600, 86_400
@@ -61,7 +62,7 @@ def rows_of(part: Source | None, skip: int = 0) -> list[Any]:
 # Ranges of rows
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 40), st.integers(0, 30), st.integers(1, 9))
 def test_a_row_range_is_a_slice(rows: int, start: int, length: int, skip: int, block: int) -> None:
     part = RowRange(hourly(rows, block=block, known=rows), start, start + length)
@@ -86,7 +87,7 @@ def test_an_exact_range_tells_when_rows_are_missing() -> None:
 # Fractions
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     st.integers(0, 300), st.integers(1, 60), st.lists(st.floats(0.05, 0.95), max_size=3, unique=True), st.integers(0, 9)
 )
@@ -99,7 +100,7 @@ def test_fractions_are_disjoint_and_exhaustive(rows: int, block: int, cuts: list
     assert [part.rows() for part in parts] == [len(each) for each in found]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(0, 200), st.integers(1, 60), st.integers(0, 120))
 def test_a_fraction_skips_its_own_rows(rows: int, block: int, skip: int) -> None:
     part = Fraction(hourly(rows, block=block), 0.2, 0.7, seed=5)
@@ -304,7 +305,7 @@ def test_there_must_be_a_day_before_the_first_test_day() -> None:
         list(day_by_day(hourly(20)))
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(st.integers(0, 6 * 24), min_size=1, max_size=60), st.integers(1, 9))
 def test_an_unsorted_file_is_taken_day_by_day_held_or_streamed(hours: list[int], block: int) -> None:
     times = [START + hour * HOUR for hour in hours]

@@ -23,6 +23,7 @@ from hotrow.data.synthetic.draws import Zipf
 from hotrow.data.synthetic.rows import BLOCK, STEADY_RANKS
 from hotrow.errors import ConfigError
 from hotrow.metrics import auc, logloss_of_logits
+from profiles import examples
 
 SMALL = {"features": 3, "numbers": 2, "ids": 1000}
 
@@ -48,7 +49,7 @@ def mixed_twin(value: int) -> int:
     return value ^ value >> 31
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(skip=st.integers(0, 40_000), days=st.integers(1, 5))
 def test_skipping_gives_exactly_the_rows_that_follow(skip: int, days: int) -> None:
     source = made(rows=40_000, days=days, drift=0.3, new_ids=0.2)

@@ -21,6 +21,7 @@ from hotrow.data.parser import Dialect
 from hotrow.data.schema import Schema
 from hotrow.data.text import TextSource
 from hotrow.errors import ConfigError, InputError
+from profiles import examples
 
 SCHEMA = Schema(label="y", numbers=["n"], ids=["a"])
 Write = Callable[..., str]
@@ -193,7 +194,7 @@ cells = st.sampled_from(["1", "0", "2.5", "", "x", "7"])
 line_texts = st.lists(cells, min_size=1, max_size=4).map(",".join) | st.just("") | st.just("1,2,y")
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(line_texts, max_size=30), st.integers(1, 60))
 def test_good_rows_and_faults_are_those_that_pythons_reader_sees(lines: list[str], size: int) -> None:
     good, bad = [], []

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from hotrow.modes import GBA, Async, BackupWorkers, BoundedStaleness, BulkSync, Hybrid, KStep, Mode, Sync
 from hotrow.modes.base import Apply, Drop, Grant
+from profiles import examples
 from unit.modes.tiny_cluster import TinyCluster, cluster_of, restored
 
 CLUSTERS = st.tuples(
@@ -46,7 +47,7 @@ ACTIONS = st.lists(
 
 
 @given(CLUSTERS, ACTIONS)
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 def test_whatever_happens_nobody_hangs_and_everything_is_trained_once(
     made: tuple[Mode, int, int, int, int], actions: list[tuple[str, int]]
 ) -> None:

@@ -19,6 +19,7 @@ from hotrow.modes.base import Discipline
 from hotrow.modes.bounded_staleness import Bounded
 from hotrow.modes.hybrid import DenseInStep
 from hotrow.sim import ClusterConfig, LogNormal, SimCluster, Speeds
+from profiles import examples
 from unit.modes.test_any_events import act
 from unit.modes.tiny_cluster import cluster_of
 
@@ -37,7 +38,7 @@ LONG = st.lists(st.tuples(WHAT, st.integers(0, 3)), min_size=30, max_size=60)
 
 
 @given(KEEPERS, st.integers(2, 4), st.integers(1, 5), LONG)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_what_is_kept_is_what_a_look_at_all_workers_finds(
     mode: Mode, workers: int, parts: int, actions: list[tuple[str, int]]
 ) -> None:

@@ -17,6 +17,7 @@ from hotrow.errors import ConfigError, InputError
 from hotrow.optim import KStepAdam, adam_second_moments, merge
 from oracles import modes
 from oracles.modes import F64
+from profiles import examples
 
 DIM = 5
 
@@ -88,7 +89,7 @@ def check(team: list[Worker], twin: modes.KStepAdam) -> None:
             np.testing.assert_allclose(worker.state("merged"), twin.merged, rtol=1e-11)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     count=st.integers(1, 4),
     k=st.integers(1, 5),

@@ -17,6 +17,7 @@ from hotrow.checkpoint import dense as checkpoint
 from hotrow.optim import KStepAdam, SwapOptimizer
 from hotrow.store import RamTier
 from oracles import optimizers
+from profiles import examples
 
 DIM = 4
 SWAP = Swap(period=100, decay=0.5)
@@ -122,7 +123,7 @@ def test_samples_that_go_back_raise_nothing_and_decay_nothing_twice() -> None:
     assert moment(optimizer, parameter) == [4.0] * DIM
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     steps=st.lists(st.tuples(st.integers(0, 260), st.booleans(), st.floats(-2, 2)), min_size=1, max_size=12),
     decay=st.sampled_from([0.3, 0.9, 1.0]),

@@ -32,6 +32,7 @@ from hotrow.transport.messages import (
     PushRows,
     Taken,
 )
+from profiles import examples
 from unit.server.shard_pair import F32, KEYS, TABLES, Pair, pull
 
 LATE: list[Staleness | None] = [
@@ -91,7 +92,7 @@ def carry_out(pair: Pair, operation: Any) -> None:
             pair.policy(average, LATE[number])
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.integers(1, 3), st.sampled_from(["batch", "present"]), st.sampled_from(LATE), st.lists(operations, max_size=12)
 )

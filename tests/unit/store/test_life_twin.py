@@ -23,6 +23,7 @@ from hotrow import AtLeast
 from hotrow.store import LookupPlan
 from oracles.life import partitions_for
 from oracles.life_pair import DIM, Pair, life_table
+from profiles import examples
 
 F32 = NDArray[np.float32]
 POOL = [*range(14), 2**32, 3 << 52, 5 << 52, 2**63, 2**64 - 2, 2**64 - 1]
@@ -152,12 +153,12 @@ class Lives(RuleBasedStateMachine):
 
 
 def test_random_lives_are_the_same_in_both() -> None:
-    run_state_machine_as_test(Lives, settings=settings(max_examples=150, stateful_step_count=30))
+    run_state_machine_as_test(Lives, settings=settings(max_examples=examples(150), stateful_step_count=30))
 
 
 @pytest.mark.slow
 def test_many_long_lives_are_the_same_in_both() -> None:
-    run_state_machine_as_test(Lives, settings=settings(max_examples=2000, stateful_step_count=60))
+    run_state_machine_as_test(Lives, settings=settings(max_examples=examples(2000), stateful_step_count=60))
 
 
 @pytest.mark.parametrize("policy", ["lru", "lfu"])

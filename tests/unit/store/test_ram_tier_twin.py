@@ -24,6 +24,7 @@ from hotrow import FTRL, SGD, Adagrad, Adam, DecayedAdagrad, RowwiseAdagrad, Swa
 from hotrow.store import LookupPlan, RamTier
 from oracles.optimizers import Spec, swap_of
 from oracles.store import TwinApplied, TwinTier
+from profiles import examples
 
 F32 = NDArray[np.float32]
 POOL = [0, 1, 2, 3, 7, 2**32, 2**32 + 1, 3 << 52, 5 << 52, 2**63, 2**64 - 2, 2**64 - 1]
@@ -257,9 +258,9 @@ class Histories(RuleBasedStateMachine):
 
 
 def test_random_histories_leave_the_same_table() -> None:
-    run_state_machine_as_test(Histories, settings=settings(max_examples=150, stateful_step_count=30))
+    run_state_machine_as_test(Histories, settings=settings(max_examples=examples(150), stateful_step_count=30))
 
 
 @pytest.mark.slow
 def test_many_long_histories_leave_the_same_table() -> None:
-    run_state_machine_as_test(Histories, settings=settings(max_examples=2000, stateful_step_count=50))
+    run_state_machine_as_test(Histories, settings=settings(max_examples=examples(2000), stateful_step_count=50))
