@@ -92,7 +92,7 @@ class RunRecorder:
             case Progress():
                 self._take_progress()
             case Evaluated(day=str(day)):
-                self._days.tested.append(day)
+                self._days.tested_on(day)
             case Evaluated():
                 self._summarize(report)
             case TrainingEnded():

@@ -14,7 +14,7 @@ from hotrow.disk import check_room
 from hotrow.errors import ConfigError, FileError, InputError
 from hotrow.run.build import trainer_of
 from hotrow.run.config import RunConfig
-from hotrow.run.daily import NEXT, DaysDone, OneDay, check_fit, one_day
+from hotrow.run.daily import NEXT, DaysDone, DaysToTrain, OneDay, check_fit, days_to_train, one_day
 from hotrow.run.folder import BEST, CHECKPOINT, discard_unfinished, free_folder, trained_before
 from hotrow.run.preflight import check_parts
 from hotrow.run.recorder import RunRecorder
@@ -91,6 +91,9 @@ class Run:
             self._position = self.trainer.load(folder / CHECKPOINT)
             self._days = DaysDone.of(checkpoint.peek(folder / CHECKPOINT).about)
         self._only = None if day is None else self._chosen(day)
+        self._to_train = DaysToTrain(())
+        if self._only is None and self.data.by_day is not None:
+            self._to_train = days_to_train(self.data, self._days, begun=self._position is not None)
         if self._position is not None:
             check_same_batches(self._position, self.trainer.facts)
         self._before = self.trainer.samples
@@ -106,12 +109,11 @@ class Run:
     def _chosen(self, day: str) -> OneDay:
         """The day that a run before was interrupted in, else the one that is asked for."""
         progress = self._days
-        wanted = progress.current if day == NEXT and progress.current is not None else day
+        wanted = progress.current if day == NEXT and self._position is not None and progress.current else day
         if wanted != progress.current:
             self._position = None
-        begin = progress.begin or (progress.tested[0] if progress.tested else None)
-        chosen = one_day(self.data, wanted, [*progress.tested[:-1], *progress.trained], begin)
-        progress.begin = begin or next(self.data.days()).name
+        chosen = one_day(self.data, wanted, progress)
+        progress.begin = progress.begin or next(self.data.days()).name
         progress.current = chosen.name
         return chosen
 
@@ -200,6 +202,10 @@ class Run:
         if self._trained_again:
             message = f"the checkpoint holds {self._before:,} samples, and the run had trained more when it ended"
             self._recorder.warn(f"{message}: at least {self._trained_again:,} samples are trained again")
+        for note in self._to_train.notes:
+            self._recorder.warn(note)
+        if self._only is not None and (note := self._only.note):
+            self._recorder.warn(note)
         one_pass = self._only is None and self.data.by_day is None
         epochs = self.config.run.epochs
         if one_pass and self._position is not None and self._position.epoch >= epochs:
@@ -215,11 +221,7 @@ class Run:
         if self._only is not None:
             return self.trainer.fit(self._only.train, **how)
         if self.data.by_day is not None:
-            done = self._days.tested
-            if done:
-                message = f"the run was resumed: the figures over all days leave out {done[0]} to {done[-1]}"
-                self._recorder.files.warning(message)
-            return fit_days(self.trainer, self.data.days(), done=done, replay=settings.replay, **how)
+            return fit_days(self.trainer, self._to_train.days, done=self._to_train.done, replay=settings.replay, **how)
         return self.trainer.fit(
             self.data.train,
             valid=self.data.valid,
