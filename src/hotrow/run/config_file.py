@@ -10,12 +10,13 @@ from pydantic import BaseModel
 from hotrow.errors import ConfigError
 
 PATHS = ("train", "valid", "test", "ads", "users", "items")  # of the section data
+NONE = ("none", "null")  # TOML has neither; as a text they are written with quotes
 
 Section = TypeVar("Section", bound=BaseModel)
 
 
 def set_field(document: dict[str, Any], change: str) -> None:
-    """Take in a change as "run.epochs=3"."""
+    """Take in a change as "run.epochs=3"; the value `none` leaves the setting out."""
     place, sign, text = change.partition("=")
     keys = place.strip().split(".")
     if not sign or not all(keys):
@@ -25,7 +26,10 @@ def set_field(document: dict[str, Any], change: str) -> None:
         where = where.setdefault(key, {})
         if not isinstance(where, dict):
             raise ConfigError(f"--set {change}: {key} is a value, it has no fields: set it whole")
-    where[keys[-1]] = _value(text.strip())
+    if text.strip().lower() in NONE:
+        where.pop(keys[-1], None)
+    else:
+        where[keys[-1]] = _value(text.strip())
 
 
 def set_engine(document: dict[str, Any], given: Mapping[str, Any]) -> None:

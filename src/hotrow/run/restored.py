@@ -110,9 +110,13 @@ class Restored:
 
 
 def find_run(given: Path | None, parent: Path = Path("runs")) -> Path:
-    """The folder of a run: as given, or by its name under `parent`; the one saved last if nothing is given."""
+    """The folder of a run: as given, or by its name under `parent`; the one saved last if nothing is given.
+
+    A folder without a checkpoint does not hide the run of that name: `hotrow new shop` makes such a folder.
+    """
     if given is not None:
-        return given if given.is_dir() or not (parent / given).is_dir() else parent / given
+        places = (given, parent / given)
+        return next(filter(has_checkpoint, places), next(filter(Path.is_dir, places), given))
     runs = [folder for folder in parent.iterdir() if has_checkpoint(folder)] if parent.is_dir() else []
     if not runs:
         message = f"there is no run with a checkpoint in {parent.absolute()}"

@@ -35,6 +35,19 @@ def test_standard_output_holds_the_result_and_the_page_alone(hotrow: Command, tm
     assert "test  AUC 0." in done.stderr
 
 
+def test_a_trained_run_learns_on_from_new_files(hotrow: Command, tmp_path: Path) -> None:
+    config = write_data(tmp_path)
+    write_csv(tmp_path / "april.csv", clicks(500, seed=3)[0])
+    assert hotrow("train", config, "--set", "run.epochs=1").exit_code == 0
+    refused = hotrow("train", config, "--resume", "--set", "data.train=april.csv")
+    assert refused.exit_code == 2
+    assert "with --from runs/small in place of --resume" in refused.stderr
+    done = hotrow("train", config, "--from", "small", "--set", "data.train=april.csv", "--set", "run.epochs=1")
+    assert done.exit_code == 0, done.stderr
+    assert "run runs/small-2, from runs/small (3,000 samples)\n" in done.stderr
+    assert "samples                 3,500" in done.stdout
+
+
 def test_figures_that_cannot_be_written_to_a_file_are_printed(hotrow: Command, tmp_path: Path) -> None:
     done = hotrow("train", write_data(tmp_path), "--json", "/dev/full", "--set", "run.epochs=1")
     assert done.exit_code == 2

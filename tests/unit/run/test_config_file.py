@@ -31,6 +31,15 @@ def test_a_change_makes_the_sections_it_needs() -> None:
     assert document == {"run": {"seed": 2}, "tables": {"users": {"dim": 4}}}
 
 
+@pytest.mark.parametrize("value", ["none", "None", "null"])
+def test_none_leaves_an_optional_setting_out(value: str) -> None:
+    document: dict[str, object] = {"run": {"seed": 1, "early_stopping": {"patience": 2}}}
+    set_field(document, f"run.early_stopping={value}")
+    set_field(document, f"run.local_batch={value}")
+    set_field(document, 'run.name="none"')
+    assert document == {"run": {"seed": 1, "name": "none"}}
+
+
 def test_paths_of_data_start_at_the_folder_and_addresses_stay(tmp_path: Path) -> None:
     data = DataConfig(format="criteo", train=("day_0", "s3://bucket/day_1"), test="/far/day_2")
     found = anchored_data(data, tmp_path)
