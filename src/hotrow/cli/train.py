@@ -209,7 +209,7 @@ def result(summary: dict[str, object]) -> Table:
         table.add_row("best possible AUC", formatting.metric_value("auc", best))
     for name in ("samples", "samples_per_s"):
         value = summary.get(name)
-        if isinstance(value, int | float):
+        if isinstance(value, int | float) and (name == "samples" or value):  # no speed where nothing was trained
             table.add_row(name.replace("_per_s", "/s"), f"{value:,.0f}")
     rows = summary.get("rows")
     for name, count in rows.items() if isinstance(rows, dict) else ():

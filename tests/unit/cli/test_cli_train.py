@@ -48,6 +48,17 @@ def test_a_trained_run_learns_on_from_new_files(hotrow: Command, tmp_path: Path)
     assert "samples                 3,500" in done.stdout
 
 
+def test_a_finished_run_that_is_resumed_says_so_and_shows_no_speed(hotrow: Command, tmp_path: Path) -> None:
+    stops = "early_stopping = { patience = 1, least = 0.5 }"  # no gain is large enough: it stops after two epochs
+    config = write_data(tmp_path, CONFIG.replace("[model]", 'valid = "test.csv"\n[model]').replace("epochs = 2", stops))
+    hotrow("train", config, "--set", "run.epochs=4")
+    done = hotrow("train", config, "--set", "run.epochs=9", "--resume")
+    assert done.exit_code == 0, done.stderr
+    assert "note: the run is finished: early stopping ended it after epoch 2; to train more, raise" in done.stderr
+    assert "samples                 6,000" in done.stdout
+    assert "samples/s" not in done.stdout
+
+
 def test_figures_that_cannot_be_written_to_a_file_are_printed(hotrow: Command, tmp_path: Path) -> None:
     done = hotrow("train", write_data(tmp_path), "--json", "/dev/full", "--set", "run.epochs=1")
     assert done.exit_code == 2
