@@ -16,7 +16,10 @@ from hotrow.trainer import Evaluated
 
 OTHERS: Part = "test"  # any files are something to test on
 RunFolder = Annotated[
-    Path | None, typer.Option("--run", help="Folder of a run, or its name in runs/; default: the newest there.", metavar="RUNS/NAME")
+    Path | None,
+    typer.Option(
+        "--run", help="Folder of a run, or its name in runs/; default: the newest there.", metavar="RUNS/NAME"
+    ),
 ]
 Trust = Annotated[bool, typer.Option("--trust", help="Run the Python code that the run's folder names as its model.")]
 
