@@ -142,3 +142,15 @@ def test_a_checkpoint_that_does_not_name_its_data_is_not_resumed(tmp_path: Path)
         hr.InputError, match=r"does not say which data it was trained on: start a new run .* --from RUN"
     ):
         finish(config, resume=True)
+
+
+def test_missing_values_count_once_for_each_epoch_that_is_trained(tmp_path: Path) -> None:
+    config = config_in(tmp_path, STOPS)
+    lines = (tmp_path / "train.csv").read_text().splitlines()
+    lines[1:31] = [f"{line.rsplit(',', 1)[0]}," for line in lines[1:31]]
+    (tmp_path / "train.csv").write_text("\n".join(lines) + "\n")
+    run, _ = finish(config, "run.epochs=5")
+    assert run.summary["samples"] == 6000
+    assert [count for name, count in run.summary["counts"].items() if "missing" in name and count] == [30 * 2]
+    again, _ = finish(config, "run.epochs=5", resume=True)
+    assert not any("missing" in name and count for name, count in again.summary["counts"].items())
