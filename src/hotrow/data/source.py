@@ -16,6 +16,7 @@ from hotrow.data.shown import shown
 from hotrow.data.wrong_type import WrongType, WrongTypes
 from hotrow.errors import InputError
 from hotrow.sizes import number_text
+from hotrow.spec import did_you_mean
 
 Limit: TypeAlias = float | int  # malformed lines: a fraction of the rows so far, or a count
 Batches: TypeAlias = Iterable[pa.RecordBatch | pa.Table]
@@ -219,7 +220,8 @@ def check_columns(columns: Columns, there: Sequence[str], where: str) -> None:
     """InputError with the existing columns, where one is missing or occurs twice."""
     for name in columns.names:
         if there.count(name) != 1:
-            fault = f"there is no column {name!r}" if name not in there else f"column {name!r} occurs twice"
+            named = f"label column {name!r}" if name in columns.labels | columns.label_texts else f"column {name!r}"
+            fault = f"there is no {named}{did_you_mean(name, there)}" if name not in there else f"{named} occurs twice"
             raise InputError(f"{where}: {fault}; its columns are {', '.join(map(repr, there))}")
 
 

@@ -161,7 +161,7 @@ def test_a_fault_in_the_middle_of_the_data_keeps_what_was_trained(hotrow: Comman
     assert done.exit_code == 2
     assert "stopped: all that was trained is saved, resume with: hotrow train" in done.stderr
     assert done.stderr.splitlines()[-1].startswith("hotrow: ")
-    assert "clicked? 'maybe' is no number" in done.stderr.splitlines()[-1]
+    assert "label column 'clicked?' holds text ('maybe')" in done.stderr.splitlines()[-1]
     assert Path("runs/small/checkpoint").is_dir()
 
 
@@ -171,7 +171,7 @@ FAULTS = {
     "a wrong number": (("small.toml", "--set", "run.global_batch=0"), "run.global_batch=0: Input should be greater"),
     "an unknown model": (("small.toml", "--set", "model=deepmf"), "model='deepmf': there is no such model (did you"),
     "a setting of no model": (("small.toml", "--set", "model.hidden=[3]"), "lr.hidden=[3]: there is no such setting"),
-    "a missing column": (("small.toml", "--set", "data.ids=['user']"), "there is no column 'user'; its columns are"),
+    "a missing column": (("small.toml", "--set", "data.ids=['user']"), "no column 'user' (did you mean user id?); its"),
     "a missing data file": (("small.toml", "--set", "data.test=no.csv"), "no.csv: there is no such file"),
     "an unknown optimizer": (("small.toml", "--set", "dense.optimizer=adma"), "dense.optimizer.name='adma': there is"),
     "an unknown mode": (("small.toml", "--set", "run.mode=gbba"), "there is none of this name (did you mean gba?): "),

@@ -289,7 +289,9 @@ def test_a_file_of_another_kind_is_refused_whatever_the_limit(write: Write) -> N
 
 
 def test_a_missing_column_is_told_with_those_there_are(write: Write) -> None:
-    with pytest.raises(InputError, match=r"data\.csv: there is no column 'n'; its columns are 'y', 'N', 'a'"):
+    with pytest.raises(
+        InputError, match=r"data\.csv: there is no column 'n' \(did you mean N\?\); its columns are 'y', 'N'"
+    ):
         rows(TextSource(write("y,N,a\n1,1,x\n"), SCHEMA))
     with pytest.raises(InputError, match="column 'a' occurs twice"):
         rows(TextSource(write("y,n,a,a\n1,1,x,x\n"), SCHEMA))
