@@ -1,20 +1,21 @@
 """A resumed run reads its data as before: the same files, order and features, numbers scaled as measured then."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hotrow import checkpoint
 from hotrow.data.config import DataConfig
+from hotrow.data.position import Position
 from hotrow.data.schema import Number, Schema, Standard
 from hotrow.data.settings import schema_of
 from hotrow.data.splits import DaysSplit, NextDay
 from hotrow.errors import ConfigError
 from hotrow.run.config import RunConfig, load_config
-from hotrow.run.folder import CONFIG, SCHEMA
+from hotrow.run.folder import BEST, CHECKPOINT, CONFIG, SCHEMA
 from hotrow.run.progress import TrainFile
 from hotrow.spec import Spec
-from hotrow.trainer.schedule import EarlyStopping, EarlyStoppingState
+from hotrow.trainer.schedule import EarlyStoppingState
 from hotrow.worker.losses import Task
 
 FILES_SHOWN = 3
@@ -47,6 +48,7 @@ def check_same_data(config: RunConfig, folder: Path, before: Sequence[TrainFile]
         pairs["data.shuffle"] = (config.data.shuffle, kept.data.shuffle)
         if not (is_by_day(config.data) and is_by_day(kept.data)):  # days are known by their names, in any files
             pairs["data.split"] = (config.data.split, kept.data.split)
+            pairs["data.test"] = (_next_day(config.data), _next_day(kept.data))
             _check_same_files(folder, before, now)
     for name, (given, then) in pairs.items():
         if given != then:
@@ -59,25 +61,42 @@ def is_by_day(data: DataConfig) -> bool:
     return isinstance(data.split, DaysSplit) or isinstance(data.test, NextDay)
 
 
-def changed_files(before: Sequence[TrainFile], now: Sequence[TrainFile]) -> str | None:
-    """A note where a file has another size than the one that the position was counted in."""
+def changed_files(before: Sequence[TrainFile], now: Sequence[TrainFile]) -> str:
+    """A note where a file has another size than the one that the position was counted in; else empty."""
     for then, file in zip(before, now, strict=False):
         if then.name == file.name and None not in (then.bytes, file.bytes) and then.bytes != file.bytes:
             message = f"{file.name} has changed since the checkpoint ({then.bytes:,} bytes then, {file.bytes:,} now)"
             return f"{message}: rows are counted from its beginning, those before the position are not trained again"
-    return None
+    return ""
 
 
-def stopped_early(counters: Mapping[str, Any], rule: EarlyStopping | None, task: Task, best: Path) -> str | None:
-    """A note where early stopping has ended the run before, so that a resume trains nothing."""
-    if rule is None:
-        return None
-    state = EarlyStoppingState.of(counters).under(rule.of_task(task), keep_best=checkpoint.exists(best))
-    if not state.over:
-        return None
-    message = f"the run is finished: early stopping ended it after epoch {state.ended}"
-    remedy = f"raise run.early_stopping.patience={rule.patience}, or set run.early_stopping=none"
-    return f"{message}; to train more, {remedy}"
+def check_start(folder: Path | None, others: Mapping[str, bool]) -> None:
+    """ConfigError where a run cannot start from the one in `folder`; `others`: which options are given with it."""
+    if folder is None:
+        return
+    for option in (name for name, given in others.items() if given):
+        raise ConfigError(f"--from {folder}: starts a new run, {option} does not go with it: give one of them")
+    if not checkpoint.exists(folder / CHECKPOINT):
+        raise ConfigError(f"--from {folder}: there is no checkpoint in it: name a run, as runs/NAME")
+
+
+def finished_notes(config: RunConfig, folder: Path, position: Position, task: Task) -> Iterator[str]:
+    """Notes of a resumed run that has nothing left to train."""
+    rule = config.run.early_stopping
+    if rule is not None:
+        state = EarlyStoppingState.of(checkpoint.peek(folder / CHECKPOINT).counters)
+        state = state.under(rule.of_task(task), keep_best=checkpoint.exists(folder / BEST))
+        if state.over:
+            message = f"the run is finished: early stopping ended it after epoch {state.ended}"
+            remedy = f"raise run.early_stopping.patience={rule.patience}, or set run.early_stopping=none"
+            yield f"{message}; to train more, {remedy}"
+    if position.epoch >= config.run.epochs:
+        message = f"the run is finished: run.epochs={config.run.epochs:,} is trained"
+        yield f"{message}; raise run.epochs to train more, or start a new run from it with --from {folder}"
+
+
+def _next_day(data: DataConfig) -> NextDay | None:
+    return data.test if isinstance(data.test, NextDay) else None
 
 
 def _check_same_files(folder: Path, before: Sequence[TrainFile], now: Sequence[TrainFile]) -> None:

@@ -1,7 +1,7 @@
 """A run from its config: opens or resumes it, trains, evaluates, and ends with everything saved."""
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from hotrow.run.folder import BEST, CHECKPOINT, discard_unfinished, free_folder,
 from hotrow.run.preflight import check_parts
 from hotrow.run.progress import RunProgress, train_files
 from hotrow.run.recorder import RunRecorder
-from hotrow.run.resume import changed_files, check_same_data, stopped_early, with_kept_schema
+from hotrow.run.resume import changed_files, check_same_data, check_start, finished_notes, with_kept_schema
 from hotrow.run.starting import starting_cluster
 from hotrow.trainer import Evaluated, Report
 from hotrow.trainer.batches import check_same_batches
@@ -72,7 +72,7 @@ class Run:
             )
         self.start_from = start_from
         self._progress = RunProgress(train_files(config.data, base))
-        self._changed: str | None = None
+        self._changed = ""
         if self._resumed:
             before = RunProgress.of(checkpoint.peek(folder / CHECKPOINT).about)
             check_same_data(config, folder, before.files, self._progress.files)
@@ -220,19 +220,12 @@ class Run:
         if self._trained_again:
             message = f"the checkpoint holds {self._before:,} samples, and the run had trained more when it ended"
             self._recorder.warn(f"{message}: at least {self._trained_again:,} samples are trained again")
-        notes = [*self._to_train.notes, "" if self._only is None else self._only.note, self._changed]
+        notes = [*self._to_train.notes, "" if self._only is None else self._only.note]
         if self._only is None and self.data.by_day is None and self._position is not None:
-            notes += self._finished(self._position)
+            notes.append(self._changed)
+            notes += finished_notes(self.config, self.folder, self._position, self.trainer.task)
         for note in filter(None, notes):
             self._recorder.warn(note)
-
-    def _finished(self, position: Position) -> Iterator[str | None]:
-        """Notes of a resumed run that has nothing left to train."""
-        counters, rule = checkpoint.peek(self.folder / CHECKPOINT).counters, self.config.run.early_stopping
-        yield stopped_early(counters, rule, self.trainer.task, self.folder / BEST)
-        if position.epoch >= (epochs := self.config.run.epochs):
-            message = f"the run is finished: run.epochs={epochs:,} is trained"
-            yield f"{message}; raise run.epochs to train more, or start a new run from it with --from {self.folder}"
 
     def _reports(self) -> Iterator[Report]:
         settings = self.config.run
@@ -300,16 +293,6 @@ class Run:
         except InputError as error:
             return str(fault) if isinstance(fault, Exception) else str(error)
         return str(fault) if isinstance(fault, PeerLost) else None
-
-
-def check_start(folder: Path | None, others: Mapping[str, bool]) -> None:
-    """ConfigError where a run cannot start from the one in `folder`; `others`: which options are given with it."""
-    if folder is None:
-        return
-    for option in (name for name, given in others.items() if given):
-        raise ConfigError(f"--from {folder}: starts a new run, {option} does not go with it: give one of them")
-    if not checkpoint.exists(folder / CHECKPOINT):
-        raise ConfigError(f"--from {folder}: there is no checkpoint in it: name a run, as runs/NAME")
 
 
 def _reason(fault: BaseException | None) -> str:

@@ -88,6 +88,8 @@ def test_resume_trains_the_days_that_the_data_have_gained(config: Path) -> None:
     more, reports = finish(config, resume=True)
     assert days_in(reports) == ["2024-03-08", "2024-03-09"]
     assert more.summary["samples"] == 800
+    (note,) = notes(reports)  # a file that grows day by day is no trouble
+    assert note == "the run was resumed: the figures over all days leave out 2024-03-04 to 2024-03-07"
 
 
 def test_a_resume_without_a_new_day_says_so_and_tests_nothing(config: Path) -> None:

@@ -71,6 +71,10 @@ def test_another_split_is_refused(tmp_path: Path) -> None:
     finish(config)
     with pytest.raises(hr.ConfigError, match=r"data.split=\{'by': 'fraction', .*\}: the run .* with data.split=none"):
         finish(config, "data.test=none", 'data.split={ by = "fraction", test = 0.5 }', resume=True)
+    with pytest.raises(
+        hr.ConfigError, match=r"data.test=\{'next': 'day'\}: the run .* with data.test=none: set it back"
+    ):
+        finish(config, "data.valid=none", 'data.test={ next = "day" }', resume=True)
 
 
 def test_a_new_run_from_a_trained_one_learns_on_with_other_data(tmp_path: Path) -> None:
