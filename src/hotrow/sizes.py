@@ -38,7 +38,8 @@ def parse_bytes(text: str) -> int:
 def whole(value: Any) -> int:
     """`value` as an int; a boolean, a float or a text is none."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise ValueError("must be a whole number")
+        quoted = isinstance(value, str) and value.strip().isdecimal()
+        raise ValueError(f"must be a whole number{', write it without quotes' if quoted else ''}")
     return operator.index(value)
 
 

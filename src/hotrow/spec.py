@@ -103,9 +103,10 @@ def _unknown_tag(about: Any) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """` (did you mean NAME?)` where a known name is close; of several the one with the fewest different letters."""
-    close = get_close_matches(name.lower(), list(known), n=3)
+    as_written = {each.lower(): each for each in known}
+    close = get_close_matches(name.lower(), list(as_written), n=3)
     nearest = min(close, key=lambda each: _letters_apart(name.lower(), each), default=None)
-    return "" if nearest is None else f" (did you mean {nearest}?)"
+    return "" if nearest is None else f" (did you mean {as_written[nearest]}?)"
 
 
 def _letters_apart(one: str, other: str) -> int:

@@ -52,6 +52,12 @@ class LazyGroup(TyperGroup):
         super().__init__(**settings)
         self.commands.update({name: TyperCommand(name, help=text) for name, text in COMMANDS.items()})
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        params = super().get_params(ctx)
+        for switch in filter(is_switch, params):
+            switch.metavar = ""
+        return params
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, _, rest = super().resolve_command(ctx, args)
         return name, None if name is None else load(name), rest
@@ -65,7 +71,29 @@ def load(name: str) -> Any:
         holder.add_typer(module.app, name=name)
     else:
         holder.command(name)(getattr(module, name))
-    return get_group(holder).commands[name]
+    command = get_group(holder).commands[name]
+    hide_switch_types(command)
+    return command
+
+
+def is_switch(param: Any) -> bool:
+    """Whether an option takes no value."""
+    return bool(getattr(param, "is_flag", False))
+
+
+def hide_switch_types(command: Any) -> None:
+    """Show a switch in --help as `--resume`, not as `--resume <bool>`: it takes no value."""
+    params_of = command.get_params
+
+    def get_params(ctx: Any) -> list[Any]:
+        params: list[Any] = params_of(ctx)
+        for switch in filter(is_switch, params):
+            switch.metavar = ""
+        return params
+
+    vars(command)["get_params"] = get_params
+    for inner in getattr(command, "commands", {}).values():
+        hide_switch_types(inner)
 
 
 class Sentences(LazyGroup):

@@ -32,16 +32,21 @@ def describe(
     rows: Annotated[int | None, typer.Option(min=1, help="Read only this many rows.")] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Describe the training data: rows, labels, ids and their skew, numbers, days."""
+    """Describe the training data: rows, labels, ids and their skew, numbers, days.
+
+    With data.split that is the train part: rows to validate and to test on are left out.
+    """
     check_writable("--json", json_file)
-    source = open_data(load_config(file, changes or ()).data).train
+    config = load_config(file, changes or ()).data
+    data = open_data(config)
+    source, is_part = data.train, data.by_day is None and getattr(config, "split", None) is not None
     with Bar("rows") as bar:
         found = description(source, rows, watch=bar.rows)
         if source.trouble.malformed:
             bar.line(formatting.left_out(source.trouble))
-    write_json(json_file, found.document())
+    write_json(json_file, found.document() | {"part": "train" if is_part else "all"})
     console = Screen()
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console = Screen(width=PIPED)
-    for number, table in enumerate(tables(found, pictures=console.encoding.startswith("utf"))):
+    for number, table in enumerate(tables(found, is_part=is_part, pictures=console.encoding.startswith("utf"))):
         console.print(*([""] if number else []), table, sep="\n")

@@ -13,9 +13,9 @@ WIDTH = 24  # characters of a picture
 DAYS_IN_LINES = 31  # more days are one picture
 
 
-def tables(found: Description, *, pictures: bool = True) -> Iterator[Table]:
-    """The description as tables, one for each kind of column."""
-    yield _overview(found)
+def tables(found: Description, *, is_part: bool = False, pictures: bool = True) -> Iterator[Table]:
+    """The description as tables, one for each kind of column. `is_part`: of the train part of a split."""
+    yield _overview(found, is_part)
     if found.ids:
         yield _ids(found.ids, found.rows, pictures)
     if found.numbers:
@@ -60,9 +60,11 @@ def days_picture(per_day: Mapping[str, int], width: int = 2 * WIDTH) -> str:
     return "".join(block(mean / max(means)) for mean in means)
 
 
-def _overview(found: Description) -> Table:
+def _overview(found: Description, is_part: bool) -> Table:
     table = _table()
-    table.add_row("rows", f"{found.rows:,}" + ("" if found.complete else " (the first ones; there are more)"))
+    notes = ["the train part: data.split leaves the others out"] if is_part else []
+    notes += [] if found.complete else ["the first ones; there are more"]
+    table.add_row("rows", f"{found.rows:,}" + (f" ({'; '.join(notes)})" if notes else ""))
     for name, mean in found.labels.items():
         table.add_row(cell(f"mean of label {name}"), "unknown" if mean is None else f"{mean:.4f}")
     if found.times is not None:

@@ -16,7 +16,16 @@ from hotrow.trainer import Evaluated
 
 OTHERS: Part = "test"  # any files are something to test on
 RunFolder = Annotated[
-    Path | None, typer.Option("--run", help="Folder of a run; default: the newest in runs/.", metavar="RUNS/NAME")
+    Path | None,
+    typer.Option(
+        "--run", help="Folder of a run, or its name in runs/; default: the newest there.", metavar="RUNS/NAME"
+    ),
+]
+FileSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="How the file is written, as data.delimiter=';'; may be repeated.", metavar="DATA.FIELD=VALUE"
+    ),
 ]
 Trust = Annotated[bool, typer.Option("--trust", help="Run the Python code that the run's folder names as its model.")]
 
@@ -29,13 +38,14 @@ def evaluate(
             "--on", help="Files to evaluate on, may be repeated; default: the test (or valid) data of the config."
         ),
     ] = None,
+    changes: FileSettings = None,
     trust: Trust = False,
     json_file: JsonFile = None,
 ) -> None:
     """Evaluate a finished run: AUC, logloss, calibration; of a regression RMSE, MAE, R2."""
     check_writable("--json", json_file)
     folder = find_run(run)
-    with Restored(folder, trust=trust) as restored:
+    with Restored(folder, trust=trust, changes=changes or ()) as restored:
         split, source = restored.part() if on is None else (OTHERS, restored.source(on))
         with Bar("rows", source.rows()) as bar:
             bar.line(f"run {folder}, on {', '.join(on) if on else f'its {split} data'}")

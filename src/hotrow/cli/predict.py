@@ -7,7 +7,7 @@ import typer
 
 from hotrow.cli import formatting
 from hotrow.cli.bars import Bar
-from hotrow.cli.evaluate import RunFolder, Trust
+from hotrow.cli.evaluate import FileSettings, RunFolder, Trust
 from hotrow.cli.files import JsonFile, check_writable, write_json
 from hotrow.cli.screen import echo
 from hotrow.errors import ConfigError
@@ -26,6 +26,7 @@ def predict(
         typer.Option("--keep", help="Copy this column of IN to OUT; may be repeated.", metavar="COLUMN"),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
+    changes: FileSettings = None,
     trust: Trust = False,
     json_file: JsonFile = None,
 ) -> None:
@@ -41,7 +42,7 @@ def predict(
         raise ConfigError(f"{out}: is the input file: write to another file")
     folder = find_run(run)
     written = 0
-    with Restored(folder, trust=trust) as restored:
+    with Restored(folder, trust=trust, changes=changes or ()) as restored:
         kept = tuple(keep or ())
         source = restored.unlabelled(given, kept)
         output = PredictionFile(out, restored.schema, force=force, keep=kept, task=restored.trainer.task)

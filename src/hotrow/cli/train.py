@@ -17,6 +17,7 @@ from hotrow.cli.screen import Screen, cell, echo
 from hotrow.errors import FileError, HotrowError
 from hotrow.run import Run, load_config
 from hotrow.run.preflight import preflight
+from hotrow.run.restored import find_run
 from hotrow.run.trust import check_trust, is_of_a_run
 from hotrow.runtime.interrupts import defer_sigint
 from hotrow.runtime.settings import Local, Ray
@@ -41,6 +42,14 @@ def train(
     file: ConfigFile,
     changes: Changes = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume from the checkpoint in the run's folder.")] = False,
+    start_from: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="Start a new run with the rows, network and optimizer state of RUN, as on newer data.",
+            metavar="RUN",
+        ),
+    ] = None,
     day: Annotated[
         str | None,
         typer.Option(
@@ -75,8 +84,9 @@ def train(
     if is_of_a_run(file):
         check_trust(config, file.parent, trust=trust)
     preflight(config)
+    source = None if start_from is None else find_run(start_from, Path(config.run.folder))
     with starting(config.run.engine):
-        run = Run(config, resume=resume, day=day, attach=attach)
+        run = Run(config, resume=resume, day=day, start_from=source, attach=attach)
     further = [part for name, value in given.items() for part in (OPTIONS.get(name, f"--{name}"), str(value))]
     further += ["--trust"] if trust else []
     further += ["--day", "next"] if day else ["--resume"]
@@ -113,7 +123,8 @@ def show(run: Run, again: str) -> None:
     """Train and show the reports; raises what stops the run."""
     with TrainBar(run.samples_expected, run.config.run.epochs, before=run.trainer.samples) as bar:
         run.begin()  # a folder that takes nothing is removed: it is named once it stays
-        bar.line(f"run {run.folder}")
+        origin = "" if run.start_from is None else f", from {run.start_from} ({run.trainer.samples:,} samples)"
+        bar.line(f"run {run.folder}{origin}")
         try:
             for report in run:
                 bar.report(report)
@@ -137,16 +148,21 @@ def after_an_interrupt(run: Run, again: str) -> str:
         return f"resume with: {again}"
     if run.saved:
         return f"samples trained since the last checkpoint are lost, resume from it with: {again}"
-    return f"nothing is saved, start again with: {again.removesuffix(' --resume')}"
+    return f"nothing is saved, start again with: {from_the_start(run, again)}"
 
 
 def after_a_full_disk(run: Run, again: str) -> str:
     """What is saved of a run that could not write its last files, and the command that resumes it."""
     if not run.saved:
-        return f"nothing is saved, free some space and start again with: {again.removesuffix(' --resume')}"
+        return f"nothing is saved, free some space and start again with: {from_the_start(run, again)}"
     if run.unsaved is not None:
         return f"samples trained since the last checkpoint are lost, resume from it with: {again}"
     return f"all that was trained is saved, resume with: {again}"
+
+
+def from_the_start(run: Run, again: str) -> str:
+    """The command that began the run, from the one that resumes it."""
+    return again.removesuffix(" --resume") + (f" --from {shlex.quote(str(run.start_from))}" if run.start_from else "")
 
 
 def stopped(run: Run, error: HotrowError, again: str) -> str:
@@ -193,7 +209,7 @@ def result(summary: dict[str, object]) -> Table:
         table.add_row("best possible AUC", formatting.metric_value("auc", best))
     for name in ("samples", "samples_per_s"):
         value = summary.get(name)
-        if isinstance(value, int | float):
+        if isinstance(value, int | float) and (name == "samples" or value):  # no speed where nothing was trained
             table.add_row(name.replace("_per_s", "/s"), f"{value:,.0f}")
     rows = summary.get("rows")
     for name, count in rows.items() if isinstance(rows, dict) else ():

@@ -12,6 +12,7 @@ from hotrow.data.numbers import Mask, floats, numbers
 from hotrow.data.schema import Schema, Time
 from hotrow.data.shown import shown
 from hotrow.data.times import nulls, times
+from hotrow.data.wrong_type import Purpose, WrongType
 
 __all__ = ["Columns", "RowFault", "checked", "numbers", "times"]
 
@@ -20,7 +21,7 @@ class RowFault(NamedTuple):
     """Why a row cannot be used."""
 
     reason: str
-    label: tuple[str, str] | None = None  # column and value of a label that is a text in place of a number
+    wrong_type: WrongType | None = None  # where a value has another type than its setting says
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,10 @@ class Columns:
         """Columns in which a row without a number is useless."""
         return self.labels | ({self.weight} if self.weight else set())
 
+    def purpose(self, name: str) -> Purpose:
+        """What a column of numbers is for."""
+        return "label" if name in self.labels else "weight" if name == self.weight else "number"
+
     @property
     def numeric(self) -> frozenset[str]:
         """Columns that come out as float64."""
@@ -84,7 +89,7 @@ def checked(batch: pa.RecordBatch, columns: Columns) -> tuple[pa.RecordBatch, di
     for place, name in enumerate(batch.schema.names):
         if name in columns.labels | columns.numbers or name == columns.weight:
             typed, bad, gone = _checked_numbers(batch[name], name, must=name in columns.never_missing)
-            _note(faults, bad, batch[name], name, "is no number", is_label=name in columns.labels)
+            _note(faults, bad, batch[name], name, "is no number", columns.purpose(name))
             _note(faults, gone, batch[name], name, "is missing")
             good[place] = typed if name in columns.numeric else good[place]
         if name == columns.weight:
@@ -93,7 +98,7 @@ def checked(batch: pa.RecordBatch, columns: Columns) -> tuple[pa.RecordBatch, di
             _note(faults, missing_labels(batch[name], name), batch[name], name, "is missing")
         if columns.time is not None and name == columns.time.column:
             seconds, bad = times(batch[name], columns.time)
-            _note(faults, bad, batch[name], name, f"cannot be read as a time (format {columns.time.format!r})")
+            _note(faults, bad, batch[name], name, f"cannot be read as a time (format {columns.time.format!r})", "time")
             typed = name not in columns.as_they_are | columns.labels | columns.numbers
             good[place] = pa.array(seconds, pa.timestamp("s")) if typed else good[place]
     result = pa.RecordBatch.from_arrays(good, names=batch.schema.names)
@@ -115,12 +120,17 @@ def _checked_numbers(column: pa.Array, name: str, *, must: bool) -> tuple[pa.Arr
 
 
 def _note(
-    faults: dict[int, RowFault], bad: Mask | None, column: pa.Array, name: str, fault: str, *, is_label: bool = False
+    faults: dict[int, RowFault],
+    bad: Mask | None,
+    column: pa.Array,
+    name: str,
+    fault: str,
+    purpose: Purpose | None = None,
 ) -> None:
     if bad is None or not bad.any():
         return
     for row in np.flatnonzero(bad).tolist():
         value = shown(column[row])
         reason = f"{name} is missing" if value in (None, "") else f"{name} {str(value)!r} {fault}"
-        text = (name, value.strip()) if is_label and isinstance(value, str) else None
-        faults.setdefault(row, RowFault(reason, text))
+        wrong = WrongType(purpose, name, value.strip()) if purpose and isinstance(value, str) else None
+        faults.setdefault(row, RowFault(reason, wrong))

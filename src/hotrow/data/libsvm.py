@@ -20,6 +20,7 @@ from hotrow.data.files import File, Where, find_files
 from hotrow.data.numbers import numbers
 from hotrow.data.schema import Ids, Schema
 from hotrow.data.source import LIMIT, Limit, Malformed, Tally, Trouble, short, skipped
+from hotrow.data.wrong_type import WrongType
 
 LABEL, FEATURES = "label", "features"
 SCHEMA = Schema(label=LABEL, ids=(Ids(column=FEATURES, several=True),))
@@ -89,7 +90,10 @@ class LibsvmSource:
         found, bad = numbers(labels, LABEL)
         none = np.isnan(found) if bad is None else np.isnan(found) | bad
         rows = np.flatnonzero(none).tolist() if self._labels else []
-        return pa.array(found), {row: RowFault("the label is no number", (LABEL, labels[row].as_py())) for row in rows}
+        faults = {
+            row: RowFault("the label is no number", WrongType("label", LABEL, labels[row].as_py())) for row in rows
+        }
+        return pa.array(found), faults
 
 
 def _indices(pairs: pa.Array) -> pa.Array:

@@ -96,6 +96,7 @@ class Loader:
         self.held: int | None = HELD  # bound on open leases; None: none, where every lease is reported
         self.waited_s = 0.0  # by the consumer, for data
         self.counts: dict[str, int] = {}  # trouble met so far
+        self._epoch_counts: dict[int, dict[str, int]] = {}  # the same by epoch, as far as they are counted in each
         self._decoder = Decoder(source.schema)
         fresh = Position(batch=batch, shuffle=shuffle, seed=seed, drop_last=drop_last)
         self._position = fresh if position is None else _checked(position, fresh, source)
@@ -135,6 +136,12 @@ class Loader:
             self._check_out(lease)
             self._back.append(self._out.pop(lease.number))
 
+    def discount(self, epoch: int) -> None:
+        """Take the trouble of an epoch out of `counts`: it was read ahead, and nothing of it is trained."""
+        with self._lock:
+            for name, number in self._epoch_counts.pop(epoch, {}).items():
+                self.counts[name] -= number
+
     def position(self) -> Position:
         """Where a resume goes on: everything that is not done comes then."""
         return self._position
@@ -160,7 +167,7 @@ class Loader:
             if item is None:
                 return self._returned()
             with self._lock:
-                self._count(item.counts)
+                self._count(item.epoch, item.counts)
                 if item.batch is not None:
                     return self._leased(item.epoch, item.index, item.batch)
                 self._position = self._position.with_end(item.epoch, item.index)
@@ -173,9 +180,11 @@ class Loader:
             del self._out[next(iter(self._out))]
         return lease, batch
 
-    def _count(self, counts: dict[str, int]) -> None:
+    def _count(self, epoch: int, counts: dict[str, int]) -> None:
+        of_epoch = self._epoch_counts.setdefault(epoch, {})
         for name, number in counts.items():
-            self.counts[name] = self.counts.get(name, 0) + number
+            for total in (self.counts, of_epoch):
+                total[name] = total.get(name, 0) + number
         self.counts["malformed_lines"] = self.source.trouble.malformed
 
     # What follows runs in the reading thread: it changes nothing of the loader.

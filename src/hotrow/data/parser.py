@@ -15,6 +15,7 @@ from pyarrow import csv as arrow_csv
 from hotrow.data.blocks import TextBlock, check_encoding
 from hotrow.data.columns import Columns, RowFault, checked
 from hotrow.data.source import NOT_TEXT, Malformed, short
+from hotrow.data.wrong_type import WrongType
 from hotrow.errors import ConfigError
 
 BETWEEN = "\x1f"  # replaces a delimiter of several characters: the ASCII unit separator
@@ -185,9 +186,9 @@ class Parser:
         found += [self._malformed(rows[row], *fault) for row, fault in faults.items()]
         return sorted(found, key=lambda fault: fault.line)
 
-    def _malformed(self, line: tuple[int, bytes], reason: str, label: tuple[str, str] | None = None) -> Malformed:
+    def _malformed(self, line: tuple[int, bytes], reason: str, wrong: WrongType | None = None) -> Malformed:
         text = line[1].rstrip(b"\r").decode(self._dialect.encoding, "replace")
-        return Malformed(self._file, line[0], reason, short(text), label)
+        return Malformed(self._file, line[0], reason, short(text), wrong)
 
 
 def _is_whole(line: tuple[int, bytes]) -> bool:

@@ -6,7 +6,6 @@ counted, and refused above a limit.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from json import dumps
 from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -14,8 +13,10 @@ import pyarrow as pa
 from hotrow.data.columns import Columns, checked
 from hotrow.data.schema import Schema
 from hotrow.data.shown import shown
+from hotrow.data.wrong_type import WrongType, WrongTypes
 from hotrow.errors import InputError
 from hotrow.sizes import number_text
+from hotrow.spec import did_you_mean
 
 Limit: TypeAlias = float | int  # malformed lines: a fraction of the rows so far, or a count
 Batches: TypeAlias = Iterable[pa.RecordBatch | pa.Table]
@@ -25,7 +26,6 @@ KEPT = 20  # malformed lines that are kept to be shown
 TOLD = 3  # of them in an error
 FEWEST = 1000  # rows that a fraction is taken of at least: the first lines of a file decide nothing
 NOT_TEXT = "text"  # how the reason of a line ends that is not in the encoding of its file: "is no utf-8 text"
-VALUES_TOLD = 5  # distinct texts of a label column
 TEXT_MAX = 200  # characters of a malformed line that are kept
 
 
@@ -37,7 +37,7 @@ class Malformed:
     line: int
     reason: str
     text: str
-    label: tuple[str, str] | None = field(default=None, compare=False, repr=False)  # RowFault's
+    wrong_type: WrongType | None = field(default=None, compare=False, repr=False)  # RowFault's
 
     def __str__(self) -> str:
         return f"{self.file} line {self.line}: {self.reason} ({self.text!r})"
@@ -75,7 +75,7 @@ class Tally:
         self._trouble, self._limit = trouble, limit
         self._rows = self._malformed = 0
         self._first: list[Malformed] = []
-        self._texts: dict[str, dict[str, None]] = {}  # label column -> the first values in it that are no numbers
+        self._wrong = WrongTypes()
 
     def block(self, file: str, rows: int, up_to: int, faults: Sequence[Malformed], blank: Sequence[int] = ()) -> None:
         """Rows and faults of a block that ends with line `up_to`; InputError once there are too many."""
@@ -83,43 +83,33 @@ class Tally:
         self._rows += rows + len(faults)
         self._malformed += len(faults)
         self._first += faults[: TOLD - len(self._first)]
-        self._collect_texts(faults)
+        for wrong in (fault.wrong_type for fault in faults if fault.wrong_type is not None):
+            self._wrong.add(wrong)
         whole = isinstance(self._limit, int)
         if self._malformed > (self._limit if whole else self._limit * max(self._rows, FEWEST)):
             allowed = f"{number_text(self._limit)} {'lines' if whole else 'of the rows'}"
-            self._refuse(f"the limit is {allowed}")
+            self._refuse(f"the first {self._rows:,}", f"the limit is {allowed}")
 
     def end(self) -> None:
         """The end of the data; InputError where not a single row could be used, whatever the limit."""
         if self._malformed and self._malformed == self._rows:
-            self._refuse("nothing else was found")
+            self._refuse(f"{self._rows:,}", "nothing else was found")
 
-    def _collect_texts(self, faults: Sequence[Malformed]) -> None:
-        for fault in faults:
-            if fault.label is not None:
-                values = self._texts.setdefault(fault.label[0], {})
-                if len(values) < VALUES_TOLD:
-                    values[fault.label[1]] = None
-
-    def _refuse(self, why: str) -> None:
-        shown = "; ".join(map(str, self._first))
-        remedy = self._encoding_hint() or "mend the data or its description, or raise data.malformed"
-        if self._texts:
-            remedy = _text_label_remedy(*next(iter(self._texts.items())))
-        raise InputError(f"{self._malformed:,} of {self._rows:,} lines are malformed, {why}: {shown}; {remedy}")
+    def _refuse(self, lines: str, why: str) -> None:
+        """Where one setting explains the malformed lines, it comes first, and one line is an example."""
+        message = f"{self._malformed:,} of {lines} lines are malformed, {why}"
+        if (remedy := self._wrong.remedy(self._malformed, self._rows)) is not None:
+            example = next((fault for fault in self._first if fault.wrong_type is not None), self._first[0])
+            raise InputError(f"{remedy}; {message}, as {example.file} line {example.line}")
+        higher = "" if self._malformed == self._rows else ", or raise data.malformed"
+        remedy = self._encoding_hint() or f"mend the data or its description{higher}"
+        raise InputError(f"{message}: {'; '.join(map(str, self._first))}; {remedy}")
 
     def _encoding_hint(self) -> str | None:
         """The remedy where every line in the message failed to decode."""
         if self._first and all(fault.reason.endswith(NOT_TEXT) for fault in self._first):
             return "set data.encoding to the encoding of the file, as data.encoding = 'latin-1'"
         return None
-
-
-def _text_label_remedy(column: str, values: Iterable[str]) -> str:
-    """The setting that makes a label of texts, with one of the values as the positive one."""
-    found = sorted(values)
-    setting = f"label = {{ column = {dumps(column)}, positive = {dumps(found[-1], ensure_ascii=False)} }}"
-    return f"label column {column!r} holds text ({', '.join(map(repr, found))}): name the positive value, as {setting}"
 
 
 class Source(Protocol):
@@ -230,7 +220,8 @@ def check_columns(columns: Columns, there: Sequence[str], where: str) -> None:
     """InputError with the existing columns, where one is missing or occurs twice."""
     for name in columns.names:
         if there.count(name) != 1:
-            fault = f"there is no column {name!r}" if name not in there else f"column {name!r} occurs twice"
+            named = f"label column {name!r}" if name in columns.labels | columns.label_texts else f"column {name!r}"
+            fault = f"there is no {named}{did_you_mean(name, there)}" if name not in there else f"{named} occurs twice"
             raise InputError(f"{where}: {fault}; its columns are {', '.join(map(repr, there))}")
 
 

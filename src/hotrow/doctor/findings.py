@@ -102,6 +102,10 @@ def _threads(readings: Readings) -> Iterator[Finding]:
     if readings.threads > readings.cores:
         cost = "more threads than cores: they wait for each other"
         yield Finding("threads", Level.SLOW, found, cost, f"export OMP_NUM_THREADS={readings.cores}")
+    elif readings.threads > 1 and readings.load is not None and readings.load >= readings.cores_present:
+        found += f", load average {readings.load:.1f}"
+        cost = "other programs use the cores: threads of torch wait for each other and may train many times slower"
+        yield Finding("threads", Level.NOTE, found, cost, "run.torch_threads = 1 in the config while they run")
     else:
         yield Finding("threads", Level.OK, found)
 

@@ -43,6 +43,7 @@ class Readings:
     cores: int  # that this process may use
     cores_present: int
     threads: int | None  # of torch
+    load: float | None  # processes of the whole machine that run or wait for a core, mean of a minute
     memory_bytes: int
     memory_available: int
     huge_pages: str | None  # always, madvise or never; None where the kernel has none
@@ -78,6 +79,7 @@ def read() -> Readings:
         cores=cores(),
         cores_present=os.cpu_count() or 1,
         threads=_torch(lambda torch: torch.get_num_threads()) if loaded["torch"] else None,
+        load=_load(),
         memory_bytes=memory_bytes(),
         memory_available=available_bytes(),
         huge_pages=_chosen(HUGE_PAGES),
@@ -93,6 +95,13 @@ def read() -> Readings:
         torch_cuda=_torch(lambda torch: torch.version.cuda) if loaded["torch"] else None,
         gpus=_gpus() if loaded["torch"] else (),
     )
+
+
+def _load() -> float | None:
+    try:
+        return os.getloadavg()[0]
+    except OSError:
+        return None
 
 
 def _loads(module: str, errors: dict[str, str]) -> bool:

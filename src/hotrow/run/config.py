@@ -15,7 +15,7 @@ from hotrow.data.synthetic import SyntheticConfig
 from hotrow.errors import ConfigError
 from hotrow.modes import AnyMode, Sync
 from hotrow.optim.sparse import Swap
-from hotrow.run.config_file import anchored_data, anchored_name, set_engine, set_field
+from hotrow.run.config_file import anchored_data, anchored_name, check_section, set_engine, set_field
 from hotrow.runtime.settings import AnyEngine, Local, Ray
 from hotrow.sizes import FOLDER_NAME_RULE, Whole, fits_folder_name
 from hotrow.spec import SettingsError, Spec, sentence
@@ -156,6 +156,15 @@ class RunConfig(Spec):
         return with_names(value)
 
 
+SECTIONS = {  # section -> its settings, where they have names of their own
+    "data": (*DataConfig.model_fields, *SyntheticConfig.model_fields),
+    "dense": tuple(DenseSection.model_fields),
+    "run": tuple(RunSection.model_fields),
+    "model": (),
+    "tables": (),
+}
+
+
 def load_config(path: Path, changes: Sequence[str] = (), engine: Mapping[str, Any] | None = None) -> RunConfig:
     """Read a config file; `changes` as "run.epochs=3" replace its values, `engine` fields of run.engine.
 
@@ -178,6 +187,7 @@ def load_config(path: Path, changes: Sequence[str] = (), engine: Mapping[str, An
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: invalid TOML: {error}") from None
     for change in changes:
+        check_section(change, SECTIONS)
         set_field(document, change)
     set_engine(document, engine or {})
     if isinstance(section := document.setdefault("run", {}), dict):

@@ -1,7 +1,7 @@
 """What all config files have in common: values that a command line sets, and paths that start at the file's folder."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,12 +10,13 @@ from pydantic import BaseModel
 from hotrow.errors import ConfigError
 
 PATHS = ("train", "valid", "test", "ads", "users", "items")  # of the section data
+NONE = ("none", "null")  # TOML has neither; as a text they are written with quotes
 
 Section = TypeVar("Section", bound=BaseModel)
 
 
 def set_field(document: dict[str, Any], change: str) -> None:
-    """Take in a change as "run.epochs=3"."""
+    """Take in a change as "run.epochs=3"; the value `none` leaves the setting out."""
     place, sign, text = change.partition("=")
     keys = place.strip().split(".")
     if not sign or not all(keys):
@@ -25,7 +26,18 @@ def set_field(document: dict[str, Any], change: str) -> None:
         where = where.setdefault(key, {})
         if not isinstance(where, dict):
             raise ConfigError(f"--set {change}: {key} is a value, it has no fields: set it whole")
-    where[keys[-1]] = _value(text.strip())
+    if text.strip().lower() in NONE:
+        where.pop(keys[-1], None)
+    else:
+        where[keys[-1]] = _value(text.strip())
+
+
+def check_section(change: str, sections: Mapping[str, Sequence[str]]) -> None:
+    """ConfigError where a change names a setting without its section; `sections`: the settings of each."""
+    field = change.partition("=")[0].strip()
+    homes = [f"{section}.{field}" for section, settings in sections.items() if field in settings]
+    if field not in sections and homes:
+        raise ConfigError(f"--set {change}: name the section too, as {' or '.join(homes)}")
 
 
 def set_engine(document: dict[str, Any], given: Mapping[str, Any]) -> None:
@@ -64,7 +76,8 @@ def _whole_path(value: Any, base: Path) -> Any:
         return tuple(_whole_path(each, base) for each in value)
     if not isinstance(value, str) or "://" in value:
         return value
-    return str((base / Path(value).expanduser()).absolute())
+    whole = (base / Path(value).expanduser()).absolute()
+    return str(whole.parent.resolve() / whole.name if ".." in whole.parts else whole)  # a link may lead elsewhere
 
 
 def _value(text: str) -> Any:

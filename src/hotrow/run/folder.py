@@ -88,10 +88,13 @@ class RunFolder:
             self.close()
             raise
 
-    def start(self, config: str, schema: str, **about: Any) -> None:
-        """Write down that the run begins or is resumed; FileError where its folder cannot be written."""
+    def settings(self, config: str, schema: str) -> None:
+        """Write down the settings of what is trained."""
         write_text(self.path / SCHEMA, schema, "the schema")
         write_text(self.path / CONFIG, config, "the config")
+
+    def start(self, **about: Any) -> None:
+        """Write down that the run begins or is resumed; FileError where its folder cannot be written."""
         self._write_json(MACHINE, machine())
         self._events.write("start", **about)
         if (fault := self._events.fault) is not None:

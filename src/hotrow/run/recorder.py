@@ -11,8 +11,8 @@ from hotrow.disk import fault_of, written
 from hotrow.errors import FileError
 from hotrow.run.checks import RunChecks
 from hotrow.run.config import RunConfig, as_toml
-from hotrow.run.daily import DaysDone
 from hotrow.run.folder import CHECKPOINT, RunFolder
+from hotrow.run.progress import RunProgress
 from hotrow.runtime.settings import Ray
 from hotrow.trainer import Evaluated, Progress, Remark, Report, Trainer, TrainingEnded
 
@@ -29,19 +29,20 @@ class RunRecorder:
     FileError.
     """
 
-    def __init__(self, folder: Path, config: RunConfig, data: Data, trainer: Trainer, days: DaysDone) -> None:
+    def __init__(self, folder: Path, config: RunConfig, data: Data, trainer: Trainer, progress: RunProgress) -> None:
         self.folder = folder
         self.summary: dict[str, Any] = {"run": str(folder)}
         self.page: Path | None = None
         self.unsaved: FileError | None = None  # why the state at the end is in no checkpoint
         self.control_server: ControlServer | None = None  # while a run on a cluster trains
-        self._config, self._data, self._trainer, self._days = config, data, trainer, days
+        self._config, self._data, self._trainer, self._progress = config, data, trainer, progress
         self._before = self._saved_at = self._in_checkpoint = trainer.samples
         self.files = RunFolder(
             folder, tensorboard=config.run.tensorboard, metrics_port=config.run.metrics_port, **self._trained()
         )
         self._checks = RunChecks(config, self._before)
         self._progress_reports = 0
+        self._settings_written = False
         self._tables_at: int | None = None  # samples at which the tables' figures were last written
         self._new_warnings: list[Remark] = []
         self._validations: dict[int, Evaluated] = {}  # by epoch
@@ -63,19 +64,20 @@ class RunRecorder:
 
     # While it trains
 
-    def start(self, *, resumed: bool, samples_expected: int | None) -> None:
+    def start(self, *, resumed: bool, samples_expected: int | None, started_from: Path | None) -> None:
         """Write config, schema and machine; FileError where the folder cannot be written."""
         trainer, cluster = self._trainer, self._trainer.cluster
         self._write_cluster()
+        if not resumed:
+            self._write_settings()
         self.files.start(
-            as_toml(self._config),
-            self._data.schema.model_dump_json(indent=1) + "\n",
             run=self.folder.name,
             model=self._config.model.name,
             parameters=sum(parameter.numel() for parameter in trainer.model.parameters()),
             samples_expected=samples_expected,
             tables=list(trainer.tables.tiers),
             resumed=resumed,
+            started_from=None if started_from is None else str(started_from),
             engine=self._config.run.engine.name,
             roles=None if cluster is None else {name: place.node for name, place in cluster.roles.items()},
         )
@@ -92,7 +94,7 @@ class RunRecorder:
             case Progress():
                 self._take_progress()
             case Evaluated(day=str(day)):
-                self._days.tested.append(day)
+                self._progress.days.tested_on(day)
             case Evaluated():
                 self._summarize(report)
             case TrainingEnded():
@@ -192,8 +194,14 @@ class RunRecorder:
             self.summary["lookups_without_row"] = {name: count for name, count in refused.items() if count}
         self.files.statistics(trainer.statistics, trainer.samples)
 
+    def _write_settings(self) -> None:
+        self.files.settings(as_toml(self._config), self._data.schema.model_dump_json(indent=1) + "\n")
+        self._settings_written = True
+
     def _save(self) -> None:
-        path = self._trainer.save(self.folder / CHECKPOINT, **asdict(self._days))
+        path = self._trainer.save(self.folder / CHECKPOINT, **self._progress.document())
+        if not self._settings_written:  # a resume that trains nothing leaves the old ones
+            self._write_settings()
         self._saved_at = self._in_checkpoint = self._trainer.samples
         self.files.checkpoint(self._trainer.samples, path)
 

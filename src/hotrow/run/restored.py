@@ -12,7 +12,7 @@ from hotrow.data.config import DataConfig, open_data, open_source
 from hotrow.data.files import File, Where, find_files
 from hotrow.data.parquet import ParquetSource
 from hotrow.data.schema import Schema
-from hotrow.data.settings import dialect_of
+from hotrow.data.settings import CSV_ONLY, dialect_of
 from hotrow.data.source import Source
 from hotrow.data.text import TextSource
 from hotrow.errors import ConfigError, InputError
@@ -35,15 +35,17 @@ SORTED = ("movielens",)  # formats whose rows are not in the order of the file
 class Restored:
     """The config, the schema and the trainer of a run folder, its checkpoint loaded. Use it with `with`.
 
-    A folder whose model is a Python file or module is refused unless `trust` allows this code to run.
+    A folder whose model is a Python file or module is refused unless `trust` allows this code to run. `changes` as
+    "data.delimiter=;" say how other text files are written than those the run was trained on.
     """
 
-    def __init__(self, folder: Path, *, trust: bool = False) -> None:
+    def __init__(self, folder: Path, *, trust: bool = False, changes: Sequence[str] = ()) -> None:
         if not has_checkpoint(folder):
             raise ConfigError(f"{folder}: there is no checkpoint in it: name the folder of a run, as runs/NAME")
         checkpoint.peek(folder / CHECKPOINT)  # InputError where this version of Hotrow cannot read it
         self.folder = folder
-        self.config: RunConfig = load_config(folder / CONFIG)
+        check_file_settings(changes)
+        self.config: RunConfig = load_config(folder / CONFIG, changes)
         check_trust(self.config, folder, trust=trust)
         self.schema: Schema = read_schema(folder / SCHEMA)
         self.trainer: Trainer = trainer_of(_in_memory(self.config), self.schema)
@@ -109,10 +111,23 @@ class Restored:
         return self.config.data
 
 
+def check_file_settings(changes: Sequence[str]) -> None:
+    """ConfigError where a change is not one of how a text file is written: all else is as the run was trained."""
+    for change in changes:
+        section, _, field = change.partition("=")[0].strip().partition(".")
+        if section != "data" or field not in CSV_ONLY:
+            known = ", ".join(f"data.{name}" for name in CSV_ONLY)
+            raise ConfigError(f"--set {change}: a trained run takes {known}, the settings of how a file is written")
+
+
 def find_run(given: Path | None, parent: Path = Path("runs")) -> Path:
-    """The folder of a run: as given, or by its name under `parent`; the one saved last if nothing is given."""
+    """The folder of a run: as given, or by its name under `parent`; the one saved last if nothing is given.
+
+    A folder without a checkpoint does not hide the run of that name: `hotrow new shop` makes such a folder.
+    """
     if given is not None:
-        return given if given.is_dir() or not (parent / given).is_dir() else parent / given
+        places = (given, parent / given)
+        return next(filter(has_checkpoint, places), next(filter(Path.is_dir, places), given))
     runs = [folder for folder in parent.iterdir() if has_checkpoint(folder)] if parent.is_dir() else []
     if not runs:
         message = f"there is no run with a checkpoint in {parent.absolute()}"

@@ -1,14 +1,24 @@
-"""A resumed run reads its columns as before: the same features, numbers with the mean and deviation measured then."""
+"""A resumed run reads its data as before: the same files, order and features, numbers scaled as measured then."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hotrow import checkpoint
 from hotrow.data.config import DataConfig
+from hotrow.data.position import Position
 from hotrow.data.schema import Number, Schema, Standard
 from hotrow.data.settings import schema_of
+from hotrow.data.splits import DaysSplit, NextDay
 from hotrow.errors import ConfigError
 from hotrow.run.config import RunConfig, load_config
-from hotrow.run.folder import CONFIG, SCHEMA
+from hotrow.run.folder import BEST, CHECKPOINT, CONFIG, SCHEMA
+from hotrow.run.progress import TrainFile
+from hotrow.spec import Spec
+from hotrow.trainer.schedule import EarlyStoppingState
+from hotrow.worker.losses import Task
+
+FILES_SHOWN = 3
 
 
 def with_kept_schema(config: RunConfig, folder: Path) -> RunConfig:
@@ -27,19 +37,87 @@ def with_kept_schema(config: RunConfig, folder: Path) -> RunConfig:
     return config.model_copy(update={"data": config.data.with_schema(kept)})
 
 
-def check_same_order(config: RunConfig, folder: Path) -> None:
-    """ConfigError where the seed or the shuffle window differs from the run's: a resume would train other batches."""
+def check_same_data(config: RunConfig, folder: Path, before: Sequence[TrainFile], now: Sequence[TrainFile]) -> None:
+    """ConfigError where a resume would train other batches: other files, another split, order or seed."""
     path = folder / CONFIG
     if not path.is_file():
         return
     kept = load_config(path)
-    pairs = {"run.seed": (config.run.seed, kept.run.seed)}
+    pairs: dict[str, tuple[object, object]] = {"run.seed": (config.run.seed, kept.run.seed)}
     if isinstance(config.data, DataConfig) and isinstance(kept.data, DataConfig):
         pairs["data.shuffle"] = (config.data.shuffle, kept.data.shuffle)
-    for name, (given, before) in pairs.items():
-        if given != before:
-            message = f"{name}={given:,}: the run in {folder} was trained with {name}={before:,}"
+        if not (is_by_day(config.data) and is_by_day(kept.data)):  # days are known by their names, in any files
+            pairs["data.split"] = (config.data.split, kept.data.split)
+            pairs["data.test"] = (_next_day(config.data), _next_day(kept.data))
+            _check_same_files(folder, before, now)
+    for name, (given, then) in pairs.items():
+        if given != then:
+            message = f"{name}={_shown(given)}: the run in {folder} was trained with {name}={_shown(then)}"
             raise ConfigError(f"{message}: set it back, or start another run with --set run.name=NAME")
+
+
+def is_by_day(data: DataConfig) -> bool:
+    """Whether the data are read day by day."""
+    return isinstance(data.split, DaysSplit) or isinstance(data.test, NextDay)
+
+
+def changed_files(before: Sequence[TrainFile], now: Sequence[TrainFile]) -> str:
+    """A note where a file has another size than the one that the position was counted in; else empty."""
+    for then, file in zip(before, now, strict=False):
+        if then.name == file.name and None not in (then.bytes, file.bytes) and then.bytes != file.bytes:
+            message = f"{file.name} has changed since the checkpoint ({then.bytes:,} bytes then, {file.bytes:,} now)"
+            return f"{message}: rows are counted from its beginning, those before the position are not trained again"
+    return ""
+
+
+def check_start(folder: Path | None, others: Mapping[str, bool]) -> None:
+    """ConfigError where a run cannot start from the one in `folder`; `others`: which options are given with it."""
+    if folder is None:
+        return
+    for option in (name for name, given in others.items() if given):
+        raise ConfigError(f"--from {folder}: starts a new run, {option} does not go with it: give one of them")
+    if not checkpoint.exists(folder / CHECKPOINT):
+        raise ConfigError(f"--from {folder}: there is no checkpoint in it: name a run, as runs/NAME")
+
+
+def finished_notes(config: RunConfig, folder: Path, position: Position, task: Task) -> Iterator[str]:
+    """Notes of a resumed run that has nothing left to train."""
+    rule = config.run.early_stopping
+    if rule is not None:
+        state = EarlyStoppingState.of(checkpoint.peek(folder / CHECKPOINT).counters)
+        state = state.under(rule.of_task(task), keep_best=checkpoint.exists(folder / BEST))
+        if state.over:
+            message = f"the run is finished: early stopping ended it after epoch {state.ended}"
+            remedy = f"raise run.early_stopping.patience={rule.patience}, or set run.early_stopping=none"
+            yield f"{message}; to train more, {remedy}"
+    if position.epoch >= config.run.epochs:
+        message = f"the run is finished: run.epochs={config.run.epochs:,} is trained"
+        yield f"{message}; raise run.epochs to train more, or start a new run from it with --from {folder}"
+
+
+def _next_day(data: DataConfig) -> NextDay | None:
+    return data.test if isinstance(data.test, NextDay) else None
+
+
+def _check_same_files(folder: Path, before: Sequence[TrainFile], now: Sequence[TrainFile]) -> None:
+    if [file.name for file in before] == [file.name for file in now]:
+        return
+    if [file.moved for file in before] == [file.moved for file in now]:
+        return
+    message = f"data.train is {_listed(now)}: the run in {folder} was trained on {_listed(before)}"
+    remedy = f"a new run that starts from this one takes other files, with --from {folder} in place of --resume"
+    raise ConfigError(f"{message}: set it back; {remedy}")
+
+
+def _listed(files: Sequence[TrainFile]) -> str:
+    names = [file.name for file in files]
+    return ", ".join(names[:FILES_SHOWN]) + (f" and {len(names) - FILES_SHOWN:,} more" if names[FILES_SHOWN:] else "")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, Spec):
+        return str(value.model_dump(mode="json", exclude_none=True))
+    return f"{value:,}" if isinstance(value, int) else "none" if value is None else str(value)
 
 
 def _features(schema: Schema) -> dict[str, dict[str, Any]]:

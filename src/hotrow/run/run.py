@@ -14,11 +14,12 @@ from hotrow.disk import check_room
 from hotrow.errors import ConfigError, FileError, InputError
 from hotrow.run.build import trainer_of
 from hotrow.run.config import RunConfig
-from hotrow.run.daily import NEXT, DaysDone, OneDay, check_fit, one_day
+from hotrow.run.daily import NEXT, DaysToTrain, OneDay, check_fit, days_to_train, one_day
 from hotrow.run.folder import BEST, CHECKPOINT, discard_unfinished, free_folder, trained_before
 from hotrow.run.preflight import check_parts
+from hotrow.run.progress import RunProgress, train_files
 from hotrow.run.recorder import RunRecorder
-from hotrow.run.resume import check_same_order, with_kept_schema
+from hotrow.run.resume import changed_files, check_same_data, check_start, finished_notes, with_kept_schema
 from hotrow.run.starting import starting_cluster
 from hotrow.trainer import Evaluated, Report
 from hotrow.trainer.batches import check_same_batches
@@ -33,8 +34,9 @@ class Run:
     leaves no folder. Afterwards `summary` holds the result and `page` the path of the report page.
 
     `resume` continues from the checkpoint in the run's folder. `day` trains on the rows of one day, on top of that
-    checkpoint if there is one, and tests on the next day: the job of every night. `attach` begins a new run with the
-    rows that segments of an earlier one hold, which are refused otherwise.
+    checkpoint if there is one, and tests on the next day: the job of every night. `start_from` is the folder of another
+    run: a new run begins with its rows, network and optimizer state, on any data with the same columns. `attach` begins
+    a new run with the rows that segments of an earlier one hold, which are refused otherwise.
 
     A file that cannot be written while it trains (a checkpoint of `checkpoint_every`, events) is a warning.
     A file that cannot be written at the end is a FileError.
@@ -57,8 +59,10 @@ class Run:
         base: Path = Path(),
         resume: bool = False,
         day: str | None = None,
+        start_from: Path | None = None,
         attach: bool = False,
     ) -> None:
+        check_start(start_from, {"--resume": resume, "--day": day is not None, "--attach": attach})
         folder = Path(config.run.folder) / config.run.name
         self._resumed = (resume or day is not None) and checkpoint.exists(folder / CHECKPOINT)
         if resume and not self._resumed:
@@ -66,9 +70,16 @@ class Run:
             raise ConfigError(
                 f"{message}: name another run with --set run.name=NAME, or leave --resume out to start a new one"
             )
+        self.start_from = start_from
+        self._progress = RunProgress(train_files(config.data, base))
+        self._changed = ""
         if self._resumed:
-            check_same_order(config, folder)
-            config = with_kept_schema(config, folder)
+            before = RunProgress.of(checkpoint.peek(folder / CHECKPOINT).about)
+            check_same_data(config, folder, before.files, self._progress.files)
+            self._changed = changed_files(before.files, self._progress.files)
+            self._progress = RunProgress(self._progress.files, before.began, before.days)
+        if (loaded := folder if self._resumed else start_from) is not None:
+            config = with_kept_schema(config, loaded)
         self.config = config
         self.data: Data = open_data(config.data, base)
         check_fit(config, self.data, by_day=self.data.by_day is not None or day is not None)
@@ -84,20 +95,28 @@ class Run:
 
     def _prepare(self, folder: Path, day: str | None, announced: Path | None) -> None:
         self._position: Position | None = None
-        self._days = DaysDone()
+        self._days = self._progress.days
         self._started = self._ended = False
         if self._resumed:
             discard_unfinished(folder)
             self._position = self.trainer.load(folder / CHECKPOINT)
-            self._days = DaysDone.of(checkpoint.peek(folder / CHECKPOINT).about)
+        elif self.start_from is not None:
+            self.trainer.load(self.start_from / CHECKPOINT)
+            self.trainer.forget_position()
+            self.trainer.state.plateau = 1.0
+            self._progress.began = self.trainer.samples
+        self.trainer.schedule_from(self._progress.began)
         self._only = None if day is None else self._chosen(day)
+        self._to_train = DaysToTrain(())
+        if self._only is None and self.data.by_day is not None:
+            self._to_train = days_to_train(self.data, self._days, begun=self._position is not None)
         if self._position is not None:
             check_same_batches(self._position, self.trainer.facts)
         self._before = self.trainer.samples
         self._trained_again = max(0, trained_before(folder) - self._before) if self._resumed else 0
         self.folder = announced or (folder if self._resumed else free_folder(folder.parent, folder.name))
         try:
-            self._recorder = RunRecorder(self.folder, self.config, self.data, self.trainer, self._days)
+            self._recorder = RunRecorder(self.folder, self.config, self.data, self.trainer, self._progress)
         except (ConfigError, FileError):
             self._remove_new_folder()
             raise
@@ -106,12 +125,11 @@ class Run:
     def _chosen(self, day: str) -> OneDay:
         """The day that a run before was interrupted in, else the one that is asked for."""
         progress = self._days
-        wanted = progress.current if day == NEXT and progress.current is not None else day
+        wanted = progress.current if day == NEXT and self._position is not None and progress.current else day
         if wanted != progress.current:
             self._position = None
-        begin = progress.begin or (progress.tested[0] if progress.tested else None)
-        chosen = one_day(self.data, wanted, [*progress.tested[:-1], *progress.trained], begin)
-        progress.begin = begin or next(self.data.days()).name
+        chosen = one_day(self.data, wanted, progress)
+        progress.begin = progress.begin or next(self.data.days()).name
         progress.current = chosen.name
         return chosen
 
@@ -153,7 +171,7 @@ class Run:
             done = 0 if self._position is None else self._position.samples
             return None if rows is None else self._before - done + rows
         rows = None if self.data.by_day is not None else self.data.train.rows()
-        return None if rows is None else rows * self.config.run.epochs
+        return None if rows is None else self._progress.began + rows * self.config.run.epochs
 
     # Training
 
@@ -169,7 +187,9 @@ class Run:
             from hotrow.run.control_server import ControlServer
 
             self._recorder.control_server = ControlServer(self.trainer.scaling, server)
-        self._recorder.start(resumed=self._resumed, samples_expected=self.samples_expected)
+        self._recorder.start(
+            resumed=self._resumed, samples_expected=self.samples_expected, started_from=self.start_from
+        )
         self._started = True
         self._recorder.write_first_mode()
 
@@ -200,13 +220,12 @@ class Run:
         if self._trained_again:
             message = f"the checkpoint holds {self._before:,} samples, and the run had trained more when it ended"
             self._recorder.warn(f"{message}: at least {self._trained_again:,} samples are trained again")
-        one_pass = self._only is None and self.data.by_day is None
-        epochs = self.config.run.epochs
-        if one_pass and self._position is not None and self._position.epoch >= epochs:
-            message = f"the run is finished: run.epochs={epochs:,} is trained"
-            self._recorder.warn(
-                f"{message}; raise run.epochs to train more, or start another run with --set run.name=NAME"
-            )
+        notes = [*self._to_train.notes, "" if self._only is None else self._only.note]
+        if self._only is None and self.data.by_day is None and self._position is not None:
+            notes.append(self._changed)
+            notes += finished_notes(self.config, self.folder, self._position, self.trainer.task)
+        for note in filter(None, notes):
+            self._recorder.warn(note)
 
     def _reports(self) -> Iterator[Report]:
         settings = self.config.run
@@ -215,11 +234,7 @@ class Run:
         if self._only is not None:
             return self.trainer.fit(self._only.train, **how)
         if self.data.by_day is not None:
-            done = self._days.tested
-            if done:
-                message = f"the run was resumed: the figures over all days leave out {done[0]} to {done[-1]}"
-                self._recorder.files.warning(message)
-            return fit_days(self.trainer, self.data.days(), done=done, replay=settings.replay, **how)
+            return fit_days(self.trainer, self._to_train.days, done=self._to_train.done, replay=settings.replay, **how)
         return self.trainer.fit(
             self.data.train,
             valid=self.data.valid,

@@ -91,11 +91,13 @@ def fit_days(
                 ends.append(report)
             else:
                 yield report
-        trainer.forget_position()
-        yield trainer.evaluate(day.test, epoch=number, day=day.name, also=everything)
-    yield Evaluated(
-        "test", trainer.samples, trainer.step, 0, everything.rows, everything.metrics(), scores=everything.scores
-    )
+        tested = trainer.evaluate(day.test, epoch=number, day=day.name, also=everything)
+        trainer.forget_position()  # after the test: a run that is interrupted in it has trained the day
+        yield tested
+    if everything.rows:
+        yield Evaluated(
+            "test", trainer.samples, trainer.step, 0, everything.rows, everything.metrics(), scores=everything.scores
+        )
     yield _together(trainer, ends, counts)
 
 

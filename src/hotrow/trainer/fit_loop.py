@@ -86,6 +86,8 @@ class FitLoop:
                 self.meter.resume()
             if self.best is not None and self.watch.over:  # now, or before it was resumed
                 self.stopped, self.epoch = "early stopping", None
+                if isinstance(self.stream, Loader):
+                    self.stream.discount(opened)
                 return
             self.epoch = opened
             yield from self._steps(opened)

@@ -354,6 +354,10 @@ class Trainer:
         """
         return self.scaling.leave(name)
 
+    def schedule_from(self, samples: int) -> None:
+        """Begin the schedule of learning rates after so many samples: those of the run that this one starts from."""
+        self.state.schedule = lambda now: self.schedule.scale(now - samples)
+
     def forget_position(self) -> None:
         """Drop the position: the next data is different, and a resume begins with its first row."""
         self._loader = self._position = None

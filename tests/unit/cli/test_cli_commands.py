@@ -21,6 +21,11 @@ def test_a_command_gets_its_own_options_and_none_of_the_table_s(hotrow: Command)
     assert "--install-completion" not in hotrow("data", "--help").output
 
 
+@pytest.mark.parametrize("command", [(), ("train",), ("predict",), ("data", "describe"), ("bench", "store")])
+def test_help_shows_a_switch_without_a_value(command: tuple[str, ...], hotrow: Command) -> None:
+    assert "<bool>" not in hotrow(*command, "--help").output
+
+
 def test_a_group_finds_its_commands(hotrow: Command) -> None:
     assert "--rounds" in hotrow("bench", "store", "--help").output
 

@@ -30,6 +30,13 @@ def test_the_first_rows_alone_are_looked_at_if_asked_for(hotrow: Command, tmp_pa
     assert "100 (the first ones; there are more)" in done.stdout.splitlines()[0]
 
 
+def test_rows_that_a_split_leaves_out_are_mentioned(hotrow: Command, tmp_path: Path) -> None:
+    split = "data.split={ by = 'rows', train = 2500, test = 500 }"
+    done = hotrow("data", "describe", write_data(tmp_path, CONFIG.replace('test = "test.csv"', "")), "--set", split)
+    assert done.exit_code == 0, done.stderr
+    assert "2,500 (the train part: data.split leaves the others out)" in done.stdout.splitlines()[0]
+
+
 def test_days_are_shown_one_by_one(hotrow: Command, tmp_path: Path) -> None:
     config = write_data(tmp_path, CONFIG.replace("[model]", 'time = { column = "when" }\n[model]'))
     lines = [f"1,u,i,1,2024-03-0{1 + (row > 3)}T0{row}:00:00" for row in range(6)]

@@ -117,3 +117,33 @@ def test_faults_are_sentences_and_leave_nothing_behind(
     assert (done.exit_code, done.stdout) == (2, "")
     assert told in done.stderr
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_file_that_is_written_in_another_way_is_predicted_with_its_settings(
+    hotrow: Command, finished: Path, rows: list[list[str]]
+) -> None:
+    lines = Path("in.csv").read_text(encoding="utf-8")
+    Path("semicolons.csv").write_text(lines.replace(",", ";"), encoding="utf-8")
+    refused = hotrow("predict", "semicolons.csv", "out.csv", "--run", finished)
+    assert refused.exit_code == 2
+    assert 'set data.delimiter = ";"' in refused.stderr
+    done = hotrow("predict", "semicolons.csv", "out.csv", "--run", finished, "--set", "data.delimiter=;")
+    assert done.exit_code == 0, done.stderr
+    hotrow("predict", "in.csv", "same.csv", "--run", finished)
+    assert Path("out.csv").read_text() == Path("same.csv").read_text()
+    assert len(read("out.csv")[0]) == len(rows)
+
+
+def test_settings_that_a_trained_run_cannot_change_are_refused(hotrow: Command, finished: Path) -> None:
+    for change in ("data.ids=['x']", "run.epochs=3", "delimiter=;"):
+        done = hotrow("predict", "in.csv", "out.csv", "--run", finished, "--set", change)
+        assert done.exit_code == 2
+        assert f"--set {change}: a trained run takes data.delimiter, data.quote" in done.stderr
+
+
+def test_evaluate_takes_them_too(hotrow: Command, finished: Path) -> None:
+    lines = (finished.parents[1] / "test.csv").read_text(encoding="utf-8")
+    Path("semicolons.csv").write_text(lines.replace(",", ";"), encoding="utf-8")
+    done = hotrow("evaluate", "--run", finished, "--on", "semicolons.csv", "--set", "data.delimiter=;")
+    assert done.exit_code == 0, done.stderr
+    assert "1,000" in done.stdout

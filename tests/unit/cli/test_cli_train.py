@@ -35,6 +35,30 @@ def test_standard_output_holds_the_result_and_the_page_alone(hotrow: Command, tm
     assert "test  AUC 0." in done.stderr
 
 
+def test_a_trained_run_learns_on_from_new_files(hotrow: Command, tmp_path: Path) -> None:
+    config = write_data(tmp_path)
+    write_csv(tmp_path / "april.csv", clicks(500, seed=3)[0])
+    assert hotrow("train", config, "--set", "run.epochs=1").exit_code == 0
+    refused = hotrow("train", config, "--resume", "--set", "data.train=april.csv")
+    assert refused.exit_code == 2
+    assert "with --from runs/small in place of --resume" in refused.stderr
+    done = hotrow("train", config, "--from", "small", "--set", "data.train=april.csv", "--set", "run.epochs=1")
+    assert done.exit_code == 0, done.stderr
+    assert "run runs/small-2, from runs/small (3,000 samples)\n" in done.stderr
+    assert "samples                 3,500" in done.stdout
+
+
+def test_a_finished_run_that_is_resumed_says_so_and_shows_no_speed(hotrow: Command, tmp_path: Path) -> None:
+    stops = "early_stopping = { patience = 1, least = 0.5 }"  # no gain is large enough: it stops after two epochs
+    config = write_data(tmp_path, CONFIG.replace("[model]", 'valid = "test.csv"\n[model]').replace("epochs = 2", stops))
+    hotrow("train", config, "--set", "run.epochs=4")
+    done = hotrow("train", config, "--set", "run.epochs=9", "--resume")
+    assert done.exit_code == 0, done.stderr
+    assert "note: the run is finished: early stopping ended it after epoch 2; to train more, raise" in done.stderr
+    assert "samples                 6,000" in done.stdout
+    assert "samples/s" not in done.stdout
+
+
 def test_figures_that_cannot_be_written_to_a_file_are_printed(hotrow: Command, tmp_path: Path) -> None:
     done = hotrow("train", write_data(tmp_path), "--json", "/dev/full", "--set", "run.epochs=1")
     assert done.exit_code == 2
@@ -137,7 +161,7 @@ def test_a_fault_in_the_middle_of_the_data_keeps_what_was_trained(hotrow: Comman
     assert done.exit_code == 2
     assert "stopped: all that was trained is saved, resume with: hotrow train" in done.stderr
     assert done.stderr.splitlines()[-1].startswith("hotrow: ")
-    assert "clicked? 'maybe' is no number" in done.stderr.splitlines()[-1]
+    assert "label column 'clicked?' holds text ('maybe')" in done.stderr.splitlines()[-1]
     assert Path("runs/small/checkpoint").is_dir()
 
 
@@ -147,7 +171,7 @@ FAULTS = {
     "a wrong number": (("small.toml", "--set", "run.global_batch=0"), "run.global_batch=0: Input should be greater"),
     "an unknown model": (("small.toml", "--set", "model=deepmf"), "model='deepmf': there is no such model (did you"),
     "a setting of no model": (("small.toml", "--set", "model.hidden=[3]"), "lr.hidden=[3]: there is no such setting"),
-    "a missing column": (("small.toml", "--set", "data.ids=['user']"), "there is no column 'user'; its columns are"),
+    "a missing column": (("small.toml", "--set", "data.ids=['user']"), "no column 'user' (did you mean user id?); its"),
     "a missing data file": (("small.toml", "--set", "data.test=no.csv"), "no.csv: there is no such file"),
     "an unknown optimizer": (("small.toml", "--set", "dense.optimizer=adma"), "dense.optimizer.name='adma': there is"),
     "an unknown mode": (("small.toml", "--set", "run.mode=gbba"), "there is none of this name (did you mean gba?): "),

@@ -72,7 +72,7 @@ def test_rows_that_cannot_be_used_are_counted_by_their_number() -> None:
         Malformed("topic", 5, "n 'y' is no number", "y=1, n='y', a='y'"),
     ]
     assert str(source.trouble.first[0]) == "topic line 2: n 'x' is no number (\"y=1, n='x', a='x'\")"
-    with pytest.raises(InputError, match="2 of 5 lines are malformed, the limit is 1 lines: topic line 2"):
+    with pytest.raises(InputError, match="2 of the first 5 lines are malformed, the limit is 1 lines: topic line 2"):
         names(ArrowSource([batch("1", "x"), batch("2", None, "y")], SCHEMA, limit=1, name="topic"))
 
 

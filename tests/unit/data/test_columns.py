@@ -202,8 +202,9 @@ def test_checked_gives_good_rows_with_numbers_and_times_and_names_the_others() -
         4: "n 'n' is no number",
         5: "i 'z' is no number",
     }
-    assert faults[3].label == ("y", "x")  # a text where a label should be a number
-    assert faults[4].label is None
+    assert faults[3].wrong_type == ("label", "y", "x")  # a text where a label should be a number
+    assert faults[4].wrong_type == ("number", "n", "n")
+    assert faults[1].wrong_type is None
     assert good["y"].to_pylist() == [1.0, 0.0]
     assert good["n"].type == pa.float64()
     assert good["n"][0].as_py() == 1.5

@@ -246,7 +246,7 @@ def test_other_formats_are_opened_by_their_names(folder: Path) -> None:
 def test_a_source_to_predict_needs_no_labels(folder: Path) -> None:
     (folder / "new.csv").write_text("a\nr1\n")
     assert names(open_source(config(), "new.csv", folder, labels=False)) == ["r1"]
-    with pytest.raises(InputError, match="there is no column 'y'"):
+    with pytest.raises(InputError, match="there is no label column 'y'"):
         names(open_source(config(), "new.csv", folder))
 
 

@@ -202,7 +202,7 @@ def test_a_list_where_one_id_is_due_is_told() -> None:
 def test_without_labels_their_columns_may_be_absent() -> None:
     raw = record([]).drop_columns(["y", "stars"])
     assert Decoder(SCHEMA).batch(raw, labels=False).labels is None
-    with pytest.raises(InputError, match="data: there is no column 'y'; its columns are 'age', "):
+    with pytest.raises(InputError, match="data: there is no label column 'y'; its columns are 'age', "):
         Decoder(SCHEMA).batch(raw)
 
 

@@ -133,7 +133,8 @@ def test_a_text_label_without_the_setting_is_answered_with_its_values_and_the_se
     with pytest.raises(InputError) as told:
         describe(open_data(config).train)
     expected = "label column 'income' holds text ('<=50K', '>50K'): name the positive value, as "
-    assert str(told.value).endswith(expected + 'label = { column = "income", positive = ">50K" }')
+    assert str(told.value).startswith(expected + 'label = { column = "income", positive = ">50K" }; ')
+    assert len(str(told.value)) < 300, "the remedy is not followed by a list of lines"
 
 
 def test_the_hint_names_five_values_at_most() -> None:

@@ -68,7 +68,7 @@ def test_malformed_lines_are_left_out_and_named(tmp_path: Path) -> None:
         (10, "the label is no number"),
         (11, f"':1' {reason}"),
     ]
-    with pytest.raises(InputError, match="9 of 11 lines are malformed, the limit is 8 lines"):
+    with pytest.raises(InputError, match="9 of the first 11 lines are malformed, the limit is 8 lines"):
         rows(LibsvmSource(write(tmp_path, text), limit=8))
 
 

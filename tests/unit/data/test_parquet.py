@@ -199,7 +199,7 @@ def test_files_without_statistics_promise_nothing(tmp_path: Path) -> None:
 def test_without_labels_their_column_may_be_absent(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", {"n": [1.0], "a": ["x"]})
     assert rows(ParquetSource(path, SCHEMA, labels=False)) == [{"n": 1.0, "a": "x"}]
-    with pytest.raises(InputError, match=r"a\.parquet: there is no column 'y'; its columns are 'n', 'a'"):
+    with pytest.raises(InputError, match=r"a\.parquet: there is no label column 'y'; its columns are 'n', 'a'"):
         ParquetSource(path, SCHEMA)
 
 

@@ -261,7 +261,7 @@ def test_the_limit_as_a_count_is_inclusive(write: Write) -> None:
     text = "y,n,a\n" + "1,1\n" * 3 + "1,1,x\n"
     assert len(rows(TextSource(write(text), SCHEMA, limit=3))) == 1
     sentence = (
-        r"3 of 4 lines are malformed, the limit is 2 lines: .*data\.csv line 2: 2 columns instead of 3 \('1,1'\); "
+        r"3 of the first 4 lines are malformed, .* 2 lines: .*data\.csv line 2: 2 columns instead of 3 \('1,1'\); "
     )
     with pytest.raises(InputError, match=sentence):
         rows(TextSource(write(text), SCHEMA, limit=2))
@@ -280,7 +280,7 @@ def test_the_limit_as_a_fraction_is_inclusive_and_taken_of_at_least_a_thousand_r
 
 def test_with_a_limit_of_nothing_the_first_fault_is_refused(write: Write) -> None:
     for limit in (0, 0.0):
-        with pytest.raises(InputError, match="1 of 2 lines are malformed"):
+        with pytest.raises(InputError, match="1 of the first 2 lines are malformed"):
             rows(TextSource(write("y,n,a\n1,1\n1,1,x\n"), SCHEMA, limit=limit))
 
 
@@ -290,7 +290,9 @@ def test_a_file_of_another_kind_is_refused_whatever_the_limit(write: Write) -> N
 
 
 def test_a_missing_column_is_told_with_those_there_are(write: Write) -> None:
-    with pytest.raises(InputError, match=r"data\.csv: there is no column 'n'; its columns are 'y', 'N', 'a'"):
+    with pytest.raises(
+        InputError, match=r"data\.csv: there is no column 'n' \(did you mean N\?\); its columns are 'y', 'N'"
+    ):
         rows(TextSource(write("y,N,a\n1,1,x\n"), SCHEMA))
     with pytest.raises(InputError, match="column 'a' occurs twice"):
         rows(TextSource(write("y,n,a,a\n1,1,x,x\n"), SCHEMA))

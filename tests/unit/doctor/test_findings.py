@@ -22,6 +22,7 @@ GOOD = Readings(
     cores=8,
     cores_present=8,
     threads=8,
+    load=0.5,
     memory_bytes=64 << 30,
     memory_available=60 << 30,
     huge_pages="madvise",
@@ -42,6 +43,17 @@ GOOD = Readings(
 def of(part: str, **changes: Any) -> Finding:
     (finding,) = [each for each in findings(replace(GOOD, **changes)) if each.part == part]
     return finding
+
+
+def test_a_busy_machine_is_to_train_with_one_thread() -> None:
+    assert of("threads", load=7.9).level is Level.OK
+    busy = of("threads", load=8.0)
+    assert busy.level is Level.NOTE
+    assert busy.found == "8 of 8 cores, 8 threads of torch, load average 8.0"
+    assert busy.remedy == "run.torch_threads = 1 in the config while they run"
+    assert of("threads", load=8.0, threads=1).level is Level.OK
+    assert of("threads", load=8.0, cores_present=16).level is Level.OK, "the load is that of the whole machine"
+    assert of("threads", load=None).level is Level.OK
 
 
 def test_a_machine_that_has_everything_needs_no_mending() -> None:

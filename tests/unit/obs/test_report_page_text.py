@@ -55,6 +55,11 @@ def test_a_whole_folder_shows_every_part(whole: Page) -> None:
         assert shown in whole.text
 
 
+@pytest.mark.parametrize("word", ["norm. entropy: ", "Short steps: ", "turned away: "])
+def test_words_of_the_page_that_are_not_common_are_explained(word: str, whole: Page) -> None:
+    assert word in whole.text
+
+
 def test_figures_hold_the_numbers_of_the_folder(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
     page = page_of(folder)

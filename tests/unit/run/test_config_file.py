@@ -7,7 +7,7 @@ import pytest
 
 from hotrow.data.config import DataConfig
 from hotrow.errors import ConfigError
-from hotrow.run.config_file import anchored_data, anchored_name, set_engine, set_field
+from hotrow.run.config_file import anchored_data, anchored_name, check_section, set_engine, set_field
 
 RUN = Path(__file__).parents[3] / "src" / "hotrow" / "run"
 
@@ -31,11 +31,37 @@ def test_a_change_makes_the_sections_it_needs() -> None:
     assert document == {"run": {"seed": 2}, "tables": {"users": {"dim": 4}}}
 
 
+@pytest.mark.parametrize("value", ["none", "None", "null"])
+def test_none_leaves_an_optional_setting_out(value: str) -> None:
+    document: dict[str, object] = {"run": {"seed": 1, "early_stopping": {"patience": 2}}}
+    set_field(document, f"run.early_stopping={value}")
+    set_field(document, f"run.local_batch={value}")
+    set_field(document, 'run.name="none"')
+    assert document == {"run": {"seed": 1, "name": "none"}}
+
+
+def test_a_setting_without_its_section_is_answered_with_its_whole_name() -> None:
+    sections = {"run": ("epochs", "name"), "model": ("name",), "data": ()}
+    with pytest.raises(ConfigError, match=r"^--set epochs=3: name the section too, as run\.epochs$"):
+        check_section("epochs=3", sections)
+    with pytest.raises(ConfigError, match=r"as run\.name or model\.name$"):
+        check_section("name=x", sections)
+    for fine in ("run.epochs=3", "model=lr", "nothing=3"):
+        check_section(fine, sections)
+
+
 def test_paths_of_data_start_at_the_folder_and_addresses_stay(tmp_path: Path) -> None:
     data = DataConfig(format="criteo", train=("day_0", "s3://bucket/day_1"), test="/far/day_2")
     found = anchored_data(data, tmp_path)
     assert found.train == (str(tmp_path / "day_0"), "s3://bucket/day_1")
     assert anchored_data(found, Path("/elsewhere")) == found
+
+
+def test_paths_upwards_are_written_without_dots_and_follow_links(tmp_path: Path) -> None:
+    (tmp_path / "far" / "shop").mkdir(parents=True)
+    (tmp_path / "shop").symlink_to(tmp_path / "far" / "shop")
+    found = anchored_data(DataConfig(format="criteo", train=("../a.csv", "b.csv")), tmp_path / "shop")
+    assert found.train == (str(tmp_path / "far" / "a.csv"), str(tmp_path / "shop" / "b.csv"))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def test_a_part_without_a_column_is_told(part: str, tmp_path: Path) -> None:
     write_csv(tmp_path / "valid.csv", clicks(10, seed=0)[0])
     preflight(load_config(config))
     write_csv(tmp_path / f"{part}.csv", clicks(10, seed=0)[0], labels=False)
-    with pytest.raises(InputError, match=rf"{part}\.csv: there is no column 'clicked\?'; its columns are 'user id'"):
+    with pytest.raises(InputError, match=rf"{part}\.csv: there is no label column 'clicked\?'; its columns are"):
         preflight(load_config(config))
 
 

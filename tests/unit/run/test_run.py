@@ -282,8 +282,10 @@ def test_a_run_that_goes_on_scales_numbers_as_before_and_keeps_its_columns(tmp_p
     path = tmp_path / "days.toml"
     path.write_text(data + "[model]" + SYNTHETIC.partition("[model]")[2].format(runs=tmp_path / "runs"))
     first, _ = finish(path)
-    again, _ = finish(path, "data.train=day2.csv", "run.epochs=2", resume=True)
+    again, _ = finish(path, "run.epochs=2", resume=True)
     assert again.data.schema.numbers == first.data.schema.numbers
+    onward, _ = finish(path, "data.train=day2.csv", start_from=first.folder)
+    assert onward.data.schema.numbers == first.data.schema.numbers
     with pytest.raises(hr.ConfigError, match=r"data: feature 'item': it was trained with no such feature, now it is"):
         finish(path, "data.ids=['user', 'item']", resume=True)
     with pytest.raises(hr.ConfigError, match=r"data: feature 'price \(number\)': it was .*standard.*log1p"):

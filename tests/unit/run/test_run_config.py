@@ -100,6 +100,8 @@ FAULTS = {
     "no file": (None, (), "there is no such file; `hotrow new DIR` writes one"),
     "no TOML": (CONFIG.replace("dim = 1", "dim = = 1"), (), "invalid TOML: Invalid value (at line 13, column 7)"),
     "an unknown section": (f"{CONFIG}\n[modle]", (), "modle={}: there is no such setting; did you mean model?"),
+    "a number in quotes": (CONFIG, ("run.global_batch='9'",), "'9': must be a whole number, write it without quotes"),
+    "a word for a number": (CONFIG, ("run.global_batch='x'",), "run.global_batch='x': must be a whole number"),
     "an unknown field": (CONFIG, ("run.epoch=3",), "run.epoch=3: there is no such setting; did you mean epochs?"),
     "nothing like it": (CONFIG, ("dense.qqq=3",), "dense.qqq=3: there is no such setting; there are: optimizer, swap,"),
     "deep down": (CONFIG, ("data.ids=[{colum='a'}]",), "data.ids.0.colum='a': there is no such setting; did you mean"),

@@ -139,5 +139,10 @@ def test_half_a_step_is_not_saved_and_the_last_checkpoint_stays(
     ],
 )
 def test_after_an_interrupt_the_command_says_what_is_kept(saved: bool, saved_all: bool, told: str) -> None:
-    run = cast("Run", SimpleNamespace(saved=saved, saved_all=saved_all))
+    run = cast("Run", SimpleNamespace(saved=saved, saved_all=saved_all, start_from=None))
     assert after_an_interrupt(run, "hotrow --resume") == told
+
+
+def test_a_run_from_another_that_saved_nothing_is_started_from_it_again() -> None:
+    run = cast("Run", SimpleNamespace(saved=False, saved_all=False, start_from=Path("runs/a b")))
+    assert after_an_interrupt(run, "hotrow train a.toml --resume").endswith("hotrow train a.toml --from 'runs/a b'")

@@ -17,6 +17,9 @@ from hotrow.obs.report.run import Record, RunRecord, columns, epoch, number
 COLORS = {"valid": "--orange", "test": "--green", "progressive": "--purple"}
 OF_CLASSES = {"auc": "AUC", "logloss": "logloss", "normalised_entropy": "norm. entropy", "calibration": "calibration"}
 OF_NUMBERS = {"rmse": "RMSE", "mae": "MAE", "r2": "R2", "bias": "bias"}
+NORMALISED_ENTROPY = (
+    "norm. entropy: the logloss divided by that of predicting the mean label for every row; 1 is no better than that."
+)
 ROWS_MOST = 200  # of the table of evaluations
 NO_PROGRESS = "The run has written no progress yet."
 HOVER = "%{y:.4f} at %{x:,d} samples"
@@ -35,6 +38,7 @@ def curves(run: RunRecord) -> Markup:
         hidden=formatting.count(hidden) if hidden else None,
         titles=["split", "epoch", "day", "samples", "rows", *metrics.values()],
         rows=rows,
+        note=NORMALISED_ENTROPY if "normalised_entropy" in metrics else None,
     )
 
 
