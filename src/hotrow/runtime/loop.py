@@ -164,9 +164,13 @@ class TrainingLoop:
         if self._active is not None:
             self._reopen(self._active)
 
-    def check_scaling(self, request: ScaleRequest) -> None:
-        """Raise where a worker cannot join or leave now. Changes nothing."""
-        self._membership.facts_after(request, self._mode, self.facts)
+    def check_join(self) -> None:
+        """Raise where no worker can join now. Changes nothing."""
+        self._membership.check_join(self._mode, self.facts)
+
+    def check_leave(self, name: str) -> None:
+        """Raise where a worker cannot leave now. Changes nothing."""
+        self._membership.check_leave(name, self._mode, self.facts)
 
     def scale(self, request: ScaleRequest) -> None:
         """Queue a join or leave. Thread-safe; applied at the next safe point, at once where no mode is active."""

@@ -68,13 +68,20 @@ class Membership:
         """Queue a request. Thread-safe."""
         self._requests.append(request)
 
-    def facts_after(self, request: ScaleRequest, mode: Mode, facts: RunFacts) -> RunFacts:
-        """The facts of the run once the request is applied; raises where it cannot be. Changes nothing."""
-        if not request.joins and request.name not in self._staying:
-            raise InputError(f"{request.name!r}: there is no such trainer; there are: {', '.join(self._staying)}")
-        if not request.joins and len(self._staying) == 1:
-            raise InputError(f"{request.name!r}: is the last trainer, a run needs one: let another join first")
-        changed = replace(facts, workers=len(self._staying) + (1 if request.joins else -1))
+    def check_join(self, mode: Mode, facts: RunFacts) -> RunFacts:
+        """The facts of the run with one more worker; raises where it cannot join. Changes nothing."""
+        return self._facts_with(len(self._staying) + 1, mode, facts)
+
+    def check_leave(self, name: str, mode: Mode, facts: RunFacts) -> RunFacts:
+        """The facts of the run without a worker; raises where it cannot leave. Changes nothing."""
+        if name not in self._staying:
+            raise InputError(f"{name!r}: there is no such trainer; there are: {', '.join(self._staying)}")
+        if len(self._staying) == 1:
+            raise InputError(f"{name!r}: is the last trainer, a run needs one: let another join first")
+        return self._facts_with(len(self._staying) - 1, mode, facts)
+
+    def _facts_with(self, workers: int, mode: Mode, facts: RunFacts) -> RunFacts:
+        changed = replace(facts, workers=workers)
         try:
             self._site.check_mode(mode, changed)
         except ConfigError as refusal:
@@ -87,7 +94,7 @@ class Membership:
         while self._requests:
             request = self._requests.popleft()
             try:
-                facts = self.facts_after(request, mode, facts)
+                facts = self.check_join(mode, facts) if request.joins else self.check_leave(request.name, mode, facts)
             except HotrowError as refusal:
                 try:
                     if request.joins:

@@ -36,7 +36,7 @@ class RoleScaling:
             name = str(cluster.join_embedding_worker())
             self._report(f"{name} takes part")
             return name
-        self._loop.check_scaling(ScaleRequest("", joins=True))  # before anything is started
+        self._loop.check_join()  # before anything is started
         request = ScaleRequest(str(cluster.join_trainer()), joins=True)
         request.done.add_done_callback(partial(self._tell, f"{request.name} takes part", f"{request.name} is let go"))
         self._loop.scale(request)
@@ -53,8 +53,8 @@ class RoleScaling:
                 f"{name!r}: {stays}; there are: {', '.join(each for each in roles if each.kind != 'shard')}"
             )
         if role.kind == "trainer":
+            self._loop.check_leave(name)
             request = ScaleRequest(name, joins=False)
-            self._loop.check_scaling(request)
             left = request.done
             self._loop.scale(request)
         else:

@@ -287,6 +287,8 @@ class TrainerProcess:
         dense_state.from_bytes(tensors, begin.optimizer, spec.model, spec.optimizer)
         rates = None if spec.optimizer is None else LearningRates(spec.optimizer, setup.base_lrs)
         if mode.dense != "server":
+            if begin.meeting is None:
+                raise InputError(f"meeting=None: in {mode.name} ranks meet, send the address of the first one")
             self._meeting.init(begin.meeting, begin.rank, begin.ranks)
         match mode.dense:
             case "all-reduce":

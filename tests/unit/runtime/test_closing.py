@@ -129,7 +129,7 @@ def test_batches_of_a_mode_that_was_broken_off_are_not_computed_in_the_next_one(
         assert all(active.request_batch(0) for _ in range(3))
         assert entered.wait(20)
         assert there.site._open is not None
-        begin = replace(there.site._open.begun, mode=GBA().model_dump_json(), meeting="")
+        begin = replace(there.site._open.begun, mode=GBA().model_dump_json(), meeting=None)
         engine.close()
         tensors, _ = dense_state.to_bytes(Net(), None)
         asked = there.wire.request("trainer 0", begin, [tensors])

@@ -174,7 +174,7 @@ def test_a_number_that_does_not_divide_a_step_is_refused_and_nothing_changes(mod
     assert run.engine.facts.workers == 2
     assert sorted(run.done) == list(range(100))
     with pytest.raises(ConfigError, match="trainers=3"):
-        run.engine.check_scaling(request)
+        run.engine.check_join()
 
 
 def test_between_fits_wishes_come_true_at_once() -> None:

@@ -129,7 +129,7 @@ class ClusterBackend:
             share=facts.parts // facts.workers,
             local_batch=facts.local_batch,
             trained=self._state.samples,
-            meeting="" if mode.dense == "server" else self._rendezvous(),
+            meeting=None if mode.dense == "server" else self._rendezvous(),
             optimizer=settings,
             seed=int(torch.randint(2**31, ())),
         )
