@@ -26,6 +26,7 @@ from hotrow.runtime.lease_queue import LeaseQueue
 from hotrow.runtime.membership import Membership, ScaleRequest
 from hotrow.runtime.state import RunState
 from hotrow.staleness import Statistics
+from hotrow.types import RoleId
 
 
 class TrainingLoop:
@@ -168,7 +169,7 @@ class TrainingLoop:
         """Raise where no worker can join now. Changes nothing."""
         self._membership.check_join(self._mode, self.facts)
 
-    def check_leave(self, name: str) -> None:
+    def check_leave(self, name: RoleId) -> None:
         """Raise where a worker cannot leave now. Changes nothing."""
         self._membership.check_leave(name, self._mode, self.facts)
 

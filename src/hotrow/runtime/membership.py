@@ -14,6 +14,7 @@ from hotrow.errors import ConfigError, HotrowError, InputError
 from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
 from hotrow.runtime.backend import Backend, WorkerPool
+from hotrow.types import RoleId
 
 
 def _uncancelled() -> "Future[None]":
@@ -27,7 +28,7 @@ def _uncancelled() -> "Future[None]":
 class ScaleRequest:
     """A started worker joins, or a member leaves; `done` when it takes part, or has stopped."""
 
-    name: str
+    name: RoleId
     joins: bool
     done: "Future[None]" = field(default_factory=_uncancelled)
 
@@ -49,7 +50,7 @@ class Membership:
         self._site = backend
         self._requests: deque[ScaleRequest] = deque()  # queued
         self._accepted: deque[ScaleRequest] = deque()  # to be applied
-        self._staying: tuple[str, ...] = () if backend.worker_pool is None else tuple(backend.worker_pool.names)
+        self._staying: tuple[RoleId, ...] = () if backend.worker_pool is None else tuple(backend.worker_pool.names)
         self._workers = {name: worker for worker, name in enumerate(self._staying)}  # in the active mode
         self._given = len(self._workers)  # numbers that it has used
         self._leaving: dict[int, ScaleRequest] = {}
@@ -72,7 +73,7 @@ class Membership:
         """The facts of the run with one more worker; raises where it cannot join. Changes nothing."""
         return self._facts_with(len(self._staying) + 1, mode, facts)
 
-    def check_leave(self, name: str, mode: Mode, facts: RunFacts) -> RunFacts:
+    def check_leave(self, name: RoleId, mode: Mode, facts: RunFacts) -> RunFacts:
         """The facts of the run without a worker; raises where it cannot leave. Changes nothing."""
         if name not in self._staying:
             raise InputError(f"{name!r}: there is no such trainer; there are: {', '.join(self._staying)}")

@@ -41,6 +41,7 @@ from hotrow.transport.request import Request
 from hotrow.transport.server import RpcServer
 from hotrow.transport.tensors import joined
 from hotrow.transport.whole_rows import pack_rows, unpack_rows
+from hotrow.types import RoleId
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +59,7 @@ class ShardServer:
     ) -> None:
         """`dense` holds dense parameters in modes that keep them on shards."""
         self._shard, self._server, self._dense = shard, server, dense
+        self._role = RoleId("shard", shard.number)
         self._waiting: list[_Waiting] = []
         self._waiting_most = whole_number("waiting_most", waiting_most, 1, 2**31)
 
@@ -90,7 +92,7 @@ class ShardServer:
                 self._shard.tier(table).clear()
                 request.reply(Done())
             case Query(what):
-                request.reply(QueryReply(f"shard {self._shard.number}", self._figures(what == "status")))
+                request.reply(QueryReply(str(self._role), self._figures(what == "status")))
             case Stop():
                 self._stop(request)
             case other:
@@ -155,7 +157,7 @@ class ShardServer:
 
     def _dense_service(self) -> DenseService:
         if self._dense is None:
-            raise InputError(f"shard {self._shard.number} holds no dense parameters: the model has none for it")
+            raise InputError(f"{self._role} holds no dense parameters: the model has none for it")
         return self._dense
 
     def _wait(self, order: int, request: Request, answer: Callable[[], None]) -> None:
@@ -180,7 +182,7 @@ class ShardServer:
 
     def _stop(self, request: Request) -> None:
         for each in self._waiting:
-            each.request.reply(Fault("closing", f"shard {self._shard.number} is stopping"))
+            each.request.reply(Fault("closing", f"{self._role} is stopping"))
         self._waiting.clear()
         request.reply(Done())
         self._server.stop()
@@ -204,7 +206,7 @@ class ShardServer:
         """Whether a request is for this incarnation; else the reply is a fault: the rows it knew are lost."""
         if incarnation == self._shard.incarnation:
             return True
-        message = f"shard {self._shard.number} is incarnation {self._shard.incarnation}, asked for is {incarnation}"
+        message = f"{self._role} is incarnation {self._shard.incarnation}, asked for is {incarnation}"
         request.reply(Fault("stale", f"{message}: its rows may have changed, connect again"))
         return False
 

@@ -37,10 +37,10 @@ class RoleScaling:
             self._report(f"{name} takes part")
             return name
         self._loop.check_join()  # before anything is started
-        request = ScaleRequest(str(cluster.join_trainer()), joins=True)
+        request = ScaleRequest(cluster.join_trainer(), joins=True)
         request.done.add_done_callback(partial(self._tell, f"{request.name} takes part", f"{request.name} is let go"))
         self._loop.scale(request)
-        return request.name
+        return str(request.name)
 
     def leave(self, name: str) -> "Future[None]":
         """Let a role leave: it gets no more batches; the future is done when it has stopped."""
@@ -53,12 +53,12 @@ class RoleScaling:
                 f"{name!r}: {stays}; there are: {', '.join(each for each in roles if each.kind != 'shard')}"
             )
         if role.kind == "trainer":
-            self._loop.check_leave(name)
-            request = ScaleRequest(name, joins=False)
+            self._loop.check_leave(role)
+            request = ScaleRequest(role, joins=False)
             left = request.done
             self._loop.scale(request)
         else:
-            left = cluster.leave_embedding_worker(name)
+            left = cluster.leave_embedding_worker(role)
         left.add_done_callback(partial(self._tell, f"{name} has left", f"{name} stays"))
         return left
 

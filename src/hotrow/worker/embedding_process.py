@@ -68,12 +68,12 @@ class EmbeddingServer:
 
     def __init__(self, setup: EmbeddingSetup, server: RpcServer, wire: RpcClient) -> None:
         self.number = whole_number("number", setup.number, 0, WORKERS_MOST - 1)
-        self.role = str(RoleId("embedding worker", self.number))
+        self.role = RoleId("embedding worker", self.number)
         self._server, self._wire, self._setup = server, wire, setup
         self._client = ShardedTables(setup.tables, wire, setup.shards, values=setup.values, threads=setup.threads)
         self._values = dict(setup.values or {})
         dims = {name: table.dim for name, table in self._client.specs.items()}
-        self._buffers = EmbeddingBuffers(self.number, dims, setup.bounds)
+        self._buffers = EmbeddingBuffers(self.role, dims, setup.bounds)
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._pulls: dict[int, list[tuple[float, Request]]] = {}  # by sample id, with the time of arrival
         self._pushes: dict[int, list[Request]] = {}
@@ -128,7 +128,7 @@ class EmbeddingServer:
                 self._refuse(self._buffers.release(samples), "it was released")
                 request.reply(Done())
             case Query():
-                request.reply(QueryReply(self.role, self.figures()))
+                request.reply(QueryReply(str(self.role), self.figures()))
             case Stop():
                 self._stop(request)
             case other:

@@ -46,6 +46,7 @@ from hotrow.transport.messages import (
 )
 from hotrow.transport.server import Request, RpcServer
 from hotrow.transport.tensors import cut, joined
+from hotrow.types import RoleId
 from hotrow.worker.all_reduce_dense import AllReduceDense
 from hotrow.worker.dense_strategy import DenseStrategy, Learned, LearningRates
 from hotrow.worker.exchange_queue import ExchangeQueue, PendingBatch, when_all
@@ -60,7 +61,8 @@ _log = logging.getLogger("hotrow.worker")
 class TrainerProcess:
     """One worker of a run."""
 
-    def __init__(self, setup: TrainerSetup, server: RpcServer, wire: RpcClient) -> None:
+    def __init__(self, setup: TrainerSetup, role: RoleId, server: RpcServer, wire: RpcClient) -> None:
+        self.role = role
         self._setup, self._server, self._wire = setup, server, wire
         self._client: RemoteTables = (
             PooledTables(setup.spec.tables, wire, values=setup.values, threads=setup.threads)
@@ -112,9 +114,9 @@ class TrainerProcess:
                 self._inbox.put(self._begin_work(work, request))
                 self._seen.add(work.grant)
             case Query("meeting"):
-                request.reply(QueryReply("trainer", {"port": float(self._meeting.listen())}))
+                request.reply(QueryReply(str(self.role), {"port": float(self._meeting.listen())}))
             case Query():
-                request.reply(QueryReply("trainer", self.figures()))
+                request.reply(QueryReply(str(self.role), self.figures()))
             case Meet(number, None):
                 self._wire.forget(peer_name(number))
                 request.reply(Done())

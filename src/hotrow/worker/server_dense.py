@@ -12,6 +12,7 @@ from hotrow.errors import InputError
 from hotrow.transport.client import Answer, RpcClient
 from hotrow.transport.messages import BatchRequest, CloseStep, DensePulled, PullDense, PushDense, Settle
 from hotrow.transport.tensors import cut, tensors_of
+from hotrow.types import RoleId
 from hotrow.worker.core import Learner
 from hotrow.worker.dense_strategy import Learned
 
@@ -20,12 +21,18 @@ class ServerDense:
     """The trainer's copy is only used to compute."""
 
     def __init__(
-        self, learner: Learner, wire: RpcClient, places: Mapping[str, Sequence[int]], buffers_at: str, *, step: int
+        self,
+        learner: Learner,
+        wire: RpcClient,
+        places: Mapping[RoleId, Sequence[int]],
+        buffers_at: RoleId,
+        *,
+        step: int,
     ) -> None:
         """`places`: by shard, which of the model's parameters it holds."""
         self.step = step
         self._learner, self._wire, self._places, self._buffers_at = learner, wire, places, buffers_at
-        self._asked: dict[int, dict[str, Future[Answer]]] = {}  # by grant
+        self._asked: dict[int, dict[RoleId, Future[Answer]]] = {}  # by grant
         self._gradients: dict[int, tuple[list[Tensor | None], list[Tensor], int, int]] = {}
 
     @property
@@ -84,7 +91,7 @@ class ServerDense:
     def close(self) -> None:
         """No effect."""
 
-    def _load(self, name: str, answer: Answer) -> int:
+    def _load(self, name: RoleId, answer: Answer) -> int:
         """Load parameters, then buffers where the shard holds them."""
         told = answer.of(DensePulled, name)
         targets = [self._learner.parameters[place].data for place in self._places[name]]

@@ -10,6 +10,7 @@ from hotrow.errors import ConfigError, InputError
 from hotrow.modes import GBA, Async, BackupWorkers, BoundedStaleness, BulkSync, Hybrid, KStep, Mode, Sync
 from hotrow.modes.base import Ended, Event, Grant, Joined, Pushed, Ready
 from hotrow.switching import Observation
+from hotrow.types import RoleId
 from unit.runtime.scripted_backend import Run, ScriptedBackend
 from unit.runtime.small_training import trainer_of
 
@@ -211,7 +212,7 @@ def test_a_fit_that_is_broken_off_leaves_no_wish_open() -> None:
 def test_whoever_lets_a_worker_go_hears_that_it_could_not_be_stopped(
     at_rest: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(site: ScriptedBackend, name: str) -> None:
+    def fail(site: ScriptedBackend, name: RoleId) -> None:
         site.names.remove(name)
         raise InputError(f"{name!r}: there is no such peer")
 

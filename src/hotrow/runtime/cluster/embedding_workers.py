@@ -15,13 +15,14 @@ from hotrow.runtime.cluster.leaving import forget_when_stopped, uncancellable_fu
 from hotrow.transport.client import Answer, RpcClient
 from hotrow.transport.ids import sample_id
 from hotrow.transport.messages import Meet, Query, QueryReply, Release, Stop
+from hotrow.types import RoleId
 
 _log = logging.getLogger("hotrow.runtime")
 
 
 @dataclass(slots=True, eq=False)
 class _Member:
-    name: str
+    name: RoleId
     number: int
     address: str
     grants: set[int] = field(default_factory=set)  # whose gradients have not arrived
@@ -31,19 +32,19 @@ class _Member:
 class EmbeddingWorkers:
     """Members by connection name for the driver, and by number for trainers."""
 
-    def __init__(self, wire: RpcClient, trainers: Sequence[str]) -> None:
+    def __init__(self, wire: RpcClient, trainers: Sequence[RoleId]) -> None:
         self._wire, self._trainers = wire, list(trainers)
         self._lock = threading.Lock()
         self._meeting = threading.Lock()  # one new member at a time, so that all others learn its address
         self._members: list[_Member] = []  # the first one gets the next batch
 
     @property
-    def names(self) -> list[str]:
+    def names(self) -> list[RoleId]:
         """Members that get batches."""
         with self._lock:
             return sorted(each.name for each in self._members if each.leaving is None)
 
-    def join(self, name: str, address: str) -> None:
+    def join(self, name: RoleId, address: str) -> None:
         """Add a member; it gets batches once all trainers know its address."""
         self._wire.connect(name, address, near=True)
         told = self._wire.request(name, Query("ready")).result().message
@@ -60,7 +61,7 @@ class EmbeddingWorkers:
             with self._lock:
                 self._members.append(_Member(name, number, address))
 
-    def _meet(self, trainer: str, address: Meet) -> None:
+    def _meet(self, trainer: RoleId, address: Meet) -> None:
         """Send the address to one trainer; a failure counts only while the trainer is a member."""
         try:
             self._wire.request(trainer, address).result()
@@ -69,7 +70,7 @@ class EmbeddingWorkers:
                 if trainer in self._trainers:
                     raise
 
-    def add_trainer(self, trainer: str) -> None:
+    def add_trainer(self, trainer: RoleId) -> None:
         """Send a new trainer the addresses of all members, and of those that join later."""
         with self._meeting:
             with self._lock:  # so that no leave is sent before the address
@@ -78,13 +79,13 @@ class EmbeddingWorkers:
             for asked in met:
                 asked.result()
 
-    def forget_trainer(self, trainer: str) -> None:
+    def forget_trainer(self, trainer: RoleId) -> None:
         """Remove a trainer that leaves."""
         with self._lock:
             if trainer in self._trainers:
                 self._trainers.remove(trainer)
 
-    def leave(self, name: str, before: Callable[[], None] = lambda: None) -> "Future[None]":
+    def leave(self, name: RoleId, before: Callable[[], None] = lambda: None) -> "Future[None]":
         """Give a member no new batches; the future is done when it has stopped.
 
         `before` is called before it can stop.
@@ -105,7 +106,7 @@ class EmbeddingWorkers:
             self._stop(found)
         return left
 
-    def assign(self, grant: int) -> tuple[str, int]:
+    def assign(self, grant: int) -> tuple[RoleId, int]:
         """Choose the member that gets the ids of a grant's batch; returns its name and the sample id."""
         with self._lock:
             for place, member in enumerate(self._members):
@@ -131,7 +132,7 @@ class EmbeddingWorkers:
             asked.add_done_callback(_log_fault)
         self._stop_all(parting)
 
-    def _drop(self, grants: Iterable[int] | None) -> tuple[list[tuple[str, tuple[int, ...]]], list[_Member]]:
+    def _drop(self, grants: Iterable[int] | None) -> tuple[list[tuple[RoleId, tuple[int, ...]]], list[_Member]]:
         """By name, the sample ids that are not open any more; and members that may stop."""
         wanted = None if grants is None else set(grants)
         dropped, parting = [], []
@@ -164,7 +165,7 @@ class EmbeddingWorkers:
             return
         forget_when_stopped(self._wire, member.name, pending, member.leaving)
 
-    def _request_if_present(self, trainer: str, message: Meet) -> "list[Future[Answer]]":
+    def _request_if_present(self, trainer: RoleId, message: Meet) -> "list[Future[Answer]]":
         """Empty for a trainer that has left in the meantime."""
         try:
             return [self._wire.request(trainer, message)]

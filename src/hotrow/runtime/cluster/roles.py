@@ -9,6 +9,7 @@ from hotrow.runtime.cluster.leaving import forget_when_stopped, uncancellable_fu
 from hotrow.transport.client import Answer, RpcClient
 from hotrow.transport.envelope import Buffer
 from hotrow.transport.messages import Exchange, Exchanged, Message, Stop
+from hotrow.types import RoleId
 
 WAKE_S = 0.1  # how long the loss of a role may go unnoticed
 
@@ -18,8 +19,8 @@ class Roles:
     """`check_alive` raises RoleLost where a role has ended. Trainers change in the thread of the training loop."""
 
     rpc: RpcClient
-    shards: Sequence[str]
-    trainers: list[str]  # in the order of their numbers when a mode begins
+    shards: Sequence[RoleId]
+    trainers: list[RoleId]  # in the order of their numbers when a mode begins
     check_alive: Callable[[], None]
     embedding_workers: EmbeddingWorkers | None = None  # None: trainers look rows up themselves
 
@@ -39,7 +40,7 @@ class Roles:
         asked = {name: self.rpc.request(name, Exchange(0)) for name in self.shards}
         return [self.answer(each).of(Exchanged, name) for name, each in asked.items()]
 
-    def stop_trainer(self, trainer: str) -> Future[None]:
+    def stop_trainer(self, trainer: RoleId) -> Future[None]:
         """Stop a trainer that holds no batch; the future is done when it has."""
         if trainer in self.trainers:
             self.trainers.remove(trainer)
@@ -56,7 +57,7 @@ class Roles:
         return asked.result()
 
     def request_all(
-        self, names: Sequence[str], message: Message, frames: Sequence[Buffer] = (), *, deadline: bool = True
+        self, names: Sequence[RoleId], message: Message, frames: Sequence[Buffer] = (), *, deadline: bool = True
     ) -> list[Future[Answer]]:
         """The same request to several roles."""
         return [self.rpc.request(name, message, frames, deadline=deadline) for name in names]

@@ -50,7 +50,7 @@ class RayCluster:
         self._actors = ActorPool(lines, host, options)
         self._joining = threading.Lock()
         self._numbers: dict[RoleKind, int] = {"trainer": 0, "embedding worker": 0}  # used so far
-        self.hosts: dict[str, str] = {}  # by trainer
+        self.hosts: dict[RoleId, str] = {}  # by trainer
         self.rpc = lines.rpc_client(delayed=True)
         try:
             self._start(trainers, embedding_workers)
@@ -94,7 +94,7 @@ class RayCluster:
                     self.roles.embedding_workers.add_trainer(name)
         return name
 
-    def leave_trainer(self, name: str) -> "Future[None]":
+    def leave_trainer(self, name: RoleId) -> "Future[None]":
         """Stop a trainer that holds no batch; the future is done when it has stopped."""
         self._actors.release(name)
         left = self.roles.stop_trainer(name)
@@ -106,7 +106,7 @@ class RayCluster:
         with self._joining:
             return self._join_embedding_worker(self._embedding_workers(), joins=True)
 
-    def leave_embedding_worker(self, name: str) -> "Future[None]":
+    def leave_embedding_worker(self, name: RoleId) -> "Future[None]":
         """Give it no more batches; the future is done when it has stopped. Do not wait in the thread of the loop."""
         left = self._embedding_workers().leave(name, lambda: self._actors.release(name))
         left.add_done_callback(lambda _: self._actors.end(name))
@@ -149,7 +149,7 @@ class RayCluster:
         return name
 
     @contextmanager
-    def _or_never(self, name: str) -> Iterator[None]:
+    def _or_never(self, name: RoleId) -> Iterator[None]:
         """End a role that was started and could not be announced to all others."""
         try:
             yield
