@@ -21,11 +21,12 @@ from hotrow.worker.dense_strategy import Learned, LearningRates
 class LocalDense:
     """Gradients wait for the driver's `Settle`, which updates this trainer's own parameters or merges all."""
 
-    def __init__(self, learner: Learner, rates: LearningRates, *, step: int, clip: float | None = None) -> None:
+    def __init__(
+        self, learner: Learner, optimizer: KStepAdam, base_lrs: Sequence[float], *, step: int, clip: float | None = None
+    ) -> None:
         self.step = step
-        self._learner, self._rates, self._clip = learner, rates, clip
-        assert isinstance(rates.optimizer, KStepAdam)
-        self._optimizer = rates.optimizer
+        self._learner, self._optimizer, self._clip = learner, optimizer, clip
+        self._rates = LearningRates(optimizer, base_lrs)
         self._held: list[list[Tensor | None]] = []
         self._moved = False  # since the last merge
         self._merged: dict[str, Tensor] = running_figures(learner.model)  # and parameters, once they have moved
