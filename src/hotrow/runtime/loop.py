@@ -14,17 +14,18 @@ from dataclasses import replace
 from torch import Tensor
 
 from hotrow.data.batch import Batch
-from hotrow.data.loader import Lease
 from hotrow.errors import InputError
 from hotrow.modes import Mode, Sync
 from hotrow.modes.base import RunFacts
-from hotrow.runtime.active_mode import ActiveMode, RunHooks, StepResult
+from hotrow.runtime.active_mode import ActiveMode
 from hotrow.runtime.backend import Backend
 from hotrow.runtime.clock import RunClock
-from hotrow.runtime.effect_loop import EffectLoop, LeasePool
+from hotrow.runtime.effect_loop import EffectLoop
 from hotrow.runtime.lease_queue import LeaseQueue
 from hotrow.runtime.membership import Membership, ScaleRequest
+from hotrow.runtime.observer import ModeObserver
 from hotrow.runtime.state import RunState
+from hotrow.runtime.training_performer import StepResult, TrainingPerformer
 from hotrow.staleness import Statistics
 from hotrow.types import RoleId
 
@@ -43,15 +44,15 @@ class TrainingLoop:
     ) -> None:
         self.backend, self.state = backend, state
         self.facts = RunFacts(workers=1, local_batch=1, global_batch=1) if facts is None else facts
-        self.hooks = RunHooks()
         self.clock = RunClock(clock)
         self.statistics = Statistics()  # over all modes
         self._mode: Mode = Sync() if mode is None else mode
         backend.check_mode(self._mode, self.facts)
+        self.observer: ModeObserver | None = None  # of the active mode and of those that follow
         self._active: ActiveMode | None = None
         self._membership = Membership(backend)
         self._opening = threading.RLock()  # held while a mode opens or closes: its members do not change then
-        self._steps: deque[StepResult] = deque()  # applied, not yet taken by the caller
+        self._steps: deque[StepResult] = deque()  # of modes that have ended, not yet taken by the caller
         self._grants = 0  # numbers of grants that were used so far
         self._refused = 0  # rows whose gradient was not finite, not yet in a step result
         self._half_applied = False  # a mode ended in the middle of a step
@@ -74,25 +75,27 @@ class TrainingLoop:
         leaving = self._membership.leaving
         return [worker for worker in self._active.loop.with_data if worker not in leaving]
 
-    def steps(self, leases: LeaseQueue, step: int, done: Callable[[Lease], None]) -> Iterator[StepResult]:
-        """Train the epoch of the leases; `done` gets every lease whose gradients were applied, or came too late.
+    def observe(self, observer: ModeObserver | None) -> None:
+        """Report to another observer, or to none."""
+        self.observer = observer
+        if self._active is not None:
+            self._active.performer.observer = observer
 
-        The run's clock is paused while the caller handles a step.
-        """
+    def steps(self, leases: LeaseQueue, step: int) -> Iterator[StepResult]:
+        """Train the epoch of the leases. The run's clock is paused while the caller handles a step."""
         self.clock.resume()
         try:
-            for stepped in self._epoch(leases, step, done):
+            for stepped in self._epoch(leases, step):
                 self.clock.pause()
                 yield stepped
                 self.clock.resume()
         finally:
             self.clock.pause()
 
-    def _epoch(self, leases: LeaseQueue, step: int, done: Callable[[Lease], None]) -> Iterator[StepResult]:
+    def _epoch(self, leases: LeaseQueue, step: int) -> Iterator[StepResult]:
         if self._active is not None and self._active.leases is not leases:
             raise InputError("leases of another run while one is under way: end that one first")
-        self.hooks.done = done
-        self._steps.clear()  # of an epoch that was interrupted
+        self.take_steps()  # of an epoch that was interrupted
         (self._active or self._open(leases, step)).rejoin()
         yield from self._each_step()
         while (active := self._active) is not None:
@@ -101,24 +104,32 @@ class TrainingLoop:
             if self._membership.pending:
                 active = self._change_members(active)
             self._request_all(active)
-            if not self._steps and not active.loop.unpushed:
+            if not self._has_steps and not active.loop.unpushed:
                 active.drain()
                 yield from self._each_step()
                 return
-            if not self._steps:
+            if not self._has_steps:
                 active.finish_next()
             yield from self._each_step()
 
     def _request_all(self, active: ActiveMode) -> None:
         """Request as many batches as workers may hold. A step is returned first: its caller may want rest."""
         for worker in sorted(active.loop.present):
-            while not self._steps and active.request_batch(worker):
+            while not self._has_steps and active.request_batch(worker):
                 pass
 
     def _each_step(self) -> Iterator[StepResult]:
         """Steps one by one: the caller of one may call `rest` or `switch`, which applies more of them."""
-        while self._steps:
-            yield self._steps.popleft()
+        while self._has_steps:
+            yield (self._steps or self._active_steps).popleft()
+
+    @property
+    def _active_steps(self) -> deque[StepResult]:
+        return deque() if self._active is None else self._active.performer.steps
+
+    @property
+    def _has_steps(self) -> bool:
+        return bool(self._steps or self._active_steps)
 
     def rest(self) -> None:
         """Finish and apply what is being computed, before a checkpoint or a switch."""
@@ -191,28 +202,24 @@ class TrainingLoop:
             try:
                 if active is not None:
                     self._grants = active.loop.grants
-                    self._refused += active.take_refused()
+                    self._steps += active.performer.steps
+                    self._refused += active.performer.take_refused()
                     self._half_applied = self._half_applied or active.half_applied
                     active.close()
             finally:
                 self._change_members_at_rest()
 
-    def _open(self, leases: LeasePool[tuple[Lease, Batch]], step: int) -> ActiveMode:
+    def _open(self, leases: LeaseQueue, step: int) -> ActiveMode:
         self.check_consistent()
         with self._opening:
             grants = max(self._grants, self.backend.newest_grant())  # segments outlive runs, and hold their grants
             facts = replace(self.facts, step=step, grants=grants)
-            loop = EffectLoop(self._mode, facts, leases, self.statistics)  # first: a mode may refuse to start
-            parameters, executor = self.backend.open(self._mode, facts, self.clock)
-            active = self._active = ActiveMode(
-                loop,
-                parameters,
-                executor,
-                self.state,
-                self.hooks,
-                self.clock,
-                self._steps,
-            )
+            mode, statistics = self._mode, self.statistics
+            discipline = mode.start(facts)  # first: a mode may refuse to start
+            parameters, executor = self.backend.open(mode, facts, self.clock)
+            performer = TrainingPerformer(mode, parameters, leases, self.state, statistics, self.clock, self.observer)
+            loop = EffectLoop(mode, facts, discipline, leases, performer, statistics)
+            active = self._active = ActiveMode(loop, performer, executor, leases, self.clock)
             renumbered = self._membership.renumber()
         for worker in renumbered:
             self._forget(worker)
@@ -256,5 +263,5 @@ class TrainingLoop:
         self._membership.apply_at_rest()
 
     def _forget(self, worker: int) -> None:
-        if self.hooks.observer is not None:
-            self.hooks.observer.lost(worker)
+        if self.observer is not None:
+            self.observer.lost(worker)

@@ -103,7 +103,7 @@ class SimWorkers:
         now_s = self._clock.now_s
         if worker.died_s <= now_s or task.given_up:  # the servers do not answer for a dropped grant
             return
-        task.rows_step = self._coordinator.step
+        task.rows_step = self._coordinator.loop.step
         wire = task.wire = self._work.pull(task.grant, task.lease)
         here_s = now_s
         if not self._traffic.takes_no_time:
@@ -129,7 +129,7 @@ class SimWorkers:
         now_s = self._clock.now_s
         if worker.computing or not worker.here or worker.died_s <= now_s:
             return
-        if worker.here[0][0] > self._coordinator.step:
+        if worker.here[0][0] > self._coordinator.loop.step:
             return
         if self._collective_s > now_s:
             self._clock.at(self._collective_s, self._compute_next, worker)
@@ -143,7 +143,7 @@ class SimWorkers:
         """Gradients are of the current parameters; computing them ends later."""
         worker = task.worker
         assert worker is not None
-        task.dense_step = self._coordinator.step
+        task.dense_step = self._coordinator.loop.step
         if not task.given_up:  # an unreachable worker continues, and its push has no effect
             self._work.compute(task.grant)
         task.begun_s = begun_s
@@ -199,7 +199,7 @@ class SimWorkers:
         wire = task.wire
         rows_s = self._network.message_s(wire.bytes_down) + self._network.message_s(wire.bytes_up_rows)
         busy_s = task.computed_s - task.begun_s + rows_s
-        late = max(0, self._coordinator.step - task.dense_step)
+        late = max(0, self._coordinator.loop.step - task.dense_step)
         return Observation(worker.number, self._clock.now_s, busy_s, wire.samples, late)
 
     # Joins and losses

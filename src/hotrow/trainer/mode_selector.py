@@ -101,7 +101,7 @@ class ModeSelector:
 
     def _follow(self, choice: Mode | Auto) -> None:
         self._pilot = self._pilot_of(choice) if isinstance(choice, Auto) else None
-        self._loop.hooks.observer = self._pilot
+        self._loop.observe(self._pilot)
         self._pending_remarks = remarks_of(choice, self._loop.facts)
 
     def _pilot_of(self, rule: Auto) -> Pilot:

@@ -133,10 +133,10 @@ class Run:
 
     def steps(self, batches: int, *, epochs: int = 1) -> Iterator[StepResult]:
         """Of all epochs, in which each lease has to be trained once."""
-        pool = LeaseQueue(leases(batches, epochs))
+        pool = LeaseQueue(leases(batches, epochs), done=lambda lease: self.done.append(lease.number))
         step = 0
         while pool.open_epoch() is not None:
-            for stepped in self.engine.steps(pool, step, lambda lease: self.done.append(lease.number)):
+            for stepped in self.engine.steps(pool, step):
                 self._listen()
                 step = stepped.step + 1
                 yield stepped

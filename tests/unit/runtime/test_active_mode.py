@@ -1,7 +1,6 @@
 """An active mode performs what a discipline says on real parameters: leases done, steps told, GBA in order is Sync."""
 
 import copy
-from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -19,10 +18,11 @@ from hotrow.modes import GBA, Async, BackupWorkers, Hybrid, KStep, Mode, Sync
 from hotrow.modes.base import Grant, RunFacts
 from hotrow.optim import KStepAdam
 from hotrow.runtime import BatchResult, LeaseQueue
-from hotrow.runtime.active_mode import ActiveMode, RunHooks, StepResult
+from hotrow.runtime.active_mode import ActiveMode
 from hotrow.runtime.clock import RunClock, Span
 from hotrow.runtime.effect_loop import EffectLoop
 from hotrow.runtime.state import RunState
+from hotrow.runtime.training_performer import StepResult, TrainingPerformer
 from hotrow.server import ParameterServer
 from hotrow.server.replicas import parameters_in
 from hotrow.staleness import Cutoff, Staleness, Statistics
@@ -96,19 +96,14 @@ class Run:
         self.parameters = parameters_in(mode, self.server, workers)
         self.state, self.statistics, self.executor = RunState(), Statistics(), ScriptedExecutor()
         self.done: list[int] = []
-        self.results: deque[StepResult] = deque()
-        queue = LeaseQueue(leases())
+        queue = LeaseQueue(leases(), done=lambda lease: self.done.append(lease.number))
         queue.open_epoch()
         facts = RunFacts(workers=workers, local_batch=local, global_batch=local * parts)
-        self.active = ActiveMode(
-            EffectLoop(mode, facts, queue, self.statistics),
-            self.parameters,
-            self.executor,
-            self.state,
-            RunHooks(done=lambda lease: self.done.append(lease.number)),
-            RunClock(),
-            self.results,
+        performer = TrainingPerformer(
+            mode, self.parameters, queue, self.state, self.statistics, RunClock(), observer=None
         )
+        loop = EffectLoop(mode, facts, mode.start(facts), queue, performer, self.statistics)
+        self.active = ActiveMode(loop, performer, self.executor, queue, RunClock())
         for worker in range(workers):
             self.active.join(worker)
 
@@ -143,8 +138,8 @@ class Run:
             BatchResult(grant, pulled.step, pulled.step, gradients.samples, gradients.loss, gradients.output, Span())
         )
         self.active.finish_next()
-        steps = list(self.results)
-        self.results.clear()
+        steps = list(self.active.performer.steps)
+        self.active.performer.steps.clear()
         return steps
 
     def weights(self) -> tuple[list[np.ndarray], np.ndarray]:
@@ -297,9 +292,8 @@ def test_closing_forgets_what_was_not_applied_and_tells_the_last_counts() -> Non
     assert run.server.parked == 0
     assert run.done == []
     assert run.active.loop.grants == 2
-    queue = LeaseQueue(leases())
-    after = EffectLoop(Sync(), RunFacts(2, LOCAL, 2 * LOCAL), queue, run.statistics)
-    run.statistics.update(after.discipline.counts)  # which begin at 0 again
+    after = Sync().start(RunFacts(2, LOCAL, 2 * LOCAL))
+    run.statistics.update(after.counts)  # which begin at 0 again
 
 
 @pytest.mark.parametrize("mode", [Sync(), GBA(), Hybrid(), KStep()], ids=lambda mode: mode.name)

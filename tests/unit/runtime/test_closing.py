@@ -32,7 +32,7 @@ def engine_on(there: Cluster, mode: Mode | None = None) -> TrainingLoop:
 def begun(engine: TrainingLoop, leases: Iterator[tuple[Lease, Batch]]) -> None:
     pool = LeaseQueue(leases)
     pool.open_epoch()
-    steps = engine.steps(pool, 0, lambda lease: None)
+    steps = engine.steps(pool, 0)
     next(steps)
     assert engine._active is not None
     engine._active.request_batch(0)

@@ -54,10 +54,10 @@ def run(
     with cluster(state, trainers, 0, HASTY, **settings) as there:
         before(there)
         engine = TrainingLoop(there.site, state, mode=mode, facts=facts)
-        pool = LeaseQueue(iter(batches(2 * steps)))
+        pool = LeaseQueue(batches(2 * steps), done=lambda lease: told.done.append(lease.number))
         pool.open_epoch()
         with shards_end_first(there):
-            for number, step in enumerate(engine.steps(pool, 0, lambda lease: told.done.append(lease.number))):
+            for number, step in enumerate(engine.steps(pool, 0)):
                 told.losses.append(float(sum(each.loss * SAMPLES for each in step.batches) / max(1, step.samples)))
                 meanwhile(there, number)
         engine.rest()

@@ -36,9 +36,9 @@ def run(
     facts, losses, done = RunFacts(trainers, SAMPLES, 2 * SAMPLES), [], []
     with cluster(state, trainers, embedding_workers) as there:
         engine = TrainingLoop(there.site, state, mode=mode, facts=facts)
-        pool = LeaseQueue(iter(batches(2 * steps)))
+        pool = LeaseQueue(batches(2 * steps), done=lambda lease: done.append(lease.number))
         pool.open_epoch()
-        for number, step in enumerate(engine.steps(pool, 0, lambda lease: done.append(lease.number))):
+        for number, step in enumerate(engine.steps(pool, 0)):
             losses.append(float(sum(each.loss * SAMPLES for each in step.batches) / max(1, step.samples)))
             meanwhile(there, number)
         engine.rest()

@@ -281,7 +281,7 @@ def test_who_watches_forgets_those_that_left_and_those_with_another_number() -> 
         def stepped(self, time_s: float) -> None: ...
 
     run = Run(GBA(), 3)
-    run.engine.hooks.observer = Ears()
+    run.engine.observe(Ears())
     for number, _ in enumerate(run.steps(80)):
         if number == 1:
             run.request("trainer 1", joins=False)

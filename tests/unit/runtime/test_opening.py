@@ -59,7 +59,7 @@ def test_a_cluster_counts_on_from_the_samples_of_its_segments(tmp_path: Path) ->
         engine = TrainingLoop(there.site, state, mode=GBA(), facts=RunFacts(1, SAMPLES, SAMPLES))
         leases = LeaseQueue(batches(4))
         leases.open_epoch()
-        assert len(list(engine.steps(leases, 0, lambda lease: None))) == 4
+        assert len(list(engine.steps(leases, 0))) == 4
         engine.rest()
         engine.close()
     with cluster(RunState(), 1, 0, tables=tables) as there:

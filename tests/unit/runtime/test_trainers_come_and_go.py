@@ -28,9 +28,9 @@ def run(
     steps, done = [], []
     with cluster(state, trainers, embedding_workers) as there:
         engine = TrainingLoop(there.site, state, mode=mode, facts=RunFacts(trainers, SAMPLES, 2 * SAMPLES))
-        pool = LeaseQueue(iter(batches(count)))
+        pool = LeaseQueue(batches(count), done=lambda lease: done.append(lease.number))
         pool.open_epoch()
-        for number, step in enumerate(engine.steps(pool, 0, lambda lease: done.append(lease.number))):
+        for number, step in enumerate(engine.steps(pool, 0)):
             steps.append(step)
             meanwhile(there, engine, number)
         engine.rest()

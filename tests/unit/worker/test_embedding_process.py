@@ -129,7 +129,7 @@ def test_gradients_without_their_batch_get_a_sentence() -> None:
             there.through.exchange(push, None).taken()
         with pytest.raises(RemoteFault, match="its vectors were not pulled yet, pull them first"):
             there.wire.request(peer_name(0), PushPooled(sample_id(0, 5), 0, 0, 0, ())).result(20)
-        with pytest.raises(RemoteFault, match="sample id 0x100000000000001 is of embedding worker 1, not of embedding worker 0"):
+        with pytest.raises(RemoteFault, match="is of embedding worker 1, not of embedding worker 0"):
             pull(there, sample_id(1, 1)).result(20)
 
 

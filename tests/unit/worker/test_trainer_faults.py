@@ -29,7 +29,7 @@ def refusing(what: str) -> Callable[..., Any]:
 def train(engine: TrainingLoop, count: int) -> int:
     leases = LeaseQueue(batches(count))
     leases.open_epoch()
-    return sum(1 for _ in engine.steps(leases, 0, lambda lease: None))
+    return sum(1 for _ in engine.steps(leases, 0))
 
 
 def test_a_reply_that_cannot_be_made_is_told_as_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
