@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
+from hotrow.errors import InputError
 from hotrow.modes import Mode
 from hotrow.modes.base import (
     Apply,
@@ -236,7 +237,9 @@ class EffectLoop(Generic[LeaseT]):
         if lease is None:
             self._took_from_others = True
             lease = self.leases.attach()
-        assert lease is not None, f"grant {grant.grant} of worker {grant.worker}: no data is left for it"
+        if lease is None:
+            message = f"mode {self.mode.name!r} made grant {grant.grant} for worker {grant.worker} without a request"
+            raise InputError(f"{message}, and no data is left for it: grant what workers request")
         return lease
 
     def _withdraw_requests(self) -> None:

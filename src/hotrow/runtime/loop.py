@@ -50,7 +50,8 @@ class TrainingLoop:
         backend.check_mode(self._mode, self.facts)
         self.observer: ModeObserver | None = None  # of the active mode and of those that follow
         self._active: ActiveMode | None = None
-        self._membership = Membership(backend)
+        pool = backend.worker_pool
+        self._membership = None if pool is None else Membership(pool, backend.check_mode)
         self._opening = threading.RLock()  # held while a mode opens or closes: its members do not change then
         self._steps: deque[StepResult] = deque()  # of modes that have ended, not yet taken by the caller
         self._grants = 0  # numbers of grants that were used so far
@@ -72,7 +73,7 @@ class TrainingLoop:
         """Workers that have data, as far as is known."""
         if self._active is None:
             return list(range(self.facts.workers))
-        leaving = self._membership.leaving
+        leaving = () if self._membership is None else self._membership.leaving
         return [worker for worker in self._active.loop.with_data if worker not in leaving]
 
     def observe(self, observer: ModeObserver | None) -> None:
@@ -101,8 +102,8 @@ class TrainingLoop:
         while (active := self._active) is not None:
             if active.loop.draining:
                 active.resume()
-            if self._membership.pending:
-                active = self._change_members(active)
+            if self._membership is not None and self._membership.pending:
+                active = self._change_members(active, self._membership)
             self._request_all(active)
             if not self._has_steps and not active.loop.unpushed:
                 active.drain()
@@ -178,15 +179,15 @@ class TrainingLoop:
 
     def check_join(self) -> None:
         """Raise where no worker can join now. Changes nothing."""
-        self._membership.check_join(self._mode, self.facts)
+        self._members().check_join(self._mode, self.facts)
 
     def check_leave(self, name: RoleId) -> None:
         """Raise where a worker cannot leave now. Changes nothing."""
-        self._membership.check_leave(name, self._mode, self.facts)
+        self._members().check_leave(name, self._mode, self.facts)
 
     def scale(self, request: ScaleRequest) -> None:
         """Queue a join or leave. Thread-safe; applied at the next safe point, at once where no mode is active."""
-        self._membership.add(request)
+        self._members().add(request)
         with self._opening:
             if self._active is None:
                 self._change_members_at_rest()
@@ -220,7 +221,7 @@ class TrainingLoop:
             performer = TrainingPerformer(mode, parameters, leases, self.state, statistics, self.clock, self.observer)
             loop = EffectLoop(mode, facts, discipline, leases, performer, statistics)
             active = self._active = ActiveMode(loop, performer, executor, leases, self.clock)
-            renumbered = self._membership.renumber()
+            renumbered = [] if self._membership is None else self._membership.renumber()
         for worker in renumbered:
             self._forget(worker)
         for worker in range(facts.workers):
@@ -232,35 +233,38 @@ class TrainingLoop:
         self.close()
         return self._open(active.leases, active.step)
 
-    def _change_members(self, active: ActiveMode) -> ActiveMode:
+    def _members(self) -> Membership:
+        if self._membership is None:
+            raise InputError("the workers of one process neither join nor leave: train on a cluster")
+        return self._membership
+
+    def _change_members(self, active: ActiveMode, members: Membership) -> ActiveMode:
         """Apply joins and leaves. Where all workers close every step together, the mode opens again."""
-        self.facts = self._membership.accept(self._mode, self.facts)
+        self.facts = members.accept(self._mode, self.facts)
         if self._mode.dense != "server":
-            if not self._membership.accepted:
+            if not members.accepted:
                 return active
             self.rest()
             return self._reopen(active)
-        while (request := self._membership.take()) is not None:
+        while (request := members.take()) is not None:
             if request.joins:
                 with active.failing():
-                    worker = self._membership.start_worker(request, active.step)
+                    worker = members.start_worker(request, active.step)
                 active.join(worker)
             else:
-                self._membership.start_leaving(request)
-        for worker in self._membership.leaving:
+                members.start_leaving(request)
+        for worker in members.leaving:
             if not active.loop.holds(worker):  # in these modes a worker holds one batch at most
-                self._dismiss(active, worker)
+                with active.failing():
+                    active.leave(worker)
+                    self._forget(worker)
+                    members.remove(worker)
         return active
 
-    def _dismiss(self, active: ActiveMode, worker: int) -> None:
-        with active.failing():
-            active.leave(worker)
-            self._forget(worker)
-            self._membership.remove(worker)
-
     def _change_members_at_rest(self) -> None:
-        self.facts = self._membership.accept(self._mode, self.facts)
-        self._membership.apply_at_rest()
+        if self._membership is not None:
+            self.facts = self._membership.accept(self._mode, self.facts)
+            self._membership.apply_at_rest()
 
     def _forget(self, worker: int) -> None:
         if self.observer is not None:

@@ -5,7 +5,7 @@ it opens. While it is active numbers only rise: the number of a worker that left
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from hotrow.errors import ConfigError, HotrowError, InputError
 from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
-from hotrow.runtime.backend import Backend, WorkerPool
+from hotrow.runtime.backend import WorkerPool
 from hotrow.types import RoleId
 
 
@@ -44,13 +44,14 @@ def _faults_told(request: ScaleRequest) -> Iterator[None]:
 
 
 class Membership:
-    """The workers of a backend by name. Without a worker pool there are no joins and leaves."""
+    """The workers of a pool by name."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._site = backend
+    def __init__(self, pool: WorkerPool, check_mode: Callable[[Mode, RunFacts], None]) -> None:
+        """`check_mode` raises ConfigError where a mode does not support so many workers."""
+        self._pool, self._check_mode = pool, check_mode
         self._requests: deque[ScaleRequest] = deque()  # queued
         self._accepted: deque[ScaleRequest] = deque()  # to be applied
-        self._staying: tuple[RoleId, ...] = () if backend.worker_pool is None else tuple(backend.worker_pool.names)
+        self._staying: tuple[RoleId, ...] = tuple(pool.names)
         self._workers = {name: worker for worker, name in enumerate(self._staying)}  # in the active mode
         self._given = len(self._workers)  # numbers that it has used
         self._leaving: dict[int, ScaleRequest] = {}
@@ -84,7 +85,7 @@ class Membership:
     def _facts_with(self, workers: int, mode: Mode, facts: RunFacts) -> RunFacts:
         changed = replace(facts, workers=workers)
         try:
-            self._site.check_mode(mode, changed)
+            self._check_mode(mode, changed)
         except ConfigError as refusal:
             remedy = "" if mode.dense == "server" else ", or switch to a mode without equal shares first, as gba"
             raise ConfigError(f"{refusal}{remedy}") from None
@@ -121,9 +122,8 @@ class Membership:
     def renumber(self) -> list[int]:
         """Number the workers of a mode that opens; returns numbers that changed their worker, or have none now."""
         before = self._workers
-        if self._site.worker_pool is not None:
-            self._workers = {name: worker for worker, name in enumerate(self._site.worker_pool.names)}
-            self._given = len(self._workers)
+        self._workers = {name: worker for worker, name in enumerate(self._pool.names)}
+        self._given = len(self._workers)
         return [worker for name, worker in before.items() if self._workers.get(name) != worker]
 
     def start_worker(self, request: ScaleRequest, step: int) -> int:
@@ -169,8 +169,3 @@ class Membership:
             with _faults_told(request):
                 stopped = self._pool.stop_worker(request.name)
             stopped.add_done_callback(left)
-
-    @property
-    def _pool(self) -> WorkerPool:
-        assert self._site.worker_pool is not None
-        return self._site.worker_pool

@@ -56,9 +56,8 @@ class ReplicatedParameters:
     """One model and one KStepAdam per worker, all starting from the server's."""
 
     def __init__(self, server: ParameterServer, workers: int) -> None:
-        optimizer = k_step_adam(server.optimizer)
-        self._server = server
-        copies = [deepcopy((server.model, optimizer)) for _ in range(workers)]  # together: they share parameters
+        self._server, self._optimizer = server, k_step_adam(server.optimizer)
+        copies = [deepcopy((server.model, self._optimizer)) for _ in range(workers)]  # together: they share parameters
         self.copies = [model for model, _ in copies]
         self._optimizers = [copied for _, copied in copies]
         self._workers: dict[int, int] = {}  # parked grant -> worker
@@ -136,8 +135,7 @@ class ReplicatedParameters:
                 _copy(self.copies[first], model)
                 optimizer.load_state_dict(state)
         _copy(self.copies[first], self._server.model)
-        assert self._server.optimizer is not None
-        self._server.optimizer.load_state_dict(state)
+        self._optimizer.load_state_dict(state)
 
     def _set_lr(self, optimizer: KStepAdam, lr_scale: float) -> None:
         for group, base in zip(optimizer.param_groups, self._server.base_lrs, strict=True):

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import count
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -14,8 +15,9 @@ import hotrow as hr
 from hotrow.client import LocalTables
 from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.data.loader import Lease
+from hotrow.errors import InputError
 from hotrow.modes import GBA, Async, BackupWorkers, Hybrid, KStep, Mode, Sync
-from hotrow.modes.base import Grant, RunFacts
+from hotrow.modes.base import Effect, Event, Grant, RunFacts
 from hotrow.optim import KStepAdam
 from hotrow.runtime import BatchResult, LeaseQueue
 from hotrow.runtime.active_mode import ActiveMode
@@ -312,3 +314,22 @@ def test_late_ids_are_counted_with_the_statistics_of_a_run() -> None:
     ids = run.statistics.ids.counts
     assert set(ids) == {0, 1}
     assert ids[0] == ids[1] == run.statistics.ids_decayed == run.statistics.ids_zero_weight > 0
+
+
+class Generous:
+    """A discipline that grants a batch to a worker that only joins."""
+
+    step = 0
+    counts: ClassVar[dict[str, int]] = {}
+
+    def on(self, event: Event) -> list[Effect]:
+        return [Grant(1, grant=9, token=0)]
+
+
+def test_a_mode_that_grants_more_than_there_is_data_is_named() -> None:
+    run = Run(Sync(), 1, 1)
+    run.active.loop.discipline, run.active.loop.leases = Generous(), LeaseQueue(iter([]))
+    with pytest.raises(
+        InputError, match="mode 'sync' made grant 9 for worker 1 without a request, and no data"
+    ):
+        run.active.join(1)

@@ -70,3 +70,10 @@ def test_a_role_names_itself_by_kind_and_number() -> None:
     with cluster(RunState(), 2, 1) as there:
         for role in (RoleId("shard", 1), RoleId("trainer", 1), RoleId("embedding worker", 0)):
             assert there.wire.request(role, Query("status")).result(20).of(QueryReply, role).role == role
+
+
+def test_workers_of_one_process_neither_join_nor_leave() -> None:
+    trainer = trainer_of(Sync(), 2)
+    with pytest.raises(InputError, match="the workers of one process neither join nor leave"):
+        trainer._loop.check_join()
+    trainer.close()
