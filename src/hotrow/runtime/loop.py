@@ -11,9 +11,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from torch import Tensor
-
-from hotrow.data.batch import Batch
 from hotrow.errors import InputError
 from hotrow.modes import Mode, Sync
 from hotrow.modes.base import RunFacts
@@ -191,10 +188,6 @@ class TrainingLoop:
         with self._opening:
             if self._active is None:
                 self._change_members_at_rest()
-
-    def predict(self, batch: Batch) -> Tensor:
-        """The model's output; no row is created or changed."""
-        return self.backend.predict(batch)
 
     def close(self) -> None:
         """End the active mode. Batches in progress are lost: call `rest` first to keep them."""

@@ -89,7 +89,7 @@ class ShardServer:
             case Import() as whole:
                 self._import(request, whole)
             case Clear(table):
-                self._shard.tier(table).clear()
+                self._shard.input.tier(table).clear()
                 request.reply(Done())
             case Query(what):
                 request.reply(QueryReply(str(self._role), self._figures(what == "status")))
@@ -131,7 +131,7 @@ class ShardServer:
         if isinstance(order, Perform):
             done = self._shard.perform(order.order, order.applies, order.discards)
             if self._dense is not None and not again:
-                done = self._shard.with_weights(done, self._dense.perform(order))
+                done = self._shard.orders.with_weights(done, self._dense.perform(order))
         else:
             done = self._shard.policy(
                 order.order,
@@ -175,7 +175,7 @@ class ShardServer:
                     each.request.reply(fault_of(error))
 
     def _import(self, request: Request, whole: Import) -> None:
-        tier = self._shard.tier(whole.table)
+        tier = self._shard.input.tier(whole.table)
         rows = unpack_rows(whole.rows, whole.fields, request.frames, dim=tier.dim, state_dim=tier.state_dim)
         self._shard.put(whole.table, rows)
         request.reply(Done())

@@ -67,6 +67,16 @@ def batches(count: int) -> Iterator[tuple[Lease, Batch]]:
         yield Lease(number, 0, number, SAMPLES), Batch(parts, numbers, labels)
 
 
+class Threads:
+    """Roles that are threads of this process: none is lost, and they end with the test."""
+
+    def check_alive(self) -> None: ...
+
+    def release(self, name: RoleId) -> None: ...
+
+    def end(self, name: RoleId) -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class Cluster:
     """A site, and what a test does to its trainers and embedding workers."""
@@ -144,7 +154,7 @@ def cluster(
         for number in range(embedding_workers):
             assert known is not None
             known.join(peer_name(number), start_embedding_worker(number))
-        roles = Roles(wire, shards, workers, lambda: None, known)
+        roles = Roles(wire, shards, workers, Threads(), known)
         client = ShardedTables(tables, wire, shards, threads=1)
         hosts: dict[RoleId, str] = defaultdict(lambda: "127.0.0.1")
         site = ClusterBackend(TrainingSpec(model, tables, optimizer), client, roles, state, places=places, hosts=hosts)

@@ -329,7 +329,5 @@ class Generous:
 def test_a_mode_that_grants_more_than_there_is_data_is_named() -> None:
     run = Run(Sync(), 1, 1)
     run.active.loop.discipline, run.active.loop.leases = Generous(), LeaseQueue(iter([]))
-    with pytest.raises(
-        InputError, match="mode 'sync' made grant 9 for worker 1 without a request, and no data"
-    ):
+    with pytest.raises(InputError, match="mode 'sync' made grant 9 for worker 1 without a request, and no data"):
         run.active.join(1)

@@ -229,7 +229,7 @@ def test_an_order_that_fails_ends_the_run_and_leaves_nothing_to_be_saved(monkeyp
         there.site.check_consistent()
         seen.append(there.site)
         if step == 1:
-            monkeypatch.setattr(there.cores[1]._input, "apply", refuse)
+            monkeypatch.setattr(there.cores[1].input, "apply", refuse)
 
     with pytest.raises(RemoteFault, match="shard 1: this order cannot be performed"):
         run(hr.GBA(), steps=20, meanwhile=look)

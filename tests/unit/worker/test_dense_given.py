@@ -39,7 +39,7 @@ def test_a_prediction_does_not_wait_for_a_trainer_that_waits_for_another(monkeyp
         try:
             assert waiting.wait(20)
             before = [each.detach().clone() for each in there.site._spec.model.parameters()]
-            pool.submit(engine.predict, next(batches(1))[1]).result(20)
+            pool.submit(engine.backend.predict, next(batches(1))[1]).result(20)
             after = list(there.site._spec.model.parameters())
             assert not any(torch.equal(one, other) for one, other in zip(before, after, strict=True))
         finally:

@@ -4,7 +4,7 @@ At rest the dense state is in the driver. When a mode begins it is sent to the t
 when the mode ends it is fetched from the first trainer, or from the shards.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -57,16 +57,11 @@ class ClusterBackend:
         *,
         places: Mapping[RoleId, Sequence[int]],
         hosts: Mapping[RoleId, str],
-        stop_trainer: Callable[[RoleId], Future[None]] | None = None,
     ) -> None:
-        """`places`: by shard, the parameters it holds; `hosts`: of each trainer, also of one that joins later.
-
-        `stop_trainer` ends a trainer that leaves, where that takes more than a message to it.
-        """
+        """`places`: by shard, the parameters it holds; `hosts`: of each trainer, also of one that joins later."""
         self.tables = tables
         self._spec, self._roles, self._state = spec, roles, state
         self._places, self._hosts = places, hosts
-        self._stop_trainer = roles.stop_trainer if stop_trainer is None else stop_trainer
         self._learner = spec.learner()
         self._open: _OpenMode | None = None
         self._order = 0  # number of the last order
@@ -173,7 +168,7 @@ class ClusterBackend:
 
     def stop_worker(self, name: RoleId) -> Future[None]:
         """Stop a trainer that holds no batch."""
-        return self._stop_trainer(name)
+        return self._roles.stop_trainer(name)
 
     def predict(self, batch: Batch) -> Tensor:
         """The model's output; no row is created or changed."""

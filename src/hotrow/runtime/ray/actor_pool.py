@@ -83,6 +83,11 @@ class ActorPool:
         ended, _ = ray.wait(list(serving.values()), num_returns=len(serving), timeout=0)
         return {name: _reason(each) for name, each in serving.items() if each in ended and name in self._serving}
 
+    def check_alive(self) -> None:
+        """RoleLost, with its name, where a role has ended."""
+        for name, why in self.lost().items():
+            raise RoleLost(f"{name} is gone: {why}")
+
     def close(self, wait_s: float) -> None:
         """End all actors; those that were told to stop get `wait_s` for it."""
         self._closed = True

@@ -67,7 +67,7 @@ class RayCluster:
         workers = [self._new_role("trainer") for _ in range(trainers)]
         self._start_trainers(workers)
         lookup_workers = EmbeddingWorkers(self.rpc, workers) if embedding_workers else None
-        self.roles = Roles(self.rpc, names, list(workers), self.check_alive, lookup_workers)
+        self.roles = Roles(self.rpc, names, list(workers), self._actors, lookup_workers)
         for _ in range(embedding_workers):
             self._join_embedding_worker(self._embedding_workers(), joins=False)
 
@@ -79,11 +79,6 @@ class RayCluster:
         """A server in the process of the run, with the cluster's key."""
         return self._lines.server(self._host, name)
 
-    def check_alive(self) -> None:
-        """RoleLost, with its name, where a role has ended."""
-        for name, reason in self._actors.lost().items():
-            raise RoleLost(f"{name} is gone: {reason}")
-
     def join_trainer(self) -> RoleId:
         """Start one more trainer, which waits for a mode; returns its name. Thread-safe."""
         with self._joining:
@@ -93,13 +88,6 @@ class RayCluster:
                 with self._or_never(name):
                     self.roles.embedding_workers.add_trainer(name)
         return name
-
-    def leave_trainer(self, name: RoleId) -> "Future[None]":
-        """Stop a trainer that holds no batch; the future is done when it has stopped."""
-        self._actors.release(name)
-        left = self.roles.stop_trainer(name)
-        left.add_done_callback(lambda _: self._actors.end(name))
-        return left
 
     def join_embedding_worker(self) -> RoleId:
         """Start one more embedding worker, also while a mode runs; returns its name. Thread-safe."""
