@@ -14,7 +14,6 @@ from torch import nn
 from torch.optim import Optimizer
 
 from hotrow.errors import ConfigError
-from hotrow.modes import Mode
 from hotrow.modes.base import Apply
 from hotrow.optim.dense import KStepAdam, merge
 from hotrow.server.core import ApplyResult, ParameterServer
@@ -43,10 +42,6 @@ class Parameters(Protocol):
 
 class LocalParameters(Parameters, Protocol):
     """Parameters of this process."""
-
-    @property
-    def copies(self) -> Sequence[nn.Module] | None:
-        """Each worker's own model; None: all workers read that of the server."""
 
     def park(self, grant: int, gradients: Gradients, worker: int = 0) -> None:
         """Hold a push of a worker until its `Apply`."""
@@ -140,12 +135,6 @@ class ReplicatedParameters:
     def _set_lr(self, optimizer: KStepAdam, lr_scale: float) -> None:
         for group, base in zip(optimizer.param_groups, self._server.base_lrs, strict=True):
             group["lr"] = base * lr_scale
-
-
-def parameters_in(mode: Mode, server: ParameterServer, workers: int) -> LocalParameters:
-    """The parameters of a mode: the server's, or with a copy for each worker."""
-    server.late = mode.late
-    return ReplicatedParameters(server, workers) if mode.dense == "local" else server
 
 
 def k_step_adam(optimizer: Optimizer | None) -> KStepAdam:

@@ -26,7 +26,7 @@ from hotrow.runtime.effect_loop import EffectLoop
 from hotrow.runtime.state import RunState
 from hotrow.runtime.training_performer import StepResult, TrainingPerformer
 from hotrow.server import ParameterServer
-from hotrow.server.replicas import parameters_in
+from hotrow.server.replicas import ReplicatedParameters
 from hotrow.staleness import Cutoff, Staleness, Statistics
 from hotrow.worker import Learner
 from hotrow.worker.core import Gradients
@@ -95,7 +95,9 @@ class Run:
         else:
             dense = torch.optim.Adam(self.model.parameters(), lr=0.01)
         self.server = ParameterServer(self.model, tables, dense)
-        self.parameters = parameters_in(mode, self.server, workers)
+        self.server.late = mode.late
+        self.replicas = ReplicatedParameters(self.server, workers) if mode.dense == "local" else None
+        self.parameters = self.replicas or self.server
         self.state, self.statistics, self.executor = RunState(), Statistics(), ScriptedExecutor()
         self.done: list[int] = []
         queue = LeaseQueue(leases(), done=lambda lease: self.done.append(lease.number))
@@ -128,8 +130,7 @@ class Run:
         """The first grant that waits: looked up and computed from parameters as they stand."""
         grant = self.executor.submitted.pop(0)
         rows = self.server.tables.lookup(batch, learn=True)
-        copies = self.parameters.copies
-        model = copy.deepcopy(self.model) if copies is None else copies[grant.worker]
+        model = copy.deepcopy(self.model) if self.replicas is None else self.replicas.copies[grant.worker]
         return Pulled(grant, self.active.step, Learner(model).learn(batch, rows, self.server.tables))
 
     def push(self, pulled: Pulled) -> list[StepResult]:
@@ -258,8 +259,8 @@ def test_rows_whose_gradient_is_refused_are_told_with_the_step() -> None:
 def test_k_step_moves_copies_and_merges_before_a_rest() -> None:
     run = Run(KStep(k=3, warmup=0), 2, 2)
     data = batches(10)
-    copies = run.parameters.copies
-    assert copies is not None
+    assert run.replicas is not None
+    copies = run.replicas.copies
 
     def step() -> None:
         run.ask(0)
