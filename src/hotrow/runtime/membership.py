@@ -14,14 +14,8 @@ from hotrow.errors import ConfigError, HotrowError, InputError
 from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
 from hotrow.runtime.backend import WorkerPool
+from hotrow.transport.futures import uncancellable_future
 from hotrow.types import RoleId
-
-
-def _uncancelled() -> "Future[None]":
-    """A future that its holder can wait for and cannot cancel."""
-    made: Future[None] = Future()
-    made.set_running_or_notify_cancel()
-    return made
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,7 +24,7 @@ class ScaleRequest:
 
     name: RoleId
     joins: bool
-    done: "Future[None]" = field(default_factory=_uncancelled)
+    done: "Future[None]" = field(default_factory=uncancellable_future)
 
 
 @contextmanager

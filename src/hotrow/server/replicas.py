@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from hotrow.errors import ConfigError
 from hotrow.modes.base import Apply
-from hotrow.optim.dense import KStepAdam, merge
+from hotrow.optim.dense import KStepAdam, merge, take_local_steps
 from hotrow.server.core import ApplyResult, ParameterServer
 from hotrow.worker.core import Gradients
 
@@ -102,17 +102,9 @@ class ReplicatedParameters:
         for worker, pushes in self._moves.items():
             optimizer = self._optimizers[worker]
             self._set_lr(optimizer, self._lr_scale)
-            for number, push in enumerate(pushes, start=1):
-                parameters = [each for each in self.copies[worker].parameters() if each.requires_grad]
-                for parameter, gradient in zip(parameters, push.dense, strict=True):
-                    parameter.grad = gradient
-                if self._server.clip is not None:
-                    nn.utils.clip_grad_norm_(parameters, self._server.clip)
-                if merges and number == len(pushes):
-                    optimizer.accumulate()
-                else:
-                    optimizer.step(local=True)
-                optimizer.zero_grad(set_to_none=True)
+            parameters = [each for each in self.copies[worker].parameters() if each.requires_grad]
+            gradients = [push.dense for push in pushes]
+            take_local_steps(optimizer, parameters, gradients, clip=self._server.clip, merges=merges)
         self._moves = {}
 
     def _merge(self) -> None:
@@ -123,7 +115,7 @@ class ReplicatedParameters:
             return
         first = moved[0]
         merge([self._optimizers[worker] for worker in moved])
-        _average_buffers([self.copies[worker] for worker in moved])
+        _average_buffers(self.copies, moved)
         state = self._optimizers[first].state_dict()
         for worker, (model, optimizer) in enumerate(zip(self.copies, self._optimizers, strict=True)):
             if worker not in moved:
@@ -152,9 +144,10 @@ def _copy(source: nn.Module, target: nn.Module) -> None:
     target.load_state_dict(source.state_dict())
 
 
-def _average_buffers(models: Sequence[nn.Module]) -> None:
-    """Average the buffers of all workers; integers as the first worker has them."""
+def _average_buffers(models: Sequence[nn.Module], moved: Sequence[int]) -> None:
+    """Average buffers over the workers that were updated; integers as the largest is, as on a cluster."""
     for same in zip(*(model.buffers() for model in models), strict=True):
-        mean = torch.stack(same).mean(0) if same[0].is_floating_point() else same[0].clone()
+        floats = same[0].is_floating_point()
+        merged = torch.stack([same[worker] for worker in moved]).mean(0) if floats else torch.stack(same).amax(0)
         for buffer in same:
-            buffer.copy_(mean)
+            buffer.copy_(merged)

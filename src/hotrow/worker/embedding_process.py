@@ -24,6 +24,7 @@ from hotrow.spec import whole_number
 from hotrow.transport.client import RpcClient
 from hotrow.transport.errors import Busy
 from hotrow.transport.faults import fault_of
+from hotrow.transport.futures import when_all
 from hotrow.transport.ids import WORKERS_MOST, grant_of
 from hotrow.transport.messages import (
     Done,
@@ -44,7 +45,6 @@ from hotrow.transport.server import RpcServer
 from hotrow.transport.vectors import pack_vectors, plain_bytes, unpack_gradients
 from hotrow.types import RoleId
 from hotrow.worker.embedding import BufferedBatch, BufferLimits, EmbeddingBuffers
-from hotrow.worker.exchange_queue import when_all
 
 SWEEP_S = 1.0  # between two searches for expired batches
 

@@ -2,14 +2,11 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
 from hotrow.client.pooled import InFlightExchange, InFlightPush, RemoteTables
 from hotrow.data.batch import Batch
-from hotrow.transport.client import Answer
 from hotrow.transport.messages import BatchRequest
 from hotrow.transport.server import Request
 
@@ -62,25 +59,3 @@ class ExchangeQueue:
     def _send(self, push: Any, task: PendingBatch) -> InFlightExchange:
         sent = self._sent[task.number] = self._client.exchange(push, task.lookup)
         return sent
-
-
-def when_all(futures: Sequence[Future[Answer]], then: Callable[[BaseException | None], None]) -> None:
-    """Call `then` once, when all are done, with the first error among them.
-
-    A future keeps its callbacks as long as it lives: these drop all references once they were called.
-    """
-    unanswered, calls = list(futures), [then]
-    left = [len(unanswered)]
-    lock = threading.Lock()
-
-    def done(_: Future[Answer]) -> None:
-        with lock:
-            left[0] -= 1
-            last = left[0] == 0
-        if last:
-            faults = [fault for each in unanswered if (fault := each.exception()) is not None]
-            unanswered.clear()
-            calls.pop()(faults[0] if faults else None)
-
-    for each in list(unanswered):
-        each.add_done_callback(done)

@@ -29,6 +29,7 @@ from hotrow.server.replicas import k_step_adam
 from hotrow.transport.batches import unpack_batch
 from hotrow.transport.client import RpcClient
 from hotrow.transport.faults import fault_of
+from hotrow.transport.futures import when_all
 from hotrow.transport.messages import (
     Arrival,
     BatchReply,
@@ -50,7 +51,7 @@ from hotrow.transport.tensors import cut, joined
 from hotrow.types import RoleId
 from hotrow.worker.all_reduce_dense import AllReduceDense
 from hotrow.worker.dense_strategy import DenseStrategy, Learned, LearningRates
-from hotrow.worker.exchange_queue import PendingBatch, when_all
+from hotrow.worker.exchange_queue import PendingBatch
 from hotrow.worker.local_dense import LocalDense
 from hotrow.worker.rendezvous import Rendezvous
 from hotrow.worker.server_dense import ServerDense

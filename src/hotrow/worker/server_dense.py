@@ -13,7 +13,7 @@ from hotrow.transport.client import Answer, RpcClient
 from hotrow.transport.messages import BatchRequest, CloseStep, DensePulled, PullDense, PushDense, Settle
 from hotrow.transport.tensors import cut, tensors_of
 from hotrow.types import RoleId
-from hotrow.worker.core import Learner
+from hotrow.worker.core import Learner, buffer_changes
 from hotrow.worker.dense_strategy import Learned
 
 
@@ -53,10 +53,7 @@ class ServerDense:
         for parameter in self._learner.parameters:
             parameter.grad = None
         loss, output = self._learner.backward(batch, handle)
-        changes = [
-            now ^ then if now.dtype == torch.bool else now - then
-            for now, then in zip(self._learner.model.buffers(), before, strict=True)
-        ]
+        changes = buffer_changes(self._learner.model, before)
         self._gradients[work.grant] = (self._learner.take_gradients(), changes, pulled, len(batch))
         return Learned(loss, output, pulled)
 

@@ -17,10 +17,10 @@ from hotrow.modes import GBA, Async, Hybrid, Mode, Sync
 from hotrow.modes.base import RunFacts
 from hotrow.nn.inputs import Inputs
 from hotrow.runtime.cluster.executor import RemoteExecutor
-from hotrow.runtime.cluster.leaving import uncancellable_future
 from hotrow.runtime.lease_queue import LeaseQueue
 from hotrow.runtime.loop import TrainingLoop
 from hotrow.runtime.state import RunState
+from hotrow.transport.futures import uncancellable_future
 from unit.runtime.cluster_threads import SAMPLES, Cluster, Net, batches, cluster
 
 

@@ -11,8 +11,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from hotrow.errors import ConfigError, HotrowError, InputError
-from hotrow.runtime.cluster.leaving import forget_when_stopped, uncancellable_future
+from hotrow.runtime.cluster.leaving import forget_when_stopped
 from hotrow.transport.client import Answer, RpcClient
+from hotrow.transport.futures import uncancellable_future
 from hotrow.transport.ids import sample_id
 from hotrow.transport.messages import Meet, Query, QueryReply, Release, Stop
 from hotrow.types import RoleId

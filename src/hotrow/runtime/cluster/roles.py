@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hotrow.runtime.cluster.embedding_workers import EmbeddingWorkers
-from hotrow.runtime.cluster.leaving import forget_when_stopped, uncancellable_future
+from hotrow.runtime.cluster.leaving import forget_when_stopped
 from hotrow.transport.client import Answer, RpcClient
 from hotrow.transport.envelope import Buffer
+from hotrow.transport.futures import uncancellable_future
 from hotrow.transport.messages import Exchange, Exchanged, Message, Stop
 from hotrow.types import RoleId
 
