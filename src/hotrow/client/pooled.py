@@ -24,8 +24,8 @@ from hotrow.transport.vectors import pack_gradients, plain_bytes, unpack_vectors
 from hotrow.types import RoleId
 
 
-class InFlightExchange(Protocol):
-    """A push, a lookup or both that were sent."""
+class InFlightPush(Protocol):
+    """A push that was sent."""
 
     @property
     def asked(self) -> Sequence[Future[Answer]]:
@@ -33,6 +33,10 @@ class InFlightExchange(Protocol):
 
     def taken(self) -> list[Taken]:
         """The result of the push, by shard."""
+
+
+class InFlightExchange(InFlightPush, Protocol):
+    """A lookup that was sent, alone or with a push."""
 
     def handle(self) -> Any:
         """The result of the lookup."""
@@ -52,8 +56,11 @@ class RemoteTables(Protocol):
     def gradients(self, handle: Any, facts: PushFacts) -> Any:
         """The gradients that backward left in the outputs, ready to be sent."""
 
+    def push(self, push: Any) -> InFlightPush:
+        """Send gradients. They must not change until they are answered."""
+
     def exchange(self, push: Any, lookup: Any) -> InFlightExchange:
-        """Send both, or one of them."""
+        """Send a lookup, and with it gradients unless they are None."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,28 +89,30 @@ class VectorPush:
     frames: list[Buffer]
 
 
-class _PooledExchange:
-    """At most one request for vectors and one with gradients, sent to their embedding workers."""
+class _PooledPush:
+    """A request with gradients, sent to its embedding worker; `asked` is empty where a lookup was sent without one."""
+
+    def __init__(self, asked: list["Future[Answer]"]) -> None:
+        self.asked = asked
+
+    def taken(self) -> list[Taken]:
+        return [each for push in self.asked for each in push.result().of(Folded, "an embedding worker").taken]
+
+
+class _PooledExchange(_PooledPush):
+    """A request for vectors, sent alone or with gradients of another batch."""
 
     def __init__(
         self,
+        asked: list["Future[Answer]"],
         client: "PooledTables",
-        push: "Future[Answer] | None",
-        expected: PooledRequest | None,
-        vectors: "Future[Answer] | None",
+        expected: PooledRequest,
+        vectors: "Future[Answer]",
     ) -> None:
-        self._client, self._push, self._expected, self._vectors = client, push, expected, vectors
-
-    @property
-    def asked(self) -> list["Future[Answer]"]:
-        return [] if self._push is None else [self._push]
-
-    def taken(self) -> list[Taken]:
-        return [] if self._push is None else list(self._push.result().of(Folded, "an embedding worker").taken)
+        super().__init__(asked)
+        self._client, self._expected, self._vectors = client, expected, vectors
 
     def handle(self) -> PooledLookup:
-        if self._expected is None or self._vectors is None:
-            raise AssertionError("nothing was looked up in this exchange")
         return self._client.received(self._expected, self._vectors.result())
 
 
@@ -138,16 +147,17 @@ class PooledTables:
         push = PushPooled(handle.sample, facts.worker, facts.token, facts.pulled_step, heads, facts.arrival)
         return VectorPush(push, frames)
 
-    def exchange(self, push: VectorPush | None, lookup: PooledRequest | None) -> _PooledExchange:
-        """Send both, or one of them. Gradients must not change until they are answered."""
-        pushed = vectors = None
-        if push is not None:
-            self.traffic.sent += sum(memoryview(frame).nbytes for frame in push.frames)
-            self.traffic.plain += plain_bytes(push.push.parts)
-            pushed = self._wire.request(peer_name(worker_of(push.push.sample)), push.push, push.frames)
-        if lookup is not None:
-            vectors = self._wire.request(peer_name(worker_of(lookup.sample)), PullPooled(lookup.sample))
-        return _PooledExchange(self, pushed, lookup, vectors)
+    def push(self, push: VectorPush) -> _PooledPush:
+        """Send gradients. They must not change until they are answered."""
+        self.traffic.sent += sum(memoryview(frame).nbytes for frame in push.frames)
+        self.traffic.plain += plain_bytes(push.push.parts)
+        return _PooledPush([self._wire.request(peer_name(worker_of(push.push.sample)), push.push, push.frames)])
+
+    def exchange(self, push: VectorPush | None, lookup: PooledRequest) -> _PooledExchange:
+        """Send a lookup, and with it gradients unless they are None."""
+        pushed = [] if push is None else self.push(push).asked
+        vectors = self._wire.request(peer_name(worker_of(lookup.sample)), PullPooled(lookup.sample))
+        return _PooledExchange(pushed, self, lookup, vectors)
 
     def received(self, expected: PooledRequest, answer: Answer) -> PooledLookup:
         """The vectors, as outputs of the batch's parts."""

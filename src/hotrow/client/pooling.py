@@ -60,11 +60,9 @@ def folded(outputs: Sequence[FeatureVectors], inverse: U32, unique: int, threads
 
 def _folded(output: FeatureVectors, which: U32, unique: int, threads: int) -> F32:
     part, gradient = output.part, _gradient(output).numpy()
-    if part.kind == "bags":
-        assert part.bounds is not None
+    if part.bounds is not None and part.kind == "bags":
         return kernels.pool_backward(gradient, which, part.bounds, None, part.pooling, unique, None, threads)
-    if part.kind == "sequence":
-        assert part.bounds is not None
+    if part.bounds is not None:
         gradient = gradient[places_in_padding(part.bounds, output.rows.shape[1])]
     return kernels.pool_backward(gradient, which, np.arange(len(which) + 1), None, "sum", unique, None, threads)
 

@@ -78,21 +78,27 @@ class TrafficCounts:
     plain: int = 0
 
 
-class PendingExchange:
-    """One request to each shard, in flight."""
+class PendingPush:
+    """Gradients in flight, in one request to each shard."""
 
-    def __init__(self, client: "ShardedTables", lookup: ShardedRequest | None, asked: Sequence[Future[Answer]]) -> None:
-        self._client, self._lookup, self.asked = client, lookup, asked
+    def __init__(self, asked: Sequence[Future[Answer]]) -> None:
+        self.asked = asked
 
     def taken(self) -> list[Taken]:
         """The result of the push, by shard."""
         answers = [exchanged(each.result()) for each in self.asked]
         return [answer.taken for answer in answers if answer.taken is not None]
 
+
+class PendingExchange(PendingPush):
+    """A lookup in flight, alone or in the same requests as gradients."""
+
+    def __init__(self, asked: Sequence[Future[Answer]], client: "ShardedTables", lookup: ShardedRequest) -> None:
+        super().__init__(asked)
+        self._client, self._lookup = client, lookup
+
     def handle(self) -> ShardedLookup:
         """The result of the lookup."""
-        if self._lookup is None:
-            raise AssertionError("nothing was looked up in this exchange")
         return self._client.received(self._lookup, [each.result() for each in self.asked])
 
 
@@ -168,8 +174,15 @@ class ShardedTables:
             pushes.append((push, frames))
         return RowPush(pushes)
 
-    def exchange(self, push: RowPush | None, lookup: ShardedRequest | None) -> PendingExchange:
-        """Send both, or one of them. Arrays of a push must not change until it is answered."""
+    def push(self, push: RowPush) -> PendingPush:
+        """Send gradients. Their arrays must not change until they are answered."""
+        return PendingPush(self._send(push, None))
+
+    def exchange(self, push: RowPush | None, lookup: ShardedRequest) -> PendingExchange:
+        """Send a lookup, and with it gradients unless they are None."""
+        return PendingExchange(self._send(push, lookup), self, lookup)
+
+    def _send(self, push: RowPush | None, lookup: ShardedRequest | None) -> list[Future[Answer]]:
         asked = []
         for shard, name in enumerate(self._shards):
             pushed, push_frames = (None, []) if push is None else push.pushes[shard]
@@ -177,7 +190,7 @@ class ShardedTables:
             frames = [*push_frames, *pull_frames]
             self.traffic.sent += sum(memoryview(frame).nbytes for frame in frames)
             asked.append(self._wire.request(name, Exchange(self._incarnations[shard], pushed, pulled), frames))
-        return PendingExchange(self, lookup, asked)
+        return asked
 
     def received(self, lookup: ShardedRequest, answers: Sequence[Answer]) -> ShardedLookup:
         """The vectors, from the rows of all shards."""

@@ -121,7 +121,7 @@ class Model:
         parameters = [each for each in module.parameters() if each.requires_grad]
         self.server = ParameterServer(module, self.tables, hyper.optimizer(parameters), average=average)
         self.learner = Learner(module)
-        self.work = RealWork(self.server, self.learner)
+        self.work = RealWork(self.server, self.tables, self.learner)
 
     def auc(self, day: int) -> float:
         """On the test rows of a day."""

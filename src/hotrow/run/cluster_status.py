@@ -58,7 +58,7 @@ def look(facts: ClusterFacts, *, over_s: float, wait_s: float = WAIT_S) -> list[
     return states(facts, before, now)
 
 
-def figures_of(facts: ClusterFacts, *, wait_s: float = WAIT_S) -> dict[str, Mapping[str, float]]:
+def figures_of(facts: ClusterFacts, *, wait_s: float = WAIT_S) -> dict[RoleId, Mapping[str, float]]:
     """The figures of each role that answers."""
     with _talking(facts, wait_s) as wire:
         replies = _heard(wire, facts.roles, wait_s)
@@ -78,12 +78,12 @@ def _talking(facts: ClusterFacts, wait_s: float) -> "Iterator[RpcClient]":
         yield wire
 
 
-def states(facts: ClusterFacts, before: Mapping[str, RoleReply], now: Mapping[str, RoleReply]) -> list[RoleState]:
+def states(facts: ClusterFacts, before: Mapping[RoleId, RoleReply], now: Mapping[RoleId, RoleReply]) -> list[RoleState]:
     """The state of a role from two readings of its figures."""
     return [_state(name, place, before[name], now[name]) for name, place in facts.roles.items()]
 
 
-def _heard(wire: "RpcClient", names: Iterable[str], wait_s: float) -> dict[str, RoleReply]:
+def _heard(wire: "RpcClient", names: Iterable[RoleId], wait_s: float) -> dict[RoleId, RoleReply]:
     from hotrow.transport.faults import unexpected_reply
     from hotrow.transport.messages import Query, QueryReply
 

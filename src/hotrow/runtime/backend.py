@@ -13,22 +13,23 @@ from hotrow.modes.base import RunFacts
 from hotrow.runtime.clock import RunClock
 from hotrow.runtime.executors import Executor
 from hotrow.server.replicas import Parameters
+from hotrow.types import RoleId
 
 
 class WorkerPool(Protocol):
     """Workers that join and leave, by name."""
 
     @property
-    def names(self) -> Sequence[str]:
+    def names(self) -> Sequence[RoleId]:
         """All workers. A mode numbers them in this order when it opens."""
 
-    def admit(self, name: str) -> None:
+    def admit(self, name: RoleId) -> None:
         """Admit a worker that was started and waits."""
 
-    def start_worker(self, name: str, worker: int, step: int) -> None:
+    def start_worker(self, name: RoleId, worker: int, step: int) -> None:
         """Start the active mode, after `step` steps, on one more worker."""
 
-    def stop_worker(self, name: str) -> Future[None]:
+    def stop_worker(self, name: RoleId) -> Future[None]:
         """Stop a worker that holds no batch."""
 
 

@@ -9,9 +9,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
+from hotrow.errors import InputError
 from hotrow.modes import Mode
 from hotrow.modes.base import (
     Apply,
+    Discipline,
     Drain,
     Drop,
     Effect,
@@ -81,18 +83,19 @@ class EffectLoop(Generic[LeaseT]):
         self,
         mode: Mode,
         facts: RunFacts,
+        discipline: Discipline,
         leases: LeasePool[LeaseT],
+        performer: Performer[LeaseT],
         statistics: Statistics,
     ) -> None:
-        self.mode, self.facts = mode, facts
-        self.discipline = mode.start(facts)  # may raise ConfigError
-        self.statistics = statistics
+        """`discipline`: of the mode, started with these facts."""
+        self.mode, self.facts, self.discipline = mode, facts, discipline
+        self.performer, self.statistics = performer, statistics
         self.present: set[int] = set()  # workers that joined and were not lost
         self.unpushed = 0  # grants whose pushes are not all in
         self.draining = False
         self.grants = facts.grants  # numbers used
         self.leases = leases
-        self.performer: Performer[LeaseT]  # set before the first event
         self._most_held = mode.most_in_flight
         self._requested: dict[int, int] = {}  # worker -> batches requested and not granted; no entry is 0
         self._held: Counter[int] = Counter()  # worker -> granted and not pushed
@@ -234,7 +237,9 @@ class EffectLoop(Generic[LeaseT]):
         if lease is None:
             self._took_from_others = True
             lease = self.leases.attach()
-        assert lease is not None, f"grant {grant.grant} of worker {grant.worker}: no data is left for it"
+        if lease is None:
+            message = f"mode {self.mode.name!r} made grant {grant.grant} for worker {grant.worker} without a request"
+            raise InputError(f"{message}, and no data is left for it: grant what workers request")
         return lease
 
     def _withdraw_requests(self) -> None:

@@ -21,7 +21,7 @@ from hotrow.modes.base import Grant
 from hotrow.runtime.clock import RunClock, Span
 from hotrow.runtime.interrupts import deliver_pending_sigint
 from hotrow.server.replicas import LocalParameters
-from hotrow.worker.core import Gradients, Learner
+from hotrow.worker.core import Gradients, Learner, buffer_changes
 
 Pull = Callable[[nn.Module], None]
 
@@ -207,10 +207,5 @@ class ThreadExecutor:
             self._pull(learner.model)
         before = [buffer.clone() for buffer in learner.model.buffers()]
         computed = self._work.compute(task, pulled, learner)
-        after = learner.model.buffers()
-        computed.gradients.buffers = [_change(now, then) for now, then in zip(after, before, strict=True)]
+        computed.gradients.buffers = buffer_changes(learner.model, before)
         return computed
-
-
-def _change(now: Tensor, then: Tensor) -> Tensor:
-    return now ^ then if now.dtype == torch.bool else now - then

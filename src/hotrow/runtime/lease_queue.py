@@ -6,7 +6,7 @@ the order of the requests.
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Lease
@@ -15,8 +15,14 @@ from hotrow.data.loader import Lease
 class LeaseQueue:
     """Leases in order, from an iterator over several epochs."""
 
-    def __init__(self, leases: Iterator[tuple[Lease, Batch]]) -> None:
-        self._leases = leases
+    def __init__(
+        self,
+        leases: Iterator[tuple[Lease, Batch]],
+        done: Callable[[Lease], None] = lambda lease: None,
+        before: Callable[[Batch], None] | None = None,
+    ) -> None:
+        """`done` gets every lease that was applied or came too late, `before` every batch about to be trained."""
+        self._leases, self.done, self.before = leases, done, before
         self._ahead: deque[tuple[Lease, Batch]] = deque()
         self._reserved: deque[tuple[Lease, Batch]] = deque()
         self.epoch: int | None = None

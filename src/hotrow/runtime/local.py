@@ -1,8 +1,9 @@
 """Training in this process: one parameter server, and threads or the calling thread."""
 
+from collections.abc import Sequence
 from copy import deepcopy
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hotrow.client import LocalTables
@@ -13,7 +14,7 @@ from hotrow.runtime.clock import RunClock
 from hotrow.runtime.executors import Executor, InlineExecutor, LocalWork, ThreadExecutor
 from hotrow.runtime.state import RunState
 from hotrow.server.core import ParameterServer
-from hotrow.server.replicas import Parameters, k_step_adam, parameters_in
+from hotrow.server.replicas import Parameters, ReplicatedParameters, k_step_adam
 from hotrow.worker.spec import TrainingSpec
 
 
@@ -55,13 +56,18 @@ class LocalBackend:
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[Parameters, Executor]:
         """Start a mode. The tables count samples from where the run is, which after a load may be earlier."""
         self.tables.samples = self._state.samples
-        parameters = parameters_in(mode, self.server, facts.workers)
-        work = LocalWork(mode, self.tables, parameters, clock)
-        if facts.workers == 1 and parameters.copies is None:
-            return parameters, InlineExecutor(work, self._learner, facts.step)
-        copies = parameters.copies or [deepcopy(self._spec.model) for _ in range(facts.workers)]
-        learners = [self._spec.learner(model) for model in copies]
-        return parameters, ThreadExecutor(work, learners, self.server.pull_into, facts.step)
+        self.server.late = mode.late
+        if mode.dense == "local":
+            replicas = ReplicatedParameters(self.server, facts.workers)
+            return replicas, self._threads(LocalWork(mode, self.tables, replicas, clock), replicas.copies, facts)
+        work = LocalWork(mode, self.tables, self.server, clock)
+        if facts.workers == 1:
+            return self.server, InlineExecutor(work, self._learner, facts.step)
+        return self.server, self._threads(work, [deepcopy(self._spec.model) for _ in range(facts.workers)], facts)
+
+    def _threads(self, work: LocalWork, models: Sequence[nn.Module], facts: RunFacts) -> ThreadExecutor:
+        learners = [self._spec.learner(model) for model in models]
+        return ThreadExecutor(work, learners, self.server.pull_into, facts.step)
 
     def predict(self, batch: Batch) -> Tensor:
         """The model's output; no row is created or changed."""

@@ -11,21 +11,20 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from torch import Tensor
-
-from hotrow.data.batch import Batch
-from hotrow.data.loader import Lease
 from hotrow.errors import InputError
 from hotrow.modes import Mode, Sync
 from hotrow.modes.base import RunFacts
-from hotrow.runtime.active_mode import ActiveMode, RunHooks, StepResult
+from hotrow.runtime.active_mode import ActiveMode
 from hotrow.runtime.backend import Backend
 from hotrow.runtime.clock import RunClock
-from hotrow.runtime.effect_loop import EffectLoop, LeasePool
+from hotrow.runtime.effect_loop import EffectLoop
 from hotrow.runtime.lease_queue import LeaseQueue
 from hotrow.runtime.membership import Membership, ScaleRequest
+from hotrow.runtime.observer import ModeObserver
 from hotrow.runtime.state import RunState
+from hotrow.runtime.training_performer import StepResult, TrainingPerformer
 from hotrow.staleness import Statistics
+from hotrow.types import RoleId
 
 
 class TrainingLoop:
@@ -42,15 +41,16 @@ class TrainingLoop:
     ) -> None:
         self.backend, self.state = backend, state
         self.facts = RunFacts(workers=1, local_batch=1, global_batch=1) if facts is None else facts
-        self.hooks = RunHooks()
         self.clock = RunClock(clock)
         self.statistics = Statistics()  # over all modes
         self._mode: Mode = Sync() if mode is None else mode
         backend.check_mode(self._mode, self.facts)
+        self.observer: ModeObserver | None = None  # of the active mode and of those that follow
         self._active: ActiveMode | None = None
-        self._membership = Membership(backend)
+        pool = backend.worker_pool
+        self._membership = None if pool is None else Membership(pool, backend.check_mode)
         self._opening = threading.RLock()  # held while a mode opens or closes: its members do not change then
-        self._steps: deque[StepResult] = deque()  # applied, not yet taken by the caller
+        self._steps: deque[StepResult] = deque()  # of modes that have ended, not yet taken by the caller
         self._grants = 0  # numbers of grants that were used so far
         self._refused = 0  # rows whose gradient was not finite, not yet in a step result
         self._half_applied = False  # a mode ended in the middle of a step
@@ -70,54 +70,64 @@ class TrainingLoop:
         """Workers that have data, as far as is known."""
         if self._active is None:
             return list(range(self.facts.workers))
-        leaving = self._membership.leaving
+        leaving = () if self._membership is None else self._membership.leaving
         return [worker for worker in self._active.loop.with_data if worker not in leaving]
 
-    def steps(self, leases: LeaseQueue, step: int, done: Callable[[Lease], None]) -> Iterator[StepResult]:
-        """Train the epoch of the leases; `done` gets every lease whose gradients were applied, or came too late.
+    def observe(self, observer: ModeObserver | None) -> None:
+        """Report to another observer, or to none."""
+        self.observer = observer
+        if self._active is not None:
+            self._active.performer.observer = observer
 
-        The run's clock is paused while the caller handles a step.
-        """
+    def steps(self, leases: LeaseQueue, step: int) -> Iterator[StepResult]:
+        """Train the epoch of the leases. The run's clock is paused while the caller handles a step."""
         self.clock.resume()
         try:
-            for stepped in self._epoch(leases, step, done):
+            for stepped in self._epoch(leases, step):
                 self.clock.pause()
                 yield stepped
                 self.clock.resume()
         finally:
             self.clock.pause()
 
-    def _epoch(self, leases: LeaseQueue, step: int, done: Callable[[Lease], None]) -> Iterator[StepResult]:
+    def _epoch(self, leases: LeaseQueue, step: int) -> Iterator[StepResult]:
         if self._active is not None and self._active.leases is not leases:
             raise InputError("leases of another run while one is under way: end that one first")
-        self.hooks.done = done
-        self._steps.clear()  # of an epoch that was interrupted
+        self.take_steps()  # of an epoch that was interrupted
         (self._active or self._open(leases, step)).rejoin()
         yield from self._each_step()
         while (active := self._active) is not None:
             if active.loop.draining:
                 active.resume()
-            if self._membership.pending:
-                active = self._change_members(active)
+            if self._membership is not None and self._membership.pending:
+                active = self._change_members(active, self._membership)
             self._request_all(active)
-            if not self._steps and not active.loop.unpushed:
+            if not self._has_steps and not active.loop.unpushed:
                 active.drain()
                 yield from self._each_step()
                 return
-            if not self._steps:
+            if not self._has_steps:
                 active.finish_next()
             yield from self._each_step()
 
     def _request_all(self, active: ActiveMode) -> None:
         """Request as many batches as workers may hold. A step is returned first: its caller may want rest."""
         for worker in sorted(active.loop.present):
-            while not self._steps and active.request_batch(worker):
+            while not self._has_steps and active.request_batch(worker):
                 pass
 
     def _each_step(self) -> Iterator[StepResult]:
         """Steps one by one: the caller of one may call `rest` or `switch`, which applies more of them."""
-        while self._steps:
-            yield self._steps.popleft()
+        while self._has_steps:
+            yield (self._steps or self._active_steps).popleft()
+
+    @property
+    def _active_steps(self) -> deque[StepResult]:
+        return deque() if self._active is None else self._active.performer.steps
+
+    @property
+    def _has_steps(self) -> bool:
+        return bool(self._steps or self._active_steps)
 
     def rest(self) -> None:
         """Finish and apply what is being computed, before a checkpoint or a switch."""
@@ -164,20 +174,20 @@ class TrainingLoop:
         if self._active is not None:
             self._reopen(self._active)
 
-    def check_scaling(self, request: ScaleRequest) -> None:
-        """Raise where a worker cannot join or leave now. Changes nothing."""
-        self._membership.facts_after(request, self._mode, self.facts)
+    def check_join(self) -> None:
+        """Raise where no worker can join now. Changes nothing."""
+        self._members().check_join(self._mode, self.facts)
+
+    def check_leave(self, name: RoleId) -> None:
+        """Raise where a worker cannot leave now. Changes nothing."""
+        self._members().check_leave(name, self._mode, self.facts)
 
     def scale(self, request: ScaleRequest) -> None:
         """Queue a join or leave. Thread-safe; applied at the next safe point, at once where no mode is active."""
-        self._membership.add(request)
+        self._members().add(request)
         with self._opening:
             if self._active is None:
                 self._change_members_at_rest()
-
-    def predict(self, batch: Batch) -> Tensor:
-        """The model's output; no row is created or changed."""
-        return self.backend.predict(batch)
 
     def close(self) -> None:
         """End the active mode. Batches in progress are lost: call `rest` first to keep them."""
@@ -186,29 +196,25 @@ class TrainingLoop:
             try:
                 if active is not None:
                     self._grants = active.loop.grants
-                    self._refused += active.take_refused()
+                    self._steps += active.performer.steps
+                    self._refused += active.performer.take_refused()
                     self._half_applied = self._half_applied or active.half_applied
                     active.close()
             finally:
                 self._change_members_at_rest()
 
-    def _open(self, leases: LeasePool[tuple[Lease, Batch]], step: int) -> ActiveMode:
+    def _open(self, leases: LeaseQueue, step: int) -> ActiveMode:
         self.check_consistent()
         with self._opening:
             grants = max(self._grants, self.backend.newest_grant())  # segments outlive runs, and hold their grants
             facts = replace(self.facts, step=step, grants=grants)
-            loop = EffectLoop(self._mode, facts, leases, self.statistics)  # first: a mode may refuse to start
-            parameters, executor = self.backend.open(self._mode, facts, self.clock)
-            active = self._active = ActiveMode(
-                loop,
-                parameters,
-                executor,
-                self.state,
-                self.hooks,
-                self.clock,
-                self._steps,
-            )
-            renumbered = self._membership.renumber()
+            mode, statistics = self._mode, self.statistics
+            discipline = mode.start(facts)  # first: a mode may refuse to start
+            parameters, executor = self.backend.open(mode, facts, self.clock)
+            performer = TrainingPerformer(mode, parameters, leases, self.state, statistics, self.clock, self.observer)
+            loop = EffectLoop(mode, facts, discipline, leases, performer, statistics)
+            active = self._active = ActiveMode(loop, performer, executor, leases, self.clock)
+            renumbered = [] if self._membership is None else self._membership.renumber()
         for worker in renumbered:
             self._forget(worker)
         for worker in range(facts.workers):
@@ -220,36 +226,39 @@ class TrainingLoop:
         self.close()
         return self._open(active.leases, active.step)
 
-    def _change_members(self, active: ActiveMode) -> ActiveMode:
+    def _members(self) -> Membership:
+        if self._membership is None:
+            raise InputError("the workers of one process neither join nor leave: train on a cluster")
+        return self._membership
+
+    def _change_members(self, active: ActiveMode, members: Membership) -> ActiveMode:
         """Apply joins and leaves. Where all workers close every step together, the mode opens again."""
-        self.facts = self._membership.accept(self._mode, self.facts)
+        self.facts = members.accept(self._mode, self.facts)
         if self._mode.dense != "server":
-            if not self._membership.accepted:
+            if not members.accepted:
                 return active
             self.rest()
             return self._reopen(active)
-        while (request := self._membership.take()) is not None:
+        while (request := members.take()) is not None:
             if request.joins:
                 with active.failing():
-                    worker = self._membership.start_worker(request, active.step)
+                    worker = members.start_worker(request, active.step)
                 active.join(worker)
             else:
-                self._membership.start_leaving(request)
-        for worker in self._membership.leaving:
+                members.start_leaving(request)
+        for worker in members.leaving:
             if not active.loop.holds(worker):  # in these modes a worker holds one batch at most
-                self._dismiss(active, worker)
+                with active.failing():
+                    active.leave(worker)
+                    self._forget(worker)
+                    members.remove(worker)
         return active
 
-    def _dismiss(self, active: ActiveMode, worker: int) -> None:
-        with active.failing():
-            active.leave(worker)
-            self._forget(worker)
-            self._membership.remove(worker)
-
     def _change_members_at_rest(self) -> None:
-        self.facts = self._membership.accept(self._mode, self.facts)
-        self._membership.apply_at_rest()
+        if self._membership is not None:
+            self.facts = self._membership.accept(self._mode, self.facts)
+            self._membership.apply_at_rest()
 
     def _forget(self, worker: int) -> None:
-        if self.hooks.observer is not None:
-            self.hooks.observer.lost(worker)
+        if self.observer is not None:
+            self.observer.lost(worker)

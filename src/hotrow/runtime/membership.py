@@ -5,7 +5,7 @@ it opens. While it is active numbers only rise: the number of a worker that left
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -13,23 +13,18 @@ from dataclasses import dataclass, field, replace
 from hotrow.errors import ConfigError, HotrowError, InputError
 from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
-from hotrow.runtime.backend import Backend, WorkerPool
-
-
-def _uncancelled() -> "Future[None]":
-    """A future that its holder can wait for and cannot cancel."""
-    made: Future[None] = Future()
-    made.set_running_or_notify_cancel()
-    return made
+from hotrow.runtime.backend import WorkerPool
+from hotrow.transport.futures import uncancellable_future
+from hotrow.types import RoleId
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScaleRequest:
     """A started worker joins, or a member leaves; `done` when it takes part, or has stopped."""
 
-    name: str
+    name: RoleId
     joins: bool
-    done: "Future[None]" = field(default_factory=_uncancelled)
+    done: "Future[None]" = field(default_factory=uncancellable_future)
 
 
 @contextmanager
@@ -43,13 +38,14 @@ def _faults_told(request: ScaleRequest) -> Iterator[None]:
 
 
 class Membership:
-    """The workers of a backend by name. Without a worker pool there are no joins and leaves."""
+    """The workers of a pool by name."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._site = backend
+    def __init__(self, pool: WorkerPool, check_mode: Callable[[Mode, RunFacts], None]) -> None:
+        """`check_mode` raises ConfigError where a mode does not support so many workers."""
+        self._pool, self._check_mode = pool, check_mode
         self._requests: deque[ScaleRequest] = deque()  # queued
         self._accepted: deque[ScaleRequest] = deque()  # to be applied
-        self._staying: tuple[str, ...] = () if backend.worker_pool is None else tuple(backend.worker_pool.names)
+        self._staying: tuple[RoleId, ...] = tuple(pool.names)
         self._workers = {name: worker for worker, name in enumerate(self._staying)}  # in the active mode
         self._given = len(self._workers)  # numbers that it has used
         self._leaving: dict[int, ScaleRequest] = {}
@@ -68,15 +64,22 @@ class Membership:
         """Queue a request. Thread-safe."""
         self._requests.append(request)
 
-    def facts_after(self, request: ScaleRequest, mode: Mode, facts: RunFacts) -> RunFacts:
-        """The facts of the run once the request is applied; raises where it cannot be. Changes nothing."""
-        if not request.joins and request.name not in self._staying:
-            raise InputError(f"{request.name!r}: there is no such trainer; there are: {', '.join(self._staying)}")
-        if not request.joins and len(self._staying) == 1:
-            raise InputError(f"{request.name!r}: is the last trainer, a run needs one: let another join first")
-        changed = replace(facts, workers=len(self._staying) + (1 if request.joins else -1))
+    def check_join(self, mode: Mode, facts: RunFacts) -> RunFacts:
+        """The facts of the run with one more worker; raises where it cannot join. Changes nothing."""
+        return self._facts_with(len(self._staying) + 1, mode, facts)
+
+    def check_leave(self, name: RoleId, mode: Mode, facts: RunFacts) -> RunFacts:
+        """The facts of the run without a worker; raises where it cannot leave. Changes nothing."""
+        if name not in self._staying:
+            raise InputError(f"{name!r}: there is no such trainer; there are: {', '.join(self._staying)}")
+        if len(self._staying) == 1:
+            raise InputError(f"{name!r}: is the last trainer, a run needs one: let another join first")
+        return self._facts_with(len(self._staying) - 1, mode, facts)
+
+    def _facts_with(self, workers: int, mode: Mode, facts: RunFacts) -> RunFacts:
+        changed = replace(facts, workers=workers)
         try:
-            self._site.check_mode(mode, changed)
+            self._check_mode(mode, changed)
         except ConfigError as refusal:
             remedy = "" if mode.dense == "server" else ", or switch to a mode without equal shares first, as gba"
             raise ConfigError(f"{refusal}{remedy}") from None
@@ -87,7 +90,7 @@ class Membership:
         while self._requests:
             request = self._requests.popleft()
             try:
-                facts = self.facts_after(request, mode, facts)
+                facts = self.check_join(mode, facts) if request.joins else self.check_leave(request.name, mode, facts)
             except HotrowError as refusal:
                 try:
                     if request.joins:
@@ -113,9 +116,8 @@ class Membership:
     def renumber(self) -> list[int]:
         """Number the workers of a mode that opens; returns numbers that changed their worker, or have none now."""
         before = self._workers
-        if self._site.worker_pool is not None:
-            self._workers = {name: worker for worker, name in enumerate(self._site.worker_pool.names)}
-            self._given = len(self._workers)
+        self._workers = {name: worker for worker, name in enumerate(self._pool.names)}
+        self._given = len(self._workers)
         return [worker for name, worker in before.items() if self._workers.get(name) != worker]
 
     def start_worker(self, request: ScaleRequest, step: int) -> int:
@@ -161,8 +163,3 @@ class Membership:
             with _faults_told(request):
                 stopped = self._pool.stop_worker(request.name)
             stopped.add_done_callback(left)
-
-    @property
-    def _pool(self) -> WorkerPool:
-        assert self._site.worker_pool is not None
-        return self._site.worker_pool

@@ -106,7 +106,6 @@ def _on_ray(engine: Ray, spec: TrainingSpec, state: RunState) -> OpenBackend:
             state,
             places=setups.places,
             hosts=cluster.hosts,
-            stop_trainer=cluster.leave_trainer,
         )
         return OpenBackend(backend, tables, stack.pop_all().close, cluster)
 

@@ -44,10 +44,6 @@ class ParameterServer(DenseParameters):
         self._parked: dict[int, Gradients] = {}
 
     @property
-    def copies(self) -> None:
-        """None: workers have no parameters of their own."""
-
-    @property
     def changes_when_computed(self) -> bool:
         """Pushes are parked."""
         return False

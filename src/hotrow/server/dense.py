@@ -47,34 +47,35 @@ class DenseParameters:
 
         Returns the weights of each part's gradients where they differ from the weight of the part.
         """
-        weights = self._tensor_weights(effect) if self._follows_movement and self.parameters else None
+        late = self._late_by_movement
+        weights = None if late is None or not self.parameters else self._tensor_weights(effect, late)
         spans = _spans(effect, dense, weights)
         self._take_buffers(effect, buffers, spans)
-        if self.optimizer is not None and any(greatest for _, greatest in spans):
-            self._update(self._combined(effect, dense, weights), samples, lr_scale)
+        if (optimizer := self.optimizer) is not None and any(greatest for _, greatest in spans):
+            self._update(optimizer, self._combined(effect, dense, weights), samples, lr_scale)
         return None if weights is None else spans
 
-    def _update(self, combined: Sequence[Tensor | None], samples: int, lr_scale: float) -> None:
-        assert self.optimizer is not None
+    def _update(self, optimizer: Optimizer, combined: Sequence[Tensor | None], samples: int, lr_scale: float) -> None:
         for parameter, gradient in zip(self.parameters, combined, strict=True):
             parameter.grad = gradient
         if self.clip is not None:
             nn.utils.clip_grad_norm_(self.parameters, self.clip)
-        before = [each.detach().clone() for each in self.parameters] if self._follows_movement else None
-        if hasattr(self.optimizer, "set_samples"):
-            self.optimizer.set_samples(samples)
-        for group, base in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
+        before = None if self._late_by_movement is None else [each.detach().clone() for each in self.parameters]
+        if hasattr(optimizer, "set_samples"):
+            optimizer.set_samples(samples)
+        for group, base in zip(optimizer.param_groups, self.base_lrs, strict=True):
             group["lr"] = base * lr_scale
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
         if before is not None:
             self._changes = [
                 float((now.detach() - old).norm()) for now, old in zip(self.parameters, before, strict=True)
             ]
 
     @property
-    def _follows_movement(self) -> bool:
-        return self.late is not None and self.late.movement is not None
+    def _late_by_movement(self) -> Staleness | None:
+        """The policy of the mode, where it follows the movement of parameters."""
+        return self.late if self.late is not None and self.late.movement is not None else None
 
     def _combined(
         self, effect: Apply, dense: Sequence[list[Tensor | None]], weights: Sequence[Sequence[float]] | None
@@ -88,10 +89,8 @@ class DenseParameters:
             for place in range(len(self.parameters))
         ]
 
-    def _tensor_weights(self, effect: Apply) -> list[list[float]]:
+    def _tensor_weights(self, effect: Apply, late: Staleness) -> list[list[float]]:
         """By part and tensor: the discipline's weight, where a tensor that hardly moved counts as less stale."""
-        late = self.late
-        assert late is not None
         changes = self._changes if self._changes is not None else [0.0] * len(self.parameters)
         ages = [max(0, effect.step - part.token) for part in effect.parts]
         return [[late.dense_weight(late.moved(age, change)) for change in changes] for age in ages]

@@ -41,6 +41,7 @@ from hotrow.transport.request import Request
 from hotrow.transport.server import RpcServer
 from hotrow.transport.tensors import joined
 from hotrow.transport.whole_rows import pack_rows, unpack_rows
+from hotrow.types import RoleId
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +59,7 @@ class ShardServer:
     ) -> None:
         """`dense` holds dense parameters in modes that keep them on shards."""
         self._shard, self._server, self._dense = shard, server, dense
+        self._role = RoleId("shard", shard.number)
         self._waiting: list[_Waiting] = []
         self._waiting_most = whole_number("waiting_most", waiting_most, 1, 2**31)
 
@@ -87,10 +89,10 @@ class ShardServer:
             case Import() as whole:
                 self._import(request, whole)
             case Clear(table):
-                self._shard.tier(table).clear()
+                self._shard.input.tier(table).clear()
                 request.reply(Done())
             case Query(what):
-                request.reply(QueryReply(f"shard {self._shard.number}", self._figures(what == "status")))
+                request.reply(QueryReply(str(self._role), self._figures(what == "status")))
             case Stop():
                 self._stop(request)
             case other:
@@ -129,7 +131,7 @@ class ShardServer:
         if isinstance(order, Perform):
             done = self._shard.perform(order.order, order.applies, order.discards)
             if self._dense is not None and not again:
-                done = self._shard.with_weights(done, self._dense.perform(order))
+                done = self._shard.orders.with_weights(done, self._dense.perform(order))
         else:
             done = self._shard.policy(
                 order.order,
@@ -155,7 +157,7 @@ class ShardServer:
 
     def _dense_service(self) -> DenseService:
         if self._dense is None:
-            raise InputError(f"shard {self._shard.number} holds no dense parameters: the model has none for it")
+            raise InputError(f"{self._role} holds no dense parameters: the model has none for it")
         return self._dense
 
     def _wait(self, order: int, request: Request, answer: Callable[[], None]) -> None:
@@ -173,14 +175,14 @@ class ShardServer:
                     each.request.reply(fault_of(error))
 
     def _import(self, request: Request, whole: Import) -> None:
-        tier = self._shard.tier(whole.table)
+        tier = self._shard.input.tier(whole.table)
         rows = unpack_rows(whole.rows, whole.fields, request.frames, dim=tier.dim, state_dim=tier.state_dim)
         self._shard.put(whole.table, rows)
         request.reply(Done())
 
     def _stop(self, request: Request) -> None:
         for each in self._waiting:
-            each.request.reply(Fault("closing", f"shard {self._shard.number} is stopping"))
+            each.request.reply(Fault("closing", f"{self._role} is stopping"))
         self._waiting.clear()
         request.reply(Done())
         self._server.stop()
@@ -204,7 +206,7 @@ class ShardServer:
         """Whether a request is for this incarnation; else the reply is a fault: the rows it knew are lost."""
         if incarnation == self._shard.incarnation:
             return True
-        message = f"shard {self._shard.number} is incarnation {self._shard.incarnation}, asked for is {incarnation}"
+        message = f"{self._role} is incarnation {self._shard.incarnation}, asked for is {incarnation}"
         request.reply(Fault("stale", f"{message}: its rows may have changed, connect again"))
         return False
 

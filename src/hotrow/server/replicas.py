@@ -14,9 +14,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from hotrow.errors import ConfigError
-from hotrow.modes import Mode
 from hotrow.modes.base import Apply
-from hotrow.optim.dense import KStepAdam, merge
+from hotrow.optim.dense import KStepAdam, merge, take_local_steps
 from hotrow.server.core import ApplyResult, ParameterServer
 from hotrow.worker.core import Gradients
 
@@ -44,10 +43,6 @@ class Parameters(Protocol):
 class LocalParameters(Parameters, Protocol):
     """Parameters of this process."""
 
-    @property
-    def copies(self) -> Sequence[nn.Module] | None:
-        """Each worker's own model; None: all workers read that of the server."""
-
     def park(self, grant: int, gradients: Gradients, worker: int = 0) -> None:
         """Hold a push of a worker until its `Apply`."""
 
@@ -56,9 +51,8 @@ class ReplicatedParameters:
     """One model and one KStepAdam per worker, all starting from the server's."""
 
     def __init__(self, server: ParameterServer, workers: int) -> None:
-        optimizer = k_step_adam(server.optimizer)
-        self._server = server
-        copies = [deepcopy((server.model, optimizer)) for _ in range(workers)]  # together: they share parameters
+        self._server, self._optimizer = server, k_step_adam(server.optimizer)
+        copies = [deepcopy((server.model, self._optimizer)) for _ in range(workers)]  # together: they share parameters
         self.copies = [model for model, _ in copies]
         self._optimizers = [copied for _, copied in copies]
         self._workers: dict[int, int] = {}  # parked grant -> worker
@@ -108,17 +102,9 @@ class ReplicatedParameters:
         for worker, pushes in self._moves.items():
             optimizer = self._optimizers[worker]
             self._set_lr(optimizer, self._lr_scale)
-            for number, push in enumerate(pushes, start=1):
-                parameters = [each for each in self.copies[worker].parameters() if each.requires_grad]
-                for parameter, gradient in zip(parameters, push.dense, strict=True):
-                    parameter.grad = gradient
-                if self._server.clip is not None:
-                    nn.utils.clip_grad_norm_(parameters, self._server.clip)
-                if merges and number == len(pushes):
-                    optimizer.accumulate()
-                else:
-                    optimizer.step(local=True)
-                optimizer.zero_grad(set_to_none=True)
+            parameters = [each for each in self.copies[worker].parameters() if each.requires_grad]
+            gradients = [push.dense for push in pushes]
+            take_local_steps(optimizer, parameters, gradients, clip=self._server.clip, merges=merges)
         self._moves = {}
 
     def _merge(self) -> None:
@@ -129,25 +115,18 @@ class ReplicatedParameters:
             return
         first = moved[0]
         merge([self._optimizers[worker] for worker in moved])
-        _average_buffers([self.copies[worker] for worker in moved])
+        _average_buffers(self.copies, moved)
         state = self._optimizers[first].state_dict()
         for worker, (model, optimizer) in enumerate(zip(self.copies, self._optimizers, strict=True)):
             if worker not in moved:
                 _copy(self.copies[first], model)
                 optimizer.load_state_dict(state)
         _copy(self.copies[first], self._server.model)
-        assert self._server.optimizer is not None
-        self._server.optimizer.load_state_dict(state)
+        self._optimizer.load_state_dict(state)
 
     def _set_lr(self, optimizer: KStepAdam, lr_scale: float) -> None:
         for group, base in zip(optimizer.param_groups, self._server.base_lrs, strict=True):
             group["lr"] = base * lr_scale
-
-
-def parameters_in(mode: Mode, server: ParameterServer, workers: int) -> LocalParameters:
-    """The parameters of a mode: the server's, or with a copy for each worker."""
-    server.late = mode.late
-    return ReplicatedParameters(server, workers) if mode.dense == "local" else server
 
 
 def k_step_adam(optimizer: Optimizer | None) -> KStepAdam:
@@ -165,9 +144,10 @@ def _copy(source: nn.Module, target: nn.Module) -> None:
     target.load_state_dict(source.state_dict())
 
 
-def _average_buffers(models: Sequence[nn.Module]) -> None:
-    """Average the buffers of all workers; integers as the first worker has them."""
+def _average_buffers(models: Sequence[nn.Module], moved: Sequence[int]) -> None:
+    """Average buffers over the workers that were updated; integers as the largest is, as on a cluster."""
     for same in zip(*(model.buffers() for model in models), strict=True):
-        mean = torch.stack(same).mean(0) if same[0].is_floating_point() else same[0].clone()
+        floats = same[0].is_floating_point()
+        merged = torch.stack([same[worker] for worker in moved]).mean(0) if floats else torch.stack(same).amax(0)
         for buffer in same:
-            buffer.copy_(mean)
+            buffer.copy_(merged)

@@ -25,7 +25,7 @@ from hotrow.store.arrays import Keys
 from hotrow.store.shards import SHARDS_MOST, export_from, share_of
 from hotrow.store.tiers import listed, named_tables
 from hotrow.transport.frames import RowBlock
-from hotrow.transport.messages import ApplyOrder, Arrival, OrderResult, PartWeights, PullRows, PushRows, Taken, Values
+from hotrow.transport.messages import ApplyOrder, Arrival, OrderResult, PullRows, PushRows, Taken, Values
 
 EXPORT_ROWS = 65_536  # largest number in one reply
 COUNTED = (
@@ -79,14 +79,14 @@ class Shard:
         self.late: Staleness | None = None  # of the mode
         self.step = 0  # dense steps so far: the stamp of rows that are applied on arrival
         self.counts: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
-        self._input = ShardInput(self.tables, self.number, self.shards)
+        self.input = ShardInput(self.tables, self.number, self.shards)
         self._seen = SeenGrants()
-        self._ledger = OrderLog()
+        self.orders = OrderLog()
 
     @property
     def performed(self) -> int:
         """Orders performed so far."""
-        return self._ledger.performed
+        return self.orders.performed
 
     @property
     def newest(self) -> int:
@@ -105,7 +105,7 @@ class Shard:
 
         Both are checked before anything changes.
         """
-        wanted = [] if pull is None else self._input.pull(pull_blocks, self._pull_bytes)
+        wanted = [] if pull is None else self.input.pull(pull_blocks, self._pull_bytes)
         taken = None if push is None else self._take(push, push_blocks)
         if pull is None or pull.after > self.performed:
             return taken, None
@@ -113,25 +113,21 @@ class Shard:
 
     def pull(self, pull: PullRows, blocks: Sequence[RowBlock]) -> Pulled:
         """The current rows, whatever order the pull names; with `learn` absent ones are created."""
-        return self._read(pull, self._input.pull(blocks, self._pull_bytes))
+        return self._read(pull, self.input.pull(blocks, self._pull_bytes))
 
     def perform(self, order: int, applies: Sequence[ApplyOrder], discards: Sequence[int] = ()) -> OrderResult:
         """Perform an order of the driver."""
-        if (answered := self._ledger.answered(order)) is not None:
+        if (answered := self.orders.answered(order)) is not None:
             return answered
         for apply in applies:
             rows = [self.parked.find(part.grant) or {} for part in apply.parts]
-            self._input.apply(apply, rows, versions=self._by_version and apply.group != "dense")
+            self.input.apply(apply, rows, versions=self._by_version and apply.group != "dense")
         for apply in applies:
             self._apply(apply)
         for grant in discards:
             self._seen.add(grant)  # its push may still arrive
             self.counts["discarded"] += self.parked.take(grant) is not None
-        return self._ledger.answer()
-
-    def with_weights(self, done: OrderResult, weights: Sequence[PartWeights]) -> OrderResult:
-        """The reply to an order with the weights of its dense parts."""
-        return self._ledger.with_weights(done, weights)
+        return self.orders.answer()
 
     def policy(
         self,
@@ -147,28 +143,24 @@ class Shard:
 
         Steps and samples continue from those of the run, which after a load may be lower than before.
         """
-        if (answered := self._ledger.answered(order)) is not None:
+        if (answered := self.orders.answered(order)) is not None:
             return answered
         self.average, self.late = average, None if staleness is None else _staleness(staleness)
         self.parked.needed = max(1, pushes)
         self.step = self.step if step is None else step
         self.tables.samples = self.tables.samples if samples is None else samples
-        return self._ledger.answer()
+        return self.orders.answer()
 
     def export(self, table: str, cursor: int, most: int) -> tuple[Rows, int]:
         """Whole rows from a cursor on, at most `most`, and the next cursor; 0: there are no more."""
-        tier = self.tier(table)
+        tier = self.input.tier(table)
         room = max(1, self._pull_bytes // (8 + 4 * (tier.dim + tier.state_dim + len(tier.fields))))
         return export_from(tier, cursor, min(most, EXPORT_ROWS, room))
 
-    def tier(self, table: str) -> RamTier:
-        """The rows of a table."""
-        return self._input.tier(table)
-
     def put(self, table: str, rows: Rows) -> None:
         """Store whole rows, over those that exist."""
-        tier = self.tier(table)
-        self._input.check_mine("import", table, rows.keys)
+        tier = self.input.tier(table)
+        self.input.check_mine("import", table, rows.keys)
         put = tier.put(rows.keys, rows.values, rows.state if tier.state_dim else None, rows.fields)
         self.counts["imported"] += len(rows.keys) - put.turned_away
         self.counts["import_turned_away"] += put.turned_away
@@ -206,14 +198,14 @@ class Shard:
         return Pulled(found, absent)
 
     def _take(self, push: PushRows, blocks: Sequence[RowBlock]) -> Taken:
-        self._input.push(push)
+        self.input.push(push)
         if push.grant in self._seen:
             if self._seen.forgotten(push.grant):
                 self._count({"forgotten": 1})
             else:
                 self.counts["again"] += 1
             return Taken(again=True)
-        rows = self._input.gradients(blocks, versions=self._by_version)
+        rows = self.input.gradients(blocks, versions=self._by_version)
         taken = Taken()
         if push.arrival is None:
             self.parked.park(push.grant, rows)
@@ -266,7 +258,7 @@ class Shard:
             lr_scale=lr_scale,
             average=self.average,
             late=self.late,
-            staleness=self._ledger.lateness,
+            staleness=self.orders.lateness,
         )
         outcome = _outcome(applied)
         self._count(outcome)
@@ -284,7 +276,7 @@ class Shard:
 
     def _count(self, counts: Mapping[str, int]) -> None:
         self.counts.update(counts)
-        self._ledger.add_counts(counts)
+        self.orders.add_counts(counts)
 
     @property
     def _by_version(self) -> bool:

@@ -22,15 +22,15 @@ SAMPLES_MOST = 2**31
 class ShardInput:
     """Checks for shard `number` of `shards`."""
 
-    def __init__(self, client: LocalTables, number: int, shards: int) -> None:
-        self._client, self._number, self._shards = client, number, shards
+    def __init__(self, tables: LocalTables, number: int, shards: int) -> None:
+        self._tables, self._number, self._shards = tables, number, shards
         self._lr_scale: float | None = None  # the last one that all tables accepted
 
     def tier(self, table: str) -> RamTier:
         """The tier of a table."""
-        if table not in self._client.tiers:
-            raise InputError(f"table {table!r} is missing: there are {listed(self._client.tiers)}")
-        return self._client.tiers[table]
+        if table not in self._tables.tiers:
+            raise InputError(f"table {table!r} is missing: there are {listed(self._tables.tiers)}")
+        return self._tables.tiers[table]
 
     def keys(self, who: str, block: RowBlock) -> Keys:
         """The ids of a block, all of which belong to this shard."""
@@ -42,7 +42,7 @@ class ShardInput:
 
     def check_mine(self, who: str, table: str, keys: Keys) -> None:
         """InputError for ids of other shards: they would get a second row here."""
-        if strangers := int((shard_of(keys, self._shards, self._client.threads) != self._number).sum()):
+        if strangers := int((shard_of(keys, self._shards, self._tables.threads) != self._number).sum()):
             message = f"{strangers} ids of table {table!r} do not belong to shard {self._number} of {self._shards}"
             raise InputError(f"{who}: {message}: send them to the shards that shard_of names")
 
@@ -99,7 +99,7 @@ class ShardInput:
         if lr_scale == self._lr_scale:
             return
         _check_finite("lr_scale", lr_scale)
-        for tier in self._client.tiers.values():
+        for tier in self._tables.tiers.values():
             tier.apply(np.empty(0, np.uint64), np.empty((0, tier.dim), np.float32), lr_scale=lr_scale)
         self._lr_scale = lr_scale
 

@@ -71,9 +71,18 @@ class SimCluster:
         self._clock = Clock()
         self._meter = SimMeter(config.lanes)
         self._pool = SimLeasePool(Counted(data) if isinstance(data, int) else data, config.local_batch)
-        self._coordinator = SimCoordinator(self._clock, self._pool, work, self._meter, watchers, samples)
-        self._workers = SimWorkers(self._clock, config, self._coordinator, work, self._meter, seed, on_batch)
-        self._coordinator.workers = self._workers
+        self._coordinator = SimCoordinator(
+            self._clock,
+            self._pool,
+            work,
+            self._meter,
+            watchers,
+            samples,
+            lambda made: SimWorkers(self._clock, config, made, work, self._meter, seed, on_batch),
+            mode,
+            facts,
+        )
+        self._workers = self._coordinator.workers
         self._on_step = on_step
         self._first_step = self._told_step = step
         self._facts_planned, self._planned_s = facts, 0.0  # after the last planned change
@@ -81,7 +90,6 @@ class SimCluster:
         self._samples_most = inf
         self._finished = False
         self._workers.change(mode)
-        self._coordinator.start(mode, facts)
         self._clock.at(0.0, self._open, None)
         self._workers.expect(config.faults)
 
@@ -127,7 +135,7 @@ class SimCluster:
         return SimResult(
             seconds=now_s,
             finished=self._finished,
-            steps=coordinator.step - self._first_step,
+            steps=coordinator.loop.step - self._first_step,
             samples_applied=meter.samples,
             rates=meter.rate.windows(now_s, self.config.window_s or now_s / WINDOWS),
             workers={number: worker_result(meter.efforts[number], now_s) for number in sorted(meter.efforts)},
@@ -151,7 +159,7 @@ class SimCluster:
     def _done(self) -> bool:
         """Between two actions: report steps, and perform waiting changes once all is at rest."""
         coordinator = self._coordinator
-        while self._told_step < coordinator.step:
+        while self._told_step < coordinator.loop.step:
             self._told_step += 1
             if self._on_step is not None:
                 self._on_step(self._clock.now_s, self._told_step)
@@ -171,13 +179,13 @@ class SimCluster:
             coordinator.loop.drain()
 
     def _make(self, change: _Change) -> None:
-        coordinator = self._coordinator
+        coordinator, loop = self._coordinator, self._coordinator.loop
         if change.mode is None:
-            coordinator.loop.resume()
+            loop.resume()
             return
-        facts = replace(change.facts(coordinator.loop.facts), step=coordinator.step, grants=coordinator.loop.grants)
+        facts = replace(change.facts(loop.facts), step=loop.step, grants=loop.grants)
         coordinator.stop()
-        if facts.local_batch != coordinator.loop.facts.local_batch:
+        if facts.local_batch != loop.facts.local_batch:
             self._pool.resize(facts.local_batch)
         self._workers.change(change.mode, members=change.workers)
         coordinator.start(change.mode, facts)

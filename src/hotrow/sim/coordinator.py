@@ -3,8 +3,8 @@
 The effect loop, the same as in training, decides and hands out leases. It takes no virtual time.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from hotrow.modes import Mode
 from hotrow.modes.base import Apply, Drop, Effect, Event, Grant, Pushed, RunFacts
@@ -17,15 +17,8 @@ from hotrow.sim.tasks import SimPush, SimTask
 from hotrow.sim.work import SimWork
 from hotrow.staleness import Statistics
 
-
-class WorkerSimulation(Protocol):
-    """The workers of a simulation, as the coordinator uses them."""
-
-    def begin(self, grant: Grant, lease: SimLease) -> SimTask:
-        """Start a batch on a worker."""
-
-    def applied(self, effect: Apply, tasks: Sequence[SimTask]) -> None:
-        """Parameters were changed, from the gradients of these batches; a merge in KStep has none of its own."""
+if TYPE_CHECKING:  # it imports the coordinator
+    from hotrow.sim.workers import SimWorkers
 
 
 class SimCoordinator:
@@ -39,18 +32,17 @@ class SimCoordinator:
         meter: SimMeter,
         observers: Sequence[SimObserver],
         samples: int,
+        workers: "Callable[[SimCoordinator], SimWorkers]",
+        mode: Mode,
+        facts: RunFacts,
     ) -> None:
+        """`workers` makes the workers, which report to this coordinator; it begins in a mode."""
         self._clock, self._pool, self._work, self._meter, self._observers = clock, pool, work, meter, observers
         self._samples_before = samples  # trained before this run
-        self.workers: WorkerSimulation
-        self.loop: EffectLoop[SimLease]
         self.statistics = Statistics()
         self._out: dict[int, SimTask] = {}  # by grant, until it is applied or dropped
-
-    @property
-    def step(self) -> int:
-        """Dense steps closed so far."""
-        return self.loop.discipline.step
+        self.workers = workers(self)
+        self.start(mode, facts)
 
     @property
     def at_end(self) -> bool:
@@ -59,8 +51,7 @@ class SimCoordinator:
 
     def start(self, mode: Mode, facts: RunFacts) -> None:
         """Open a mode; no batch is open."""
-        self.loop = EffectLoop(mode, facts, self._pool, self.statistics)
-        self.loop.performer = self
+        self.loop = EffectLoop(mode, facts, mode.start(facts), self._pool, self, self.statistics)
         for observer in self._observers:
             observer.started(self._clock.now_s, mode, facts)
 

@@ -6,12 +6,12 @@ its virtual time. Only KStep has a copy per worker.
 
 from collections.abc import Sequence
 
-from hotrow.client.local import LocalLookup
+from hotrow.client.local import LocalLookup, LocalTables
 from hotrow.data.batch import Batch
 from hotrow.modes import Mode
 from hotrow.modes.base import Apply, Effect, Event, Grant, RunFacts
 from hotrow.server.core import ApplyResult, ParameterServer
-from hotrow.server.replicas import LocalParameters, parameters_in
+from hotrow.server.replicas import LocalParameters, ReplicatedParameters
 from hotrow.sim.leases import SimLease
 from hotrow.sim.work import BatchBytes
 from hotrow.worker.core import Learner
@@ -20,37 +20,40 @@ from hotrow.worker.core import Learner
 class RealWork:
     """A model that is trained. It observes the cluster, to know the active mode."""
 
-    def __init__(self, server: ParameterServer, learner: Learner) -> None:
-        self.server, self.learner = server, learner
+    def __init__(self, server: ParameterServer, tables: LocalTables, learner: Learner) -> None:
+        """`tables`: those of the server."""
+        self._server, self._tables, self._learner = server, tables, learner
         self._pulled: dict[int, tuple[int, Batch, LocalLookup]] = {}  # grant -> worker, what it looked up
         self._versions = False
         self._parameters: LocalParameters = server
-        self._learners: list[Learner] = []
+        self._learners: list[Learner] = []  # one for each worker, in KStep
         self._dense_bytes = sum(each.numel() * each.element_size() for each in learner.parameters)
 
     def started(self, time_s: float, mode: Mode, facts: RunFacts) -> None:
         """A mode starts; everything is at rest."""
         self._versions = mode.late is not None and mode.late.by == "version"
-        self._parameters = parameters_in(mode, self.server, facts.workers)
-        self._learners = [self.learner.like(model) for model in self._parameters.copies or ()]
+        self._server.late = mode.late
+        if mode.dense == "local":
+            replicas = ReplicatedParameters(self._server, facts.workers)
+            self._parameters, self._learners = replicas, [self._learner.like(model) for model in replicas.copies]
+        else:
+            self._parameters, self._learners = self._server, []
 
     def took(self, time_s: float, event: Event, effects: Sequence[Effect]) -> None:
         """No effect: the work is done in the other calls."""
 
     def pull(self, grant: Grant, lease: SimLease) -> BatchBytes:
         assert lease.batch is not None
-        handle = self.server.tables.lookup(lease.batch, learn=True, versions=self._versions)
+        handle = self._tables.lookup(lease.batch, learn=True, versions=self._versions)
         self._pulled[grant.grant] = (grant.worker, lease.batch, handle)
-        row_bytes = sum(
-            plan.unique * (8 + 4 * self.server.tables.tiers[table].dim) for table, plan in handle.plans.items()
-        )
+        row_bytes = sum(plan.unique * (8 + 4 * self._tables.tiers[table].dim) for table, plan in handle.plans.items())
         return BatchBytes(row_bytes, self._dense_bytes, row_bytes, lease.samples)
 
     def compute(self, grant: Grant) -> None:
         worker, batch, handle = self._pulled.pop(grant.grant)
         self._parameters.settle()
-        learner = self._learners[worker] if self._learners else self.learner
-        self._parameters.park(grant.grant, learner.learn(batch, handle, self.server.tables), worker)
+        learner = self._learners[worker] if self._learners else self._learner
+        self._parameters.park(grant.grant, learner.learn(batch, handle, self._tables), worker)
 
     def apply(self, effect: Apply, samples: int) -> ApplyResult:
         return self._parameters.apply(effect, samples=samples)

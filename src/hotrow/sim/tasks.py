@@ -34,7 +34,7 @@ class SimTask:
 
     grant: Grant
     lease: SimLease
-    worker: Worker | None  # None: no worker was present
+    worker: Worker
     to_come: int  # pushes that have not arrived yet
     to_apply: int  # pushes that are not applied yet
     given_up: bool = False  # pushes that have not arrived do not count; its worker may still compute

@@ -50,7 +50,7 @@ class Traffic:
 
     def _again(self, push: SimPush) -> None:
         """Send a push again without an acknowledgement; not from dead or unreachable workers."""
-        if not push.delivered and push.task.worker is not None and push.task.worker.reachable:
+        if not push.delivered and push.task.worker.reachable:
             self.send(push)
 
     def _enter_at(self, time_s: float, push: SimPush) -> None:

@@ -71,9 +71,9 @@ class SimWorkers:
 
     def begin(self, grant: Grant, lease: SimLease) -> SimTask:
         worker, pushes = self._current[grant.worker], len(self._groups)
-        if not worker.reachable:
-            return SimTask(grant, lease, None, pushes, pushes)
         task = SimTask(grant, lease, worker, pushes, pushes)
+        if not worker.reachable:
+            return task
         if self._traffic.answers_at_once or (time_s := self._traffic.answered_s(grant.grant)) <= self._clock.now_s:
             self._read(task)
         else:
@@ -99,11 +99,10 @@ class SimWorkers:
 
     def _read(self, task: SimTask) -> None:
         worker = task.worker
-        assert worker is not None
         now_s = self._clock.now_s
         if worker.died_s <= now_s or task.given_up:  # the servers do not answer for a dropped grant
             return
-        task.rows_step = self._coordinator.step
+        task.rows_step = self._coordinator.loop.step
         wire = task.wire = self._work.pull(task.grant, task.lease)
         here_s = now_s
         if not self._traffic.takes_no_time:
@@ -120,7 +119,6 @@ class SimWorkers:
             self._rows_are_here(task)
 
     def _rows_are_here(self, task: SimTask) -> None:
-        assert task.worker is not None
         heappush(task.worker.here, (task.grant.token, task.grant.grant, task))
         self._compute_next(task.worker)
 
@@ -129,7 +127,7 @@ class SimWorkers:
         now_s = self._clock.now_s
         if worker.computing or not worker.here or worker.died_s <= now_s:
             return
-        if worker.here[0][0] > self._coordinator.step:
+        if worker.here[0][0] > self._coordinator.loop.step:
             return
         if self._collective_s > now_s:
             self._clock.at(self._collective_s, self._compute_next, worker)
@@ -142,8 +140,7 @@ class SimWorkers:
     def _compute(self, task: SimTask, begun_s: float) -> None:
         """Gradients are of the current parameters; computing them ends later."""
         worker = task.worker
-        assert worker is not None
-        task.dense_step = self._coordinator.step
+        task.dense_step = self._coordinator.loop.step
         if not task.given_up:  # an unreachable worker continues, and its push has no effect
             self._work.compute(task.grant)
         task.begun_s = begun_s
@@ -153,7 +150,6 @@ class SimWorkers:
 
     def _computed(self, task: SimTask) -> None:
         worker = task.worker
-        assert worker is not None
         if worker.died_s <= self._clock.now_s:
             return
         worker.computing = False
@@ -175,7 +171,6 @@ class SimWorkers:
     def _delivered(self, push: SimPush) -> None:
         task = push.task
         worker = task.worker
-        assert worker is not None
         self._coordinator.pushed(push)
         if push.delivered:
             return
@@ -199,7 +194,7 @@ class SimWorkers:
         wire = task.wire
         rows_s = self._network.message_s(wire.bytes_down) + self._network.message_s(wire.bytes_up_rows)
         busy_s = task.computed_s - task.begun_s + rows_s
-        late = max(0, self._coordinator.step - task.dense_step)
+        late = max(0, self._coordinator.loop.step - task.dense_step)
         return Observation(worker.number, self._clock.now_s, busy_s, wire.samples, late)
 
     # Joins and losses

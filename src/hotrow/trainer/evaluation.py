@@ -5,6 +5,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hotrow.data.batch import Batch
@@ -64,9 +65,7 @@ def evaluator_for(
     output: Tensor, batch: Batch, task: Task = "classification", predictions: Predictions | None = None
 ) -> Evaluator:
     """The evaluator for outputs like this one."""
-    if batch.labels is None:
-        raise InputError("labels are missing: an evaluation needs them")
-    labels = batch.labels.shape[1]
+    labels = _labels(batch).shape[1]
     if output.dim() == 1 or output.shape[1] == labels:
         return NumberEvaluator(labels, predictions) if task == "regression" else LabelEvaluator(labels)
     if labels == 1 and task == "classification":
@@ -86,10 +85,10 @@ class LabelEvaluator:
         return self._columns[0]
 
     def add(self, output: Tensor, batch: Batch) -> None:
-        assert batch.labels is not None
+        labels = _labels(batch)
         logits = output.detach().reshape(len(batch), -1).numpy()
         for column, scores in enumerate(self._columns):
-            scores.add(batch.labels[:, column], logits[:, column], batch.groups, batch.weights)
+            scores.add(labels[:, column], logits[:, column], batch.groups, batch.weights)
         self.rows += len(batch)
 
     def metrics(self) -> Metrics:
@@ -109,11 +108,11 @@ class NumberEvaluator:
         return self._columns[0]
 
     def add(self, output: Tensor, batch: Batch) -> None:
-        assert batch.labels is not None
+        labels = _labels(batch)
         found = output.detach() if self._predictions is None else self._predictions(output.detach())
         numbers = found.reshape(len(batch), -1).numpy()
         for column, errors in enumerate(self._columns):
-            errors.add(batch.labels[:, column], numbers[:, column], batch.weights)
+            errors.add(labels[:, column], numbers[:, column], batch.weights)
         self.rows += len(batch)
 
     def metrics(self) -> Metrics:
@@ -132,8 +131,7 @@ class ClassEvaluator:
         self._loss = 0.0
 
     def add(self, output: Tensor, batch: Batch) -> None:
-        assert batch.labels is not None
-        classes = torch.from_numpy(batch.labels[:, 0].astype(np.int64))
+        classes = torch.from_numpy(_labels(batch)[:, 0].astype(np.int64))
         weights = torch.ones(len(batch)) if batch.weights is None else torch.from_numpy(batch.weights)
         weights = weights.double()
         self._right += float(weights[output.argmax(1) == classes].sum())
@@ -155,3 +153,9 @@ def _by_label(columns: list[Metrics]) -> Metrics:
         name = "" if column == 0 else f"_{column + 1}"
         found |= {f"{metric}{name}": value for metric, value in metrics.items()}
     return found
+
+
+def _labels(batch: Batch) -> NDArray[np.float32]:
+    if batch.labels is None:
+        raise InputError("labels are missing: an evaluation needs them")
+    return batch.labels

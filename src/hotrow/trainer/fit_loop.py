@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hotrow.data.batch import Batch
 from hotrow.data.loader import Loader
 from hotrow.errors import ConfigError, InputError
 from hotrow.runtime import LeaseQueue, TrainingLoop
@@ -44,8 +43,9 @@ class FitLoop:
     epochs_ended: int = 0
 
     def __post_init__(self) -> None:
-        self.leases = LeaseQueue(iter(self.stream))
-        self.loop.hooks.before = None if self.progress is None else self._predict_before
+        progress = self.progress
+        before = None if progress is None else lambda batch: progress.add(self.loop.backend.predict(batch), batch)
+        self.leases = LeaseQueue(iter(self.stream), self.stream.done, before)
 
     def reports(self) -> Iterator[Report]:
         """Train, and yield reports."""
@@ -95,7 +95,7 @@ class FitLoop:
                 return
 
     def _steps(self, epoch: int) -> Iterator[Report]:
-        for stepped in self.loop.steps(self.leases, self.trainer.step, self.stream.done):
+        for stepped in self.loop.steps(self.leases, self.trainer.step):
             self.meter.step(stepped, self.leases.take_waited())
             self.mode_selector.stepped()
             yield from self._news()
@@ -168,10 +168,6 @@ class FitLoop:
     def _news(self) -> Iterator[Report]:
         for report in self.mode_selector.take_reports():
             yield self.emit(report)
-
-    def _predict_before(self, batch: Batch) -> None:
-        assert self.progress is not None
-        self.progress.add(self.loop.predict(batch), batch)
 
 
 def _hold_all(stream: Leases) -> int | None:

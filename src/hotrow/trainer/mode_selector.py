@@ -64,10 +64,10 @@ class ModeSelector:
     def begin(self) -> None:
         """Training begins: report what the mode does with the global batch."""
         remarks, self._pending_remarks = self._pending_remarks, []
-        self._remark(*remarks)
+        self.remark(*remarks)
         if self._known != self._loop.mode:
             self._known = self._loop.mode
-            self._remark(*self._known.remarks(self._loop.facts))
+            self.remark(*self._known.remarks(self._loop.facts))
 
     def switch(self, choice: Choice) -> None:
         """Continue in another mode, or by a controller's choice."""
@@ -81,19 +81,15 @@ class ModeSelector:
         if self._pilot is None or decision is None:
             return
         if not decision.switch:
-            self._remark(decision.sentence)
+            self.remark(decision.sentence)
             return
         try:
             self._go(self._pilot.controller.rule.mode(decision.mode), decision.sentence)
         except ConfigError as refusal:  # a cluster whose workers came and went may have too many, or too few
-            self._remark(f"auto stays in {self._loop.mode.name}: {refusal}")
+            self.remark(f"auto stays in {self._loop.mode.name}: {refusal}")
             self._pilot.started(self._clock(), self._pilot.controller.mode)
         else:
             self._pilot.started(self._clock(), decision.mode)
-
-    def report(self, sentence: str) -> None:
-        """Report a change of workers. Thread-safe."""
-        self._remark(sentence)
 
     def take_reports(self) -> list[Remark | Switched]:
         """Reports since the last call."""
@@ -101,7 +97,7 @@ class ModeSelector:
 
     def _follow(self, choice: Mode | Auto) -> None:
         self._pilot = self._pilot_of(choice) if isinstance(choice, Auto) else None
-        self._loop.hooks.observer = self._pilot
+        self._loop.observe(self._pilot)
         self._pending_remarks = remarks_of(choice, self._loop.facts)
 
     def _pilot_of(self, rule: Auto) -> Pilot:
@@ -120,6 +116,7 @@ class ModeSelector:
         self._news.append(Switched(self._loop.state.samples, self._loop.state.step, before.name, mode.name, sentence))
         self.begin()
 
-    def _remark(self, *sentences: str) -> None:
+    def remark(self, *sentences: str) -> None:
+        """Report sentences. Thread-safe."""
         for sentence in sentences:
             self._news.append(Remark(self._loop.state.samples, self._loop.state.step, self._loop.mode.name, sentence))

@@ -36,12 +36,12 @@ class RoleScaling:
             name = str(cluster.join_embedding_worker())
             self._report(f"{name} takes part")
             return name
-        self._loop.check_scaling(ScaleRequest("", joins=True))  # before anything is started
-        request = ScaleRequest(str(cluster.join_trainer()), joins=True)
+        self._loop.check_join()  # before anything is started
+        request = ScaleRequest(cluster.join_trainer(), joins=True)
         outcomes = f"{request.name} takes part", f"{request.name} could not join"
         request.done.add_done_callback(partial(self._report_end, *outcomes))
         self._loop.scale(request)
-        return request.name
+        return str(request.name)
 
     def leave(self, name: str) -> "Future[None]":
         """Let a role leave: it gets no more batches; the future is done when it has stopped."""
@@ -54,12 +54,12 @@ class RoleScaling:
                 f"{name!r}: {stays}; there are: {', '.join(each for each in roles if each.kind != 'shard')}"
             )
         if role.kind == "trainer":
-            request = ScaleRequest(name, joins=False)
-            self._loop.check_scaling(request)
+            self._loop.check_leave(role)
+            request = ScaleRequest(role, joins=False)
             left = request.done
             self._loop.scale(request)
         else:
-            left = cluster.leave_embedding_worker(name)
+            left = cluster.leave_embedding_worker(role)
         left.add_done_callback(partial(self._report_end, f"{name} has left", f"{name} stays"))
         return left
 

@@ -130,7 +130,7 @@ class Trainer:
             self._open.close()
             raise
         self._mode_selector = ModeSelector(self._loop, choice)
-        self.scaling = RoleScaling(self._loop, self._open.cluster, self._mode_selector.report)
+        self.scaling = RoleScaling(self._loop, self._open.cluster, self._mode_selector.remark)
         self._callbacks = tuple(callbacks)
         self._report_every_s = report_every_s
         self._loader: Loader | None = None
@@ -249,7 +249,7 @@ class Trainer:
         judge = self.evaluator()
         for batch in evaluation_batches(batches, self.global_batch):
             deliver_pending_sigint()
-            output = self._loop.predict(batch)
+            output = self._loop.backend.predict(batch)
             for taker in (judge, also) if also is not None else (judge,):
                 taker.add(output, batch)
         return self.evaluation_report(split, judge, epoch, day=day)
@@ -270,7 +270,7 @@ class Trainer:
 
     def predict_batch(self, batch: Batch) -> NDArray[np.float32]:
         """Predictions of one batch; a classifier whose outputs are no log-odds has a method `probabilities(output)`."""
-        found: NDArray[np.float32] = self._predictions(self._loop.predict(batch)).numpy()
+        found: NDArray[np.float32] = self._predictions(self._loop.backend.predict(batch)).numpy()
         return found
 
     def save(self, folder: str | Path, **about: Any) -> Path:
@@ -377,7 +377,7 @@ class Trainer:
     def _report_segments(self) -> None:
         found, self._found = self._found, None
         if found is not None:
-            self._mode_selector.report(str(found))
+            self._mode_selector.remark(str(found))
 
     def _emit(self, report: Report) -> Report:
         for callback in self._callbacks:

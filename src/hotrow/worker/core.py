@@ -1,6 +1,6 @@
 """From a batch and its looked-up rows to gradients: values in, values out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -97,3 +97,10 @@ class Learner:
 
     def _precision(self) -> AbstractContextManager[object]:
         return torch.autocast(self.device.type, torch.bfloat16) if self._autocast else nullcontext()
+
+
+def buffer_changes(model: nn.Module, before: Sequence[Tensor]) -> list[Tensor]:
+    """What a batch added to the model's buffers; of a truth value whether it changed."""
+    return [
+        now ^ then if now.dtype == torch.bool else now - then for now, then in zip(model.buffers(), before, strict=True)
+    ]

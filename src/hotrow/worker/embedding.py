@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
+from hotrow.client.pooled import peer_name
 from hotrow.client.sharded import ShardedLookup
 from hotrow.data.batch import Batch
 from hotrow.errors import ConfigError, InputError
@@ -20,6 +21,7 @@ from hotrow.store.tiers import listed
 from hotrow.transport.errors import Busy
 from hotrow.transport.ids import grant_of, plain_bytes, unpack_ids, worker_of
 from hotrow.transport.messages import Folded, LookUp
+from hotrow.types import RoleId
 
 ID_BYTES = 24  # of one id: itself, its index among the distinct ones, and among those of its shard
 FLOAT_BYTES = 8  # of one number of a vector: itself and its gradient
@@ -53,8 +55,8 @@ class BufferedBatch:
 class EmbeddingBuffers:
     """All batches of one embedding worker. The time is an argument."""
 
-    def __init__(self, number: int, dims: Mapping[str, int], bounds: BufferLimits) -> None:
-        self.number, self.bounds = number, bounds
+    def __init__(self, role: RoleId, dims: Mapping[str, int], bounds: BufferLimits) -> None:
+        self.role, self.bounds = role, bounds
         self.samples = self.nbytes = 0
         self.counts: Counter[str] = Counter()
         self._dims = dims
@@ -98,7 +100,7 @@ class EmbeddingBuffers:
             self.counts["gone"] += 1
             end = self._ends.get(sample, "its result is not kept any more")
             message = "its gradients arrived before" if isinstance(end, Folded) else end
-            raise InputError(f"sample id {sample:#x}: embedding worker {self.number} has dropped it: {message}")
+            raise InputError(f"sample id {sample:#x}: {self.role} has dropped it: {message}")
         return kept
 
     def is_kept(self, kept: BufferedBatch) -> bool:
@@ -153,8 +155,8 @@ class EmbeddingBuffers:
         return batches
 
     def _check_mine(self, sample: int) -> None:
-        if worker_of(sample) != self.number:
-            raise InputError(f"sample id {sample:#x} is of embedding worker {worker_of(sample)}, not of {self.number}")
+        if worker_of(sample) != self.role.number:
+            raise InputError(f"sample id {sample:#x} is of {peer_name(worker_of(sample))}, not of {self.role}")
 
     def _check_room(self, sample: int, samples: int, nbytes: int) -> None:
         for what, there, more, most in (
@@ -164,8 +166,8 @@ class EmbeddingBuffers:
             if more > most:
                 self.counts["refused"] += 1
                 raise InputError(
-                    f"sample id {sample:#x}: a batch of {more:,} {what} is more than the {most:,} that embedding "
-                    f"worker {self.number} may keep: take a smaller local batch, or raise the bound"
+                    f"sample id {sample:#x}: a batch of {more:,} {what} is more than the {most:,} that "
+                    f"{self.role} may keep: take a smaller local batch, or raise the bound"
                 )
             if there + more > most and any(other < sample for other in self._kept):
                 self.counts["busy"] += 1

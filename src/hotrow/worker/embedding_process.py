@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 
 import torch
 
-from hotrow.client.sharded import PendingExchange, PushFacts, ShardedTables
+from hotrow.client.sharded import PendingExchange, PendingPush, PushFacts, ShardedLookup, ShardedTables
 from hotrow.config import Table
 from hotrow.errors import HotrowError, InputError
 from hotrow.sizes import number_text
@@ -24,6 +24,7 @@ from hotrow.spec import whole_number
 from hotrow.transport.client import RpcClient
 from hotrow.transport.errors import Busy
 from hotrow.transport.faults import fault_of
+from hotrow.transport.futures import when_all
 from hotrow.transport.ids import WORKERS_MOST, grant_of
 from hotrow.transport.messages import (
     Done,
@@ -44,7 +45,6 @@ from hotrow.transport.server import RpcServer
 from hotrow.transport.vectors import pack_vectors, plain_bytes, unpack_gradients
 from hotrow.types import RoleId
 from hotrow.worker.embedding import BufferedBatch, BufferLimits, EmbeddingBuffers
-from hotrow.worker.exchange_queue import when_all
 
 SWEEP_S = 1.0  # between two searches for expired batches
 
@@ -68,12 +68,12 @@ class EmbeddingServer:
 
     def __init__(self, setup: EmbeddingSetup, server: RpcServer, wire: RpcClient) -> None:
         self.number = whole_number("number", setup.number, 0, WORKERS_MOST - 1)
-        self.role = str(RoleId("embedding worker", self.number))
+        self.role = RoleId("embedding worker", self.number)
         self._server, self._wire, self._setup = server, wire, setup
         self._client = ShardedTables(setup.tables, wire, setup.shards, values=setup.values, threads=setup.threads)
         self._values = dict(setup.values or {})
         dims = {name: table.dim for name, table in self._client.specs.items()}
-        self._buffers = EmbeddingBuffers(self.number, dims, setup.bounds)
+        self._buffers = EmbeddingBuffers(self.role, dims, setup.bounds)
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._pulls: dict[int, list[tuple[float, Request]]] = {}  # by sample id, with the time of arrival
         self._pushes: dict[int, list[Request]] = {}
@@ -128,7 +128,7 @@ class EmbeddingServer:
                 self._refuse(self._buffers.release(samples), "it was released")
                 request.reply(Done())
             case Query():
-                request.reply(QueryReply(self.role, self.figures()))
+                request.reply(QueryReply(str(self.role), self.figures()))
             case Stop():
                 self._stop(request)
             case other:
@@ -157,32 +157,31 @@ class EmbeddingServer:
         try:
             if fault is not None:
                 raise fault
-            kept.handle = asked.handle()
+            kept.handle = handle = asked.handle()
         except HotrowError as error:
             message = f"the rows of sample id {kept.sample:#x}: {error}"
             self._buffers.fail(kept, message)
             self._reply_fault(waiting, message)
             return
         for request in waiting:
-            self._reply_errors([request], partial(self._give, request, kept))
+            self._reply_errors([request], partial(self._give, request, handle))
 
     def _pull(self, request: Request, sample: int) -> None:
         kept = self._buffers.find(sample, time.monotonic())
         if kept is not None and kept.handle is not None:
-            self._give(request, kept)
+            self._give(request, kept.handle)
             return
         waiting = sum(len(each) for each in self._pulls.values())
         if waiting >= self._setup.bounds.waiting:
             raise Busy(f"{waiting} requests wait for vectors: send it again later")
         self._pulls.setdefault(sample, []).append((time.monotonic(), request))
 
-    def _give(self, request: Request, kept: BufferedBatch) -> None:
-        assert kept.handle is not None
-        heads, frames = pack_vectors(kept.handle.outputs, self._values, self._setup.threads)
+    def _give(self, request: Request, handle: ShardedLookup) -> None:
+        heads, frames = pack_vectors(handle.outputs, self._values, self._setup.threads)
         counts = self._buffers.counts
         counts["vector_bytes"] += sum(memoryview(frame).nbytes for frame in frames)
         counts["vector_plain_bytes"] += plain_bytes(heads)
-        request.reply(Pooled(kept.handle.samples, heads), frames)
+        request.reply(Pooled(handle.samples, heads), frames)
 
     def _push(self, request: Request, push: PushPooled) -> None:
         sample = push.sample
@@ -204,14 +203,14 @@ class EmbeddingServer:
         self._buffers.counts["gradient_plain_bytes"] += plain_bytes(push.parts)
         kept.pushing, self._pushes[sample] = True, [request]
         try:
-            asked = self._client.exchange(self._client.gradients(handle, facts), None)
+            asked = self._client.push(self._client.gradients(handle, facts))
         except HotrowError as error:
             del self._pushes[sample]
             self._buffers.fail(kept, str(error))
             raise
         when_all(asked.asked, lambda fault: self._inbox.put(partial(self._pushed, kept, asked, fault)))
 
-    def _pushed(self, kept: BufferedBatch, asked: PendingExchange, fault: BaseException | None) -> None:
+    def _pushed(self, kept: BufferedBatch, asked: PendingPush, fault: BaseException | None) -> None:
         """Its gradients are on all shards, or were refused by one."""
         waiting = self._pushes.pop(kept.sample, [])
         try:

@@ -2,14 +2,11 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from hotrow.client.pooled import InFlightExchange, RemoteTables
+from hotrow.client.pooled import InFlightExchange, InFlightPush, RemoteTables
 from hotrow.data.batch import Batch
-from hotrow.transport.client import Answer
 from hotrow.transport.messages import BatchRequest
 from hotrow.transport.server import Request
 
@@ -28,7 +25,6 @@ class PendingBatch:
     lookup: Any = field(compare=False)  # in the form of the client
     busy_s: float = field(compare=False)
     looked_step: int = field(compare=False)
-    asked: InFlightExchange | None = field(default=None, compare=False)
 
 
 class ExchangeQueue:
@@ -38,56 +34,28 @@ class ExchangeQueue:
         self._client = client
         self._lock = threading.Lock()
         self._waiting: deque[PendingBatch] = deque()
-        self._under_way = 0  # lookups in flight whose batches are not computed yet
+        self._sent: dict[int, InFlightExchange] = {}  # by grant, of batches that are not computed yet
 
     def look_up(self, task: PendingBatch, *, may_wait: bool) -> None:
         with self._lock:
-            if may_wait and self._under_way >= AHEAD:
+            if may_wait and len(self._sent) >= AHEAD:
                 self._waiting.append(task)
             else:
                 self._send(None, task)
 
-    def push(self, push: Any) -> InFlightExchange:
+    def push(self, push: Any) -> InFlightPush:
         """Send gradients, and with them the lookup that has waited longest."""
         with self._lock:
-            return self._send(push, self._waiting.popleft() if self._waiting else None)
+            return self._send(push, self._waiting.popleft()) if self._waiting else self._client.push(push)
 
     def needed(self, task: PendingBatch) -> InFlightExchange:
         """The exchange of a lookup; sends it if it still waits for a push."""
         with self._lock:
-            if task.asked is None:
+            if task.number not in self._sent:
                 self._waiting.remove(task)
                 self._send(None, task)
-            asked, task.asked = task.asked, None  # else each batch would keep the one whose gradients were sent with it
-            assert asked is not None
-            self._under_way -= 1
-            return asked
+            return self._sent.pop(task.number)
 
-    def _send(self, push: Any, task: PendingBatch | None) -> InFlightExchange:
-        exchanging = self._client.exchange(push, None if task is None else task.lookup)
-        if task is not None:
-            task.asked = exchanging
-            self._under_way += 1
-        return exchanging
-
-
-def when_all(futures: Sequence[Future[Answer]], then: Callable[[BaseException | None], None]) -> None:
-    """Call `then` once, when all are done, with the first error among them.
-
-    A future keeps its callbacks as long as it lives: these drop all references once they were called.
-    """
-    unanswered, calls = list(futures), [then]
-    left = [len(unanswered)]
-    lock = threading.Lock()
-
-    def done(_: Future[Answer]) -> None:
-        with lock:
-            left[0] -= 1
-            last = left[0] == 0
-        if last:
-            faults = [fault for each in unanswered if (fault := each.exception()) is not None]
-            unanswered.clear()
-            calls.pop()(faults[0] if faults else None)
-
-    for each in list(unanswered):
-        each.add_done_callback(done)
+    def _send(self, push: Any, task: PendingBatch) -> InFlightExchange:
+        sent = self._sent[task.number] = self._client.exchange(push, task.lookup)
+        return sent

@@ -5,12 +5,12 @@ from concurrent.futures import Future
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from hotrow.client.base import Handle
 from hotrow.data.batch import Batch
 from hotrow.errors import InputError
-from hotrow.optim.dense import KStepAdam
+from hotrow.optim.dense import KStepAdam, take_local_steps
 from hotrow.transport.client import Answer
 from hotrow.transport.messages import BatchRequest, CloseStep, Settle
 from hotrow.worker.all_reduce_dense import average_buffers, running_figures
@@ -21,11 +21,12 @@ from hotrow.worker.dense_strategy import Learned, LearningRates
 class LocalDense:
     """Gradients wait for the driver's `Settle`, which updates this trainer's own parameters or merges all."""
 
-    def __init__(self, learner: Learner, rates: LearningRates, *, step: int, clip: float | None = None) -> None:
+    def __init__(
+        self, learner: Learner, optimizer: KStepAdam, base_lrs: Sequence[float], *, step: int, clip: float | None = None
+    ) -> None:
         self.step = step
-        self._learner, self._rates, self._clip = learner, rates, clip
-        assert isinstance(rates.optimizer, KStepAdam)
-        self._optimizer = rates.optimizer
+        self._learner, self._optimizer, self._clip = learner, optimizer, clip
+        self._rates = LearningRates(optimizer, base_lrs)
         self._held: list[list[Tensor | None]] = []
         self._moved = False  # since the last merge
         self._merged: dict[str, Tensor] = running_figures(learner.model)  # and parameters, once they have moved
@@ -64,16 +65,7 @@ class LocalDense:
             self._merged = {name: each.clone() for name, each in state.items()} | self._merged
         self._moved = self._moved or bool(held)
         self._rates.set(message.lr_scale, message.trained)
-        for number, gradients in enumerate(held, start=1):
-            for parameter, gradient in zip(self._learner.parameters, gradients, strict=True):
-                parameter.grad = gradient
-            if self._clip is not None:
-                nn.utils.clip_grad_norm_(self._learner.parameters, self._clip)
-            if message.merge and number == len(held):
-                self._optimizer.accumulate()
-            else:
-                self._optimizer.step(local=True)
-            self._optimizer.zero_grad(set_to_none=True)
+        take_local_steps(self._optimizer, self._learner.parameters, held, clip=self._clip, merges=message.merge)
         if message.merge:
             self._merge()
             self._merged = running_figures(self._learner.model)

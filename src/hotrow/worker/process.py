@@ -25,9 +25,11 @@ from hotrow.client.sharded import PushFacts, ShardedTables
 from hotrow.errors import HotrowError, InputError
 from hotrow.modes import Mode, mode_of
 from hotrow.server.pushes import SeenGrants
+from hotrow.server.replicas import k_step_adam
 from hotrow.transport.batches import unpack_batch
 from hotrow.transport.client import RpcClient
 from hotrow.transport.faults import fault_of
+from hotrow.transport.futures import when_all
 from hotrow.transport.messages import (
     Arrival,
     BatchReply,
@@ -46,13 +48,15 @@ from hotrow.transport.messages import (
 )
 from hotrow.transport.server import Request, RpcServer
 from hotrow.transport.tensors import cut, joined
+from hotrow.types import RoleId
 from hotrow.worker.all_reduce_dense import AllReduceDense
 from hotrow.worker.dense_strategy import DenseStrategy, Learned, LearningRates
-from hotrow.worker.exchange_queue import ExchangeQueue, PendingBatch, when_all
+from hotrow.worker.exchange_queue import PendingBatch
 from hotrow.worker.local_dense import LocalDense
 from hotrow.worker.rendezvous import Rendezvous
 from hotrow.worker.server_dense import ServerDense
 from hotrow.worker.setup import TrainerSetup, check_device
+from hotrow.worker.trainer_mode import TrainerMode
 
 _log = logging.getLogger("hotrow.worker")
 
@@ -60,7 +64,8 @@ _log = logging.getLogger("hotrow.worker")
 class TrainerProcess:
     """One worker of a run."""
 
-    def __init__(self, setup: TrainerSetup, server: RpcServer, wire: RpcClient) -> None:
+    def __init__(self, setup: TrainerSetup, role: RoleId, server: RpcServer, wire: RpcClient) -> None:
+        self.role = role
         self._setup, self._server, self._wire = setup, server, wire
         self._client: RemoteTables = (
             PooledTables(setup.spec.tables, wire, values=setup.values, threads=setup.threads)
@@ -69,15 +74,11 @@ class TrainerProcess:
         )
         check_device(setup.device)
         self._learner = setup.spec.learner(device=setup.device)
-        self._outgoing = ExchangeQueue(self._client)
         self._meeting = Rendezvous(urlsplit(server.address).hostname or "", setup.device)
         self._inbox: SimpleQueue[PendingBatch | Request | BaseException] = SimpleQueue()
-        self._begun: list[PendingBatch] = []
         self._seen = SeenGrants()
-        self._mode: Mode | None = None
-        self._dense: DenseStrategy | None = None
+        self._open: TrainerMode | None = None  # between two modes
         self._stopping = False
-        self._fault: str | None = None  # of a collective step: no further step is possible after it
         self.batches = self.samples = 0
         self.computed_s = self.waited_s = 0.0
 
@@ -89,8 +90,9 @@ class TrainerProcess:
         try:
             while not self._stopping:
                 self._take(self._inbox.get())
-                while not self._stopping and self._inbox.empty() and self._computable():
-                    self._reply_errors(self._next().request, self._compute)
+                while not self._stopping and self._inbox.empty() and (opened := self._open) and opened.computable:
+                    task = opened.take_next()
+                    self._reply_errors(task.request, partial(self._compute, opened, task))
         finally:
             self._leave_mode()
             self._server.stop()
@@ -112,9 +114,9 @@ class TrainerProcess:
                 self._inbox.put(self._begin_work(work, request))
                 self._seen.add(work.grant)
             case Query("meeting"):
-                request.reply(QueryReply("trainer", {"port": float(self._meeting.listen())}))
+                request.reply(QueryReply(str(self.role), {"port": float(self._meeting.listen())}))
             case Query():
-                request.reply(QueryReply("trainer", self.figures()))
+                request.reply(QueryReply(str(self.role), self.figures()))
             case Meet(number, None):
                 self._wire.forget(peer_name(number))
                 request.reply(Done())
@@ -133,15 +135,15 @@ class TrainerProcess:
 
         Else it is queued before the step completes, and so answered before the next batch is computed.
         """
-        dense = self._dense
-        if not isinstance(dense, AllReduceDense):
+        opened = self._open
+        if opened is None or not isinstance(opened.dense, AllReduceDense):
             self._inbox.put(request)
             return
-        with dense.changing:
-            if dense.step < give.step:
+        with opened.dense.changing:
+            if opened.dense.step < give.step:
                 self._inbox.put(request)
                 return
-            answer = self._give_dense(give.optimizer)
+            answer = self._give_dense(opened.working(), optimizer=give.optimizer)
         request.reply(*answer)
 
     def _check_new(self, grant: int) -> None:
@@ -151,18 +153,16 @@ class TrainerProcess:
             raise InputError(f"{message}: resume from the last checkpoint, with smaller batches")
 
     def _begin_work(self, work: BatchRequest, request: Request) -> PendingBatch:
-        mode, dense = self._mode, self._dense
-        if mode is None or dense is None:
-            raise InputError("a batch came before a mode began: send Begin first")
+        opened = self._opened()
         began = time.perf_counter()
         batch = unpack_batch(work.batch, request.frames, ids=work.sample is None)
         self._client.samples = work.trained
-        versions = mode.late is not None and mode.late.by == "version"
+        late = opened.mode.late
+        versions = late is not None and late.by == "version"
         lookup = self._client.prepare_lookup(batch, learn=True, versions=versions, after=work.after, sample=work.sample)
         busy_s = time.perf_counter() - began
         task = PendingBatch(work.token, work.grant, work, request, batch, lookup, busy_s, work.step)
-        self._outgoing.look_up(task, may_wait=mode.most_in_flight > 1)
-        dense.prefetch(work)
+        opened.look_up(task)
         return task
 
     def figures(self) -> dict[str, float]:
@@ -184,59 +184,49 @@ class TrainerProcess:
     def _take(self, item: PendingBatch | Request | BaseException) -> None:
         if isinstance(item, BaseException):
             raise item
-        if isinstance(item, PendingBatch):
-            self._begun.append(item)
-            return
-        self._reply_errors(item, lambda: item.reply(*self._dispatch(item)))
+        if isinstance(item, Request):
+            self._reply_errors(item, lambda: item.reply(*self._dispatch(item)))
+        elif self._open is None:
+            _refuse(item)
+        else:
+            self._open.add(item)
 
     def _dispatch(self, request: Request) -> tuple[Any, Sequence[Any]]:
         match request.message:
             case Begin() as begin:
                 self._enter_mode(begin, joined(request.frames))
             case CloseStep() as close:
-                self._at_work().close_step(close)
+                self._opened().working().close_step(close)
             case Settle() as settle:
-                self._at_work().settle(settle)
+                self._opened().working().settle(settle)
             case GiveDense(optimizer):
-                return self._give_dense(optimizer)
+                return self._give_dense(self._opened().working(), optimizer=optimizer)
             case Stop():
                 self._stopping = True
         return Done(), ()
 
-    def _give_dense(self, optimizer: bool) -> tuple[DenseGiven, list[memoryview]]:
-        spec, dense = self._setup.spec, self._at_work()
+    def _give_dense(self, dense: DenseStrategy, *, optimizer: bool) -> tuple[DenseGiven, list[memoryview]]:
+        spec = self._setup.spec
         own = spec.optimizer if optimizer else None
         tensors, settings = dense_state.to_bytes(spec.model, own, dense.before_the_step)
         return DenseGiven(dense.step, settings), cut([tensors], self._server.limits.frame_bytes)
 
-    def _at_work(self) -> DenseStrategy:
-        if self._dense is None:
+    def _opened(self) -> TrainerMode:
+        """In either thread."""
+        if (opened := self._open) is None:
             raise InputError("no mode has begun: send Begin first")
-        if self._fault is not None:
-            raise InputError(f"step {self._dense.step} has failed here: {self._fault}")
-        return self._dense
+        return opened
 
-    def _computable(self) -> bool:
-        if not self._begun or self._dense is None:
-            return False
-        return self._fault is not None or self._dense.may_compute(min(self._begun).token)
-
-    def _next(self) -> PendingBatch:
-        return min(self._begun)
-
-    def _compute(self) -> None:
-        task = self._next()
-        self._begun.remove(task)
-        dense = self._at_work()
-        asked = self._outgoing.needed(task)
+    def _compute(self, opened: TrainerMode, task: PendingBatch) -> None:
+        dense = opened.working()
+        asked = opened.outgoing.needed(task)
         began = time.perf_counter()
         handle = asked.handle()
         looked = time.perf_counter()
         learned = dense.learn(task.work, task.batch, handle)
-        facts = PushFacts(
-            task.work.grant, task.work.worker, task.token, self._pulled(task, learned), self._arrival(task.work)
-        )
-        pushed = self._outgoing.push(self._client.gradients(handle, facts))
+        pulled_step = opened.pulled_step(task, learned.pulled_step)
+        facts = PushFacts(task.work.grant, task.work.worker, task.token, pulled_step, self._arrival(task.work))
+        pushed = opened.outgoing.push(self._client.gradients(handle, facts))
         ended = time.perf_counter()
         others = dense.sent(task.work)
         self.batches += 1
@@ -245,19 +235,15 @@ class TrainerProcess:
         self.computed_s += ended - looked
         tell = partial(self._pushed, task, learned, ended - began)
         when_all([*pushed.asked, *others], lambda fault: self._reply_errors(task.request, partial(tell, fault)))
-        self._finish(dense, task.work)
+        self._finish(opened, task.work)
 
-    def _finish(self, dense: DenseStrategy, work: BatchRequest) -> None:
+    def _finish(self, opened: TrainerMode, work: BatchRequest) -> None:
         """The reply to the batch is sent before: the driver may have to close the step for trainers without a batch."""
         try:
-            dense.finish(work)
+            opened.dense.finish(work)
         except Exception as error:  # of a collective: the next request gets the error
             _log.exception("a step failed")
-            self._fault = f"{type(error).__name__}: {error}"
-
-    def _pulled(self, task: PendingBatch, learned: Learned) -> int:
-        """The step of the rows where they are looked up before the dense parameters, else that of both."""
-        return task.looked_step if self._mode is not None and self._mode.groups != ("both",) else learned.pulled_step
+            opened.fail(error)
 
     def _arrival(self, work: BatchRequest) -> Arrival | None:
         return None if work.factor is None else Arrival(work.trained, work.lr_scale, work.factor)
@@ -281,41 +267,41 @@ class TrainerProcess:
 
     def _enter_mode(self, begin: Begin, tensors: bytes) -> None:
         self._leave_mode()
-        self._fault = None
         torch.manual_seed(begin.seed)
-        setup, spec, mode = self._setup, self._setup.spec, mode_of(json.loads(begin.mode))
+        spec, mode = self._setup.spec, mode_of(json.loads(begin.mode))
         dense_state.from_bytes(tensors, begin.optimizer, spec.model, spec.optimizer)
-        rates = None if spec.optimizer is None else LearningRates(spec.optimizer, setup.base_lrs)
         if mode.dense != "server":
+            if begin.meeting is None:
+                raise InputError(f"meeting=None: in {mode.name} ranks meet, send the address of the first one")
             self._meeting.init(begin.meeting, begin.rank, begin.ranks)
+        self._open = TrainerMode(mode, self._dense_of(mode, begin), self._client)
+
+    def _dense_of(self, mode: Mode, begin: Begin) -> DenseStrategy:
+        setup, spec = self._setup, self._setup.spec
         match mode.dense:
+            case "server":
+                return ServerDense(self._learner, self._wire, setup.places, setup.shards[0], step=begin.step)
+            case "local":
+                optimizer = k_step_adam(spec.optimizer)
+                return LocalDense(self._learner, optimizer, setup.base_lrs, step=begin.step, clip=spec.clip)
             case "all-reduce":
-                self._dense = AllReduceDense(
+                return AllReduceDense(
                     self._learner,
-                    rates,
+                    None if spec.optimizer is None else LearningRates(spec.optimizer, setup.base_lrs),
                     share=begin.share,
                     local_batch=begin.local_batch,
                     step=begin.step,
                     trained=begin.trained,
                     clip=spec.clip,
                 )
-            case "local":
-                assert rates is not None
-                self._dense = LocalDense(self._learner, rates, step=begin.step, clip=spec.clip)
-            case "server":
-                self._dense = ServerDense(self._learner, self._wire, setup.places, setup.shards[0], step=begin.step)
-        self._mode = mode
 
     def _leave_mode(self) -> None:
         """End the mode. Batches that it did not come to are not computed in the next one."""
-        if self._dense is not None:
-            self._dense.close()
+        opened, self._open = self._open, None
+        uncomputed = [] if opened is None else opened.close()
         self._meeting.destroy()
-        self._dense = self._mode = None
-        begun, self._begun = self._begun, []
-        self._outgoing = ExchangeQueue(self._client)
-        for task in begun:
-            task.request.reply(Fault.of("input", f"grant={task.work.grant}: its mode ended before it was computed"))
+        for task in uncomputed:
+            _refuse(task)
 
     def _reply_errors(self, request: Request, act: Callable[[], None]) -> None:
         """Answer the request with the error where the action fails."""
@@ -326,3 +312,7 @@ class TrainerProcess:
         except Exception as error:  # of the user's model, or of a collective: the driver gets it
             _log.exception("a trainer failed")
             request.reply(Fault.of("internal", f"{type(error).__name__}: {error}"))
+
+
+def _refuse(task: PendingBatch) -> None:
+    task.request.reply(Fault.of("input", f"grant={task.work.grant}: its mode ended before it was computed"))

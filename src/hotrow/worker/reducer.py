@@ -23,7 +23,6 @@ class _Bucket:
     places: list[int]  # of its parameters
     views: list[Tensor]
     missing: int = 0  # parameters whose gradient is not complete
-    work: dist.Work | None = None
 
 
 class Reducer:
@@ -44,7 +43,7 @@ class Reducer:
         self._buckets = _buckets(self._parameters, bucket_bytes)
         self._bucket_of = {place: number for number, each in enumerate(self._buckets) for place in each.places}
         self._used = torch.zeros(len(self._parameters), dtype=torch.int64)
-        self._sent = 0  # buckets in flight
+        self._sent: list[dist.Work] = []  # of the first buckets, in flight
         self._last = False
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(partial(self._complete, place))  # type: ignore[no-untyped-call]
@@ -54,10 +53,10 @@ class Reducer:
     def begin(self) -> None:
         """Start a step: gradients are summed from zero, in the buckets themselves."""
         self._used.zero_()
-        self._sent, self._last = 0, False
+        self._sent, self._last = [], False
         for bucket in self._buckets:
             bucket.flat.zero_()
-            bucket.missing, bucket.work = len(bucket.places), None
+            bucket.missing = len(bucket.places)
             for place, view in zip(bucket.places, bucket.views, strict=True):
                 self._parameters[place].grad = view
 
@@ -69,15 +68,14 @@ class Reducer:
         """Wait for the sum over all ranks and divide it by all samples; returns these, and `broadcast` of the first
         rank.
         """
-        while self._sent < len(self._buckets):
+        while len(self._sent) < len(self._buckets):
             self._send()
         own = broadcast if dist.get_rank(self._group) == 0 else 0.0
         facts = torch.cat([self._used.double(), torch.tensor([samples, own], dtype=torch.float64)])
         dist.all_reduce(facts, group=self._group)
         *used, whole, agreed = facts.tolist()
-        for bucket in self._buckets:
-            assert bucket.work is not None
-            bucket.work.wait()
+        for bucket, work in zip(self._buckets, self._sent, strict=True):
+            work.wait()
             bucket.flat.mul_(unit / max(whole, 1))
         for parameter, users in zip(self._parameters, used, strict=True):
             if not users:
@@ -97,13 +95,12 @@ class Reducer:
         if not self._last:
             return
         self._buckets[self._bucket_of[place]].missing -= 1
-        while self._sent < len(self._buckets) and self._buckets[self._sent].missing == 0:
+        while len(self._sent) < len(self._buckets) and self._buckets[len(self._sent)].missing == 0:
             self._send()  # in the same order on every rank
 
     def _send(self) -> None:
-        bucket = self._buckets[self._sent]
-        bucket.work = dist.all_reduce(bucket.flat, group=self._group, async_op=True)
-        self._sent += 1
+        bucket = self._buckets[len(self._sent)]
+        self._sent.append(dist.all_reduce(bucket.flat, group=self._group, async_op=True))
 
 
 def _buckets(parameters: Sequence[nn.Parameter], bucket_bytes: int) -> list[_Bucket]:

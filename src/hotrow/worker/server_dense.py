@@ -12,7 +12,8 @@ from hotrow.errors import InputError
 from hotrow.transport.client import Answer, RpcClient
 from hotrow.transport.messages import BatchRequest, CloseStep, DensePulled, PullDense, PushDense, Settle
 from hotrow.transport.tensors import cut, tensors_of
-from hotrow.worker.core import Learner
+from hotrow.types import RoleId
+from hotrow.worker.core import Learner, buffer_changes
 from hotrow.worker.dense_strategy import Learned
 
 
@@ -20,12 +21,18 @@ class ServerDense:
     """The trainer's copy is only used to compute."""
 
     def __init__(
-        self, learner: Learner, wire: RpcClient, places: Mapping[str, Sequence[int]], buffers_at: str, *, step: int
+        self,
+        learner: Learner,
+        wire: RpcClient,
+        places: Mapping[RoleId, Sequence[int]],
+        buffers_at: RoleId,
+        *,
+        step: int,
     ) -> None:
         """`places`: by shard, which of the model's parameters it holds."""
         self.step = step
         self._learner, self._wire, self._places, self._buffers_at = learner, wire, places, buffers_at
-        self._asked: dict[int, dict[str, Future[Answer]]] = {}  # by grant
+        self._asked: dict[int, dict[RoleId, Future[Answer]]] = {}  # by grant
         self._gradients: dict[int, tuple[list[Tensor | None], list[Tensor], int, int]] = {}
 
     @property
@@ -46,10 +53,7 @@ class ServerDense:
         for parameter in self._learner.parameters:
             parameter.grad = None
         loss, output = self._learner.backward(batch, handle)
-        changes = [
-            now ^ then if now.dtype == torch.bool else now - then
-            for now, then in zip(self._learner.model.buffers(), before, strict=True)
-        ]
+        changes = buffer_changes(self._learner.model, before)
         self._gradients[work.grant] = (self._learner.take_gradients(), changes, pulled, len(batch))
         return Learned(loss, output, pulled)
 
@@ -84,7 +88,7 @@ class ServerDense:
     def close(self) -> None:
         """No effect."""
 
-    def _load(self, name: str, answer: Answer) -> int:
+    def _load(self, name: RoleId, answer: Answer) -> int:
         """Load parameters, then buffers where the shard holds them."""
         reply = answer.of(DensePulled, name)
         targets = [self._learner.parameters[place].data for place in self._places[name]]

@@ -7,6 +7,7 @@ import torch
 
 from hotrow.errors import ConfigError
 from hotrow.transport.messages import Values
+from hotrow.types import RoleId
 from hotrow.worker.spec import TrainingSpec
 
 
@@ -15,9 +16,9 @@ class TrainerSetup:
     """All of them can be pickled, so that a cluster can send them to the trainer's host."""
 
     spec: TrainingSpec
-    shards: Sequence[str]  # connection names
+    shards: Sequence[RoleId]  # connection names
     base_lrs: Sequence[float]
-    places: Mapping[str, Sequence[int]]  # by shard, which of the model's parameters it holds in token modes
+    places: Mapping[RoleId, Sequence[int]]  # by shard, which of the model's parameters it holds in token modes
     threads: int = 1
     values: Mapping[str, Values] | None = None  # by table, the wire format of rows and gradients
     pooled: bool = False  # ids are at embedding workers, which pool for it

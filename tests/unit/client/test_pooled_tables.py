@@ -41,7 +41,7 @@ def steps(there: Cluster, client: RemoteTables, *, through: bool, on_arrival: bo
             give_gradients(handle, grant, [(), (1,), (0, 3)][grant % 3])
             arrival = Arrival(9 * grant, 1.0, 0.5) if on_arrival else None
             push = client.gradients(handle, PushFacts(grant, worker, step, step, arrival))
-            taken = client.exchange(push, None).taken()
+            taken = client.push(push).taken()
             assert [each.again for each in taken] == [False] * len(there.cores)
             parts.append(OrderPart(grant, step, step, 9, 1.0))
         applies = () if on_arrival else (ApplyOrder("both", step, 18 * (step + 1), 1.0, tuple(parts)),)

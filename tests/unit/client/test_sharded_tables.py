@@ -69,7 +69,7 @@ def test_lookups_and_pushes_are_those_of_one_process(shards: int, on_arrival: bo
             here.push(local, step=step, samples=9 * (step + 1))
             arrival = Arrival(9 * (step + 1), 1.0, 1.0) if on_arrival else None
             facts = PushFacts(step + 1, worker=0, token=step, pulled_step=step, arrival=arrival)
-            taken = there.exchange(there.gradients(remote, facts), None).taken()
+            taken = there.push(there.gradients(remote, facts)).taken()
             assert [each.again for each in taken] == [False] * shards
             part = OrderPart(step + 1, step, step, 9, 1.0)
             apply = ApplyOrder("both", step, 9 * (step + 1), 1.0, (part,))

@@ -23,9 +23,10 @@ SHARD = {"rows.users": 30.0, "rows.items": 12.0, "samples": 9.0, "parked": 2.0, 
 
 
 def one(name: str, before: dict[str, float] | None, now: dict[str, float] | None, seconds: float = 2.0) -> RoleState:
-    facts = ClusterFacts("off", None, {RoleId.parse(name): HERE})
+    role = RoleId.parse(name)
+    facts = ClusterFacts("off", None, {role: HERE})
     (state,) = states(
-        facts, {name: RoleReply(before, 5.0)}, {name: RoleReply(now, 5.0 + seconds, "" if now else "silent")}
+        facts, {role: RoleReply(before, 5.0)}, {role: RoleReply(now, 5.0 + seconds, "" if now else "silent")}
     )
     return state
 

@@ -15,6 +15,7 @@ from hotrow.run.recorder import RunRecorder
 from hotrow.runtime.cluster.facts import ClusterFacts
 from hotrow.trainer import Progress, Trainer
 from hotrow.transport.errors import PeerLost
+from hotrow.types import RoleId
 from small_run import CONFIG, write_data
 
 SILENT = PeerLost("shard 1", "tcp://127.0.0.1:9", 60.0, "nothing was heard for 60 s")
@@ -33,7 +34,8 @@ def broken(run: Run, fault: HotrowError) -> list[str]:
 
 
 def lose(monkeypatch: pytest.MonkeyPatch, lost: dict[str, str]) -> None:
-    monkeypatch.setattr(Trainer, "cluster", property(lambda _: ClusterFacts("off", None, {}, lost)))
+    facts = ClusterFacts("off", None, {}, {RoleId.parse(role): reason for role, reason in lost.items()})
+    monkeypatch.setattr(Trainer, "cluster", property(lambda _: facts))
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from hotrow.transport.client import RpcClient
 from hotrow.transport.limits import Limits, RetryPolicy
 from hotrow.transport.messages import Query, QueryReply
 from hotrow.transport.server import RpcServer
+from hotrow.types import RoleId
 from hotrow.worker.embedding_process import EmbeddingSetup
 from hotrow.worker.process import TrainerProcess
 from hotrow.worker.setup import TrainerSetup
@@ -66,6 +67,16 @@ def batches(count: int) -> Iterator[tuple[Lease, Batch]]:
         yield Lease(number, 0, number, SAMPLES), Batch(parts, numbers, labels)
 
 
+class Threads:
+    """Roles that are threads of this process: none is lost, and they end with the test."""
+
+    def check_alive(self) -> None: ...
+
+    def release(self, name: RoleId) -> None: ...
+
+    def end(self, name: RoleId) -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class Cluster:
     """A site, and what a test does to its trainers and embedding workers."""
@@ -75,7 +86,7 @@ class Cluster:
     cores: list[Shard]
     embedding_workers: EmbeddingWorkers | None
     start_embedding_worker: Callable[[int], str]  # by number; gives its address
-    start_trainer: Callable[[str], None]  # by name; it waits until a mode begins on it
+    start_trainer: Callable[[RoleId], None]  # by name; it waits until a mode begins on it
     addresses: Mapping[str, str]  # of trainers
 
     def figures(self, name: str) -> dict[str, float]:
@@ -100,9 +111,11 @@ def cluster(
     with ExitStack() as stack:
         model = Net()
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-        shards, wire = ["shard 0", "shard 1"], stack.enter_context(RpcClient(security="off", **lines))
-        places = {"shard 0": [0, 1], "shard 1": [2, 3]}
-        addresses, cores = {}, []
+        wire = stack.enter_context(RpcClient(security="off", **lines))
+        shards = [RoleId("shard", number) for number in range(2)]
+        places = dict(zip(shards, ([0, 1], [2, 3]), strict=True))
+        addresses: dict[str, str] = {}
+        cores: list[Shard] = []
         for number, name in enumerate(shards):
             server = stack.enter_context(RpcServer(security="off", limits=limits))
             cores.append(Shard(tables, number=number, shards=2, parked_bytes=parked_bytes))
@@ -121,11 +134,13 @@ def cluster(
         known = EmbeddingWorkers(wire, []) if embedding_workers else None
         at: dict[str, str] = {}
 
-        def start_trainer(name: str) -> None:
+        def start_trainer(name: RoleId) -> None:
             own = Net()
             spec = TrainingSpec(own, tables, torch.optim.Adam(own.parameters(), lr=0.01))
             setup = TrainerSetup(spec, shards, [0.01], places, pooled=embedding_workers > 0)
-            at[name] = served(stack, lambda server, wire: TrainerProcess(setup, server, wire).serve, addresses, **lines)
+            at[name] = served(
+                stack, lambda server, wire: TrainerProcess(setup, name, server, wire).serve, addresses, **lines
+            )
             wire.connect(name, at[name])
             if known is not None:
                 known.add_trainer(name)
@@ -133,14 +148,14 @@ def cluster(
         def start_embedding_worker(number: int) -> str:
             return embedding_worker(stack, EmbeddingSetup(tables, number, shards), addresses)
 
-        workers = [f"trainer {worker}" for worker in range(trainers)]
+        workers = [RoleId("trainer", worker) for worker in range(trainers)]
         for name in workers:
             start_trainer(name)
         for number in range(embedding_workers):
             assert known is not None
             known.join(peer_name(number), start_embedding_worker(number))
-        roles = Roles(wire, shards, workers, lambda: None, known)
+        roles = Roles(wire, shards, workers, Threads(), known)
         client = ShardedTables(tables, wire, shards, threads=1)
-        hosts: dict[str, str] = defaultdict(lambda: "127.0.0.1")
+        hosts: dict[RoleId, str] = defaultdict(lambda: "127.0.0.1")
         site = ClusterBackend(TrainingSpec(model, tables, optimizer), client, roles, state, places=places, hosts=hosts)
         yield Cluster(site, wire, cores, known, start_embedding_worker, start_trainer, at)

@@ -19,6 +19,7 @@ from hotrow.runtime.clock import RunClock, Span
 from hotrow.runtime.membership import ScaleRequest
 from hotrow.runtime.state import RunState
 from hotrow.server.core import ApplyResult
+from hotrow.types import RoleId
 
 SAMPLES = 2
 
@@ -44,7 +45,7 @@ class Nothing:
 class ScriptedBackend:
     """A backend, its executor and its worker pool in one."""
 
-    names: list[str]
+    names: list[RoleId]
     last: Callable[[list[Grant]], Grant]  # who finishes next
     optimizer: None = None
     lock: AbstractContextManager[object] = field(default_factory=nullcontext)
@@ -80,13 +81,13 @@ class ScriptedBackend:
     def predict(self, batch: Batch) -> Tensor:
         raise AssertionError("nobody predicts in these tests")
 
-    def admit(self, name: str) -> None:
+    def admit(self, name: RoleId) -> None:
         self.names.append(name)
 
-    def start_worker(self, name: str, worker: int, step: int) -> None:
+    def start_worker(self, name: RoleId, worker: int, step: int) -> None:
         self.begun.append((name, worker, step))
 
-    def stop_worker(self, name: str) -> "Future[None]":
+    def stop_worker(self, name: RoleId) -> "Future[None]":
         self.gone.append(name)
         if name in self.names:
             self.names.remove(name)
@@ -120,22 +121,22 @@ class Run:
 
     def __init__(self, mode: Mode, workers: int, parts: int = 4, last: Callable[[list[Grant]], Grant] = by_number):
         self.state = RunState()
-        self.site = ScriptedBackend([f"trainer {worker}" for worker in range(workers)], last=last)
+        self.site = ScriptedBackend([RoleId("trainer", worker) for worker in range(workers)], last=last)
         self.engine = TrainingLoop(self.site, self.state, mode=mode, facts=RunFacts(workers, SAMPLES, parts * SAMPLES))
         self.done: list[int] = []
         self.heard: list[Event] = []
 
     def request(self, name: str, *, joins: bool) -> ScaleRequest:
-        request = ScaleRequest(name, joins)
+        request = ScaleRequest(RoleId.parse(name), joins)
         self.engine.scale(request)
         return request
 
     def steps(self, batches: int, *, epochs: int = 1) -> Iterator[StepResult]:
         """Of all epochs, in which each lease has to be trained once."""
-        pool = LeaseQueue(leases(batches, epochs))
+        pool = LeaseQueue(leases(batches, epochs), done=lambda lease: self.done.append(lease.number))
         step = 0
         while pool.open_epoch() is not None:
-            for stepped in self.engine.steps(pool, step, lambda lease: self.done.append(lease.number)):
+            for stepped in self.engine.steps(pool, step):
                 self._listen()
                 step = stepped.step + 1
                 yield stepped

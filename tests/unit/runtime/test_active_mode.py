@@ -1,11 +1,11 @@
 """An active mode performs what a discipline says on real parameters: leases done, steps told, GBA in order is Sync."""
 
 import copy
-from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import count
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -15,16 +15,18 @@ import hotrow as hr
 from hotrow.client import LocalTables
 from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.data.loader import Lease
+from hotrow.errors import InputError
 from hotrow.modes import GBA, Async, BackupWorkers, Hybrid, KStep, Mode, Sync
-from hotrow.modes.base import Grant, RunFacts
+from hotrow.modes.base import Effect, Event, Grant, RunFacts
 from hotrow.optim import KStepAdam
 from hotrow.runtime import BatchResult, LeaseQueue
-from hotrow.runtime.active_mode import ActiveMode, RunHooks, StepResult
+from hotrow.runtime.active_mode import ActiveMode
 from hotrow.runtime.clock import RunClock, Span
 from hotrow.runtime.effect_loop import EffectLoop
 from hotrow.runtime.state import RunState
+from hotrow.runtime.training_performer import StepResult, TrainingPerformer
 from hotrow.server import ParameterServer
-from hotrow.server.replicas import parameters_in
+from hotrow.server.replicas import ReplicatedParameters
 from hotrow.staleness import Cutoff, Staleness, Statistics
 from hotrow.worker import Learner
 from hotrow.worker.core import Gradients
@@ -93,22 +95,19 @@ class Run:
         else:
             dense = torch.optim.Adam(self.model.parameters(), lr=0.01)
         self.server = ParameterServer(self.model, tables, dense)
-        self.parameters = parameters_in(mode, self.server, workers)
+        self.server.late = mode.late
+        self.replicas = ReplicatedParameters(self.server, workers) if mode.dense == "local" else None
+        self.parameters = self.replicas or self.server
         self.state, self.statistics, self.executor = RunState(), Statistics(), ScriptedExecutor()
         self.done: list[int] = []
-        self.results: deque[StepResult] = deque()
-        queue = LeaseQueue(leases())
+        queue = LeaseQueue(leases(), done=lambda lease: self.done.append(lease.number))
         queue.open_epoch()
         facts = RunFacts(workers=workers, local_batch=local, global_batch=local * parts)
-        self.active = ActiveMode(
-            EffectLoop(mode, facts, queue, self.statistics),
-            self.parameters,
-            self.executor,
-            self.state,
-            RunHooks(done=lambda lease: self.done.append(lease.number)),
-            RunClock(),
-            self.results,
+        performer = TrainingPerformer(
+            mode, self.parameters, queue, self.state, self.statistics, RunClock(), observer=None
         )
+        loop = EffectLoop(mode, facts, mode.start(facts), queue, performer, self.statistics)
+        self.active = ActiveMode(loop, performer, self.executor, queue, RunClock())
         for worker in range(workers):
             self.active.join(worker)
 
@@ -131,8 +130,7 @@ class Run:
         """The first grant that waits: looked up and computed from parameters as they stand."""
         grant = self.executor.submitted.pop(0)
         rows = self.server.tables.lookup(batch, learn=True)
-        copies = self.parameters.copies
-        model = copy.deepcopy(self.model) if copies is None else copies[grant.worker]
+        model = copy.deepcopy(self.model) if self.replicas is None else self.replicas.copies[grant.worker]
         return Pulled(grant, self.active.step, Learner(model).learn(batch, rows, self.server.tables))
 
     def push(self, pulled: Pulled) -> list[StepResult]:
@@ -143,8 +141,8 @@ class Run:
             BatchResult(grant, pulled.step, pulled.step, gradients.samples, gradients.loss, gradients.output, Span())
         )
         self.active.finish_next()
-        steps = list(self.results)
-        self.results.clear()
+        steps = list(self.active.performer.steps)
+        self.active.performer.steps.clear()
         return steps
 
     def weights(self) -> tuple[list[np.ndarray], np.ndarray]:
@@ -261,8 +259,8 @@ def test_rows_whose_gradient_is_refused_are_told_with_the_step() -> None:
 def test_k_step_moves_copies_and_merges_before_a_rest() -> None:
     run = Run(KStep(k=3, warmup=0), 2, 2)
     data = batches(10)
-    copies = run.parameters.copies
-    assert copies is not None
+    assert run.replicas is not None
+    copies = run.replicas.copies
 
     def step() -> None:
         run.ask(0)
@@ -297,9 +295,8 @@ def test_closing_forgets_what_was_not_applied_and_tells_the_last_counts() -> Non
     assert run.server.parked == 0
     assert run.done == []
     assert run.active.loop.grants == 2
-    queue = LeaseQueue(leases())
-    after = EffectLoop(Sync(), RunFacts(2, LOCAL, 2 * LOCAL), queue, run.statistics)
-    run.statistics.update(after.discipline.counts)  # which begin at 0 again
+    after = Sync().start(RunFacts(2, LOCAL, 2 * LOCAL))
+    run.statistics.update(after.counts)  # which begin at 0 again
 
 
 @pytest.mark.parametrize("mode", [Sync(), GBA(), Hybrid(), KStep()], ids=lambda mode: mode.name)
@@ -318,3 +315,20 @@ def test_late_ids_are_counted_with_the_statistics_of_a_run() -> None:
     ids = run.statistics.ids.counts
     assert set(ids) == {0, 1}
     assert ids[0] == ids[1] == run.statistics.ids_decayed == run.statistics.ids_zero_weight > 0
+
+
+class Generous:
+    """A discipline that grants a batch to a worker that only joins."""
+
+    step = 0
+    counts: ClassVar[dict[str, int]] = {}
+
+    def on(self, event: Event) -> list[Effect]:
+        return [Grant(1, grant=9, token=0)]
+
+
+def test_a_mode_that_grants_more_than_there_is_data_is_named() -> None:
+    run = Run(Sync(), 1, 1)
+    run.active.loop.discipline, run.active.loop.leases = Generous(), LeaseQueue(iter([]))
+    with pytest.raises(InputError, match="mode 'sync' made grant 9 for worker 1 without a request, and no data"):
+        run.active.join(1)

@@ -17,10 +17,10 @@ from hotrow.modes import GBA, Async, Hybrid, Mode, Sync
 from hotrow.modes.base import RunFacts
 from hotrow.nn.inputs import Inputs
 from hotrow.runtime.cluster.executor import RemoteExecutor
-from hotrow.runtime.cluster.leaving import uncancellable_future
 from hotrow.runtime.lease_queue import LeaseQueue
 from hotrow.runtime.loop import TrainingLoop
 from hotrow.runtime.state import RunState
+from hotrow.transport.futures import uncancellable_future
 from unit.runtime.cluster_threads import SAMPLES, Cluster, Net, batches, cluster
 
 
@@ -32,7 +32,7 @@ def engine_on(there: Cluster, mode: Mode | None = None) -> TrainingLoop:
 def begun(engine: TrainingLoop, leases: Iterator[tuple[Lease, Batch]]) -> None:
     pool = LeaseQueue(leases)
     pool.open_epoch()
-    steps = engine.steps(pool, 0, lambda lease: None)
+    steps = engine.steps(pool, 0)
     next(steps)
     assert engine._active is not None
     engine._active.request_batch(0)
@@ -129,7 +129,7 @@ def test_batches_of_a_mode_that_was_broken_off_are_not_computed_in_the_next_one(
         assert all(active.request_batch(0) for _ in range(3))
         assert entered.wait(20)
         assert there.site._open is not None
-        begin = replace(there.site._open.begun, mode=GBA().model_dump_json(), meeting="")
+        begin = replace(there.site._open.begun, mode=GBA().model_dump_json(), meeting=None)
         engine.close()
         tensors, _ = dense_state.to_bytes(Net(), None)
         asked = there.wire.request("trainer 0", begin, [tensors])

@@ -54,10 +54,10 @@ def run(
     with cluster(state, trainers, 0, HASTY, **settings) as there:
         before(there)
         engine = TrainingLoop(there.site, state, mode=mode, facts=facts)
-        pool = LeaseQueue(iter(batches(2 * steps)))
+        pool = LeaseQueue(batches(2 * steps), done=lambda lease: told.done.append(lease.number))
         pool.open_epoch()
         with shards_end_first(there):
-            for number, step in enumerate(engine.steps(pool, 0, lambda lease: told.done.append(lease.number))):
+            for number, step in enumerate(engine.steps(pool, 0)):
                 told.losses.append(float(sum(each.loss * SAMPLES for each in step.batches) / max(1, step.samples)))
                 meanwhile(there, number)
         engine.rest()
@@ -229,7 +229,7 @@ def test_an_order_that_fails_ends_the_run_and_leaves_nothing_to_be_saved(monkeyp
         there.site.check_consistent()
         seen.append(there.site)
         if step == 1:
-            monkeypatch.setattr(there.cores[1]._input, "apply", refuse)
+            monkeypatch.setattr(there.cores[1].input, "apply", refuse)
 
     with pytest.raises(RemoteFault, match="shard 1: this order cannot be performed"):
         run(hr.GBA(), steps=20, meanwhile=look)

@@ -19,6 +19,7 @@ from hotrow.transport.errors import PeerLost
 from hotrow.transport.limits import RetryPolicy
 from hotrow.transport.messages import Meet, Query, QueryReply, Stop
 from hotrow.transport.server import RpcServer
+from hotrow.types import RoleId
 from unit.runtime.cluster_threads import SAMPLES, Cluster, batches, cluster
 
 
@@ -35,9 +36,9 @@ def run(
     facts, losses, done = RunFacts(trainers, SAMPLES, 2 * SAMPLES), [], []
     with cluster(state, trainers, embedding_workers) as there:
         engine = TrainingLoop(there.site, state, mode=mode, facts=facts)
-        pool = LeaseQueue(iter(batches(2 * steps)))
+        pool = LeaseQueue(batches(2 * steps), done=lambda lease: done.append(lease.number))
         pool.open_epoch()
-        for number, step in enumerate(engine.steps(pool, 0, lambda lease: done.append(lease.number))):
+        for number, step in enumerate(engine.steps(pool, 0)):
             losses.append(float(sum(each.loss * SAMPLES for each in step.batches) / max(1, step.samples)))
             meanwhile(there, number)
         engine.rest()
@@ -130,7 +131,7 @@ def test_who_leaves_is_done_also_where_a_trainer_goes_meanwhile(
         known, ask = there.embedding_workers, there.wire.request
         assert known is not None
 
-        def forgotten(name: str, message: Any, *given: Any, **settings: Any) -> Any:
+        def forgotten(name: RoleId, message: Any, *given: Any, **settings: Any) -> Any:
             if name == "trainer 1" and isinstance(message, Meet):
                 if left_too:
                     known.forget_trainer(name)
@@ -151,15 +152,15 @@ def test_who_leaves_is_done_also_where_a_trainer_goes_meanwhile(
 def test_who_joins_needs_a_number_of_its_own_and_must_be_an_embedding_worker() -> None:
     with cluster(RunState(), 1, 1) as there:
         assert there.embedding_workers is not None
-        with pytest.raises(ConfigError, match="number=0 of another: is taken"):
-            there.embedding_workers.join("another", there.start_embedding_worker(0))
+        with pytest.raises(ConfigError, match="number=0 of embedding worker 1: is taken"):
+            there.embedding_workers.join(peer_name(1), there.start_embedding_worker(0))
         with RpcServer(security="off") as server:
             thread = threading.Thread(
                 target=server.serve, args=(lambda r: r.reply(QueryReply("shard 0", {"ready": 1.0})),)
             )
             thread.start()
-            with pytest.raises(InputError, match=r"a shard at .* is not an embedding worker"):
-                there.embedding_workers.join("a shard", server.address)
+            with pytest.raises(InputError, match=r"shard 0 at .* is not an embedding worker"):
+                there.embedding_workers.join(RoleId("shard", 0), server.address)
             server.stop()
             thread.join()
         assert there.embedding_workers.names == [peer_name(0)]

@@ -10,6 +10,7 @@ from hotrow.errors import ConfigError, InputError
 from hotrow.modes import GBA, Async, BackupWorkers, BoundedStaleness, BulkSync, Hybrid, KStep, Mode, Sync
 from hotrow.modes.base import Ended, Event, Grant, Joined, Pushed, Ready
 from hotrow.switching import Observation
+from hotrow.types import RoleId
 from unit.runtime.scripted_backend import Run, ScriptedBackend
 from unit.runtime.small_training import trainer_of
 
@@ -174,7 +175,7 @@ def test_a_number_that_does_not_divide_a_step_is_refused_and_nothing_changes(mod
     assert run.engine.facts.workers == 2
     assert sorted(run.done) == list(range(100))
     with pytest.raises(ConfigError, match="trainers=3"):
-        run.engine.check_scaling(request)
+        run.engine.check_join()
 
 
 def test_between_fits_wishes_come_true_at_once() -> None:
@@ -211,7 +212,7 @@ def test_a_fit_that_is_broken_off_leaves_no_wish_open() -> None:
 def test_whoever_lets_a_worker_go_hears_that_it_could_not_be_stopped(
     at_rest: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(site: ScriptedBackend, name: str) -> None:
+    def fail(site: ScriptedBackend, name: RoleId) -> None:
         site.names.remove(name)
         raise InputError(f"{name!r}: there is no such peer")
 
@@ -280,7 +281,7 @@ def test_who_watches_forgets_those_that_left_and_those_with_another_number() -> 
         def stepped(self, time_s: float) -> None: ...
 
     run = Run(GBA(), 3)
-    run.engine.hooks.observer = Ears()
+    run.engine.observe(Ears())
     for number, _ in enumerate(run.steps(80)):
         if number == 1:
             run.request("trainer 1", joins=False)

@@ -13,6 +13,8 @@ from hotrow.runtime.lease_queue import LeaseQueue
 from hotrow.runtime.loop import TrainingLoop
 from hotrow.runtime.state import RunState
 from hotrow.trainer import Trainer
+from hotrow.transport.messages import Query, QueryReply
+from hotrow.types import RoleId
 from unit.runtime.cluster_threads import SAMPLES, batches, cluster
 from unit.runtime.small_training import threads_of_workers, trainer_of
 from unit.trainer.conftest import Made, make_trainer
@@ -57,8 +59,21 @@ def test_a_cluster_counts_on_from_the_samples_of_its_segments(tmp_path: Path) ->
         engine = TrainingLoop(there.site, state, mode=GBA(), facts=RunFacts(1, SAMPLES, SAMPLES))
         leases = LeaseQueue(batches(4))
         leases.open_epoch()
-        assert len(list(engine.steps(leases, 0, lambda lease: None))) == 4
+        assert len(list(engine.steps(leases, 0))) == 4
         engine.rest()
         engine.close()
     with cluster(RunState(), 1, 0, tables=tables) as there:
         assert 49_000 < there.site.attached_samples() <= state.samples
+
+
+def test_a_role_names_itself_by_kind_and_number() -> None:
+    with cluster(RunState(), 2, 1) as there:
+        for role in (RoleId("shard", 1), RoleId("trainer", 1), RoleId("embedding worker", 0)):
+            assert there.wire.request(role, Query("status")).result(20).of(QueryReply, role).role == role
+
+
+def test_workers_of_one_process_neither_join_nor_leave() -> None:
+    trainer = trainer_of(Sync(), 2)
+    with pytest.raises(InputError, match="the workers of one process neither join nor leave"):
+        trainer._loop.check_join()
+    trainer.close()

@@ -25,7 +25,7 @@ def watched(hand: Hand) -> tuple[Trainer, Pilot]:
     engine.clock = RunClock(hand)
     pilot = Pilot.of(Auto(), engine.facts.parts)
     pilot.started(engine.clock(), "sync")
-    engine.hooks.observer = pilot
+    engine.observe(pilot)
     return trainer, pilot
 
 
@@ -74,13 +74,15 @@ def test_what_the_engine_does_itself_is() -> None:
     for report in reports:
         hand.now += 100
         if foretell is None and isinstance(report, Progress):
-            foretell = trainer._loop.hooks.before
+            assert trainer._loop._active is not None
+            leases = trainer._loop._active.leases
+            foretell = leases.before
             assert foretell is not None
 
             def slow(batch: hr.data.Batch) -> None:
                 hand.now += 1.0
 
-            trainer._loop.hooks.before = slow
+            leases.before = slow
     assert pilot.controller.measured["sync"][-3:] == pytest.approx([2.0] * 3), "two batches a step, a second for each"
     trainer.close()
 
@@ -101,7 +103,7 @@ def test_who_watches_hears_when_the_data_of_a_worker_end_and_come_again() -> Non
             told.append(("ended", worker))
             ended(worker)
 
-    trainer._loop.hooks.observer = Ears()
+    trainer._loop.observe(Ears())
     list(trainer.fit(Made(640), epochs=2))
     for worker in range(2):
         assert [what for what, who in told if who == worker] == ["joined", "ended", "joined", "ended"]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from hotrow.client.pooled import peer_name
 from hotrow.errors import InputError
 from hotrow.modes import GBA, Async, BackupWorkers, BoundedStaleness, BulkSync, Mode, Sync
 from hotrow.modes.base import RunFacts
@@ -12,6 +13,7 @@ from hotrow.runtime import LeaseQueue, StepResult, TrainingLoop
 from hotrow.runtime.membership import ScaleRequest
 from hotrow.runtime.state import RunState
 from hotrow.transport.messages import Query
+from hotrow.types import RoleId
 from unit.runtime.cluster_threads import SAMPLES, Cluster, batches, cluster
 
 TOKEN = [Async(), BulkSync(bulk=3), BoundedStaleness(bound=1), BackupWorkers(backups=1), GBA()]
@@ -26,9 +28,9 @@ def run(
     steps, done = [], []
     with cluster(state, trainers, embedding_workers) as there:
         engine = TrainingLoop(there.site, state, mode=mode, facts=RunFacts(trainers, SAMPLES, 2 * SAMPLES))
-        pool = LeaseQueue(iter(batches(count)))
+        pool = LeaseQueue(batches(count), done=lambda lease: done.append(lease.number))
         pool.open_epoch()
-        for number, step in enumerate(engine.steps(pool, 0, lambda lease: done.append(lease.number))):
+        for number, step in enumerate(engine.steps(pool, 0)):
             steps.append(step)
             meanwhile(there, engine, number)
         engine.rest()
@@ -45,8 +47,8 @@ class OneComesTwoGo:
 
     def __init__(self) -> None:
         self.came, self.gone = (
-            ScaleRequest("trainer 2", joins=True),
-            [ScaleRequest(f"trainer {worker}", joins=False) for worker in (0, 1)],
+            ScaleRequest(RoleId("trainer", 2), joins=True),
+            [ScaleRequest(RoleId("trainer", worker), joins=False) for worker in (0, 1)],
         )
         self.instead = BulkSync(bulk=2)  # where a mode cannot bear it
         self.batches: dict[str, float] = {}
@@ -97,9 +99,9 @@ def test_a_newcomer_finds_the_embedding_workers_that_are_there_and_those_that_co
         assert there.embedding_workers is not None
         change(there, engine, number)
         if number == 4:
-            there.embedding_workers.join("embedding worker 5", there.start_embedding_worker(5))
+            there.embedding_workers.join(peer_name(5), there.start_embedding_worker(5))
         if number == 8:
-            there.embedding_workers.leave("embedding worker 0")
+            there.embedding_workers.leave(peer_name(0))
 
     steps, done, _ = run(GBA(), meanwhile, count=60, embedding_workers=1)
     assert sorted(done) == list(range(60))
@@ -114,9 +116,9 @@ def test_another_trainer_goes_on_exactly_where_the_first_has_left() -> None:
 
         def meanwhile(there: Cluster, engine: TrainingLoop, number: int, changes: bool = changes) -> None:
             if changes and number == 7:
-                there.start_trainer("trainer 1")
-                engine.scale(ScaleRequest("trainer 1", joins=True))
-                engine.scale(ScaleRequest("trainer 0", joins=False))
+                there.start_trainer(RoleId("trainer", 1))
+                engine.scale(ScaleRequest(RoleId("trainer", 1), joins=True))
+                engine.scale(ScaleRequest(RoleId("trainer", 0), joins=False))
             if changes and number == 9:
                 assert engine.workers == [1]
 

@@ -125,7 +125,7 @@ def on_a_cluster(leases: Iterator[tuple[Lease, Batch]], mode: Mode, trainers: in
         engine = TrainingLoop(there.site, state, mode=mode, facts=RunFacts(trainers, SAMPLES, 2 * SAMPLES))
         pool = LeaseQueue(leases)
         pool.open_epoch()
-        steps = engine.steps(pool, 0, lambda lease: None)
+        steps = engine.steps(pool, 0)
         found = [float(sum(each.loss * SAMPLES for each in step.batches) / step.samples) for step in steps]
         engine.rest()
         engine.close()

@@ -29,6 +29,8 @@ class One(nn.Module):
         self.weight = nn.Parameter(torch.tensor(START, dtype=torch.float32))
         self.frozen = nn.Parameter(torch.ones(1), requires_grad=False)
         self.register_buffer("seen", torch.zeros(1))
+        self.register_buffer("batches", torch.tensor(0))
+        self.register_buffer("ready", torch.tensor(False))
 
 
 def server_of(beta1: float = 0.0) -> ParameterServer:
@@ -192,6 +194,19 @@ def test_running_statistics_are_the_mean_of_the_workers() -> None:
     moved(replicas, {0: [push(np.ones(3))], 1: [push(np.ones(3))]})
     merged(replicas)
     assert [float(model.get_buffer("seen")) for model in (*replicas.copies, server.model)] == [5.5, 5.5, 5.5]
+
+
+def test_counts_are_the_largest_of_the_workers() -> None:
+    """As on a cluster, where ranks agree by a maximum."""
+    server = server_of()
+    replicas = ReplicatedParameters(server, 3)
+    for model, (batches, ready) in zip(replicas.copies, ((3, False), (7, True), (0, False)), strict=True):
+        model.get_buffer("batches").fill_(batches)
+        model.get_buffer("ready").fill_(ready)
+    moved(replicas, {0: [push(np.ones(3))], 1: [push(np.ones(3))]})
+    merged(replicas)
+    assert [int(model.get_buffer("batches")) for model in (*replicas.copies, server.model)] == [7] * 4
+    assert all(model.get_buffer("ready") for model in (*replicas.copies, server.model))
 
 
 @pytest.mark.parametrize("adam", [True, False])

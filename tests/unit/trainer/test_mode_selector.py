@@ -273,12 +273,12 @@ def test_until_gba_works_it_is_taken_to_cost_what_sync_does(engine_of_four: Trai
 
 def test_who_switches_by_hand_takes_over(engine_of_four: Trainer) -> None:
     engine_of_four.switch("auto")
-    assert engine_of_four._loop.hooks.observer is not None
+    assert engine_of_four._loop.observer is not None
     engine_of_four.switch(hr.GBA())
-    assert engine_of_four._loop.hooks.observer is None
+    assert engine_of_four._loop.observer is None
     engine_of_four.switch(EAGER)
     assert engine_of_four.mode == hr.Sync()
-    assert engine_of_four._loop.hooks.observer is not None
+    assert engine_of_four._loop.observer is not None
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_the_loop_refuses_the_leases_of_another_run() -> None:
     others: LeaseQueue = LeaseQueue(iter([(Lease(0, 0, 0, 64), plain(64, 1)[0])]))
     others.open_epoch()
     with pytest.raises(InputError, match="leases of another run while one is under way"):
-        next(trainer._loop.steps(others, 0, lambda lease: None))
+        next(trainer._loop.steps(others, 0))
     list(first)
     assert trainer.samples == 640
     trainer.close()

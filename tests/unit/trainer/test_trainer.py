@@ -301,8 +301,10 @@ def test_outputs_that_do_not_fit_the_labels_are_told(trainer: Trainer) -> None:
     without = [Batch(b.parts, b.numbers) for _, b in Loader(Made(64), 64)]
     with pytest.raises(hr.InputError, match="labels are missing: a batch to train on"):
         list(trainer.fit(without))
-    with pytest.raises(hr.InputError, match="labels are missing: an evaluation"):
-        trainer.evaluate(without)
+    with_labels = [b for _, b in Loader(Made(64), 64)]
+    for batches in (without, [*with_labels, *without]):
+        with pytest.raises(hr.InputError, match="labels are missing: an evaluation"):
+            trainer.evaluate(batches)
 
 
 def test_settings_that_cannot_be_are_told() -> None:

@@ -6,6 +6,7 @@ import torch
 import hotrow as hr
 from hotrow.transport.client import RpcClient
 from hotrow.transport.server import Handle, RpcServer
+from hotrow.types import RoleId
 from hotrow.worker.embedding_process import EmbeddingServer, EmbeddingSetup
 from hotrow.worker.process import TrainerProcess
 from hotrow.worker.setup import TrainerSetup
@@ -28,7 +29,7 @@ def test_a_trainer() -> None:
         RpcClient(security="off") as wire,
         pytest.raises(OSError, match="too many open files"),
     ):
-        TrainerProcess(setup, server, wire).serve()
+        TrainerProcess(setup, RoleId("trainer", 0), server, wire).serve()
 
 
 def test_an_embedding_worker() -> None:

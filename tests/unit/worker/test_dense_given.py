@@ -34,12 +34,12 @@ def test_a_prediction_does_not_wait_for_a_trainer_that_waits_for_another(monkeyp
         engine = TrainingLoop(there.site, state, mode=Hybrid(max_in_flight=2), facts=RunFacts(1, SAMPLES, SAMPLES))
         leases = LeaseQueue(batches(6))
         leases.open_epoch()
-        steps = engine.steps(leases, 0, lambda lease: None)
+        steps = engine.steps(leases, 0)
         next(steps)
         try:
             assert waiting.wait(20)
             before = [each.detach().clone() for each in there.site._spec.model.parameters()]
-            pool.submit(engine.predict, next(batches(1))[1]).result(20)
+            pool.submit(engine.backend.predict, next(batches(1))[1]).result(20)
             after = list(there.site._spec.model.parameters())
             assert not any(torch.equal(one, other) for one, other in zip(before, after, strict=True))
         finally:

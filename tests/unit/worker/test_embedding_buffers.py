@@ -12,6 +12,7 @@ from hotrow.errors import ConfigError, InputError
 from hotrow.transport.errors import Busy
 from hotrow.transport.ids import pack_ids, sample_id
 from hotrow.transport.messages import Folded, LookUp, Taken
+from hotrow.types import RoleId
 from hotrow.worker.embedding import FLOAT_BYTES, ID_BYTES, OVERHEAD, BufferedBatch, BufferLimits, EmbeddingBuffers
 
 DIMS = {"a": 4}
@@ -19,7 +20,7 @@ SMALL = OVERHEAD + 5 * (ID_BYTES + 4 * FLOAT_BYTES)  # a batch of five samples
 
 
 def buffers(**bounds: Any) -> EmbeddingBuffers:
-    return EmbeddingBuffers(3, DIMS, BufferLimits(**bounds))
+    return EmbeddingBuffers(RoleId("embedding worker", 3), DIMS, BufferLimits(**bounds))
 
 
 def told(
@@ -123,7 +124,7 @@ def test_another_workers_sample_ids_are_refused() -> None:
     core = buffers()
     other = sample_id(4, 1)
     for ask in (lambda: core.find(other, 0.0), lambda: core.release([other])):
-        with pytest.raises(InputError, match="is of embedding worker 4, not of 3"):
+        with pytest.raises(InputError, match="is of embedding worker 4, not of embedding worker 3"):
             ask()
 
 

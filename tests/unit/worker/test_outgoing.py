@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from hotrow.transport.client import Answer
+from hotrow.transport.futures import when_all
 from hotrow.transport.messages import BatchRequest, Done, Samples
-from hotrow.worker.exchange_queue import ExchangeQueue, PendingBatch, when_all
+from hotrow.worker.exchange_queue import ExchangeQueue, PendingBatch
 
 
 class Thing:

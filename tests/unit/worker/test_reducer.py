@@ -105,7 +105,7 @@ def test_buckets_go_off_from_the_last_parameter_on_while_backward_runs() -> None
     reducer.begin()
     reducer.last()
     loss_of(net, rows(3, 1), rare=True).backward()  # type: ignore[no-untyped-call]
-    assert reducer._sent == len(list(net.parameters()))  # before anybody called finish
+    assert len(reducer._sent) == len(list(net.parameters()))  # before anybody called finish
     reducer.finish(3)
     reducer.close()
     assert all(parameter.grad is None for parameter in net.parameters())

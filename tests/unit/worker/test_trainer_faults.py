@@ -4,7 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
+from hotrow.checkpoint import dense as dense_state
 from hotrow.errors import InputError
 from hotrow.modes import Sync
 from hotrow.modes.base import RunFacts
@@ -12,8 +14,9 @@ from hotrow.runtime.lease_queue import LeaseQueue
 from hotrow.runtime.loop import TrainingLoop
 from hotrow.runtime.state import RunState
 from hotrow.transport.errors import RemoteFault
+from hotrow.transport.messages import Begin
 from hotrow.worker import process
-from unit.runtime.cluster_threads import SAMPLES, batches, cluster
+from unit.runtime.cluster_threads import SAMPLES, Net, batches, cluster
 
 
 def refusing(what: str) -> Callable[..., Any]:
@@ -26,7 +29,7 @@ def refusing(what: str) -> Callable[..., Any]:
 def train(engine: TrainingLoop, count: int) -> int:
     leases = LeaseQueue(batches(count))
     leases.open_epoch()
-    return sum(1 for _ in engine.steps(leases, 0, lambda lease: None))
+    return sum(1 for _ in engine.steps(leases, 0))
 
 
 def test_a_reply_that_cannot_be_made_is_told_as_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,3 +51,11 @@ def test_a_mode_that_could_not_begin_does_not_hinder_the_next_one(monkeypatch: p
         assert train(engine, 2) == 2
         engine.rest()
         engine.close()
+
+
+def test_a_mode_whose_ranks_meet_is_refused_without_an_address_to_meet_at() -> None:
+    model, mode = Net(), Sync().model_dump_json()
+    tensors, settings = dense_state.to_bytes(model, torch.optim.Adam(model.parameters()))
+    begin = Begin(mode, 0, 0, 0, ranks=1, share=1, local_batch=SAMPLES, trained=0, meeting=None, optimizer=settings)
+    with cluster(RunState(), 1, 0) as there, pytest.raises(RemoteFault, match="meeting=None: in sync ranks meet"):
+        there.wire.request("trainer 0", begin, [tensors]).result(20)

@@ -52,8 +52,8 @@ def measure(plan: ClusterPlan, source: Source, folder: Path, watch: BenchProgres
         fast = stack.enter_context(closing(made(Ray(trainers=1, shards=2))))
         slow = stack.enter_context(closing(made(Ray(trainers=1, shards=2))))
         pause_s = (plan.slowed - 1) * _own_seconds(plan, source, fast)
-        for trainer, name in ((both, "trainer 1"), (slow, "trainer 0")):
-            stack.enter_context(_slowed(trainer, name, folder, pause_s))
+        for trainer, number in ((both, 1), (slow, 0)):
+            stack.enter_context(_slowed(trainer, number, folder, pause_s))
         contestants = {
             "gba": contestant(plan, source, both, mode),
             "sync": contestant(plan, source, both, Sync()),
@@ -82,10 +82,10 @@ def _own_seconds(plan: ClusterPlan, source: Source, trainer: Trainer) -> float:
 
 
 @contextmanager
-def _slowed(trainer: Trainer, name: str, folder: Path, pause_s: float) -> Iterator[None]:
+def _slowed(trainer: Trainer, number: int, folder: Path, pause_s: float) -> Iterator[None]:
     facts = trainer.cluster
     assert facts is not None
-    told = folder / str(facts.roles[RoleId.parse(name)].pid)
+    told = folder / str(facts.roles[RoleId("trainer", number)].pid)
     told.write_text(f"{pause_s:.6f}")
     try:
         yield

@@ -29,6 +29,7 @@ from hotrow.run.cluster_status import figures_of
 from hotrow.runtime.settings import Local, Ray
 from hotrow.trainer import Trainer
 from hotrow.trainer.reports import Progress
+from hotrow.types import RoleKind
 
 WARM_UP = 1  # rounds; every stretch has steps of its own that do not count
 FILL = 1 << 16  # rows made at once
@@ -134,8 +135,8 @@ def part_of(plan: ClusterPlan, source: Source, turn: int) -> Source:
     return RowRange(source, turn * segment, (turn + 1) * segment)
 
 
-def figures(trainer: Trainer, kind: str) -> list[Mapping[str, float]]:
+def figures(trainer: Trainer, kind: RoleKind) -> list[Mapping[str, float]]:
     """What all roles of a kind tell of themselves."""
     facts = trainer.cluster
     assert facts is not None
-    return [told for name, told in figures_of(facts).items() if name.startswith(kind)]
+    return [told for role, told in figures_of(facts).items() if role.kind == kind]

@@ -32,7 +32,7 @@ from copy import deepcopy
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hotrow.errors import ConfigError, InputError
 
@@ -194,6 +194,27 @@ def adam_second_moments(adam: torch.optim.Optimizer) -> list[Tensor]:
                 raise InputError(f"parameter {number} of the Adam was never updated: it has no second moment, train it")
             moments.append(state["exp_avg_sq"] / (1 - group["betas"][1] ** float(state["step"])))
     return moments
+
+
+def take_local_steps(
+    optimizer: KStepAdam,
+    parameters: Sequence[nn.Parameter],
+    pushes: Sequence[Sequence[Tensor | None]],
+    *,
+    clip: float | None,
+    merges: bool,
+) -> None:
+    """Move a worker by the gradients of one batch after the other; where it `merges`, the merge moves by the last."""
+    for number, gradients in enumerate(pushes, start=1):
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        if clip is not None:
+            nn.utils.clip_grad_norm_(parameters, clip)
+        if merges and number == len(pushes):
+            optimizer.accumulate()
+        else:
+            optimizer.step(local=True)
+        optimizer.zero_grad(set_to_none=True)
 
 
 @torch.no_grad()

@@ -4,7 +4,7 @@ At rest the dense state is in the driver. When a mode begins it is sent to the t
 when the mode ends it is fetched from the first trainer, or from the shards.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -29,6 +29,7 @@ from hotrow.transport.client import Answer
 from hotrow.transport.limits import Limits
 from hotrow.transport.messages import Begin, DenseGiven, GiveDense, Query, QueryReply, TakeDense
 from hotrow.transport.tensors import cut, joined
+from hotrow.types import RoleId
 from hotrow.worker.spec import TrainingSpec
 
 IN_FLIGHT_MOST = Limits().open_requests // 4  # a batch has a lookup, a push and some messages open at one shard
@@ -54,18 +55,13 @@ class ClusterBackend:
         roles: Roles,
         state: RunState,
         *,
-        places: Mapping[str, Sequence[int]],
-        hosts: Mapping[str, str],
-        stop_trainer: Callable[[str], Future[None]] | None = None,
+        places: Mapping[RoleId, Sequence[int]],
+        hosts: Mapping[RoleId, str],
     ) -> None:
-        """`places`: by shard, the parameters it holds; `hosts`: of each trainer, also of one that joins later.
-
-        `stop_trainer` ends a trainer that leaves, where that takes more than a message to it.
-        """
+        """`places`: by shard, the parameters it holds; `hosts`: of each trainer, also of one that joins later."""
         self.tables = tables
         self._spec, self._roles, self._state = spec, roles, state
         self._places, self._hosts = places, hosts
-        self._stop_trainer = roles.stop_trainer if stop_trainer is None else stop_trainer
         self._learner = spec.learner()
         self._open: _OpenMode | None = None
         self._order = 0  # number of the last order
@@ -129,7 +125,7 @@ class ClusterBackend:
             share=facts.parts // facts.workers,
             local_batch=facts.local_batch,
             trained=self._state.samples,
-            meeting="" if mode.dense == "server" else self._rendezvous(),
+            meeting=None if mode.dense == "server" else self._rendezvous(),
             optimizer=settings,
             seed=int(torch.randint(2**31, ())),
         )
@@ -146,15 +142,15 @@ class ClusterBackend:
         return self
 
     @property
-    def names(self) -> Sequence[str]:
+    def names(self) -> Sequence[RoleId]:
         """All trainers of the run."""
         return self._roles.trainers
 
-    def admit(self, name: str) -> None:
+    def admit(self, name: RoleId) -> None:
         """Admit a trainer that was started and waits."""
         self._roles.trainers.append(name)
 
-    def start_worker(self, name: str, worker: int, step: int) -> None:
+    def start_worker(self, name: RoleId, worker: int, step: int) -> None:
         """Begin the open mode on one more trainer. It reads dense parameters from the shards for every batch."""
         if (opened := self._open) is None:
             raise AssertionError(f"{name}: no mode is open")
@@ -170,9 +166,9 @@ class ClusterBackend:
             self._roles.answer(self._send_begin(begun, worker, name, tensors))
         opened.executor.trainers[worker] = name
 
-    def stop_worker(self, name: str) -> Future[None]:
+    def stop_worker(self, name: RoleId) -> Future[None]:
         """Stop a trainer that holds no batch."""
-        return self._stop_trainer(name)
+        return self._roles.stop_trainer(name)
 
     def predict(self, batch: Batch) -> Tensor:
         """The model's output; no row is created or changed."""
@@ -187,7 +183,7 @@ class ClusterBackend:
         if self._failed or (self._open is not None and self._open.parameters.failed):
             raise InputError("the cluster has failed: close this trainer, and load the last checkpoint into another")
 
-    def _send_begin(self, begun: Begin, rank: int, name: str, tensors: bytes) -> Future[Answer]:
+    def _send_begin(self, begun: Begin, rank: int, name: RoleId, tensors: bytes) -> Future[Answer]:
         return self._roles.rpc.request(name, replace(begun, rank=rank, seed=begun.seed + rank), self._frames(tensors))
 
     def _frames(self, tensors: bytes) -> list[memoryview]:
@@ -223,7 +219,7 @@ class ClusterBackend:
             dense_state.from_bytes(given, reply.optimizer, self._spec.model, own)
         self._fetched = (number, optimizer)
 
-    def _given(self, name: str, request: GiveDense) -> tuple[bytes, DenseGiven]:
+    def _given(self, name: RoleId, request: GiveDense) -> tuple[bytes, DenseGiven]:
         answer = self._roles.answer(self._roles.rpc.request(name, request))
         return joined(answer.frames), answer.of(DenseGiven, name)
 

@@ -11,39 +11,53 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from hotrow.errors import ConfigError, HotrowError, InputError
-from hotrow.runtime.cluster.leaving import forget_when_stopped, uncancellable_future
+from hotrow.runtime.cluster.leaving import forget_when_stopped
 from hotrow.transport.client import Answer, RpcClient
+from hotrow.transport.futures import uncancellable_future
 from hotrow.transport.ids import sample_id
 from hotrow.transport.messages import Meet, Query, QueryReply, Release, Stop
+from hotrow.types import RoleId
 
 _log = logging.getLogger("hotrow.runtime")
 
 
 @dataclass(slots=True, eq=False)
 class _Member:
-    name: str
+    name: RoleId
     number: int
     address: str
     grants: set[int] = field(default_factory=set)  # whose gradients have not arrived
-    leaving: "Future[None] | None" = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _LeavingMember:
+    """Gets no new batches, and stops when it has none. `left` is done then."""
+
+    member: _Member
+    left: "Future[None]"
 
 
 class EmbeddingWorkers:
     """Members by connection name for the driver, and by number for trainers."""
 
-    def __init__(self, wire: RpcClient, trainers: Sequence[str]) -> None:
+    def __init__(self, wire: RpcClient, trainers: Sequence[RoleId]) -> None:
         self._wire, self._trainers = wire, list(trainers)
         self._lock = threading.Lock()
         self._meeting = threading.Lock()  # one new member at a time, so that all others learn its address
-        self._members: list[_Member] = []  # the first one gets the next batch
+        self._staying: list[_Member] = []  # the first one gets the next batch
+        self._leaving: list[_LeavingMember] = []
 
     @property
-    def names(self) -> list[str]:
+    def names(self) -> list[RoleId]:
         """Members that get batches."""
         with self._lock:
-            return sorted(each.name for each in self._members if each.leaving is None)
+            return sorted(each.name for each in self._staying)
 
-    def join(self, name: str, address: str) -> None:
+    @property
+    def _members(self) -> list[_Member]:
+        return [*self._staying, *(each.member for each in self._leaving)]
+
+    def join(self, name: RoleId, address: str) -> None:
         """Add a member; it gets batches once all trainers know its address."""
         self._wire.connect(name, address, near=True)
         reply = self._wire.request(name, Query("ready")).result().message
@@ -58,9 +72,9 @@ class EmbeddingWorkers:
             for trainer in trainers:
                 self._meet(trainer, Meet(number, address))
             with self._lock:
-                self._members.append(_Member(name, number, address))
+                self._staying.append(_Member(name, number, address))
 
-    def _meet(self, trainer: str, address: Meet) -> None:
+    def _meet(self, trainer: RoleId, address: Meet) -> None:
         """Send the address to one trainer; a failure counts only while the trainer is a member."""
         try:
             self._wire.request(trainer, address).result()
@@ -69,7 +83,7 @@ class EmbeddingWorkers:
                 if trainer in self._trainers:
                     raise
 
-    def add_trainer(self, trainer: str) -> None:
+    def add_trainer(self, trainer: RoleId) -> None:
         """Send a new trainer the addresses of all members, and of those that join later."""
         with self._meeting:
             with self._lock:  # so that no leave is sent before the address
@@ -78,42 +92,42 @@ class EmbeddingWorkers:
             for asked in met:
                 asked.result()
 
-    def forget_trainer(self, trainer: str) -> None:
+    def forget_trainer(self, trainer: RoleId) -> None:
         """Remove a trainer that leaves."""
         with self._lock:
             if trainer in self._trainers:
                 self._trainers.remove(trainer)
 
-    def leave(self, name: str, before: Callable[[], None] = lambda: None) -> "Future[None]":
+    def leave(self, name: RoleId, before: Callable[[], None] = lambda: None) -> "Future[None]":
         """Give a member no new batches; the future is done when it has stopped.
 
         `before` is called before it can stop.
         """
         with self._lock:
-            staying = [each for each in self._members if each.leaving is None]
-            found = next((each for each in staying if each.name == name), None)
+            found = next((each for each in self._staying if each.name == name), None)
             if found is None:
-                there = ", ".join(each.name for each in staying) or "none"
+                there = ", ".join(each.name for each in self._staying) or "none"
                 raise InputError(f"{name!r}: there is no such embedding worker; there are: {there}")
-            if len(staying) == 1:
+            if len(self._staying) == 1:
                 raise InputError(f"{name!r}: is the last embedding worker, trainers need one: let another join first")
             before()
-            left = uncancellable_future()
-            found.leaving = left
+            leaving = _LeavingMember(found, uncancellable_future())
+            self._staying.remove(found)
+            self._leaving.append(leaving)
             idle = not found.grants
         if idle:
-            self._stop(found)
-        return left
+            self._stop(leaving)
+        return leaving.left
 
-    def assign(self, grant: int) -> tuple[str, int]:
+    def assign(self, grant: int) -> tuple[RoleId, int]:
         """Choose the member that gets the ids of a grant's batch; returns its name and the sample id."""
         with self._lock:
-            for place, member in enumerate(self._members):
-                if member.leaving is None:
-                    self._members.append(self._members.pop(place))
-                    member.grants.add(grant)
-                    return member.name, sample_id(member.number, grant)
-        raise InputError("there is no embedding worker: let one join first")
+            if not self._staying:
+                raise InputError("there is no embedding worker: let one join first")
+            member = self._staying.pop(0)
+            self._staying.append(member)
+            member.grants.add(grant)
+            return member.name, sample_id(member.number, grant)
 
     def done(self, grant: int) -> None:
         """The gradients of a batch are on the shards."""
@@ -131,40 +145,43 @@ class EmbeddingWorkers:
             asked.add_done_callback(_log_fault)
         self._stop_all(parting)
 
-    def _drop(self, grants: Iterable[int] | None) -> tuple[list[tuple[str, tuple[int, ...]]], list[_Member]]:
+    def _drop(self, grants: Iterable[int] | None) -> tuple[list[tuple[RoleId, tuple[int, ...]]], list[_LeavingMember]]:
         """By name, the sample ids that are not open any more; and members that may stop."""
         wanted = None if grants is None else set(grants)
-        dropped, parting = [], []
+        dropped: list[tuple[_Member, set[int]]] = []
         with self._lock:
             for member in self._members:
                 mine = member.grants if wanted is None else member.grants & wanted
                 if mine:
-                    dropped.append((member.name, tuple(sample_id(member.number, each) for each in sorted(mine))))
                     member.grants = member.grants - mine
-                    if member.leaving is not None and not member.grants:
-                        parting.append(member)
-        return dropped, parting
+                    dropped.append((member, mine))
+            emptied = {member.name for member, _ in dropped if not member.grants}
+            parting = [each for each in self._leaving if each.member.name in emptied]
+        samples = [
+            (each.name, tuple(sample_id(each.number, grant) for grant in sorted(mine))) for each, mine in dropped
+        ]
+        return samples, parting
 
-    def _stop_all(self, members: Iterable[_Member]) -> None:
-        for member in members:
-            self._stop(member)
+    def _stop_all(self, parting: Iterable[_LeavingMember]) -> None:
+        for each in parting:
+            self._stop(each)
 
-    def _stop(self, member: _Member) -> None:
+    def _stop(self, parting: _LeavingMember) -> None:
         """Stop a member whose batches are done; trainers drop its address."""
+        member = parting.member
         with self._lock:
-            self._members.remove(member)
+            self._leaving.remove(parting)
             trainers = list(self._trainers)
-        assert member.leaving is not None
         try:
             pending = [self._wire.request(member.name, Stop())]
             for trainer in trainers:
                 pending += self._request_if_present(trainer, Meet(member.number, None))
         except HotrowError as fault:  # often in the thread of the RPC client, which only logs it
-            member.leaving.set_exception(fault)
+            parting.left.set_exception(fault)
             return
-        forget_when_stopped(self._wire, member.name, pending, member.leaving)
+        forget_when_stopped(self._wire, member.name, pending, parting.left)
 
-    def _request_if_present(self, trainer: str, message: Meet) -> "list[Future[Answer]]":
+    def _request_if_present(self, trainer: RoleId, message: Meet) -> "list[Future[Answer]]":
         """Empty for a trainer that has left in the meantime."""
         try:
             return [self._wire.request(trainer, message)]

@@ -140,7 +140,7 @@ class RemoteExecutor:
             return
         self._next_look = now + WAKE_S
         with self._parameters.failing():
-            self._roles.check_alive()
+            self._roles.processes.check_alive()
             try:
                 self._parameters.raise_failures()
             except HotrowError:
@@ -157,7 +157,7 @@ class RemoteExecutor:
         """Raise the loss of a role instead of the error that it caused, once it is known."""
         until = time.monotonic() + LOSS_S
         while time.monotonic() < until:
-            self._roles.check_alive()
+            self._roles.processes.check_alive()
             time.sleep(WAKE_S)
 
     def _finished(self, grant: Grant, answer: Answer) -> BatchResult:

@@ -23,4 +23,4 @@ class ClusterFacts:
     security: Security
     key: ClusterKey | None
     roles: Mapping[RoleId, RoleAddress]
-    lost: Mapping[str, str] = field(default_factory=dict)  # roles that have ended, with the reason
+    lost: Mapping[RoleId, str] = field(default_factory=dict)  # roles that have ended, with the reason

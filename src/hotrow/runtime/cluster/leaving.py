@@ -7,14 +7,7 @@ from contextlib import suppress
 from hotrow.errors import InputError
 from hotrow.transport.client import Answer, RpcClient
 from hotrow.transport.errors import PeerLost
-from hotrow.worker.exchange_queue import when_all
-
-
-def uncancellable_future() -> "Future[None]":
-    """A future that its holder can wait for and cannot cancel."""
-    future: Future[None] = Future()
-    future.set_running_or_notify_cancel()
-    return future
+from hotrow.transport.futures import when_all
 
 
 def forget_when_stopped(wire: RpcClient, name: str, asked: "Sequence[Future[Answer]]", left: "Future[None]") -> None:

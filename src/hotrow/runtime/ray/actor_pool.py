@@ -31,8 +31,8 @@ class ActorPool:
 
     def __init__(self, lines: TransportSettings, host: str | None, options: Options) -> None:
         self._lines, self._host, self._options = lines, host, options
-        self._actors: dict[str, Any] = {}
-        self._serving: dict[str, Any] = {}  # by name, the call that returns when the role ends
+        self._actors: dict[RoleId, Any] = {}
+        self._serving: dict[RoleId, Any] = {}  # by name, the call that returns when the role ends
         self._where: dict[RoleId, RoleAddress] = {}
         self._closed = False
 
@@ -49,7 +49,7 @@ class ActorPool:
         for name, (setup, *rest) in given.items():
             options = self._options(name.kind, name.number)
             made[name] = ray.remote(role).options(**options).remote(setup, self._lines, self._host, *rest)
-        self._actors |= {str(role): actor for role, actor in made.items()}
+        self._actors |= made
         try:
             for name, actor in made.items():
                 if joins:
@@ -64,24 +64,29 @@ class ActorPool:
         self._serving |= {name: actor.serve.remote() for name, actor in made.items()}
         return {name: self._where[name].address for name in made}
 
-    def release(self, name: str) -> None:
+    def release(self, name: RoleId) -> None:
         """The role leaves: its end is not a loss."""
         self._serving.pop(name, None)
-        self._where = {role: place for role, place in self._where.items() if role != name}
+        self._where.pop(name, None)
 
-    def end(self, name: str) -> None:
+    def end(self, name: RoleId) -> None:
         """End an actor that has left, or could not start."""
         self.release(name)
         if (actor := self._actors.pop(name, None)) is not None:
             ray.kill(actor)
 
-    def lost(self) -> dict[str, str]:
+    def lost(self) -> dict[RoleId, str]:
         """By name, why roles ended that were not released."""
         serving = dict(self._serving)
         if not serving:
             return {}
         ended, _ = ray.wait(list(serving.values()), num_returns=len(serving), timeout=0)
         return {name: _reason(each) for name, each in serving.items() if each in ended and name in self._serving}
+
+    def check_alive(self) -> None:
+        """RoleLost, with its name, where a role has ended."""
+        for name, why in self.lost().items():
+            raise RoleLost(f"{name} is gone: {why}")
 
     def close(self, wait_s: float) -> None:
         """End all actors; those that got `Stop` have `wait_s` for it."""
@@ -92,7 +97,7 @@ class ActorPool:
         for name in list(self._actors):
             self.end(name)
 
-    def _check_room(self, name: str, actor: Any) -> None:
+    def _check_room(self, name: RoleId, actor: Any) -> None:
         started, until = actor.address.remote(), time.monotonic() + ROOM_S
         while not ray.wait([started], timeout=WAKE_S)[0]:
             if self._closed:
@@ -102,7 +107,7 @@ class ActorPool:
                 raise ConfigError(f"{message}: add nodes (`ray status` lists them), or let another role leave")
 
 
-def _place(name: str, actor: Any) -> RoleAddress:
+def _place(name: RoleId, actor: Any) -> RoleAddress:
     try:
         address = str(ray.get(actor.address.remote()))
         return RoleAddress(address, *ray.get(actor.__ray_call__.remote(_process)))

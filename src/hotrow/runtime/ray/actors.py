@@ -136,10 +136,10 @@ class TrainerRole(_Role):
     """One trainer; a Ray actor when it is started as one."""
 
     def __init__(
-        self, setup: TrainerSetup, lines: TransportSettings, host: str | None, shards: Mapping[str, str], name: str
+        self, setup: TrainerSetup, lines: TransportSettings, host: str | None, shards: Mapping[str, str], role: RoleId
     ) -> None:
-        server, wire = lines.server(host, name, OF_TRAINERS), lines.rpc_client_to(shards)
-        super().__init__(server, TrainerProcess(setup, server, wire), wire)
+        server, wire = lines.server(host, role, OF_TRAINERS), lines.rpc_client_to(shards)
+        super().__init__(server, TrainerProcess(setup, role, server, wire), wire)
 
 
 class EmbeddingRole(_Role):

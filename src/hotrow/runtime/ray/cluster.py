@@ -50,7 +50,7 @@ class RayCluster:
         self._actors = ActorPool(lines, host, options)
         self._joining = threading.Lock()
         self._numbers: dict[RoleKind, int] = {"trainer": 0, "embedding worker": 0}  # used so far
-        self.hosts: dict[str, str] = {}  # by trainer
+        self.hosts: dict[RoleId, str] = {}  # by trainer
         self.rpc = lines.rpc_client(delayed=True)
         try:
             self._start(trainers, embedding_workers)
@@ -67,7 +67,7 @@ class RayCluster:
         workers = [self._new_role("trainer") for _ in range(trainers)]
         self._start_trainers(workers)
         lookup_workers = EmbeddingWorkers(self.rpc, workers) if embedding_workers else None
-        self.roles = Roles(self.rpc, names, list(workers), self.check_alive, lookup_workers)
+        self.roles = Roles(self.rpc, names, list(workers), self._actors, lookup_workers)
         for _ in range(embedding_workers):
             self._join_embedding_worker(self._embedding_workers(), joins=False)
 
@@ -79,11 +79,6 @@ class RayCluster:
         """A server in the process of the run, with the cluster's key."""
         return self._lines.server(self._host, name)
 
-    def check_alive(self) -> None:
-        """RoleLost, with its name, where a role has ended."""
-        for name, reason in self._actors.lost().items():
-            raise RoleLost(f"{name} is gone: {reason}")
-
     def join_trainer(self) -> RoleId:
         """Start one more trainer, which waits for a mode; returns its name. Thread-safe."""
         with self._joining:
@@ -94,19 +89,12 @@ class RayCluster:
                     self.roles.embedding_workers.add_trainer(name)
         return name
 
-    def leave_trainer(self, name: str) -> "Future[None]":
-        """Stop a trainer that holds no batch; the future is done when it has stopped."""
-        self._actors.release(name)
-        left = self.roles.stop_trainer(name)
-        left.add_done_callback(lambda _: self._actors.end(name))
-        return left
-
     def join_embedding_worker(self) -> RoleId:
         """Start one more embedding worker, also while a mode runs; returns its name. Thread-safe."""
         with self._joining:
             return self._join_embedding_worker(self._embedding_workers(), joins=True)
 
-    def leave_embedding_worker(self, name: str) -> "Future[None]":
+    def leave_embedding_worker(self, name: RoleId) -> "Future[None]":
         """Give it no more batches; the future is done when it has stopped. Do not wait in the thread of the loop."""
         left = self._embedding_workers().leave(name, lambda: self._actors.release(name))
         left.add_done_callback(lambda _: self._actors.end(name))
@@ -149,7 +137,7 @@ class RayCluster:
         return name
 
     @contextmanager
-    def _or_never(self, name: str) -> Iterator[None]:
+    def _or_never(self, name: RoleId) -> Iterator[None]:
         """End a role that was started and could not be announced to all others."""
         try:
             yield

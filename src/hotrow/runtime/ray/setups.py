@@ -39,7 +39,7 @@ class RoleSetups:
         return spread(sizes, self.shards, together=self.spec.clip is not None)
 
     @property
-    def places(self) -> dict[str, list[int]]:
+    def places(self) -> dict[RoleId, list[int]]:
         """The same by name; the first shard has the buffers, if nothing else."""
         named = zip(self.names, self.held, strict=True)
         return {name: places for name, places in named if places or name == self.names[0]}

@@ -57,7 +57,7 @@ class BatchReply(Header, frozen=True, tag="worked"):
 class Begin(Header, frozen=True, tag="begin"):
     """A mode begins on a trainer, from the dense state that follows (safetensors, cut up).
 
-    In all-reduce modes `ranks` trainers meet at `meeting`, and `share` batches of each make a step.
+    With collectives `ranks` trainers meet at `meeting`; in all-reduce modes `share` batches of each make a step.
     """
 
     mode: Annotated[str, Meta(max_length=100_000)]  # as JSON
@@ -68,7 +68,7 @@ class Begin(Header, frozen=True, tag="begin"):
     share: Count
     local_batch: Count
     trained: Number  # samples so far
-    meeting: Annotated[str, Meta(max_length=1_000)]
+    meeting: Annotated[str, Meta(max_length=1_000)] | None  # None in token modes
     optimizer: Annotated[str, Meta(max_length=10_000_000)] | None = None  # its state without tensors, as JSON
     seed: Number = 0  # of torch on this rank: dropout masks must differ between ranks
 

@@ -1,0 +1,155 @@
+"""Performs the effects of a mode on parameters: granted batches, applied steps, dropped batches."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from hotrow.data.batch import Batch
+from hotrow.data.loader import Lease
+from hotrow.modes import Mode
+from hotrow.modes.base import Apply, Drop, Effect, Event, Grant
+from hotrow.runtime.clock import RunClock
+from hotrow.runtime.executors import BatchResult
+from hotrow.runtime.interrupts import defer_every_sigint
+from hotrow.runtime.lease_queue import LeaseQueue
+from hotrow.runtime.observer import ModeObserver, notify, observation
+from hotrow.runtime.state import RunState
+from hotrow.server.core import ApplyResult
+from hotrow.server.replicas import Parameters
+from hotrow.staleness import Statistics
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainedBatch:
+    """A batch whose gradients were applied."""
+
+    batch: Batch
+    loss: Tensor  # one number
+    output: Tensor  # of the model, before the update
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepResult:
+    """A dense step that was applied; in Hybrid the rows were before."""
+
+    step: int
+    samples: int
+    batches: tuple[TrainedBatch, ...]
+    refused: int  # rows whose gradient was not finite
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PushedBatch:
+    """A batch whose gradients arrived and are not all applied."""
+
+    lease: Lease
+    trained: TrainedBatch
+
+
+class TrainingPerformer:
+    """The performer of a mode that trains. `steps` are applied and not yet taken."""
+
+    def __init__(
+        self,
+        mode: Mode,
+        parameters: Parameters,
+        leases: LeaseQueue,
+        state: RunState,
+        statistics: Statistics,
+        clock: RunClock,
+        observer: ModeObserver | None,
+    ) -> None:
+        self.parameters, self.observer = parameters, observer
+        self.granted: deque[tuple[Grant, Batch]] = deque()  # by the current event, not submitted yet
+        self.steps: deque[StepResult] = deque()
+        self._mode, self._leases, self._state, self._statistics, self._clock = mode, leases, state, statistics, clock
+        self._unpushed: dict[int, tuple[Lease, Batch]] = {}  # by grant
+        self._pushed: dict[int, _PushedBatch] = {}  # by grant
+        self._rows_ahead: set[int] = set()  # grants whose rows are applied, and whose dense gradients are not
+        self._applying = False
+        self._refused = 0
+
+    @property
+    def half_applied(self) -> bool:
+        """Whether rows and dense parameters would be of different steps if the mode ended now."""
+        return self._applying or bool(self._rows_ahead)
+
+    @property
+    def open_grants(self) -> list[int]:
+        """Granted, and neither applied nor dropped."""
+        return sorted([*self._pushed, *self._unpushed])
+
+    def observe(self, event: Event, effects: Sequence[Effect]) -> None:
+        if self.observer is not None:
+            notify(self.observer, event)
+
+    def begin(self, grant: Grant, lease: tuple[Lease, Batch]) -> None:
+        self._unpushed[grant.grant] = lease
+        self.granted.append((grant, lease[1]))
+
+    def pushed(self, result: BatchResult, step: int) -> None:
+        """The gradients of a batch arrived after `step` dense steps; its mode has not decided on them."""
+        if self.observer is not None:
+            self.observer.finished(observation(result, self._clock(), step - result.pulled_step))
+        lease, batch = self._unpushed.pop(result.grant.grant)
+        self._pushed[result.grant.grant] = _PushedBatch(lease, TrainedBatch(batch, result.loss, result.output))
+
+    def apply(self, effect: Apply) -> None:
+        groups, state = self._mode.groups, self._state
+        ends_step = effect.group == groups[-1]
+        samples = effect.samples if effect.group == groups[0] else 0
+        with self._applied_whole(effect):
+            applied = self.parameters.apply(effect, samples=state.samples + samples, lr_scale=state.lr_scale)
+            state.advance(samples, dense_step=ends_step)
+            self.count(applied)
+            if ends_step:
+                self.steps.append(self._step_result(effect))
+
+    def drop(self, effect: Drop) -> None:
+        """Count a batch that came too late for its mode as trained. Workers of the loop are never lost."""
+        self.parameters.discard(effect.grant)
+        self._leases.done(self._pushed.pop(effect.grant).lease)
+
+    def samples_of(self, grant: int) -> int:
+        return len(self._unpushed[grant][1])
+
+    def settle(self) -> None:
+        self.parameters.settle()
+
+    def count(self, applied: ApplyResult) -> None:
+        """Count what parameters have told of performed effects."""
+        self._statistics.add_ids(applied.ids)
+        self._statistics.correct_weights(applied.weights)
+        self._statistics.add_counts(applied.undone)
+        self._refused += applied.refused
+
+    def take_refused(self) -> int:
+        """Rows whose gradient was not finite, since the last call."""
+        refused, self._refused = self._refused, 0
+        return refused
+
+    @contextmanager
+    def _applied_whole(self, effect: Apply) -> Iterator[None]:
+        """Parameters, counters and position change together; a fault in between leaves `half_applied`."""
+        self._applying = True
+        with defer_every_sigint():
+            yield
+            self._applying = False
+            grants = {part.grant for part in effect.parts}
+            if effect.group == "embedding":
+                self._rows_ahead |= grants
+            elif self._mode.dense == "local":  # a merge is of all that was done since the last one
+                self._rows_ahead.clear()
+            else:
+                self._rows_ahead -= grants
+
+    def _step_result(self, effect: Apply) -> StepResult:
+        batches = []
+        for part in effect.parts:
+            done = self._pushed.pop(part.grant)
+            self._leases.done(done.lease)
+            batches.append(done.trained)
+        return StepResult(effect.step, effect.samples, tuple(batches), self.take_refused())
