@@ -130,7 +130,7 @@ def test_a_checkpoint_of_another_version_is_named_with_both_versions(hotrow: Com
     for given in ((), ("--run", "runs/a")):
         done = hotrow("evaluate", *given)
         assert done.exit_code == 2
-        assert "checkpoint runs/a/checkpoint: its version is 7 and this Hotrow reads 1: use the Hotrow" in done.stderr
+        assert "checkpoint runs/a/checkpoint: its version is 7 and this Hotrow reads 2: use the Hotrow" in done.stderr
 
 
 @pytest.mark.parametrize(
