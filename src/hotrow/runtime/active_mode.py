@@ -62,9 +62,8 @@ class ActiveMode:
         if self.loop.draining or not self.loop.may_request(worker):
             return False
         reserved = self.leases.reserve()
-        if reserved or self.loop.waits_for_data(worker):
-            with self._event():
-                self.loop.requested(worker, reserved=reserved)
+        with self._event():
+            self.loop.requested(worker, reserved=reserved)
         return reserved
 
     def drain(self) -> None:

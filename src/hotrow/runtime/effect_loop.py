@@ -63,8 +63,8 @@ class Performer(Protocol[TakenT]):
     def begin(self, grant: Grant, lease: TakenT) -> None:
         """Start a batch on a worker."""
 
-    def apply(self, effect: Apply) -> None:
-        """Change parameters."""
+    def apply(self, effect: Apply, samples: int) -> None:
+        """Change parameters. `samples` are new ones: 0 where another group of the same batches has counted them."""
 
     def drop(self, effect: Drop) -> None:
         """Drop a batch."""
@@ -127,7 +127,7 @@ class EffectLoop(Generic[LeaseT]):
                 if isinstance(effect, Grant):
                     self._grant(effect)
                 elif isinstance(effect, Apply):
-                    self.performer.apply(effect)
+                    self.performer.apply(effect, effect.samples if effect.group == self.mode.groups[0] else 0)
                 elif isinstance(effect, Drop):
                     self.performer.drop(effect)
         self.performer.settle()
@@ -162,10 +162,10 @@ class EffectLoop(Generic[LeaseT]):
                 self.handle(Joined(worker))
             self._requested[worker] = self._requested.get(worker, 0) + 1
             self.handle(Ready(worker))
-        elif self.waits_for_data(worker):
+        elif self._waits_for_data(worker):
             self._end(worker)
 
-    def waits_for_data(self, worker: int) -> bool:
+    def _waits_for_data(self, worker: int) -> bool:
         """Whether a worker without a lease has to get `Ended`."""
         return worker not in self._requested and worker not in self._ended
 

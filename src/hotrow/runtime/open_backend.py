@@ -33,13 +33,12 @@ class OpenBackend:
     cluster: "RayCluster | None" = None
 
 
-def open_backend(engine: Local | Ray, spec: TrainingSpec, state: RunState, *, attach: bool) -> OpenBackend:
+def open_backend(engine: Local | Ray, spec: TrainingSpec, state: RunState) -> OpenBackend:
     """Open training in this process, or on a cluster that is started for the run.
 
-    `attach`: rows that segments hold are used; without it they are a SegmentError.
+    Rows that segments hold are used where the spec attaches to them; else they are a SegmentError.
     """
-    spec = replace(spec, attach=attach)  # each table checks again when it is opened, on its own machine
-    if not attach:  # before a cluster is started
+    if not spec.attach:  # before a cluster is started; each table checks again when it is opened, on its own machine
         check_no_rows(_parts(engine, named_tables(spec.tables)))
     if isinstance(engine, Ray):
         return _on_ray(engine, spec, state)
@@ -68,6 +67,7 @@ def _on_ray(engine: Ray, spec: TrainingSpec, state: RunState) -> OpenBackend:
     from hotrow.runtime.ray.connection import PlacedRoles, connect_ray
     from hotrow.runtime.ray.setups import RoleSetups
     from hotrow.transport.security import ClusterKey
+    from hotrow.worker.setup import RoleSpec
 
     if engine.security == "off" and engine.bind == "node":
         raise ConfigError("engine.bind='node', security='off': any host could read and write: take 'key' or 'curve'")
@@ -76,12 +76,9 @@ def _on_ray(engine: Ray, spec: TrainingSpec, state: RunState) -> OpenBackend:
     key = ClusterKey.generate() if engine.key is None else ClusterKey.read(engine.key)
     transport = TransportSettings(engine.security, None if engine.security == "off" else key, engine.delay_s)
     setups = RoleSetups(
-        spec,
+        RoleSpec(spec, engine.threads, values, engine.parked_most),
         shards=engine.shards,
         pooled=engine.embedding_workers > 0,
-        threads=engine.threads,
-        values=values,
-        parked_bytes=engine.parked_most,
         device="cuda" if engine.trainer.gpus else "cpu",
     )
     with ExitStack() as stack:
@@ -105,7 +102,6 @@ def _on_ray(engine: Ray, spec: TrainingSpec, state: RunState) -> OpenBackend:
             cluster.roles,
             state,
             places=setups.places,
-            hosts=cluster.hosts,
         )
         return OpenBackend(backend, tables, stack.pop_all().close, cluster)
 

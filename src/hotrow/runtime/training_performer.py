@@ -97,10 +97,8 @@ class TrainingPerformer:
         lease, batch = self._unpushed.pop(result.grant.grant)
         self._pushed[result.grant.grant] = _PushedBatch(lease, TrainedBatch(batch, result.loss, result.output))
 
-    def apply(self, effect: Apply) -> None:
-        groups, state = self._mode.groups, self._state
-        ends_step = effect.group == groups[-1]
-        samples = effect.samples if effect.group == groups[0] else 0
+    def apply(self, effect: Apply, samples: int) -> None:
+        state, ends_step = self._state, effect.group == self._mode.groups[-1]
         with self._applied_whole(effect):
             applied = self.parameters.apply(effect, samples=state.samples + samples, lr_scale=state.lr_scale)
             state.advance(samples, dense_step=ends_step)

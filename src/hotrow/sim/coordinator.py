@@ -88,7 +88,7 @@ class SimCoordinator:
     def begin(self, grant: Grant, lease: SimLease) -> None:
         self._out[grant.grant] = self.workers.begin(grant, lease)
 
-    def apply(self, effect: Apply) -> None:
+    def apply(self, effect: Apply, samples: int) -> None:
         group, out = effect.group, self._out
         tasks: list[SimTask] = []
         if group != "dense" or self.loop.mode.dense != "local":  # a merge has no batches of its own
@@ -98,8 +98,8 @@ class SimCoordinator:
                 task.to_apply -= 1
                 if not task.to_apply:
                     del out[part.grant]
-        if group == self.loop.mode.groups[0]:  # in Hybrid the same samples are counted again with their dense gradients
-            self._meter.applied(self._clock.now_s, effect.samples)
+        if samples:
+            self._meter.applied(self._clock.now_s, samples)
         applied = self._work.apply(effect, self._samples_before + self._meter.samples)
         if applied is not None:
             self.statistics.add_ids(applied.ids)

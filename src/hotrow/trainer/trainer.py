@@ -118,9 +118,10 @@ class Trainer:
             autocast == "on" or (autocast == "auto" and gains_from_bfloat16()),
             embedding_average,
             threads,
+            attach,
         )
         self.state = RunState(schedule=self.schedule.scale)
-        self._open = open_backend(where, spec, self.state, attach=attach)
+        self._open = open_backend(where, spec, self.state)
         self.tables = self._open.tables
         try:
             self.state.samples = self._open.backend.attached_samples()

@@ -95,13 +95,17 @@ class RpcClient:
             self._loop.put(peer, request)
         return request.future
 
+    def address_of(self, name: str) -> str:
+        """The address of a peer."""
+        with self._lock:
+            return self._peer(name).address
+
     def forget(self, name: str) -> None:
         """Close a connection. Its open requests fail with PeerLost."""
         with self._lock:
             self._check_open()
-            peer = self._peers.pop(name, None)
-            if peer is None:
-                raise InputError(f"{name!r}: there is no such peer; there are: {', '.join(sorted(self._peers))}")
+            peer = self._peer(name)
+            del self._peers[name]
             peer.leave("it was forgotten")
             self._loop.forget(peer)
 
@@ -122,6 +126,11 @@ class RpcClient:
     def _check_open(self) -> None:
         if self._loop.ended:
             raise InputError("this client is closed: make a new one")
+
+    def _peer(self, name: str) -> PeerConnection:
+        if (peer := self._peers.get(name)) is None:
+            raise InputError(f"{name!r}: there is no such peer; there are: {', '.join(sorted(self._peers))}")
+        return peer
 
     def _new_peer(self, name: str, address: str, near: bool, known_as: bytes | None) -> PeerConnection:
         macs = self._security == "key"

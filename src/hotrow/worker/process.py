@@ -66,14 +66,15 @@ class TrainerProcess:
 
     def __init__(self, setup: TrainerSetup, role: RoleId, server: RpcServer, wire: RpcClient) -> None:
         self.role = role
-        self._setup, self._server, self._wire = setup, server, wire
+        self._setup, self._spec, self._server, self._wire = setup, setup.role.spec, server, wire
+        tables, values, threads = setup.role.spec.tables, setup.role.values, setup.role.threads
         self._client: RemoteTables = (
-            PooledTables(setup.spec.tables, wire, values=setup.values, threads=setup.threads)
+            PooledTables(tables, wire, values=values, threads=threads)
             if setup.pooled
-            else ShardedTables(setup.spec.tables, wire, setup.shards, values=setup.values, threads=setup.threads)
+            else ShardedTables(tables, wire, setup.shards, values=values, threads=threads)
         )
         check_device(setup.device)
-        self._learner = setup.spec.learner(device=setup.device)
+        self._learner = self._spec.learner(device=setup.device)
         self._meeting = Rendezvous(urlsplit(server.address).hostname or "", setup.device)
         self._inbox: SimpleQueue[PendingBatch | Request | BaseException] = SimpleQueue()
         self._seen = SeenGrants()
@@ -84,7 +85,7 @@ class TrainerProcess:
 
     def serve(self) -> None:
         """Work until a `Stop` message."""
-        torch.set_num_threads(self._setup.threads)
+        torch.set_num_threads(self._setup.role.threads)
         listening = threading.Thread(target=self._listen, name="trainer-server", daemon=True)
         listening.start()
         try:
@@ -206,7 +207,7 @@ class TrainerProcess:
         return Done(), ()
 
     def _give_dense(self, dense: DenseStrategy, *, optimizer: bool) -> tuple[DenseGiven, list[memoryview]]:
-        spec = self._setup.spec
+        spec = self._spec
         own = spec.optimizer if optimizer else None
         tensors, settings = dense_state.to_bytes(spec.model, own, dense.before_the_step)
         return DenseGiven(dense.step, settings), cut([tensors], self._server.limits.frame_bytes)
@@ -268,7 +269,7 @@ class TrainerProcess:
     def _enter_mode(self, begin: Begin, tensors: bytes) -> None:
         self._leave_mode()
         torch.manual_seed(begin.seed)
-        spec, mode = self._setup.spec, mode_of(json.loads(begin.mode))
+        spec, mode = self._spec, mode_of(json.loads(begin.mode))
         dense_state.from_bytes(tensors, begin.optimizer, spec.model, spec.optimizer)
         if mode.dense != "server":
             if begin.meeting is None:
@@ -277,7 +278,7 @@ class TrainerProcess:
         self._open = TrainerMode(mode, self._dense_of(mode, begin), self._client)
 
     def _dense_of(self, mode: Mode, begin: Begin) -> DenseStrategy:
-        setup, spec = self._setup, self._setup.spec
+        setup, spec = self._setup, self._spec
         match mode.dense:
             case "server":
                 return ServerDense(self._learner, self._wire, setup.places, setup.shards[0], step=begin.step)

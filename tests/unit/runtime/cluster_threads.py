@@ -1,6 +1,5 @@
 """A cluster in threads of this process, behind real sockets: shards, trainers, embedding workers, a site on them."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from hotrow.transport.server import RpcServer
 from hotrow.types import RoleId
 from hotrow.worker.embedding_process import EmbeddingSetup
 from hotrow.worker.process import TrainerProcess
-from hotrow.worker.setup import TrainerSetup
+from hotrow.worker.setup import RoleSpec, TrainerSetup
 from hotrow.worker.spec import TrainingSpec
 from unit.worker.embedding_threads import embedding_worker, in_thread, served
 
@@ -137,7 +136,7 @@ def cluster(
         def start_trainer(name: RoleId) -> None:
             own = Net()
             spec = TrainingSpec(own, tables, torch.optim.Adam(own.parameters(), lr=0.01))
-            setup = TrainerSetup(spec, shards, [0.01], places, pooled=embedding_workers > 0)
+            setup = TrainerSetup(RoleSpec(spec), shards, [0.01], places, pooled=embedding_workers > 0)
             at[name] = served(
                 stack, lambda server, wire: TrainerProcess(setup, name, server, wire).serve, addresses, **lines
             )
@@ -156,6 +155,5 @@ def cluster(
             known.join(peer_name(number), start_embedding_worker(number))
         roles = Roles(wire, shards, workers, Threads(), known)
         client = ShardedTables(tables, wire, shards, threads=1)
-        hosts: dict[RoleId, str] = defaultdict(lambda: "127.0.0.1")
-        site = ClusterBackend(TrainingSpec(model, tables, optimizer), client, roles, state, places=places, hosts=hosts)
+        site = ClusterBackend(TrainingSpec(model, tables, optimizer), client, roles, state, places=places)
         yield Cluster(site, wire, cores, known, start_embedding_worker, start_trainer, at)

@@ -9,7 +9,7 @@ from hotrow.transport.server import Handle, RpcServer
 from hotrow.types import RoleId
 from hotrow.worker.embedding_process import EmbeddingServer, EmbeddingSetup
 from hotrow.worker.process import TrainerProcess
-from hotrow.worker.setup import TrainerSetup
+from hotrow.worker.setup import RoleSpec, TrainerSetup
 from hotrow.worker.spec import TrainingSpec
 from unit.worker.embedding_threads import TABLES, cluster
 
@@ -23,7 +23,7 @@ class Broken(RpcServer):
 
 def test_a_trainer() -> None:
     model = torch.nn.Linear(2, 1)
-    setup = TrainerSetup(TrainingSpec(model, {"t": hr.Table(dim=2)}), [], [], {}, pooled=True)
+    setup = TrainerSetup(RoleSpec(TrainingSpec(model, {"t": hr.Table(dim=2)})), [], [], {}, pooled=True)
     with (
         Broken(security="off") as server,
         RpcClient(security="off") as wire,

@@ -56,12 +56,11 @@ class ClusterBackend:
         state: RunState,
         *,
         places: Mapping[RoleId, Sequence[int]],
-        hosts: Mapping[RoleId, str],
     ) -> None:
-        """`places`: by shard, the parameters it holds; `hosts`: of each trainer, also of one that joins later."""
+        """`places`: by shard, the parameters it holds."""
         self.tables = tables
         self._spec, self._roles, self._state = spec, roles, state
-        self._places, self._hosts = places, hosts
+        self._places = places
         self._learner = spec.learner()
         self._open: _OpenMode | None = None
         self._order = 0  # number of the last order
@@ -227,4 +226,5 @@ class ClusterBackend:
         """The address of the rendezvous: a free port of the first trainer's host."""
         first = self._roles.trainers[0]
         reply = self._roles.answer(self._roles.rpc.request(first, Query("meeting"))).of(QueryReply, first)
-        return f"tcp://{self._hosts[first]}:{int(reply.figures['port'])}"
+        host, _, _ = self._roles.rpc.address_of(first).rpartition(":")
+        return f"{host}:{int(reply.figures['port'])}"

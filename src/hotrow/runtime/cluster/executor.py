@@ -1,7 +1,7 @@
 """The executor of a cluster: sends batches to trainers, whose replies come when the gradients are on the shards."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from queue import Empty, SimpleQueue
@@ -26,6 +26,15 @@ from hotrow.transport.messages import BatchReply, BatchRequest, LookUp
 
 WAKE_S = 0.1  # how long an interrupt, or the loss of a role, may go unnoticed
 LOSS_S = 2.0  # from a failure until the lost role that caused it is known
+
+
+def rank_for(worker: int, given: Sequence[int], share: int) -> int:
+    """The rank that computes a batch of a step that all ranks end together; `given`: by rank, batches of the step.
+
+    When a worker finds no more data, disciplines give its part of a step to workers that have some. A rank with its
+    full share waits for the others, so these compute the rest.
+    """
+    return worker if given[worker] < share else given.index(min(given))
 
 
 class RemoteExecutor:
@@ -96,17 +105,11 @@ class RemoteExecutor:
             self._ended()
 
     def _rank(self, grant: Grant) -> int:
-        """The trainer that computes a grant: its worker, unless that has its share of a step that all ranks end
-        together.
-
-        When a worker finds no more data, disciplines give its part of a step to workers that have some. A rank with its
-        full share waits for the others, so these compute the rest.
-        """
+        """The trainer that computes a grant."""
         if self._mode.dense != "all-reduce":
             return grant.worker
         given = self._given.setdefault(grant.token, [0] * self._facts.workers)
-        share = self._facts.parts // self._facts.workers
-        rank = grant.worker if given[grant.worker] < share else given.index(min(given))
+        rank = rank_for(grant.worker, given, share=self._facts.parts // self._facts.workers)
         given[rank] += 1
         return rank
 

@@ -18,14 +18,12 @@ from hotrow.server.process import ShardServer
 from hotrow.server.shard import Shard
 from hotrow.transport.client import RpcClient
 from hotrow.transport.limits import Limits
-from hotrow.transport.messages import Values
 from hotrow.transport.security import ClusterKey, Security
 from hotrow.transport.server import RpcServer
 from hotrow.types import RoleId
 from hotrow.worker.embedding_process import EmbeddingServer, EmbeddingSetup
 from hotrow.worker.process import TrainerProcess
-from hotrow.worker.setup import TrainerSetup
-from hotrow.worker.spec import TrainingSpec
+from hotrow.worker.setup import RoleSpec, TrainerSetup
 
 MOST_OPEN = 65_536  # requests to one peer; open grants bound them, and the driver must never wait
 
@@ -61,13 +59,10 @@ class TransportSettings:
 class ShardSetup:
     """The settings of a shard."""
 
-    spec: TrainingSpec
+    role: RoleSpec
     number: int
     shards: int
     places: Sequence[int]  # of the model's parameters that it holds in token modes
-    threads: int = 1
-    values: Mapping[str, Values] | None = None
-    parked_bytes: int = 2**30  # of parked gradients of rows, and as many of dense ones
 
 
 class _Serving(Protocol):
@@ -111,23 +106,23 @@ class ShardRole(_Role):
     """One shard; a Ray actor when it is started as one."""
 
     def __init__(self, setup: ShardSetup, lines: TransportSettings, host: str | None) -> None:
-        server = lines.server(host, RoleId("shard", setup.number))
+        server, role, spec = lines.server(host, RoleId("shard", setup.number)), setup.role, setup.role.spec
         shard = Shard(
-            setup.spec.tables,
+            spec.tables,
             number=setup.number,
             shards=setup.shards,
-            threads=setup.threads,
-            values=setup.values,
-            parked_bytes=setup.parked_bytes,
-            attach=setup.spec.attach,
+            threads=role.threads,
+            values=role.values,
+            parked_bytes=role.parked_bytes,
+            attach=spec.attach,
         )
         piece = DenseShard(
-            setup.spec.model,
-            setup.spec.optimizer,
+            spec.model,
+            spec.optimizer,
             setup.places,
             buffers=setup.number == 0,
-            clip=setup.spec.clip,
-            parked_bytes=setup.parked_bytes,
+            clip=spec.clip,
+            parked_bytes=role.parked_bytes,
         )
         super().__init__(server, ShardServer(shard, server, DenseService(piece)), shard)
 

@@ -50,7 +50,6 @@ class RayCluster:
         self._actors = ActorPool(lines, host, options)
         self._joining = threading.Lock()
         self._numbers: dict[RoleKind, int] = {"trainer": 0, "embedding worker": 0}  # used so far
-        self.hosts: dict[RoleId, str] = {}  # by trainer
         self.rpc = lines.rpc_client(delayed=True)
         try:
             self._start(trainers, embedding_workers)
@@ -123,7 +122,6 @@ class RayCluster:
     def _start_trainers(self, names: list[RoleId], *, joins: bool = False) -> None:
         given = {name: (self._trainer, self._shards, name) for name in names}
         for name, address in self._actors.start(TrainerRole, given, joins=joins).items():
-            self.hosts[name] = address.removeprefix("tcp://").rpartition(":")[0]
             self.rpc.connect(name, address, near=True)
 
     def _join_embedding_worker(self, embedding_workers: EmbeddingWorkers, *, joins: bool) -> RoleId:

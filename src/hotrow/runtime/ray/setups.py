@@ -1,30 +1,24 @@
 """The settings of the roles of a run, whenever one of them starts."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from hotrow.runtime.ray.actors import ShardSetup
 from hotrow.server.dense_shard import spread
-from hotrow.transport.messages import Values
 from hotrow.types import RoleId
 from hotrow.worker.embedding import BufferLimits
 from hotrow.worker.embedding_process import EmbeddingSetup
-from hotrow.worker.setup import TrainerSetup
-from hotrow.worker.spec import TrainingSpec
+from hotrow.worker.setup import RoleSpec, TrainerSetup
 
 
 @dataclass(frozen=True, eq=False)
 class RoleSetups:
     """The same for all roles of a kind, except for their numbers."""
 
-    spec: TrainingSpec
+    role: RoleSpec
     shards: int
     pooled: bool = False  # trainers get vectors from embedding workers
     limits: BufferLimits = field(default_factory=BufferLimits)  # of each embedding worker
-    threads: int = 1
-    values: Mapping[str, Values] | None = None
-    parked_bytes: int = 2**30
     device: str = "cpu"  # that trainers compute on
 
     @property
@@ -35,8 +29,9 @@ class RoleSetups:
     @cached_property
     def held(self) -> list[list[int]]:
         """By shard, the dense parameters that it holds in token modes."""
-        sizes = [each.numel() for each in self.spec.model.parameters() if each.requires_grad]
-        return spread(sizes, self.shards, together=self.spec.clip is not None)
+        spec = self.role.spec
+        sizes = [each.numel() for each in spec.model.parameters() if each.requires_grad]
+        return spread(sizes, self.shards, together=spec.clip is not None)
 
     @property
     def places(self) -> dict[RoleId, list[int]]:
@@ -45,22 +40,20 @@ class RoleSetups:
         return {name: places for name, places in named if places or name == self.names[0]}
 
     def shard(self, number: int) -> ShardSetup:
-        return ShardSetup(
-            self.spec, number, self.shards, self.held[number], self.threads, self.values, self.parked_bytes
-        )
+        return ShardSetup(self.role, number, self.shards, self.held[number])
 
     def trainer(self) -> TrainerSetup:
-        optimizer = self.spec.optimizer
+        optimizer = self.role.spec.optimizer
         return TrainerSetup(
-            self.spec,
+            self.role,
             self.names,
             [] if optimizer is None else [group["lr"] for group in optimizer.param_groups],
             self.places,
-            self.threads,
-            self.values,
             pooled=self.pooled,
             device=self.device,
         )
 
     def embedding_worker(self, number: int) -> EmbeddingSetup:
-        return EmbeddingSetup(self.spec.tables, number, self.names, self.threads, self.values, self.limits)
+        """Without the model, which embedding workers do not need."""
+        role = self.role
+        return EmbeddingSetup(role.spec.tables, number, self.names, role.threads, role.values, self.limits)
