@@ -13,7 +13,7 @@ from hotrow.data.batch import Batch
 from hotrow.errors import HotrowError
 from hotrow.modes import Mode
 from hotrow.modes.base import Grant, RunFacts
-from hotrow.runtime.clock import Span
+from hotrow.runtime.clock import Elapsed
 from hotrow.runtime.cluster.remote_parameters import RemoteParameters
 from hotrow.runtime.cluster.roles import Roles
 from hotrow.runtime.executors import BatchResult
@@ -166,5 +166,5 @@ class RemoteExecutor:
     def _finished(self, grant: Grant, answer: Answer) -> BatchResult:
         told = answer.of(BatchReply, self.trainers[grant.worker])
         output = torch.from_numpy(np.frombuffer(answer.frames[0], np.float32).reshape(told.shape).copy())
-        busy, loss = Span(told.busy_s, told.busy_s), torch.tensor(told.loss)
+        busy, loss = Elapsed(told.busy_s, told.busy_s), torch.tensor(told.loss)
         return BatchResult(grant, told.looked_step, told.pulled_step, told.samples, loss, output, busy)
