@@ -56,7 +56,7 @@ class Constant(Spec):
 
 
 AnyInit = Annotated[Uniform | Normal | Constant, Field(discriminator="name")]
-Policy = Literal["lru", "lfu", "refuse"]  # what a full table does with a new key
+EvictionPolicy = Literal["lru", "lfu", "refuse"]  # what a full table does with a new key
 
 
 class Segment(Spec):
@@ -100,7 +100,7 @@ class Table(Spec):
     clock: bool = False  # rows carry HET's clock
     last_seen: bool = False  # rows carry when they were last seen
     capacity: WholeOrSize | None = None  # rows, or a text: bytes, everything counted
-    eviction: Policy | None = None  # None with a capacity means "lru"
+    eviction: EvictionPolicy | None = None  # None with a capacity means "lru"
     expiry: Whole | None = Field(default=None, ge=1, le=MOST)  # a row is removed after so many samples unseen
     admission: AnyAdmission | None = None
     default: float = Field(default=0.0, ge=-1e30, le=1e30)  # every element of the row that a key without one gets
@@ -117,7 +117,7 @@ class Table(Spec):
         return parse_bytes(self.capacity) if isinstance(self.capacity, str) else None
 
     @property
-    def policy(self) -> Policy | None:
+    def policy(self) -> EvictionPolicy | None:
         """What happens at the capacity; None without one."""
         return None if self.capacity is None else self.eviction or "lru"
 
@@ -126,7 +126,7 @@ class Table(Spec):
 
     @field_validator("eviction")
     @classmethod
-    def _eviction_needs_a_capacity(cls, value: Policy | None, info: ValidationInfo) -> Policy | None:
+    def _eviction_needs_a_capacity(cls, value: EvictionPolicy | None, info: ValidationInfo) -> EvictionPolicy | None:
         if value is not None and info.data.get("capacity", 0) is None:
             raise ValueError("there is no capacity to keep: give capacity too, or leave eviction out")
         return value

@@ -32,8 +32,8 @@ from hotrow.transport.messages import (
     RowBlockHeader,
     Stop,
 )
-from hotrow.transport.security import Security
 from hotrow.transport.server import Request, RpcServer
+from hotrow.types import Security
 from unit.transport.parts import HASTY, KEY, LONG_S, READY, Raw, running, sealed_ask, until
 
 DIMS = {"item": 4, "user": 2}

@@ -19,9 +19,9 @@ from hotrow.store.tiers import named_tables
 from hotrow.transport.client import Answer, RpcClient
 from hotrow.transport.envelope import Buffer
 from hotrow.transport.ids import worker_of
-from hotrow.transport.messages import Folded, Pooled, PullPooled, PushPooled, Taken, Values
+from hotrow.transport.messages import Folded, Pooled, PullPooled, PushPooled, Taken
 from hotrow.transport.vectors import pack_gradients, plain_bytes, unpack_vectors
-from hotrow.types import RoleId
+from hotrow.types import RoleId, Values
 
 
 class InFlightPush(Protocol):

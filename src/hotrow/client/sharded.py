@@ -24,7 +24,8 @@ from hotrow.store.tiers import listed, named_tables
 from hotrow.transport.client import Answer, RpcClient
 from hotrow.transport.envelope import Buffer
 from hotrow.transport.frames import RowBlock, pack, unpack
-from hotrow.transport.messages import Arrival, Exchange, Exchanged, PullRows, PushRows, RowBlockHeader, Taken, Values
+from hotrow.transport.messages import Arrival, Exchange, Exchanged, PullRows, PushRows, RowBlockHeader, Taken
+from hotrow.types import Values
 
 U32 = NDArray[np.uint32]
 F32 = NDArray[np.float32]

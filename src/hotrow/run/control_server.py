@@ -13,7 +13,7 @@ from functools import partial
 
 from hotrow.errors import HotrowError, InputError
 from hotrow.run.cluster_file import Known
-from hotrow.trainer.scaling import Kind, RoleScaling
+from hotrow.trainer.scaling import JoiningKind, RoleScaling
 from hotrow.transport.client import Answer, RpcClient
 from hotrow.transport.faults import fault_of
 from hotrow.transport.limits import RetryPolicy
@@ -85,7 +85,7 @@ class ControlServer:
             request.reply(message)
 
 
-def let_join(known: Known, kind: Kind) -> str:
+def let_join(known: Known, kind: JoiningKind) -> str:
     """Start one more role of a running run; gives its name."""
     return _asked(known, JoinRole(kind)).of(QueryReply, "run").role
 

@@ -9,26 +9,26 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class ClockReading:
     """The same moment by two clocks."""
 
     real_s: float
     run_s: float
 
-    def since(self, before: "Moment") -> "Span":
+    def since(self, before: "ClockReading") -> "Elapsed":
         """What passed."""
-        return Span(self.real_s - before.real_s, self.run_s - before.run_s)
+        return Elapsed(self.real_s - before.real_s, self.run_s - before.run_s)
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class Elapsed:
     """The same span by two clocks."""
 
     real_s: float = 0.0
     run_s: float = 0.0
 
-    def __add__(self, other: "Span") -> "Span":
-        return Span(self.real_s + other.real_s, self.run_s + other.run_s)
+    def __add__(self, other: "Elapsed") -> "Elapsed":
+        return Elapsed(self.real_s + other.real_s, self.run_s + other.run_s)
 
 
 class RunClock:
@@ -42,10 +42,10 @@ class RunClock:
         """Run time, in seconds."""
         return self.moment().run_s
 
-    def moment(self) -> Moment:
+    def moment(self) -> ClockReading:
         """Now."""
         real_s, (run_s, since_s) = self._clock(), self._state
-        return Moment(real_s, run_s if since_s is None else run_s + max(0.0, real_s - since_s))
+        return ClockReading(real_s, run_s if since_s is None else run_s + max(0.0, real_s - since_s))
 
     def resume(self) -> None:
         """Resume the clock."""

@@ -18,7 +18,7 @@ from hotrow.client.local import LocalLookup, LocalTables
 from hotrow.data.batch import Batch
 from hotrow.modes import Mode
 from hotrow.modes.base import Grant
-from hotrow.runtime.clock import RunClock, Span
+from hotrow.runtime.clock import Elapsed, RunClock
 from hotrow.runtime.interrupts import deliver_pending_sigint
 from hotrow.server.replicas import LocalParameters
 from hotrow.worker.core import Gradients, Learner, buffer_changes
@@ -38,7 +38,7 @@ class BatchResult:
     samples: int
     loss: Tensor  # one number
     output: Tensor  # of the model, before the update
-    busy: Span  # lookup and computation: what every mode has to do for a batch
+    busy: Elapsed  # lookup and computation: what every mode has to do for a batch
 
 
 @dataclass(order=True, slots=True)
@@ -49,7 +49,7 @@ class _Lookup:
     batch: Batch = field(compare=False)
     rows: LocalLookup = field(compare=False)
     looked_step: int = field(compare=False)
-    busy: Span = field(compare=False)  # so far
+    busy: Elapsed = field(compare=False)  # so far
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +57,7 @@ class _Computed:
     task: _Lookup
     pulled_step: int
     gradients: Gradients
-    busy: Span
+    busy: Elapsed
 
 
 class Executor(Protocol):

@@ -12,11 +12,12 @@ from hotrow.config import Table
 from hotrow.errors import ConfigError
 from hotrow.runtime.backend import Backend
 from hotrow.runtime.local import LocalBackend
-from hotrow.runtime.settings import Local, Ray, Values
+from hotrow.runtime.settings import Local, Ray
 from hotrow.runtime.state import RunState
 from hotrow.store.segments import check_no_rows
 from hotrow.store.shards import share_of
 from hotrow.store.tiers import listed, named_tables
+from hotrow.types import Values
 from hotrow.worker.spec import TrainingSpec
 
 if TYPE_CHECKING:  # it comes with the extra `ray`

@@ -8,9 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from hotrow.sizes import Whole, WholeOrSize, number_text, parse_bytes
 from hotrow.spec import Spec, named_settings
-
-Values: TypeAlias = Literal["fp32", "fp16-scaled"]
-Security: TypeAlias = Literal["off", "key", "curve"]
+from hotrow.types import Security, Values
 
 
 class Local(Spec):

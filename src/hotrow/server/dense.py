@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from hotrow.modes.base import Apply
 from hotrow.staleness import Staleness
-from hotrow.staleness.weights import Span
+from hotrow.staleness.weights import WeightRange
 
 
 class DenseParameters:
@@ -42,7 +42,7 @@ class DenseParameters:
         buffers: Sequence[list[Tensor] | None],
         samples: int,
         lr_scale: float,
-    ) -> list[Span] | None:
+    ) -> list[WeightRange] | None:
         """Perform a step with the gradients of its parts, and what each added to the buffers.
 
         Returns the weights of each part's gradients where they differ from the weight of the part.
@@ -95,7 +95,7 @@ class DenseParameters:
         ages = [max(0, effect.step - part.token) for part in effect.parts]
         return [[late.dense_weight(late.moved(age, change)) for change in changes] for age in ages]
 
-    def _take_buffers(self, effect: Apply, added: Sequence[list[Tensor] | None], spans: Sequence[Span]) -> None:
+    def _take_buffers(self, effect: Apply, added: Sequence[list[Tensor] | None], spans: Sequence[WeightRange]) -> None:
         """Move buffers by the mean of what workers added to theirs; integers as the last worker counted."""
         counted = [each for each, (_, greatest) in zip(added, spans, strict=True) if greatest]
         gathered = [each for each in counted if each is not None]
@@ -112,7 +112,7 @@ class DenseParameters:
 
 def _spans(
     effect: Apply, dense: Sequence[list[Tensor | None]], weights: Sequence[Sequence[float]] | None
-) -> list[Span]:
+) -> list[WeightRange]:
     """The weights of each part's gradients. A part without gradients is weighed as if it had all."""
     if weights is None:
         return [(part.weight, part.weight) for part in effect.parts]

@@ -25,7 +25,8 @@ from hotrow.store.arrays import Keys
 from hotrow.store.shards import SHARDS_MOST, export_from, share_of
 from hotrow.store.tiers import listed, named_tables
 from hotrow.transport.frames import RowBlock
-from hotrow.transport.messages import ApplyOrder, Arrival, OrderResult, PullRows, PushRows, Taken, Values
+from hotrow.transport.messages import ApplyOrder, Arrival, OrderResult, PullRows, PushRows, Taken
+from hotrow.types import Values
 
 EXPORT_ROWS = 65_536  # largest number in one reply
 COUNTED = (

@@ -14,13 +14,13 @@ from hotrow.sizes import Whole, number_text
 from hotrow.spec import Spec
 
 PULL, PUSH, DRAWN = 4, 5, 6  # streams of random numbers
-Worker = Annotated[Whole, Field(ge=0, le=1_000_000)]
+WorkerNumber = Annotated[Whole, Field(ge=0, le=1_000_000)]
 
 
 class Crash(Spec):
     """A worker fails, and restarts under its number, without its state, `restart_after_s` later, or never."""
 
-    worker: Worker
+    worker: WorkerNumber
     at_s: float = Field(ge=0)
     restart_after_s: float | None = Field(default=None, ge=0)
     cut_off: bool = False  # unreachable instead of dead: its last gradients still arrive, after its loss
@@ -29,7 +29,7 @@ class Crash(Spec):
 class Join(Spec):
     """A worker that joins after the start."""
 
-    worker: Worker
+    worker: WorkerNumber
     at_s: float = Field(ge=0)
 
 

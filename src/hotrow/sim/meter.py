@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-Kind = Literal["wait", "pull", "compute", "push", "down"]
+LaneKind = Literal["wait", "pull", "compute", "push", "down"]
 FINEST_S, MOST_BINS = 1e-3, 4096
 
 
@@ -13,7 +13,7 @@ class Lane(NamedTuple):
     worker: int
     start_s: float
     end_s: float
-    kind: Kind
+    kind: LaneKind
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class SimMeter:
             effort.present_s += time_s - effort.since_s
             effort.since_s = None
 
-    def lane(self, worker: int, start_s: float, end_s: float, kind: Kind) -> None:
+    def lane(self, worker: int, start_s: float, end_s: float, kind: LaneKind) -> None:
         """Keep an interval for the picture, up to a bound."""
         if end_s <= start_s:
             return

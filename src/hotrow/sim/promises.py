@@ -13,7 +13,7 @@ from hotrow.modes import GBA, Async, BackupWorkers, BoundedStaleness, BulkSync, 
 from hotrow.modes.base import GradientPart, Group, RunFacts
 from hotrow.staleness import Cutoff
 
-Fault = str | None  # what is wrong, as the end of a sentence
+Violation = str | None  # what is wrong, as the end of a sentence
 
 
 @dataclass(slots=True)
@@ -30,17 +30,17 @@ class Promise:
     unrequested: bool = False  # a worker may be granted a batch that it did not request
     tolerance: int | None = None  # older gradients weigh nothing; None: all count in full
 
-    def weight_fault(self, part: GradientPart, step: int) -> Fault:
+    def weight_fault(self, part: GradientPart, step: int) -> Violation:
         """Of a part in a step."""
         late = max(0, step - part.token)
         right = 1.0 if self.tolerance is None or late <= self.tolerance else 0.0
         return None if part.weight == right else f"is {late} steps late and has weight {part.weight:g}, not {right:g}"
 
-    def arrival_fault(self, part: GradientPart) -> Fault:
+    def arrival_fault(self, part: GradientPart) -> Violation:
         """Of a part that is applied on arrival."""
         return None
 
-    def grant_fault(self, worker: int, token: int) -> Fault:
+    def grant_fault(self, worker: int, token: int) -> Violation:
         """Of a grant."""
         return None if token == self.step else f"has token {token} in step {self.step}"
 
@@ -50,7 +50,7 @@ class Promise:
     def lost(self, grant: int) -> None:
         """A grant of a lost worker."""
 
-    def apply_fault(self, group: Group, step: int, draining: bool) -> Fault:
+    def apply_fault(self, group: Group, step: int, draining: bool) -> Violation:
         """Of a group whose steps are not counted; only KStep has one."""
         return "belongs to no group of this mode"
 
@@ -67,7 +67,7 @@ class Promise:
         """A step was applied; `at_rest`: in a drain, and no grant is out."""
         self.step += 1
 
-    def rest_fault(self) -> Fault:
+    def rest_fault(self) -> Violation:
         """At the end of a drain."""
         return None
 
@@ -89,7 +89,7 @@ class Bound(Promise):
         if worker in self.finished:
             self.finished[worker] += 1
 
-    def grant_fault(self, worker: int, token: int) -> Fault:
+    def grant_fault(self, worker: int, token: int) -> Violation:
         ahead = self.finished[worker] - min(self.finished.values())
         if ahead > self.bound:
             return f"lets worker {worker} start, {ahead} batches ahead of the slowest"
@@ -104,7 +104,7 @@ class Tokens(Promise):
     free: set[int] = field(default_factory=set)  # below it: places of lost grants
     held: dict[int, int] = field(default_factory=dict)  # grant -> place
 
-    def grant_fault(self, worker: int, token: int) -> Fault:
+    def grant_fault(self, worker: int, token: int) -> Violation:
         place = min(self.free, default=self.first)
         right = max(self.step, place // self.parts)
         return None if token == right else f"has token {token}, and place {place} has {right}"
@@ -130,16 +130,16 @@ class InStep(Promise):
 
     share_of: int = 0  # samples that an embedding gradient is a share of; 0: it is applied as it is
 
-    def arrival_fault(self, part: GradientPart) -> Fault:
+    def arrival_fault(self, part: GradientPart) -> Violation:
         right = part.samples / self.share_of if self.share_of else 1.0
         return None if abs(part.weight - right) < 1e-12 else f"has weight {part.weight:g}, not {right:g}"
 
-    def weight_fault(self, part: GradientPart, step: int) -> Fault:
+    def weight_fault(self, part: GradientPart, step: int) -> Violation:
         if part.token != step:
             return f"belongs to step {part.token} and is in step {step}"
         return Promise.weight_fault(self, part, step)
 
-    def grant_fault(self, worker: int, token: int) -> Fault:
+    def grant_fault(self, worker: int, token: int) -> Violation:
         return None if token >= self.step else f"has token {token} in step {self.step}"
 
 
@@ -155,14 +155,14 @@ class Merging(Promise):
         self.step += 1
         self.apart += 1
 
-    def apply_fault(self, group: Group, step: int, draining: bool) -> Fault:
+    def apply_fault(self, group: Group, step: int, draining: bool) -> Violation:
         if group != "dense":
             return "belongs to no group of this mode"
         beside = step == self.step - 1 or (draining and step == self.step)
         self.apart = 0
         return None if (self._is_due(step) or draining) and beside else f"merges beside step {self.step - 1}"
 
-    def grant_fault(self, worker: int, token: int) -> Fault:
+    def grant_fault(self, worker: int, token: int) -> Violation:
         if self.apart and self._is_due(self.step - 1):
             return f"starts a step, and step {self.step - 1} was not merged"
         return Promise.grant_fault(self, worker, token)
@@ -171,7 +171,7 @@ class Merging(Promise):
         """Step number 0 is t = 1 of the run."""
         return (step + 1) % self.k == 0 or step < self.warm_until
 
-    def rest_fault(self) -> Fault:
+    def rest_fault(self) -> Violation:
         return f"{self.apart} steps were not merged" if self.apart else None
 
 

@@ -7,7 +7,7 @@ corrected.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-Span = tuple[float, float]  # the least and the greatest weight of a part's dense gradients
+WeightRange = tuple[float, float]  # the least and the greatest weight of a part's dense gradients
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class WeightCorrection:
     zero_weight: int = 0
 
     @classmethod
-    def of(cls, parts: Iterable[tuple[float, Span]]) -> "WeightCorrection":
+    def of(cls, parts: Iterable[tuple[float, WeightRange]]) -> "WeightCorrection":
         """Of parts: the weight that the discipline gave, and what their tensors weighed."""
         decayed = zero_weight = 0
         for given, (least, greatest) in parts:
@@ -27,7 +27,7 @@ class WeightCorrection:
         return cls(decayed, zero_weight)
 
 
-def joined(spans: Iterable[Span]) -> Span:
+def joined(spans: Iterable[WeightRange]) -> WeightRange:
     """Of a part whose tensors are spread over servers."""
     least, greatest = zip(*spans, strict=True)
     return min(least), max(greatest)

@@ -13,14 +13,14 @@ if TYPE_CHECKING:  # it comes with the extra `ray`
     from hotrow.runtime.ray.cluster import RayCluster
     from hotrow.transport.server import RpcServer
 
-Kind: TypeAlias = Literal["trainer", "embedding worker"]
+JoiningKind: TypeAlias = Literal["trainer", "embedding worker"]
 
 
-def kind_of(text: str) -> Kind:
+def kind_of(text: str) -> JoiningKind:
     """Check the kind of a role that joins."""
-    if text not in get_args(Kind):
+    if text not in get_args(JoiningKind):
         raise ConfigError(f"kind={text!r}: must be 'trainer' or 'embedding worker'; shards hold rows, and stay")
-    return cast(Kind, text)
+    return cast(JoiningKind, text)
 
 
 class RoleScaling:
@@ -29,7 +29,7 @@ class RoleScaling:
     def __init__(self, loop: TrainingLoop, cluster: "RayCluster | None", report: Callable[[str], None]) -> None:
         self._loop, self._there, self._report = loop, cluster, report
 
-    def join(self, kind: Kind) -> str:
+    def join(self, kind: JoiningKind) -> str:
         """Start one more role; returns its name. A trainer takes part from the next step on."""
         cluster = self._cluster()
         if kind_of(kind) == "embedding worker":

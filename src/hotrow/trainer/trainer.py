@@ -39,7 +39,7 @@ from hotrow.trainer.fit_loop import FitLoop
 from hotrow.trainer.meter import ProgressMeter
 from hotrow.trainer.mode_selector import Choice, ModeSelector, initial_mode, parse_mode
 from hotrow.trainer.reports import Evaluated, FoundRows, Report, Split
-from hotrow.trainer.scaling import Kind, RoleScaling
+from hotrow.trainer.scaling import JoiningKind, RoleScaling
 from hotrow.trainer.schedule import EarlyStopping, EarlyStoppingState, Schedule
 from hotrow.trainer.streams import Batches, evaluation_batches, is_source, leases
 from hotrow.worker.losses import Loss, Task, objective_of, predictions_of
@@ -340,7 +340,7 @@ class Trainer:
         """
         self._mode_selector.switch(mode)
 
-    def join(self, kind: Kind) -> str:
+    def join(self, kind: JoiningKind) -> str:
         """Start one more "trainer" or "embedding worker" of a cluster; returns its name.
 
         Thread-safe; it takes the seconds that a process takes to start. An embedding worker takes part then, a

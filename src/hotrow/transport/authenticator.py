@@ -13,7 +13,8 @@ from hmac import compare_digest
 import zmq
 from zmq.utils import z85
 
-from hotrow.transport.security import ClusterKey, Security
+from hotrow.transport.security import ClusterKey
+from hotrow.types import Security
 
 ENDPOINT = "inproc://zeromq.zap.01"  # where libzmq sends ZAP requests, one per context
 _VERSION, _USER, _DOMAIN = b"1.0", b"hotrow", b"hotrow"

@@ -20,7 +20,8 @@ from hotrow.transport.errors import PeerLost
 from hotrow.transport.limits import Limits, RetryPolicy
 from hotrow.transport.messages import Message
 from hotrow.transport.pending import PendingRequest
-from hotrow.transport.security import ClusterKey, Security, checked_key
+from hotrow.transport.security import ClusterKey, checked_key
+from hotrow.types import Security
 
 __all__ = ["Answer", "RpcClient"]
 

@@ -15,7 +15,8 @@ from hotrow.errors import InputError
 from hotrow.store.arrays import ArrayLike, Floats, Integers, Keys, as_array, as_keys, as_output
 from hotrow.store.kernels import decode_rows, encode_rows
 from hotrow.transport.envelope import Buffer
-from hotrow.transport.messages import RowBlockHeader, Values
+from hotrow.transport.messages import RowBlockHeader
+from hotrow.types import Values
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,11 +22,10 @@ from hmac import compare_digest
 from hmac import new as new_hmac
 from pathlib import Path
 from struct import pack
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from hotrow.errors import ConfigError
-
-Security = Literal["off", "key", "curve"]
+from hotrow.types import Security
 
 KEY_FILE = "HOTROW_KEY_FILE"  # the environment's name for the path of the key
 SIZE = 32  # bytes of keys, nonces and proofs

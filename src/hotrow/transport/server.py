@@ -22,7 +22,8 @@ from hotrow.transport.limits import Limits
 from hotrow.transport.messages import Fault, FaultKind, Message
 from hotrow.transport.peers import Accepted, CachedReply, Peers, Refused, Respond
 from hotrow.transport.request import Request
-from hotrow.transport.security import ClusterKey, Security, checked_key
+from hotrow.transport.security import ClusterKey, checked_key
+from hotrow.types import Security
 
 LINGER_MS = 1_000  # for the last replies, after the loop has ended
 
@@ -31,7 +32,7 @@ _log = logging.getLogger("hotrow.transport")
 __all__ = ["Request", "RpcServer"]
 
 
-Handle: TypeAlias = Callable[[Request], None]
+RequestHandler: TypeAlias = Callable[[Request], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class RpcServer:
         self._authenticator.configure_server(self._socket)
         sockets.attempt("bind", address, self._socket.bind)
 
-    def serve(self, handle: Handle) -> None:
+    def serve(self, handle: RequestHandler) -> None:
         """Pass each request to `handle`, in this thread, until `stop`. Replies given by then are still sent."""
         self._idle.clear()
         self._thread = threading.get_ident()
@@ -137,7 +138,7 @@ class RpcServer:
         self._zap.send_multipart(answer)
         self.counts.refused_connections += not welcome
 
-    def _read(self, handle: Handle) -> None:
+    def _read(self, handle: RequestHandler) -> None:
         for _ in range(sockets.TURN):
             try:
                 who, *frames = self._socket.recv_multipart(zmq.DONTWAIT, copy=False)
@@ -147,7 +148,7 @@ class RpcServer:
             if self._stopping.is_set():
                 return
 
-    def _receive(self, who: bytes, frames: list[memoryview], handle: Handle) -> None:
+    def _receive(self, who: bytes, frames: list[memoryview], handle: RequestHandler) -> None:
         match self._peers.receive(who, frames):
             case Accepted() as accepted:
                 self.counts.bytes_in += sum(frame.nbytes for frame in frames)
@@ -162,7 +163,7 @@ class RpcServer:
                 setattr(self.counts, field, getattr(self.counts, field) + 1)
                 self._respond(who, frame)
 
-    def _handle(self, accepted: Accepted, handle: Handle) -> None:
+    def _handle(self, accepted: Accepted, handle: RequestHandler) -> None:
         name, opened = accepted.name, accepted.opened
 
         def answer(message: Message, frames: Sequence[Buffer], later: bool) -> None:

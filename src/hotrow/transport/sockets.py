@@ -11,7 +11,7 @@ import zmq
 
 from hotrow.errors import ConfigError
 from hotrow.transport.limits import Limits
-from hotrow.transport.security import Security
+from hotrow.types import Security
 
 Socket: TypeAlias = "zmq.Socket[bytes]"
 

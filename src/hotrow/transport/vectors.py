@@ -20,7 +20,8 @@ from hotrow.errors import InputError
 from hotrow.store.kernels import decode_rows, encode_rows
 from hotrow.transport.envelope import Buffer
 from hotrow.transport.ids import unsigned_for
-from hotrow.transport.messages import Values, Vectors
+from hotrow.transport.messages import Vectors
+from hotrow.types import Values
 
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]

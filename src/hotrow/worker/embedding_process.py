@@ -38,12 +38,11 @@ from hotrow.transport.messages import (
     QueryReply,
     Release,
     Stop,
-    Values,
 )
 from hotrow.transport.request import Request
 from hotrow.transport.server import RpcServer
 from hotrow.transport.vectors import pack_vectors, plain_bytes, unpack_gradients
-from hotrow.types import RoleId
+from hotrow.types import RoleId, Values
 from hotrow.worker.embedding import BufferedBatch, BufferLimits, EmbeddingBuffers
 
 SWEEP_S = 1.0  # between two searches for expired batches

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from hotrow.errors import ConfigError
-from hotrow.transport.messages import Values
-from hotrow.types import RoleId
+from hotrow.types import RoleId, Values
 from hotrow.worker.spec import TrainingSpec
 
 

@@ -9,7 +9,8 @@ from hotrow.client.sharded import PushFacts
 from hotrow.data.batch import Batch
 from hotrow.errors import InputError
 from hotrow.transport.client import Answer
-from hotrow.transport.messages import ApplyOrder, Arrival, OrderPart, Perform, Pooled, Values
+from hotrow.transport.messages import ApplyOrder, Arrival, OrderPart, Perform, Pooled
+from hotrow.types import Values
 from unit.worker.embedding_threads import (
     Cluster,
     ask_all,

@@ -15,8 +15,9 @@ from hotrow.errors import ConfigError
 from hotrow.server.process import ShardServer
 from hotrow.server.shard import Shard
 from hotrow.transport.client import RpcClient
-from hotrow.transport.messages import ApplyOrder, Arrival, OrderPart, Perform, Values
+from hotrow.transport.messages import ApplyOrder, Arrival, OrderPart, Perform
 from hotrow.transport.server import RpcServer
+from hotrow.types import Values
 from unit.worker.embedding_threads import TABLES, give_gradients, rows_of
 
 

@@ -16,7 +16,7 @@ from hotrow.run import control_server
 from hotrow.run.cluster_file import Known
 from hotrow.run.control_server import ControlServer, let_join, let_leave
 from hotrow.runtime.cluster.facts import ClusterFacts
-from hotrow.trainer.scaling import Kind, RoleScaling
+from hotrow.trainer.scaling import JoiningKind, RoleScaling
 from hotrow.transport.client import RpcClient
 from hotrow.transport.errors import PeerLost, RemoteFault
 from hotrow.transport.messages import Clear, Query, QueryReply
@@ -36,7 +36,7 @@ class Noted(RoleScaling):
         self.starting.set()
         self.at_once = False  # who leaves has left
 
-    def join(self, kind: Kind) -> str:
+    def join(self, kind: JoiningKind) -> str:
         self.starting.wait(20)
         self.asked.append(kind)
         if len(self.asked) > 2:

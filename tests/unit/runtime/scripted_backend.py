@@ -15,7 +15,7 @@ from hotrow.errors import ConfigError
 from hotrow.modes import Mode
 from hotrow.modes.base import Apply, Discipline, Effect, Event, Grant, RunFacts
 from hotrow.runtime import BatchResult, LeaseQueue, StepResult, TrainingLoop
-from hotrow.runtime.clock import RunClock, Span
+from hotrow.runtime.clock import Elapsed, RunClock
 from hotrow.runtime.membership import ScaleRequest
 from hotrow.runtime.state import RunState
 from hotrow.server.core import ApplyResult
@@ -105,7 +105,7 @@ class ScriptedBackend:
         grant = self.last(self.out)
         self.out.remove(grant)
         loss, output = torch.tensor(0.0), torch.zeros(SAMPLES)
-        return BatchResult(grant, self.step, self.step, SAMPLES, loss, output, Span(1.0, 1.0))
+        return BatchResult(grant, self.step, self.step, SAMPLES, loss, output, Elapsed(1.0, 1.0))
 
     def close(self, *, failed: bool = False) -> None:
         self.out.clear()

@@ -21,7 +21,7 @@ from hotrow.modes.base import Effect, Event, Grant, RunFacts
 from hotrow.optim import KStepAdam
 from hotrow.runtime import BatchResult, LeaseQueue
 from hotrow.runtime.active_mode import ActiveMode
-from hotrow.runtime.clock import RunClock, Span
+from hotrow.runtime.clock import Elapsed, RunClock
 from hotrow.runtime.effect_loop import EffectLoop
 from hotrow.runtime.state import RunState
 from hotrow.runtime.training_performer import StepResult, TrainingPerformer
@@ -138,7 +138,7 @@ class Run:
         grant, gradients = pulled.grant, pulled.gradients
         self.parameters.park(grant.grant, gradients, grant.worker)
         self.executor.results.append(
-            BatchResult(grant, pulled.step, pulled.step, gradients.samples, gradients.loss, gradients.output, Span())
+            BatchResult(grant, pulled.step, pulled.step, gradients.samples, gradients.loss, gradients.output, Elapsed())
         )
         self.active.finish_next()
         steps = list(self.active.performer.steps)

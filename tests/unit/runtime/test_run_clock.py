@@ -3,7 +3,7 @@
 import pytest
 
 import hotrow as hr
-from hotrow.runtime.clock import RunClock, Span
+from hotrow.runtime.clock import Elapsed, RunClock
 from hotrow.switching import Auto, Pilot
 from hotrow.trainer import Progress, Trainer
 from unit.trainer.conftest import Made, make_trainer
@@ -51,8 +51,8 @@ def test_a_span_is_told_by_both_clocks() -> None:
     hand.now += 5
     clock.resume()
     hand.now += 1
-    assert clock.moment().since(began) == Span(real_s=7.0, run_s=2.0)
-    assert Span(1.0, 0.5) + Span(2.0, 0.25) == Span(3.0, 0.75)
+    assert clock.moment().since(began) == Elapsed(real_s=7.0, run_s=2.0)
+    assert Elapsed(1.0, 0.5) + Elapsed(2.0, 0.25) == Elapsed(3.0, 0.75)
 
 
 def test_what_the_caller_does_between_two_reports_is_no_cost_of_a_mode() -> None:

@@ -26,10 +26,10 @@ from hotrow.transport.messages import (
     OrderPart,
     PullRows,
     PushRows,
-    Values,
 )
-from hotrow.transport.security import ClusterKey, Security
+from hotrow.transport.security import ClusterKey
 from hotrow.transport.server import RpcServer
+from hotrow.types import Security, Values
 
 F32 = NDArray[np.float32]
 TABLES = {

@@ -35,11 +35,11 @@ from hotrow.transport.messages import (
     RowBlockHeader,
     Stop,
     Taken,
-    Values,
 )
-from hotrow.transport.security import ClusterKey, Security
+from hotrow.transport.security import ClusterKey
 from hotrow.transport.server import RpcServer
 from hotrow.transport.whole_rows import pack_rows, unpack_rows
+from hotrow.types import Security, Values
 from unit.server.asked_shard import (
     DIMS,
     F32,

@@ -14,8 +14,9 @@ from hotrow.transport.authenticator import ZapAuthenticator
 from hotrow.transport.client import Answer, RpcClient
 from hotrow.transport.limits import Limits, RetryPolicy
 from hotrow.transport.messages import Done, Message, Query
-from hotrow.transport.security import NO_KEY, Challenge, ClientHandshake, ClusterKey, Security, Session
+from hotrow.transport.security import NO_KEY, Challenge, ClientHandshake, ClusterKey, Session
 from hotrow.transport.server import Request, RpcServer
+from hotrow.types import Security
 
 KEY, OTHER_KEY = ClusterKey(b"k" * 32), ClusterKey(b"o" * 32)
 READY = Query("ready")

@@ -14,8 +14,9 @@ from hotrow.client.base import FeatureVectors
 from hotrow.data.batch import Batch
 from hotrow.errors import InputError
 from hotrow.transport.ids import pack_ids, unpack_ids
-from hotrow.transport.messages import Values, Vectors
+from hotrow.transport.messages import Vectors
 from hotrow.transport.vectors import pack_gradients, pack_vectors, plain_bytes, unpack_gradients, unpack_vectors
+from hotrow.types import Values
 from unit.worker.embedding_threads import TABLES, batch_of, give_gradients, rows_of, without_ids
 
 DIMS = {name: table.dim for name, table in TABLES.items()}

@@ -6,9 +6,10 @@ import zmq
 from hotrow.errors import ConfigError
 from hotrow.transport.authenticator import ZapAuthenticator
 from hotrow.transport.client import RpcClient
-from hotrow.transport.security import ClusterKey, Security
+from hotrow.transport.security import ClusterKey
 from hotrow.transport.server import RpcServer
 from hotrow.transport.sockets import is_loopback
+from hotrow.types import Security
 from unit.transport.parts import KEY, OTHER_KEY, Raw
 
 

@@ -12,8 +12,9 @@ from hotrow.transport.client import Answer, RpcClient
 from hotrow.transport.errors import PeerLost, RemoteFault
 from hotrow.transport.limits import RetryPolicy
 from hotrow.transport.messages import Done, QueryReply
-from hotrow.transport.security import ClusterKey, Security
+from hotrow.transport.security import ClusterKey
 from hotrow.transport.server import Request, RpcServer
+from hotrow.types import Security
 from unit.transport.parts import KEY, OTHER_KEY, READY, answer_of, echo, running, until, wire_to
 
 ALL: tuple[Security, ...] = ("off", "key", "curve")

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from hotrow.errors import InputError
 from hotrow.store.kernels import decode_rows, encode_rows
 from hotrow.transport.frames import RowBlock, Volume, frames_of, pack, unpack
-from hotrow.transport.messages import RowBlockHeader, Values
+from hotrow.transport.messages import RowBlockHeader
+from hotrow.types import Values
 
 DIMS = {"item": 3, "user": 2}
 

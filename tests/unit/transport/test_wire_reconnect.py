@@ -9,8 +9,8 @@ from hotrow.transport.client import RpcClient
 from hotrow.transport.client_loop import ClientLoop, PeerConnection
 from hotrow.transport.messages import Done, Fault
 from hotrow.transport.pending import PendingRequest
-from hotrow.transport.security import Security
 from hotrow.transport.server import Request
+from hotrow.types import Security
 from unit.transport.cable import Cable
 from unit.transport.parts import HASTY, KEY, LONG_S, READY, running, until
 

@@ -16,8 +16,9 @@ from hotrow.transport import envelope
 from hotrow.transport.client import RpcClient
 from hotrow.transport.counts import ServerCounts
 from hotrow.transport.messages import Done, Stop
-from hotrow.transport.security import Challenge, ClientHandshake, Security, Session
+from hotrow.transport.security import Challenge, ClientHandshake, Session
 from hotrow.transport.server import Request, RpcServer
+from hotrow.types import Security
 from unit.transport.parts import HASTY, KEY, LONG_S, OTHER_KEY, READY, Raw, running, sealed_ask, small, until
 
 Alter = Callable[[list[bytes]], list[bytes]]

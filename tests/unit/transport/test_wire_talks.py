@@ -15,8 +15,8 @@ from hotrow.transport.client import RpcClient
 from hotrow.transport.errors import RemoteFault
 from hotrow.transport.limits import Limits
 from hotrow.transport.messages import Done, Fault, Query, QueryReply, Stop
-from hotrow.transport.security import Security
 from hotrow.transport.server import Request, RpcServer
+from hotrow.types import Security
 from unit.transport.parts import KEY, READY, answer_of, echo, running, until, wire_to
 
 ALL: tuple[Security, ...] = ("off", "key", "curve")

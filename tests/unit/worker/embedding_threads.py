@@ -21,8 +21,9 @@ from hotrow.server.shard import Shard
 from hotrow.transport.client import RpcClient
 from hotrow.transport.ids import pack_ids, sample_id
 from hotrow.transport.limits import Limits
-from hotrow.transport.messages import LookUp, Message, Query, QueryReply, Stop, Values
+from hotrow.transport.messages import LookUp, Message, Query, QueryReply, Stop
 from hotrow.transport.server import RpcServer
+from hotrow.types import Values
 from hotrow.worker.embedding import BufferLimits
 from hotrow.worker.embedding_process import EmbeddingServer, EmbeddingSetup
 

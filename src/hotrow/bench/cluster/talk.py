@@ -13,8 +13,9 @@ from hotrow.errors import HotrowError
 from hotrow.transport.client import RpcClient
 from hotrow.transport.messages import Done, Query, Stop
 from hotrow.transport.request import Request
-from hotrow.transport.security import ClusterKey, Security
+from hotrow.transport.security import ClusterKey
 from hotrow.transport.server import RpcServer
+from hotrow.types import Security
 
 KINDS: tuple[Security, ...] = ("off", "key", "curve")
 LARGE = 24  # frames there and back

@@ -8,33 +8,15 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 
-from hotrow.errors import ConfigError, HotrowError, InputError
+from hotrow.errors import HotrowError, InputError
+from hotrow.runtime.cluster.embedding_members import EmbeddingMembers, LeavingMember, Member
 from hotrow.runtime.cluster.leaving import forget_when_stopped
 from hotrow.transport.client import Answer, RpcClient
-from hotrow.transport.futures import uncancellable_future
-from hotrow.transport.ids import sample_id
 from hotrow.transport.messages import Meet, Query, QueryReply, Release, Stop
 from hotrow.types import RoleId
 
 _log = logging.getLogger("hotrow.runtime")
-
-
-@dataclass(slots=True, eq=False)
-class _Member:
-    name: RoleId
-    number: int
-    address: str
-    grants: set[int] = field(default_factory=set)  # whose gradients have not arrived
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _LeavingMember:
-    """Gets no new batches, and stops when it has none. `left` is done then."""
-
-    member: _Member
-    left: "Future[None]"
 
 
 class EmbeddingWorkers:
@@ -44,18 +26,13 @@ class EmbeddingWorkers:
         self._wire, self._trainers = wire, list(trainers)
         self._lock = threading.Lock()
         self._meeting = threading.Lock()  # one new member at a time, so that all others learn its address
-        self._staying: list[_Member] = []  # the first one gets the next batch
-        self._leaving: list[_LeavingMember] = []
+        self._members = EmbeddingMembers()
 
     @property
     def names(self) -> list[RoleId]:
         """Members that get batches."""
         with self._lock:
-            return sorted(each.name for each in self._staying)
-
-    @property
-    def _members(self) -> list[_Member]:
-        return [*self._staying, *(each.member for each in self._leaving)]
+            return sorted(each.name for each in self._members.staying)
 
     def join(self, name: RoleId, address: str) -> None:
         """Add a member; it gets batches once all trainers know its address."""
@@ -66,13 +43,12 @@ class EmbeddingWorkers:
         number = int(reply.figures["number"])
         with self._meeting:
             with self._lock:
-                if any(number == each.number or name == each.name for each in self._members):
-                    raise ConfigError(f"number={number} of {name}: is taken, embedding workers need different numbers")
+                self._members.check_join(name, number)
                 trainers = list(self._trainers)
             for trainer in trainers:
                 self._meet(trainer, Meet(number, address))
             with self._lock:
-                self._staying.append(_Member(name, number, address))
+                self._members.staying.append(Member(name, number, address))
 
     def _meet(self, trainer: RoleId, address: Meet) -> None:
         """Send the address to one trainer; a failure counts only while the trainer is a member."""
@@ -88,7 +64,7 @@ class EmbeddingWorkers:
         with self._meeting:
             with self._lock:  # so that no leave is sent before the address
                 self._trainers.append(trainer)
-                met = [self._wire.request(trainer, Meet(each.number, each.address)) for each in self._members]
+                met = [self._wire.request(trainer, Meet(each.number, each.address)) for each in self._members.present]
             for asked in met:
                 asked.result()
 
@@ -104,17 +80,10 @@ class EmbeddingWorkers:
         `before` is called before it can stop.
         """
         with self._lock:
-            found = next((each for each in self._staying if each.name == name), None)
-            if found is None:
-                there = ", ".join(each.name for each in self._staying) or "none"
-                raise InputError(f"{name!r}: there is no such embedding worker; there are: {there}")
-            if len(self._staying) == 1:
-                raise InputError(f"{name!r}: is the last embedding worker, trainers need one: let another join first")
+            member = self._members.check_leave(name)
             before()
-            leaving = _LeavingMember(found, uncancellable_future())
-            self._staying.remove(found)
-            self._leaving.append(leaving)
-            idle = not found.grants
+            leaving = self._members.start_leaving(member)
+            idle = not member.grants
         if idle:
             self._stop(leaving)
         return leaving.left
@@ -122,21 +91,18 @@ class EmbeddingWorkers:
     def assign(self, grant: int) -> tuple[RoleId, int]:
         """Choose the member that gets the ids of a grant's batch; returns its name and the sample id."""
         with self._lock:
-            if not self._staying:
-                raise InputError("there is no embedding worker: let one join first")
-            member = self._staying.pop(0)
-            self._staying.append(member)
-            member.grants.add(grant)
-            return member.name, sample_id(member.number, grant)
+            return self._members.assign(grant)
 
     def done(self, grant: int) -> None:
         """The gradients of a batch are on the shards."""
-        _, parting = self._drop([grant])
+        with self._lock:
+            _, parting = self._members.drop([grant])
         self._stop_all(parting)
 
     def release(self, grants: Iterable[int] | None = None) -> None:
         """Drop the ids of batches whose gradients will not arrive (None: of all batches)."""
-        dropped, parting = self._drop(grants)
+        with self._lock:
+            dropped, parting = self._members.drop(grants)
         for name, samples in dropped:
             try:
                 asked = self._wire.request(name, Release(samples))
@@ -145,32 +111,15 @@ class EmbeddingWorkers:
             asked.add_done_callback(_log_fault)
         self._stop_all(parting)
 
-    def _drop(self, grants: Iterable[int] | None) -> tuple[list[tuple[RoleId, tuple[int, ...]]], list[_LeavingMember]]:
-        """By name, the sample ids that are not open any more; and members that may stop."""
-        wanted = None if grants is None else set(grants)
-        dropped: list[tuple[_Member, set[int]]] = []
-        with self._lock:
-            for member in self._members:
-                mine = member.grants if wanted is None else member.grants & wanted
-                if mine:
-                    member.grants = member.grants - mine
-                    dropped.append((member, mine))
-            emptied = {member.name for member, _ in dropped if not member.grants}
-            parting = [each for each in self._leaving if each.member.name in emptied]
-        samples = [
-            (each.name, tuple(sample_id(each.number, grant) for grant in sorted(mine))) for each, mine in dropped
-        ]
-        return samples, parting
-
-    def _stop_all(self, parting: Iterable[_LeavingMember]) -> None:
+    def _stop_all(self, parting: Iterable[LeavingMember]) -> None:
         for each in parting:
             self._stop(each)
 
-    def _stop(self, parting: _LeavingMember) -> None:
+    def _stop(self, parting: LeavingMember) -> None:
         """Stop a member whose batches are done; trainers drop its address."""
         member = parting.member
         with self._lock:
-            self._leaving.remove(parting)
+            self._members.leaving.remove(parting)
             trainers = list(self._trainers)
         try:
             pending = [self._wire.request(member.name, Stop())]

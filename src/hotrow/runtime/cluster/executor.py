@@ -13,7 +13,7 @@ from hotrow.data.batch import Batch
 from hotrow.errors import HotrowError
 from hotrow.modes import Mode
 from hotrow.modes.base import Grant, RunFacts
-from hotrow.runtime.clock import Span
+from hotrow.runtime.clock import Elapsed
 from hotrow.runtime.cluster.remote_parameters import RemoteParameters
 from hotrow.runtime.cluster.roles import Roles
 from hotrow.runtime.executors import BatchResult
@@ -166,5 +166,5 @@ class RemoteExecutor:
     def _finished(self, grant: Grant, answer: Answer) -> BatchResult:
         reply = answer.of(BatchReply, self.trainers[grant.worker])
         output = torch.from_numpy(np.frombuffer(answer.frames[0], np.float32).reshape(reply.shape).copy())
-        busy, loss = Span(reply.busy_s, reply.busy_s), torch.tensor(reply.loss)
+        busy, loss = Elapsed(reply.busy_s, reply.busy_s), torch.tensor(reply.loss)
         return BatchResult(grant, reply.looked_step, reply.pulled_step, reply.samples, loss, output, busy)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hotrow.transport.security import ClusterKey, Security
-from hotrow.types import RoleId
+from hotrow.transport.security import ClusterKey
+from hotrow.types import RoleId, Security
 
 
 @dataclass(frozen=True, slots=True)

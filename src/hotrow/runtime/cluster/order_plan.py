@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hotrow.modes import Mode
 from hotrow.modes.base import Apply, RunFacts
-from hotrow.staleness.weights import Span, joined
+from hotrow.staleness.weights import WeightRange, joined
 from hotrow.transport.messages import ApplyOrder, CloseStep, OrderPart, PartWeights, Settle
 
 
@@ -73,14 +73,14 @@ class WeightReplies:
         self._shards = shards
         self._answers = 0  # replies of all shards to orders
         self._given: dict[int, float] = {}  # by grant, its weight in an order without all replies
-        self._weighed: dict[int, list[Span]] = {}  # by grant, its weights on the shards that have answered
+        self._weighed: dict[int, list[WeightRange]] = {}  # by grant, its weights on the shards that have answered
 
     def ordered(self, effect: Apply) -> None:
         """A step was ordered."""
         if effect.group != "embedding" and self._by_movement:
             self._given.update({part.grant: part.weight for part in effect.parts})
 
-    def answered(self, weights: Sequence[PartWeights]) -> list[tuple[float, Span]]:
+    def answered(self, weights: Sequence[PartWeights]) -> list[tuple[float, WeightRange]]:
         """A shard replied to an order; returns the given weight and the actual ones of each part that is complete.
 
         Shards answer orders in sequence, so the reply of the last shard completes the weights of an order.

@@ -16,7 +16,7 @@ from hotrow.runtime.cluster.order_plan import OrderPlan, WeightReplies
 from hotrow.runtime.cluster.roles import Roles
 from hotrow.server.core import ApplyResult
 from hotrow.staleness import Histogram, IdCounts, WeightCorrection
-from hotrow.staleness.weights import Span
+from hotrow.staleness.weights import WeightRange
 from hotrow.transport import messages
 from hotrow.transport.client import Answer
 from hotrow.transport.messages import OrderResult, Perform, Policy
@@ -51,7 +51,7 @@ class RemoteParameters:
         self._unreported: Counter[str] = Counter()
         self._undone: Counter[str] = Counter()
         self._lateness = Histogram()
-        self._corrections: list[tuple[float, Span]] = []
+        self._corrections: list[tuple[float, WeightRange]] = []
         late = None if mode.late is None else mode.late.model_dump_json()
         serves = mode.dense == "server"
         pushes = max(1, mode.samples_per_step(facts) // facts.local_batch)

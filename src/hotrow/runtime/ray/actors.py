@@ -18,9 +18,9 @@ from hotrow.server.process import ShardServer
 from hotrow.server.shard import Shard
 from hotrow.transport.client import RpcClient
 from hotrow.transport.limits import Limits
-from hotrow.transport.security import ClusterKey, Security
+from hotrow.transport.security import ClusterKey
 from hotrow.transport.server import RpcServer
-from hotrow.types import RoleId
+from hotrow.types import RoleId, Security
 from hotrow.worker.embedding_process import EmbeddingServer, EmbeddingSetup
 from hotrow.worker.process import TrainerProcess
 from hotrow.worker.setup import RoleSpec, TrainerSetup

@@ -34,7 +34,7 @@ from hotrow.transport.messages.embedding import (
     Release,
     Vectors,
 )
-from hotrow.transport.messages.header import Header, Values
+from hotrow.transport.messages.header import Header
 from hotrow.transport.messages.orders import ApplyOrder, OrderPart, OrderResult, PartWeights, Perform, Policy
 from hotrow.transport.messages.rows import (
     Arrival,
@@ -139,6 +139,5 @@ __all__ = [
     "Stop",
     "TakeDense",
     "Taken",
-    "Values",
     "Vectors",
 ]

@@ -4,8 +4,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from hotrow.transport.messages.header import Count, Header, Name, Number, SampleId, Values
+from hotrow.transport.messages.header import Count, Header, Name, Number, SampleId
 from hotrow.transport.messages.rows import Arrival, Taken
+from hotrow.types import Values
 
 
 class Coded(Header, frozen=True):

@@ -4,7 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from hotrow.transport.messages.header import Count, Header, Name, Number, Values
+from hotrow.transport.messages.header import Count, Header, Name, Number
+from hotrow.types import Values
 
 
 class RowBlockHeader(Header, frozen=True):
