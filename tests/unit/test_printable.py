@@ -36,21 +36,29 @@ def test_lines_and_tabs_stay_unless_one_line_is_wanted() -> None:
 
 
 def test_commands_reach_the_terminal_in_no_other_way() -> None:
-    """`say` and `Screen` make text printable; whoever goes past them would print what a file says."""
-    past = {"Console", "print", "echo", "secho", "Text"}
+    """`echo` and `Screen` of screen.py make text printable; another way would print control characters of a file."""
+    direct = {"Console", "Text", "print", "secho"}
     for path in CLI.glob("*.py"):
         if path.name == "screen.py":
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        tree = ast.parse(path.read_text())
+        ours = any(isinstance(node, ast.ImportFrom) and node.module == "hotrow.cli.screen" for node in ast.walk(tree))
+        for node in ast.walk(tree):
             if isinstance(node, ast.Call):
-                assert _called(node.func) not in past, f"{path.name} line {node.lineno}"
+                name, of_module = _called(node.func)
+                assert name not in direct, f"{path.name} line {node.lineno}"
+                assert name != "echo" or (ours and not of_module), f"{path.name} line {node.lineno}"
 
 
-def _called(function: ast.expr) -> str:
-    """The name of a function that is called, of our own or of typer's."""
-    if isinstance(function, ast.Attribute):
-        return function.attr if isinstance(function.value, ast.Name) and function.value.id == "typer" else ""
-    return function.id if isinstance(function, ast.Name) else ""
+def _called(function: ast.expr) -> tuple[str, bool]:
+    """The name of a function that is called, and whether it is called as that of a module, as typer.echo."""
+    match function:
+        case ast.Name(name):
+            return name, False
+        case ast.Attribute(ast.Name("typer" | "click" | "rich"), name):
+            return name, True
+        case _:
+            return "", False
 
 
 def test_log_lines_warnings_and_tracebacks_of_the_command_are_printable() -> None:
