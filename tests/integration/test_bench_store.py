@@ -96,9 +96,10 @@ def test_every_promised_figure_is_there_and_finite() -> None:
         assert math.isfinite(value), key
 
 
-def test_without_a_peer_torch_and_the_machine_are_measured(tmp_path: Path) -> None:
-    path = tmp_path / "result.json"
+def test_without_a_peer_torch_and_the_machine_are_measured_and_threads_given_back(tmp_path: Path) -> None:
+    path, before = tmp_path / "result.json", torch.get_num_threads()
     report.write_json(path, report.document(TINY, measure(TINY, SilentProgress()), None))
+    assert torch.get_num_threads() == before
     result = json.loads(path.read_text())
     assert [key for key in result if key.startswith("d4_step_vs_")] == ["d4_step_vs_torch"]
     assert result["d4_step_vs_torch"] > 0
@@ -129,12 +130,6 @@ def test_threads_have_a_point_each_and_a_picture_that_parses() -> None:
     assert len(drawing.findall(".//{*}polyline")) == 4
     with pytest.raises(ConfigError, match="take fewer --rows"):
         replace(plan, rows=10**12).check_memory()
-
-
-def test_torch_threads_are_given_back_after_a_run() -> None:
-    before = torch.get_num_threads()
-    measure(TINY, SilentProgress())
-    assert torch.get_num_threads() == before
 
 
 def test_zipf_ids_follow_the_exact_weights() -> None:

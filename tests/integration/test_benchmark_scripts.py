@@ -40,6 +40,7 @@ def test_row_types_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     assert "make it first" in done.stderr
 
 
+@pytest.mark.slow
 def test_accuracy_runs_its_jobs_and_says_what_was_reached(tmp_path: Path, data_dir: Callable[[str], Path]) -> None:
     data_dir("movielens_100k")
     kept = tmp_path / "accuracy.json"

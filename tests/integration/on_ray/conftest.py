@@ -33,3 +33,11 @@ def one_ray() -> Iterator[None]:
         patch.setenv("PYTHONPATH", str(HERE.parents[1]), prepend=os.pathsep)  # where actors find the model
         with own_ray(8, log_to_driver=False):
             yield
+
+
+@pytest.fixture
+def quick_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Roles that wait for a killed one never stop by themselves: end them after half a second instead of ten."""
+    from hotrow.runtime.ray import cluster
+
+    monkeypatch.setattr(cluster, "STOP_S", 0.5)

@@ -100,6 +100,7 @@ def test_a_run_is_looked_at_interrupted_and_goes_on_with_other_roles(
     assert found[1]["auc"] == pytest.approx(found[0]["test_auc"], abs=1e-6)
 
 
+@pytest.mark.usefixtures("quick_stop")
 def test_a_role_that_is_lost_ends_the_run_with_its_name_and_the_checkpoint_stays(
     hotrow: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,7 @@ def train_and_kill(trainer: Trainer, role: str) -> None:
     ],
     ids=lambda given: given if isinstance(given, str) else str(given.name),
 )
+@pytest.mark.usefixtures("quick_stop")
 def test_a_role_that_is_killed_is_named_and_a_new_cluster_can_begin(role: str, mode: Mode, tmp_path: Path) -> None:
     """Every one of these clusters is started in the Ray of the one that was lost before."""
     trainers, shards = (2, 1) if role.startswith("trainer") else (1, 2)
