@@ -12,6 +12,7 @@ Rules that hold in every mode
 - After `Drain` there are no grants. The buffer is applied, as a short step, once no grant is open. `Resume` ends this.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar, dataclass_transform
 
@@ -136,7 +137,23 @@ class Resume:
     """
 
 
-Event = Joined | Ready | Pushed | Lost | Ended | Drain | Resume
+@value
+class LookAhead:
+    """Event: from now on so many steps are granted before the open one is applied (Sync and KStep).
+
+    Example:
+        >>> from hotrow.modes import LookAhead, Ready, RunFacts, Sync
+        >>> discipline = Sync(look_ahead=0).start(RunFacts(workers=1, local_batch=8, global_batch=8))
+        >>> discipline.on(Ready(worker=0)), discipline.on(Ready(worker=0))
+        ([Grant(worker=0, grant=1, token=0)], [Park(worker=0)])
+        >>> discipline.on(LookAhead(steps=1))
+        [Grant(worker=0, grant=2, token=1)]
+    """
+
+    steps: int
+
+
+Event = Joined | Ready | Pushed | Lost | Ended | Drain | Resume | LookAhead
 
 
 @value
@@ -324,14 +341,17 @@ class Grants:
 
     def lose(self, worker: int) -> list[Effect]:
         """Drop the grants of a lost worker."""
-        gone = [grant for grant, (holder, _) in self.out.items() if holder == worker]
+        return self.give_up([grant for grant, (holder, _) in self.out.items() if holder == worker], "lost")
+
+    def give_up(self, gone: Sequence[int], reason: Reason) -> list[Effect]:
+        """Drop grants that are out."""
         for grant in gone:
             _, self.lost[grant] = self.out.pop(grant)
         while len(self.lost) > REMEMBERED:
             first = next(iter(self.lost))
             self.forgotten = max(self.forgotten, first)
             del self.lost[first]
-        return [Drop(grant, "lost") for grant in gone]
+        return [Drop(grant, reason) for grant in gone]
 
     def holds(self, worker: int) -> bool:
         """Whether a worker has an open grant."""

@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import Field
 
 from hotrow.modes.base import Apply, Discipline, Effect, Event, Grants, Group, RunFacts
-from hotrow.modes.mode import Dense, Mode
+from hotrow.modes.mode import Dense, Mode, Steps
 from hotrow.modes.synchronous import Synchronous
 from hotrow.sizes import Whole
 
@@ -34,6 +34,7 @@ class KStep(Mode):
     name: Literal["k_step"] = "k_step"
     k: Whole = Field(default=20, ge=1, le=1_000_000)
     warmup: Whole | None = Field(default=None, ge=0)  # samples through which every step merges; None: 50 global batches
+    look_ahead: Steps = Field(default="auto")  # steps whose rows are read early, as in Sync
 
     @property
     def groups(self) -> tuple[Group, ...]:
@@ -62,6 +63,7 @@ class KStep(Mode):
             step=facts.step,
             grants=grants,
             samples_per_step=facts.global_batch,
+            ahead=self.first_look_ahead,
             k=self.k,
             warm_until=self.warm_until(facts),
         )
@@ -77,16 +79,15 @@ class Merged(Synchronous):
 
     def on(self, event: Event) -> list[Effect]:
         effects = Synchronous.on(self, event)
-        at_rest = self.draining and not self.grants.out and not self.buffer
+        at_rest = self.draining and not self.dealt
         if at_rest and self.apart:
             self.apart = 0
             return [*effects, Apply("dense", self.step, ())]
         return effects
 
     def _closed(self, step: Apply) -> list[Effect]:
-        Synchronous._closed(self, step)
         moved = Apply("embedding", step.step, step.parts)
-        ends = self.draining and not self.grants.out
+        ends = self.draining and not self.dealt
         if (step.step + 1) % self.k == 0 or step.step < self.warm_until or ends:
             self.apart = 0
             return [moved, Apply("dense", step.step, step.parts)]

@@ -9,6 +9,7 @@ from hotrow.spec import Spec
 from hotrow.staleness.decay import Staleness
 
 Dense = Literal["all-reduce", "server", "local"]  # where dense parameters are changed
+Steps = Literal[0, 1, "auto"]  # of look-ahead
 
 
 class Mode(Spec):
@@ -42,8 +43,19 @@ class Mode(Spec):
 
     @property
     def most_in_flight(self) -> int:
-        """Grants that one worker may hold at once."""
+        """Grants that one worker may hold at once, without look-ahead."""
         return 1
+
+    @property
+    def first_look_ahead(self) -> int:
+        """Steps of look-ahead when the mode starts; `LookAhead` events may change it."""
+        return 1 if getattr(self, "look_ahead", 0) == 1 else 0
+
+    def most_held(self, facts: RunFacts, look_ahead: int) -> int:
+        """Grants that one worker may hold at once: with look-ahead its share of the open step and of those ahead."""
+        if not look_ahead:
+            return self.most_in_flight
+        return -(-facts.parts // facts.workers) * (1 + look_ahead)
 
     def on_arrival(self, facts: RunFacts, samples: int) -> float | None:
         """The factor of a batch's row gradients where they may be applied on arrival; None: in their step.

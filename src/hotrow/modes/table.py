@@ -36,7 +36,9 @@ class Entry:
 
 
 MODES: Mapping[str, Entry] = {
-    "sync": Entry(Sync, "waits for all", "same", "G", "equals one worker with batch G", "GBA, section 3", ()),
+    "sync": Entry(
+        Sync, "waits for all", "same", "G", "equals one worker with batch G", "GBA, section 3", ("look_ahead",)
+    ),
     "async": Entry(Async, "each on arrival", "same", "B", "fastest", "ASGD; GBA, section 3", ("staleness",)),
     "bulk_sync": Entry(
         BulkSync,
@@ -90,7 +92,7 @@ MODES: Mapping[str, Entry] = {
         "B per worker, merged",
         "2/k of the dense traffic",
         "Baidu",
-        ("k", "warmup"),
+        ("k", "warmup", "look_ahead"),
     ),
 }
 

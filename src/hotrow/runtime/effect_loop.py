@@ -21,6 +21,7 @@ from hotrow.modes.base import (
     Event,
     Grant,
     Joined,
+    LookAhead,
     Lost,
     Ready,
     Resume,
@@ -96,7 +97,7 @@ class EffectLoop(Generic[LeaseT]):
         self.draining = False
         self.grants = facts.grants  # numbers used
         self.leases = leases
-        self._most_held = mode.most_in_flight
+        self._most_held = mode.most_held(facts, mode.first_look_ahead)
         self._requested: dict[int, int] = {}  # worker -> batches requested and not granted; no entry is 0
         self._held: Counter[int] = Counter()  # worker -> granted and not pushed
         self._ended: set[int] = set()  # workers that found no data
@@ -201,6 +202,15 @@ class EffectLoop(Generic[LeaseT]):
     def first_ended(self) -> int | None:
         """The first worker that found no data."""
         return min(self._ended, default=None)
+
+    def look_ahead(self, steps: int) -> None:
+        """Grant so many steps ahead from now on, in a mode that supports it.
+
+        Workers may hold as many batches as before, at least: one that holds a batch of a step ahead may have to take
+        over a lost one of the open step.
+        """
+        self._most_held = max(self._most_held, self.mode.most_held(self.facts, steps))
+        self.handle(LookAhead(steps))
 
     def drain(self) -> None:
         """Stop granting batches."""

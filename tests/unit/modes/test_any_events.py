@@ -14,6 +14,7 @@ CLUSTERS = st.tuples(
     st.sampled_from(
         [
             Sync(),
+            Sync(look_ahead=1),
             Async(),
             BulkSync(bulk=1),
             BulkSync(bulk=3),
@@ -28,6 +29,7 @@ CLUSTERS = st.tuples(
             Hybrid(max_in_flight=2, scale="local"),
             KStep(k=1),
             KStep(k=3, warmup=20),
+            KStep(k=2, warmup=0, look_ahead=1),
         ]
     ),
     st.integers(2, 4),  # workers
@@ -38,7 +40,9 @@ CLUSTERS = st.tuples(
 ACTIONS = st.lists(
     st.tuples(
         st.sampled_from(
-            ["ask"] * 6 + ["push"] * 8 + ["lose", "join", "join", "drain", "resume", "again", "after_loss", "copy"]
+            ["ask"] * 6
+            + ["push"] * 8
+            + ["lose", "join", "join", "drain", "resume", "again", "after_loss", "copy", "ahead"]
         ),
         st.integers(0, 3),
     ),
@@ -83,6 +87,8 @@ def act(cluster: TinyCluster, what: str, worker: int) -> None:
             cluster.push_again(worker * 7)
         case "after_loss":
             cluster.push_after_loss()
+        case "ahead":
+            cluster.change_look_ahead()
         case "copy":
             cluster.discipline = restored(cluster.discipline)
 
@@ -92,6 +98,7 @@ def laws(mode: Mode) -> Iterator[Callable[[TinyCluster], None]]:
     match mode.name:
         case "sync" | "backup_workers" | "k_step":
             yield nothing_is_stale
+            yield every_step_computed_by_its_own_parameters
         case "hybrid":
             yield nothing_is_stale
             yield every_step_computed_by_its_own_parameters

@@ -4,7 +4,7 @@ import pytest
 
 from hotrow.errors import ConfigError
 from hotrow.modes import Sync
-from hotrow.modes.base import Apply, Drain, Drop, Ended, Grant, Joined, Lost, Park, Ready, Resume
+from hotrow.modes.base import Apply, Drain, Drop, Ended, Grant, Joined, LookAhead, Lost, Park, Ready, Resume
 from hotrow.modes.synchronous import Synchronous
 from unit.modes.tiny_cluster import facts_of, grants_of, pushed
 
@@ -154,3 +154,85 @@ def test_a_local_batch_that_does_not_divide_is_refused() -> None:
     facts = facts_of(workers=2, parts=2, local_batch=3)
     with pytest.raises(ConfigError, match=r"local_batch=3: sync .* take 2 or 4$"):
         Sync().start(facts)
+
+
+def ahead_of(workers: int, parts: int) -> Synchronous:
+    made = Sync(look_ahead=1).start(facts_of(workers=workers, parts=parts))
+    assert isinstance(made, Synchronous)
+    for worker in range(workers):
+        made.on(Joined(worker))
+    return made
+
+
+def test_with_look_ahead_the_next_step_is_dealt_while_the_first_is_computed() -> None:
+    sync = ahead_of(2, parts=2)
+    assert sync.on(Ready(0)) == [Park(0)]
+    assert sync.on(Ready(1)) == [Grant(0, 1, 0), Grant(1, 2, 0)]
+    assert sync.on(Ready(0)) == [Park(0)]
+    assert sync.on(Ready(1)) == [Grant(0, 3, 1), Grant(1, 4, 1)]
+    sync.on(Ready(0))
+    assert sync.on(Ready(1)) == [Park(1)]  # two steps are open
+
+
+def test_a_step_ahead_is_dealt_as_a_whole_or_not_at_all() -> None:
+    sync = ahead_of(2, parts=4)
+    for _ in range(3):
+        granted = [effect for worker in (0, 1) for effect in grants_of(sync.on(Ready(worker)))]
+    assert granted == []  # two requests wait, and a step has four slices
+    assert len(sync.grants.out) == 4
+    sync.on(Ready(0))
+    assert [(grant.worker, grant.token) for grant in grants_of(sync.on(Ready(1)))] == [(0, 1), (1, 1)] * 2
+
+
+def test_a_drain_finishes_the_steps_that_were_dealt() -> None:
+    sync = ahead_of(1, parts=1)
+    sync.on(Ready(0))
+    sync.on(Ready(0))
+    assert sync.on(Drain()) == []
+    assert [type(effect) for effect in sync.on(pushed(Grant(0, 1, 0)))] == [Apply]
+    assert [type(effect) for effect in sync.on(pushed(Grant(0, 2, 1)))] == [Apply]
+    assert sync.short_steps == 0
+
+
+def test_a_push_of_the_step_ahead_may_arrive_first() -> None:
+    """Trainers end a dense step among themselves, so one of them may be computing the next."""
+    sync = ahead_of(2, parts=2)
+    for worker in (0, 1, 0, 1):
+        sync.on(Ready(worker))
+    assert sync.on(pushed(Grant(0, 1, 0))) == []
+    assert sync.on(pushed(Grant(0, 3, 1))) == []
+    assert [effect.step for effect in sync.on(pushed(Grant(1, 2, 0))) if isinstance(effect, Apply)] == [0]
+    assert [effect.step for effect in sync.on(pushed(Grant(1, 4, 1))) if isinstance(effect, Apply)] == [1]
+
+
+def test_a_lost_slice_of_the_open_step_is_dealt_before_those_ahead() -> None:
+    sync = ahead_of(2, parts=2)
+    for worker in (0, 1, 0, 1):
+        sync.on(Ready(worker))
+    sync.on(pushed(Grant(0, 1, 0)))
+    assert sync.on(Lost(1)) == [Drop(2, "lost"), Drop(4, "lost")]
+    assert sync.on(Ready(0)) == [Grant(0, 5, 0)]
+    assert sync.on(Ready(0)) == [Grant(0, 6, 1)]
+
+
+def test_a_drain_gives_up_grants_ahead_of_a_step_without_a_batch() -> None:
+    """Nobody would ever compute them."""
+    sync = ahead_of(1, parts=1)
+    assert sync.on(Ready(0)) == [Grant(0, 1, 0)]
+    sync.on(Joined(1))
+    sync.on(Ready(1))
+    assert sync.on(Ended(0)) == [Grant(1, 2, 1)]
+    assert sync.on(Drain()) == []
+    assert sync.on(Lost(0)) == [Drop(1, "lost"), Drop(2, "rollback")]
+    assert sync.dealt == {}
+
+
+def test_look_ahead_changes_at_any_time() -> None:
+    sync = started(1, parts=1)
+    assert sync.on(Ready(0)) == [Grant(0, 1, 0)]
+    assert sync.on(Ready(0)) == [Park(0)]
+    assert sync.on(LookAhead(1)) == [Grant(0, 2, 1)]
+    sync.on(Ready(0))
+    sync.on(LookAhead(0))
+    assert [type(effect) for effect in sync.on(pushed(Grant(0, 1, 0)))] == [Apply]  # and no grant
+    assert [type(effect) for effect in sync.on(pushed(Grant(0, 2, 1)))] == [Apply, Grant]

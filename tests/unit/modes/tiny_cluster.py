@@ -21,6 +21,7 @@ from hotrow.modes.base import (
     Grant,
     Group,
     Joined,
+    LookAhead,
     Lost,
     Park,
     Pushed,
@@ -78,6 +79,8 @@ class TinyCluster:
         self.workers: dict[int, Worker] = {}
         self.done: Counter[int] = Counter()  # leases
         self.resting = False
+        self.look_ahead = mode.first_look_ahead
+        self.most_held = mode.most_held(facts, self.look_ahead)
         self.ghosts: list[Pushed] = []  # of workers that were lost, still under way
         self.sent: list[Pushed] = []
         self.duplicates = self.after_loss = self.lost = self.half_lost = self.late = 0
@@ -96,7 +99,7 @@ class TinyCluster:
     def ask(self, worker: int) -> bool:
         """A worker that has a hand free asks for a batch, or hears that there are no more data."""
         here = self.workers.get(worker)
-        if here is None or here.asks + len(here.batches) >= self.mode.most_in_flight:
+        if here is None or here.asks + len(here.batches) >= self.most_held:
             return False
         if len(self._free) > self._reserved:
             if here.ended:
@@ -120,7 +123,7 @@ class TinyCluster:
         if here is None or not here.batches:
             return False
         batch = min(here.batches.values(), key=lambda each: (each.grant.token, each.grant.grant))
-        if self.mode.name == "hybrid":
+        if self.mode.dense != "server":
             if batch.grant.token > self.discipline.step:
                 return False
             batch.pulled_step = self.discipline.step
@@ -153,6 +156,13 @@ class TinyCluster:
         if self.ghosts:
             self.after_loss += 1
             assert self.discipline.on(self.ghosts.pop(0)) == []
+
+    def change_look_ahead(self) -> None:
+        """Grant ahead from now on, or no more."""
+        if hasattr(self.mode, "look_ahead"):
+            self.look_ahead = 1 - self.look_ahead
+            self.most_held = max(self.most_held, self.mode.most_held(self.facts, self.look_ahead))
+            self._take(LookAhead(self.look_ahead))
 
     def drain(self) -> None:
         """Come to rest, without waiting for it."""
@@ -281,6 +291,13 @@ class TinyCluster:
         if effect.reason == "lost":
             assert isinstance(event, Lost)
             self.lost += 1
+            heappush(self._free, lease)
+        elif effect.reason == "rollback":  # ahead of a step that a drain leaves without a batch
+            assert self.resting
+            assert isinstance(event, Lost | Drain)
+            for worker in self.workers.values():
+                if (batch := worker.batches.pop(effect.grant, None)) is not None:
+                    assert batch.grant.token > self.discipline.step
             heappush(self._free, lease)
         else:
             assert isinstance(event, Pushed)
