@@ -35,6 +35,20 @@ using Fields = nb::typed<nb::dict, std::string, Integers>;  // name of a field t
 std::size_t rows_of(const Batch& batch, bool per_unique) { return per_unique ? batch.unique() : batch.size(); }
 Per per(bool per_unique) { return per_unique ? Per::unique : Per::key; }
 
+using Flags = Array<const bool, 1>;
+
+store::Selection selection(const std::string& who, const Batch& batch, const std::optional<Flags>& only,
+                           bool as_found) {
+  if (only) check_shape(who + ": only", *only, {batch.unique()});
+  demand(!as_found || batch.looked_up, who + ": as_found: the batch has not been looked up yet");
+  // As bytes: a caller's flag may be any.
+  return {only ? reinterpret_cast<const std::uint8_t*>(only->data()) : nullptr, as_found};
+}
+
+void check_plans(const std::string& who, const std::vector<const Batch*>& plans) {
+  for (const Batch* plan : plans) demand(plan != nullptr, who + " holds None: give plans of this table");
+}
+
 using SegmentArgs = std::tuple<std::string, store::Identity, bool, bool>;  // path, identity, huge, keep
 
 RamTier* make_tier(const store::TableSpec& spec, const std::optional<SegmentArgs>& segment) {
@@ -55,11 +69,22 @@ std::size_t find(const RamTier& tier, Batch& batch, const std::optional<Rows>& o
 }
 
 std::size_t find_or_init(RamTier& tier, Batch& batch, const std::optional<Rows>& out, bool per_unique, bool seen,
-                         const std::optional<std::uint64_t>& samples, int threads) {
+                         const std::optional<std::uint64_t>& samples, const std::vector<const Batch*>& pinned,
+                         int threads) {
   check_threads(threads);
   if (out) check_shape("find_or_init: out", *out, {rows_of(batch, per_unique), tier.layout().dim()});
+  check_plans("find_or_init: pinned", pinned);
   const nb::gil_scoped_release unlocked;
-  return tier.find_or_init(batch, out ? out->data() : nullptr, per(per_unique), {seen, samples}, threads);
+  return tier.find_or_init(batch, out ? out->data() : nullptr, per(per_unique), {seen, samples}, threads, pinned);
+}
+
+void read_rows(const RamTier& tier, Batch& batch, const Rows& out, bool per_unique, const std::optional<Flags>& only,
+               int threads) {
+  check_threads(threads);
+  check_shape("read_rows: out", out, {rows_of(batch, per_unique), tier.layout().dim()});
+  const store::Selection selected = selection("read_rows", batch, only, false);
+  const nb::gil_scoped_release unlocked;
+  tier.read(batch, out.data(), per(per_unique), selected, threads);
 }
 
 using Counts = std::tuple<std::size_t, std::size_t, std::size_t, std::size_t, std::size_t>;
@@ -70,13 +95,14 @@ Counts counts(const store::Applied& done) {
 
 Counts apply(RamTier& tier, Batch& batch, const ConstRows& gradients, const std::optional<Weights>& weights,
              const std::optional<Integers>& rows, bool per_unique, std::uint64_t step, std::uint64_t samples,
-             double lr_scale, int threads) {
+             double lr_scale, const std::optional<Flags>& only, bool as_found, int threads) {
   const std::size_t expected = rows_of(batch, per_unique);
   check_threads(threads);
   check_shape("apply: gradients", gradients, {rows ? gradients.shape(0) : expected, tier.layout().dim()});
   demand(!per_unique || (!weights && !rows), "apply: gradients per unique key take neither weights nor rows");
   demand(!weights || weights->shape(0) == expected, "apply: weights must hold one number per key");
   demand(!rows || rows->shape(0) == expected, "apply: rows must hold one number per key");
+  const store::Selection selected = selection("apply", batch, only, as_found);
   const nb::gil_scoped_release unlocked;
   thread_local store::Scratch<std::uint32_t> rows_scratch;
   std::span<const std::uint32_t> named;
@@ -84,7 +110,7 @@ Counts apply(RamTier& tier, Batch& batch, const ConstRows& gradients, const std:
   store::check_below("apply", "rows", named, gradients.shape(0));
   const auto done =
       tier.apply(batch, {gradients.data(), weights ? weights->data() : nullptr, rows ? named.data() : nullptr},
-                 per(per_unique), {step, samples, lr_scale}, threads);
+                 per(per_unique), {step, samples, lr_scale}, threads, selected);
   return counts(done);
 }
 
@@ -267,6 +293,15 @@ void batch_inverse(const Batch& batch, const Array<std::uint32_t, 1>& out) {
   std::copy_n(batch.inverse(), batch.size(), out.data());
 }
 
+void batch_overlap(const Batch& batch, const std::vector<const Batch*>& others, const Array<bool, 1>& out,
+                   int threads) {
+  check_threads(threads);
+  demand(out.shape(0) == batch.unique(), "overlap: out must hold one flag per unique key");
+  check_plans("overlap: others", others);
+  const nb::gil_scoped_release unlocked;
+  batch.overlap(others, out.data(), threads);
+}
+
 void batch_absent(const Batch& batch, const Array<bool, 1>& out) {
   demand(out.shape(0) == batch.size(), "absent_mask: out must hold one flag per key");
   demand(batch.looked_up, "absent_mask: the batch has not been looked up yet");
@@ -285,6 +320,7 @@ void bind_table(nb::module_& m) {
       .def_prop_ro("counted", &Batch::counted)
       .def("keys", &batch_keys, "out"_a.noconvert())
       .def("inverse", &batch_inverse, "out"_a.noconvert())
+      .def("overlap", &batch_overlap, "others"_a, "out"_a.noconvert(), "threads"_a)
       .def("absent_mask", &batch_absent, "out"_a.noconvert());
   nb::class_<RamTier>(m, "RamTier")
       .def(nb::new_(&make_tier), "spec"_a, "segment"_a.none())
@@ -313,9 +349,12 @@ void bind_table(nb::module_& m) {
           "keys"_a.noconvert(), "threads"_a)
       .def("find", &find, "batch"_a, "out"_a.noconvert().none(), "per_unique"_a, "threads"_a)
       .def("find_or_init", &find_or_init, "batch"_a, "out"_a.noconvert().none(), "per_unique"_a, "seen"_a,
-           "samples"_a.none(), "threads"_a)
+           "samples"_a.none(), "pinned"_a, "threads"_a)
+      .def("read_rows", &read_rows, "batch"_a, "out"_a.noconvert(), "per_unique"_a, "only"_a.noconvert().none(),
+           "threads"_a)
       .def("apply", &apply, "batch"_a, "gradients"_a.noconvert(), "weights"_a.noconvert().none(),
-           "rows"_a.noconvert().none(), "per_unique"_a, "step"_a, "samples"_a, "lr_scale"_a, "threads"_a)
+           "rows"_a.noconvert().none(), "per_unique"_a, "step"_a, "samples"_a, "lr_scale"_a,
+           "only"_a.noconvert().none(), "as_found"_a, "threads"_a)
       .def("add", &add, "batch"_a, "values"_a.noconvert(), "state"_a.noconvert().none(), "clocks"_a.noconvert().none(),
            "step"_a, "samples"_a, "threads"_a)
       .def("put", &put, "batch"_a, "values"_a.noconvert(), "state"_a.noconvert().none(), "fields"_a, "threads"_a)

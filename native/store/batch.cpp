@@ -1,6 +1,7 @@
 #include "store/batch.h"
 
 #include <algorithm>
+#include <bit>
 #include <stdexcept>
 
 #include "store/parallel.h"
@@ -67,6 +68,35 @@ void Batch::fold_partitions(std::span<const Key> keys, int partitions_log2, bool
       scattered.walk(
           task, [&](std::size_t i, std::size_t p, std::uint32_t at) { inverse_[i] = unique_begin_[p] + local[at]; });
     }
+  });
+}
+
+// A table of the own keys of a partition, which the others' keys of it are looked up in.
+void Batch::overlap(std::span<const Batch* const> others, bool* out, int threads) const {
+  for (const Batch* other : others)
+    if (other->partitions() != partitions())
+      throw std::invalid_argument("overlap: the batches were planned for tables with other numbers of partitions");
+  if (unique() < kKeysPerTask) threads = 1;
+  parallel_for(threads, partitions(), [&](std::size_t p) {
+    constexpr std::uint32_t kNobody = 0xffffffffu;
+    static thread_local Scratch<std::uint32_t> room;
+    const std::uint32_t begin = unique_begin_[p], end = unique_begin_[p + 1];
+    const std::size_t mask = std::bit_ceil(std::size_t{2} * (end - begin) + 1) - 1;
+    std::uint32_t* const table = room.take(mask + 1);
+    std::fill_n(table, mask + 1, kNobody);
+    // The place of the key, or the empty one where it would stand.
+    const auto place_of = [&](Key key) {
+      std::size_t place = secret_hash(key).bits & mask;
+      while (table[place] != kNobody && keys_[table[place]] != key) place = (place + 1) & mask;
+      return place;
+    };
+    for (std::uint32_t u = begin; u < end; ++u) {
+      table[place_of(keys_[u])] = u;
+      out[u] = false;
+    }
+    for (const Batch* other : others)
+      for (std::uint32_t u = other->unique_begin(p); u < other->unique_begin(p + 1); ++u)
+        if (const std::uint32_t own = table[place_of(other->keys_[u])]; own != kNobody) out[own] = true;
   });
 }
 

@@ -26,6 +26,8 @@ class Order {
   void add(std::uint32_t index) {
     std::byte* row = slab_.row(index);
     List& list = list_of(row);
+    const auto number = static_cast<std::uint32_t>(&list - lists_.data());
+    if (number < passed_.list) passed_ = {number, list.newest};  // it may go, and all rows before it stay
     layout_.field(row, kOlder) = list.newest;
     layout_.field(row, kNewer) = kNoRow;
     if (list.newest == kNoRow)
@@ -42,6 +44,7 @@ class Order {
     const std::uint32_t older = layout_.field(row, kOlder), newer = layout_.field(row, kNewer);
     (older == kNoRow ? list.oldest : layout_.field(slab_.row(older), kNewer)) = newer;
     (newer == kNoRow ? list.newest : layout_.field(slab_.row(newer), kOlder)) = older;
+    if (passed_.row == index) passed_.row = older;
     --rows_;
   }
 
@@ -64,11 +67,27 @@ class Order {
     }
   }
 
-  // The row to go first; kNoRow: there is none.
-  std::uint32_t first() {
+  // The row to go first; kNoRow: there is none. Rows that `stays` holds are passed over, and remembered as passed until
+  // the next `restart`: a call that evicts many rows walks over those that stay once.
+  template <typename Stays>
+  std::uint32_t first(Stays&& stays) {
     while (lowest_ + 1 < lists_.size() && lists_[lowest_].oldest == kNoRow) ++lowest_;
-    return lists_[lowest_].oldest;
+    if (passed_.list < lowest_) passed_ = {lowest_, kNoRow};
+    for (;;) {
+      const std::uint32_t next = passed_.row == kNoRow ? lists_[passed_.list].oldest : newer(passed_.row);
+      if (next != kNoRow) {
+        if (!stays(next)) return next;
+        passed_.row = next;
+      } else if (passed_.list + 1 < lists_.size()) {
+        passed_ = {passed_.list + 1, kNoRow};
+      } else {
+        return kNoRow;
+      }
+    }
   }
+
+  // Before the first `first` of a call: other rows stay now.
+  void restart() { passed_ = {}; }
 
   std::size_t rows() const { return rows_; }
   std::size_t bytes() const { return lists_.capacity() * sizeof(List); }
@@ -80,7 +99,7 @@ class Order {
       std::size_t steps = 0;
       for (std::uint32_t index = list.oldest; index != kNoRow && steps <= rows_; ++steps) {
         visit(index, steps == 0);
-        index = layout_.field(static_cast<const std::byte*>(slab_.row(index)), kNewer);
+        index = newer(index);
       }
     }
   }
@@ -89,6 +108,14 @@ class Order {
   struct List {
     std::uint32_t oldest = kNoRow, newest = kNoRow;
   };
+  // Rows of lower lists, and of this one up to `row`.
+  struct Passed {
+    std::uint32_t list = 0, row = kNoRow;
+  };
+
+  std::uint32_t newer(std::uint32_t index) const {
+    return layout_.field(static_cast<const std::byte*>(slab_.row(index)), kNewer);
+  }
 
   List& list_of(const std::byte* row) {
     if (!by_frequency_) return lists_[0];
@@ -103,6 +130,7 @@ class Order {
   bool by_frequency_;
   std::vector<List> lists_;
   std::uint32_t lowest_ = 0;  // no list below it holds a row
+  Passed passed_;
   std::size_t rows_ = 0;
 };
 

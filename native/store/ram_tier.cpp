@@ -124,7 +124,9 @@ std::size_t RamTier::find(Batch& batch, float* out, Per per, int threads) const 
   return seen.absent;
 }
 
-std::size_t RamTier::find_or_init(Batch& batch, float* out, Per per, const Sight& sight, int threads) {
+std::size_t RamTier::find_or_init(Batch& batch, float* out, Per per, const Sight& sight, int threads,
+                                  std::span<const Batch* const> pinned) {
+  for (const Batch* plan : pinned) check_plan(*plan);
   const Output output(*this, batch, out, per);
   const std::uint64_t call = calls_.fetch_add(1, std::memory_order_relaxed);
   std::atomic<std::size_t> turned_away{0}, made{0};
@@ -134,12 +136,14 @@ std::size_t RamTier::find_or_init(Batch& batch, float* out, Per per, const Sight
     if (visit.row != nullptr) output.write(visit.unique, visit.row, 0);
   };
   const auto finish = [&](Partition& partition, std::size_t begin, std::size_t end) {
+    PinnedRows stay(pinned, partition.number, partition.slab);
     if (sight.seen) see(partition, batch, begin, end);
+    partition.order.restart();
     for (std::size_t unique = begin; unique < end; ++unique) {
       std::uint32_t& slot = batch.slots()[unique];
       if (slot < kTurnedAway) continue;
       const bool admitted = sight.seen ? let_in(partition, batch, unique, call) : partition.admission.open();
-      const std::byte* row = admitted ? create(partition, batch, unique) : nullptr;
+      const std::byte* row = admitted ? create(partition, batch, unique, stay) : nullptr;
       if (row == nullptr) {
         slot = kTurnedAway;
         ++partition.counts.turned_away;
@@ -155,6 +159,27 @@ std::size_t RamTier::find_or_init(Batch& batch, float* out, Per per, const Sight
   make_rows(made, [&] { visit(batch, threads, {true, layout_.value_end()}, keep, finish); });
   output.expand(threads);
   return turned_away;
+}
+
+void RamTier::read(Batch& batch, float* out, Per per, const Selection& selection, int threads) const {
+  const std::size_t dim = layout_.dim();
+  const Output output(*this, batch, out, per);
+  static thread_local Scratch<std::uint8_t> room;
+  std::uint8_t* const found = room.take(batch.unique());
+  std::fill_n(found, batch.unique(), std::uint8_t{0});
+  visit(batch, threads, {false, layout_.value_end(), selection}, [&](auto&, Visit& visit, Applied&) {
+    if (visit.row == nullptr) return;
+    output.write(visit.unique, visit.row, 0);
+    found[visit.unique] = 1;
+  });
+  if (per == Per::unique) return;
+  const std::size_t stretches = batch.size() < kSmallBatch ? 1 : static_cast<std::size_t>(threads) * 4;
+  parallel_for(threads, stretches, [&](std::size_t i) {
+    for (std::size_t at = batch.size() * i / stretches; at < batch.size() * (i + 1) / stretches; ++at) {
+      const std::uint32_t unique = batch.inverse()[at];
+      if (found[unique] != 0) std::copy_n(output.rows + unique * dim, dim, out + at * dim);
+    }
+  });
 }
 
 void RamTier::read(Batch& batch, Field field, std::uint32_t* out, int threads) const {

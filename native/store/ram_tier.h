@@ -16,6 +16,7 @@
 #include "store/layout.h"
 #include "store/life.h"
 #include "store/optimizer.h"
+#include "store/pinned.h"
 #include "store/rows.h"
 #include "store/segment.h"
 #include "store/slab.h"
@@ -44,6 +45,14 @@ struct When {
   std::uint64_t step;     // dense step being applied, from 0
   std::uint64_t samples;  // up to and including this aggregate
   double lr_scale = 1;    // what a schedule multiplies the learning rate by
+};
+
+// Which unique keys of a batch a call works on.
+struct Selection {
+  const std::uint8_t* only = nullptr;  // one flag per unique key, or null: all
+  // A row counts where the batch's last lookup found it, and only there: rows that were made since are absent. Without
+  // a lookup it means nothing.
+  bool as_found = false;
 };
 
 // In rows, each counted once however often its key stands in the batch.
@@ -124,12 +133,18 @@ class RamTier {
   // nothing.
   std::size_t find(Batch& batch, float* out, Per per, int threads) const;
   // Absent rows are created with their first values, if their keys are let in; others give the default row. Rows that
-  // are there come first, so that room made for new ones never costs a row of the same batch that was there. Returns
-  // how many unique keys were turned away.
-  std::size_t find_or_init(Batch& batch, float* out, Per per, const Sight& sight, int threads);
+  // are there come first, so that room made for new ones never costs a row of the same batch that was there. Rows of
+  // the pinned plans, where their last lookups found them, are not evicted: a key whose row would need the place of one
+  // is turned away. Returns how many unique keys were turned away.
+  std::size_t find_or_init(Batch& batch, float* out, Per per, const Sight& sight, int threads,
+                           std::span<const Batch* const> pinned = {});
+  // Rows that exist into `out`, and nothing else there is written; no row is seen. Changes nothing.
+  void read(Batch& batch, float* out, Per per, const Selection& selection, int threads) const;
 
   // Gradients per unique key are summed already: they take neither weights nor rows.
-  Applied apply(Batch& batch, const Gradients& gradients, Per per, When when, int threads);
+  // Selections that share no key may be applied one after the other: the bits are those of one call.
+  Applied apply(Batch& batch, const Gradients& gradients, Per per, When when, int threads,
+                const Selection& selection = {});
   // Adds changes of value and state (null: none), which stand at the SWAP period of when.samples; clocks (null: none)
   // only ever rise.
   Applied add(Batch& batch, const float* values, const float* state, const std::uint32_t* clocks, When when,
@@ -175,7 +190,8 @@ class RamTier {
   Applied visit_partition(Batch& batch, std::size_t p, const Access& access, Body&& body) const;
   void ask_index(const Partition& partition, const Batch& batch, Visit& visit) const;
   void ask_row(const Partition& partition, Batch& batch, Visit& visit, const Access& access) const;
-  void settle(const Partition& partition, Batch& batch, Visit& visit) const;
+  void settle(const Partition& partition, Batch& batch, Visit& visit, bool as_found) const;
+  void check_plan(const Batch& batch) const;
 
   // Life: ram_tier_life.cpp
   std::uint32_t quota(std::size_t partition) const;
@@ -185,8 +201,8 @@ class RamTier {
   void see(Partition& partition, const Batch& batch, std::size_t begin, std::size_t end) const;
   void sweep(Partition& partition, std::uint32_t rows) const;
   bool let_in(Partition& partition, const Batch& batch, std::size_t unique, std::uint64_t call) const;
-  std::byte* create(Partition& partition, Batch& batch, std::size_t unique) const;
-  bool make_room(Partition& partition, Batch& batch) const;
+  std::byte* create(Partition& partition, Batch& batch, std::size_t unique, PinnedRows& pinned) const;
+  bool make_room(Partition& partition, Batch& batch, PinnedRows& pinned) const;
   void let_expire(Partition& partition, std::uint32_t index) const;
   void remove(Partition& partition, std::uint32_t index) const;
   void list_gone(Partition& partition, Key key) const;

@@ -54,16 +54,16 @@ bool RamTier::let_in(Partition& partition, const Batch& batch, std::size_t uniqu
   return partition.admission.admit(batch.keys()[unique], occurrences, call);
 }
 
-// A row with its first values for an absent key; null: the partition is full and evicts nobody. The version comes last:
+// A row with its first values for an absent key; null: the partition is full and nobody can go. The version comes last:
 // a process that dies before leaves a free row.
-std::byte* RamTier::create(Partition& partition, Batch& batch, std::size_t unique) const {
+std::byte* RamTier::create(Partition& partition, Batch& batch, std::size_t unique, PinnedRows& pinned) const {
   const Key key = batch.keys()[unique];
   const SecretHash hash = secret_hash(key);
   if (spec_.life.expiry != 0) {  // an expired row may still hold the key's place
     const std::uint32_t stale = partition.index.find(hash, key);
     if (stale != kNoRow) let_expire(partition, stale);
   }
-  if (partition.slab.full() && !make_room(partition, batch)) return nullptr;
+  if (partition.slab.full() && !make_room(partition, batch, pinned)) return nullptr;
   const std::uint32_t fresh = partition.slab.take();
   std::byte* row = partition.slab.row(fresh);
   std::memset(row, 0, layout_.row_bytes());
@@ -90,16 +90,18 @@ std::byte* RamTier::create(Partition& partition, Batch& batch, std::size_t uniqu
   return row;
 }
 
-// False: the table evicts nobody. Expired rows go first; with LRU they are the oldest anyway, otherwise the whole
-// partition is searched, but only when some row in it can have expired.
-bool RamTier::make_room(Partition& partition, Batch& batch) const {
+// False: the table evicts nobody, or every row in it is pinned. Expired rows go first; with LRU they are the oldest
+// anyway, otherwise the whole partition is searched, but only when some row in it can have expired.
+bool RamTier::make_room(Partition& partition, Batch& batch, PinnedRows& pinned) const {
   if (spec_.life.eviction != Eviction::lru && spec_.life.expiry != 0 &&
       ticks_.expired(partition.seen_since, now_.load(std::memory_order_relaxed))) {
     sweep(partition, partition.slab.end());
     if (!partition.slab.full()) return true;
   }
   if (!spec_.life.ordered()) return false;
-  const std::uint32_t first = partition.order.first();
+  const auto stays = [&](std::uint32_t index) { return pinned.contains(index); };
+  const std::uint32_t first = partition.order.first(stays);
+  if (first == kNoRow) return false;
   const std::byte* row = partition.slab.row(first);
   if (expired(row)) {
     let_expire(partition, first);
@@ -112,7 +114,7 @@ bool RamTier::make_room(Partition& partition, Batch& batch) const {
   list_gone(partition, Layout::key(row));
   remove(partition, first);
   ++partition.counts.evicted;
-  const std::uint32_t next = partition.order.first();  // it lies anywhere: ask for it while the new row is made
+  const std::uint32_t next = partition.order.first(stays);  // it lies anywhere: ask for it while the new row is made
   if (next != kNoRow) prefetch(partition.slab.row(next), layout_.row_bytes());
   return true;
 }

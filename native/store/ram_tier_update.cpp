@@ -13,9 +13,10 @@ void bump_version(std::byte* row) {
   version = version == std::numeric_limits<std::uint32_t>::max() ? 2 : version + 1;  // 0 and 1 mean free and fresh
 }
 
-// One gradient per key of the batch -> their sums per unique key. Each thread owns a range of unique keys and walks the
-// batch in order, so the sums do not depend on the number of threads.
-void fold(const Batch& batch, const Gradients& gradients, float* sums, std::size_t dim, int threads) {
+// One gradient per key of the batch -> their sums per unique key (`only` null: of all; others stay undefined). Each
+// thread owns a range of unique keys and walks the batch in order, so the sums do not depend on the number of threads.
+void fold(const Batch& batch, const Gradients& gradients, const std::uint8_t* only, float* sums, std::size_t dim,
+          int threads) {
   constexpr int kRangesMax = 16;  // everyone reads the whole batch, so more would not help
   const auto ranges = static_cast<std::size_t>(batch.size() < kSmallBatch ? 1 : std::clamp(threads, 1, kRangesMax));
   parallel_for(threads, ranges, [&](std::size_t range) {
@@ -26,7 +27,8 @@ void fold(const Batch& batch, const Gradients& gradients, float* sums, std::size
     std::size_t count = 0;
     for (std::size_t i = 0; i < batch.size(); ++i) {
       own[count] = static_cast<std::uint32_t>(i);  // kept only if it is ours: cheaper than a branch no one can guess
-      count += batch.inverse()[i] - begin < end - begin;
+      const std::uint32_t unique = batch.inverse()[i];
+      count += unique - begin < end - begin && (only == nullptr || only[unique] != 0);
     }
     std::fill(sums + begin * dim, sums + end * dim, 0.0f);
     row_kernels().fold(sums, gradients, batch.inverse(), own, count, dim);
@@ -110,7 +112,8 @@ bool RamTier::apply_row(Partition& partition, std::byte* row, const float* gradi
   return true;
 }
 
-Applied RamTier::apply(Batch& batch, const Gradients& gradients, Per per, When when, int threads) {
+Applied RamTier::apply(Batch& batch, const Gradients& gradients, Per per, When when, int threads,
+                       const Selection& selection) {
   const std::size_t dim = layout_.dim();
   const std::vector<bool> weighted = weighted_keys(batch, gradients);
   advance_to(period_, swap_period(when.samples));
@@ -118,7 +121,7 @@ Applied RamTier::apply(Batch& batch, const Gradients& gradients, Per per, When w
   const float* sums = gradients.values;
   if (per == Per::key) {
     float* const own = unique_rows(batch, dim);
-    fold(batch, gradients, own, dim, threads);
+    fold(batch, gradients, selection.only, own, dim, threads);
     sums = own;
   }
   const auto update = [&](Partition& partition, const Visit& visit, Applied& done) {
@@ -129,7 +132,7 @@ Applied RamTier::apply(Batch& batch, const Gradients& gradients, Per per, When w
     else
       ++(apply_row(partition, visit.row, sums + visit.unique * dim, shared) ? done.rows : done.refused);
   };
-  return count(visit(batch, threads, {true, layout_.row_bytes()}, update));
+  return count(visit(batch, threads, {true, layout_.row_bytes(), selection}, update));
 }
 
 Applied RamTier::add(Batch& batch, const float* values, const float* state, const std::uint32_t* clocks, When when,
@@ -148,8 +151,8 @@ Applied RamTier::add(Batch& batch, const float* values, const float* state, cons
     newest[batch.inverse()[i]] = std::max(newest[batch.inverse()[i]], clocks[i]);
   float* const changes = unique_rows(batch, dim + state_dim);  // of all values, then of all states
   float* const state_changes = changes + batch.unique() * dim;
-  fold(batch, {values, nullptr, nullptr}, changes, dim, threads);
-  if (state != nullptr) fold(batch, {state, nullptr, nullptr}, state_changes, state_dim, threads);
+  fold(batch, {values, nullptr, nullptr}, nullptr, changes, dim, threads);
+  if (state != nullptr) fold(batch, {state, nullptr, nullptr}, nullptr, state_changes, state_dim, threads);
   const auto change = [&](Partition& partition, const Visit& visit, Applied& done) {
     const std::size_t u = visit.unique;
     float* const state_change = state != nullptr ? state_changes + u * state_dim : nullptr;
@@ -214,9 +217,11 @@ std::size_t RamTier::put(Batch& batch, const Columns& columns, int threads) {
     put_row(partition, batch.slots()[visit.unique], columns, places[visit.unique]);
   };
   const auto insert = [&](Partition& partition, std::size_t begin, std::size_t end) {
+    PinnedRows nobody({}, partition.number, partition.slab);
+    partition.order.restart();
     for (std::size_t unique = begin; unique < end; ++unique) {
       if (batch.slots()[unique] < kTurnedAway) continue;
-      if (create(partition, batch, unique) != nullptr) {
+      if (create(partition, batch, unique, nobody) != nullptr) {
         put_row(partition, batch.slots()[unique], columns, places[unique]);
         ++made;
       } else {

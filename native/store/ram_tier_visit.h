@@ -74,6 +74,26 @@ struct RamTier::Visit {
 struct RamTier::Access {
   bool exclusive;
   std::size_t bytes;  // of each row, from its start
+  Selection selection = {};
+};
+
+// The unique keys of [begin, end) that a call works on, by number. The list is good until the thread's next one.
+struct ChosenKeys {
+  ChosenKeys(const std::uint8_t* only, std::uint32_t begin, std::uint32_t end) : first(begin), count(end - begin) {
+    if (only == nullptr) return;
+    static thread_local Scratch<std::uint32_t> room;
+    std::uint32_t* const list = room.take(count + 1);
+    count = 0;
+    for (std::uint32_t unique = begin; unique < end; ++unique) {
+      list[count] = unique;  // kept only if it is chosen: cheaper than a branch no one can guess
+      count += only[unique] != 0;
+    }
+    numbers = list;
+  }
+  std::uint32_t operator[](std::uint32_t i) const { return numbers == nullptr ? first + i : numbers[i]; }
+
+  const std::uint32_t* numbers = nullptr;
+  std::uint32_t first, count;
 };
 
 inline void RamTier::ask_index(const Partition& partition, const Batch& batch, Visit& visit) const {
@@ -96,10 +116,14 @@ inline bool RamTier::expired(const std::byte* row) const {
 }
 
 // The row's own key decides; a guess that was wrong, or has become so, is looked up in full.
-inline void RamTier::settle(const Partition& partition, Batch& batch, Visit& visit) const {
+inline void RamTier::settle(const Partition& partition, Batch& batch, Visit& visit, bool as_found) const {
   const Key key = batch.keys()[visit.unique];
   const std::byte* row = visit.row;
   if (row != nullptr && Layout::key(row) == key && Layout::live(row) && !expired(row)) return;
+  if (as_found) {
+    visit.row = nullptr;
+    return;
+  }
   std::uint32_t& slot = batch.slots()[visit.unique];
   const std::uint32_t absent = slot == kTurnedAway ? kTurnedAway : kNoRow;
   slot = partition.index.find(secret_hash(key), key);
@@ -109,13 +133,17 @@ inline void RamTier::settle(const Partition& partition, Batch& batch, Visit& vis
   slot = absent;
 }
 
-// Calls body(partition, visit, done) for every unique key of the batch under its partition's lock, and, before the lock
-// is given back, finish(partition, first, end) for the partition's unique keys together; returns the sum of what the
-// bodies counted in `done`.
-template <typename Body, typename Finish>
-Applied RamTier::visit(Batch& batch, int threads, const Access& access, Body&& body, Finish&& finish) const {
+inline void RamTier::check_plan(const Batch& batch) const {
   if (batch.partitions() != partitions_.size())
     throw std::invalid_argument("the batch was planned for a table with another number of partitions");
+}
+
+// Calls body(partition, visit, done) for every chosen unique key of the batch under its partition's lock, and, before
+// the lock is given back, finish(partition, first, end) for the partition's unique keys together; returns the sum of
+// what the bodies counted in `done`.
+template <typename Body, typename Finish>
+Applied RamTier::visit(Batch& batch, int threads, const Access& access, Body&& body, Finish&& finish) const {
+  check_plan(batch);
   if (counts_occurrences_ && !batch.counted())
     throw std::invalid_argument("the batch was planned for a table that does not count how often keys come");
   if (batch.size() < kSmallBatch) threads = 1;
@@ -137,7 +165,7 @@ Applied RamTier::visit(Batch& batch, int threads, const Access& access, Body&& b
     const std::lock_guard held(counting);
     total += done;
   });
-  batch.looked_up = true;
+  batch.looked_up = batch.looked_up || access.selection.only == nullptr;
   return total;
 }
 
@@ -164,20 +192,22 @@ template <typename Body>
 Applied RamTier::visit_partition(Batch& batch, std::size_t p, const Access& access, Body&& body) const {
   constexpr std::uint32_t kAhead = 16;
   Partition& partition = *partitions_[p];
-  const std::uint32_t begin = batch.unique_begin(p), count = batch.unique_begin(p + 1) - begin;
+  const ChosenKeys chosen(access.selection.only, batch.unique_begin(p), batch.unique_begin(p + 1));
+  const std::uint32_t count = chosen.count;
+  const bool as_found = access.selection.as_found && batch.looked_up;
   Visit ring[2 * kAhead];  // a key keeps its place from the first stage to the last
   Applied done;
   for (std::uint32_t tick = 0; tick < count + 2 * kAhead; ++tick) {
     if (tick >= 2 * kAhead) {
       Visit& visit = ring[tick % (2 * kAhead)];
-      settle(partition, batch, visit);
+      settle(partition, batch, visit, as_found);
       body(partition, visit, done);
     }
     if (tick >= kAhead && tick < count + kAhead)
       ask_row(partition, batch, ring[(tick - kAhead) % (2 * kAhead)], access);
     if (tick < count) {
       Visit& visit = ring[tick % (2 * kAhead)];
-      visit.unique = begin + tick;
+      visit.unique = chosen[tick];
       if (!batch.looked_up) ask_index(partition, batch, visit);
     }
   }

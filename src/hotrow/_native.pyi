@@ -195,6 +195,7 @@ class Batch:
     def counted(self) -> bool: ...
     def keys(self, out: NDArray[numpy.uint64]) -> None: ...
     def inverse(self, out: NDArray[numpy.uint32]) -> None: ...
+    def overlap(self, others: Sequence[Batch], out: NDArray[numpy.bool_], threads: int) -> None: ...
     def absent_mask(self, out: NDArray[numpy.bool_]) -> None: ...
 
 class RamTier:
@@ -224,8 +225,17 @@ class RamTier:
         per_unique: bool,
         seen: bool,
         samples: int | None,
+        pinned: Sequence[Batch],
         threads: int,
     ) -> int: ...
+    def read_rows(
+        self,
+        batch: Batch,
+        out: NDArray[numpy.float32],
+        per_unique: bool,
+        only: NDArray[numpy.bool_] | None,
+        threads: int,
+    ) -> None: ...
     def apply(
         self,
         batch: Batch,
@@ -236,6 +246,8 @@ class RamTier:
         step: int,
         samples: int,
         lr_scale: float,
+        only: NDArray[numpy.bool_] | None,
+        as_found: bool,
         threads: int,
     ) -> tuple[int, int, int, int, int]: ...
     def add(

@@ -7,7 +7,7 @@ Admission is by exact counts. A Bloom filter and chance have tests of their own.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -94,6 +94,7 @@ class Lookup:
     given: dict[int, F32] = field(default_factory=dict)
     turned_away: set[int] = field(default_factory=set)
     evicted: list[list[tuple[int, LifeRow]]] = field(default_factory=list)  # by partition, in the order of falling out
+    rows: dict[int, LifeRow] = field(default_factory=dict)  # of its keys, as it left them
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,11 @@ class TwinLife:
 
     # Lookups
 
-    def find_or_init(self, keys: Iterable[int], samples: int | None = None, seen: bool = True) -> Lookup:
+    def find_or_init(
+        self, keys: Iterable[int], samples: int | None = None, seen: bool = True, pinned: Iterable[Lookup] = ()
+    ) -> Lookup:
+        """Rows that the pinned lookups left behind stay."""
+        stay = {id(row) for lookup in pinned for row in lookup.rows.values()}
         if samples is not None:
             self.expire(samples)
         elif self.table.expiry is None:
@@ -153,13 +158,14 @@ class TwinLife:
         asked = Counter(keys)  # in the order of first occurrence
         for number, partition in enumerate(self.partitions):
             here = {key: n for key, n in asked.items() if partition_of(key, len(self.partitions)) == number}
-            done.evicted.append(self._look_up(partition, here, seen, done))
+            done.evicted.append(self._look_up(partition, here, seen, done, stay))
+        done.rows = {key: row for key in asked if (row := self.row(key)) is not None}
         self.counts.turned_away += len(done.turned_away)
         self.counts.turned_away_ahead += 0 if seen else len(done.turned_away)
         return done
 
     def _look_up(
-        self, partition: Partition, asked: dict[int, int], seen: bool, done: Lookup
+        self, partition: Partition, asked: dict[int, int], seen: bool, done: Lookup, stay: set[int]
     ) -> list[tuple[int, LifeRow]]:
         absent = {key: n for key, n in asked.items() if key not in partition.rows}
         for key, occurrences in asked.items():
@@ -169,7 +175,7 @@ class TwinLife:
                     partition.see(key, occurrences, self.now)
         evicted: list[tuple[int, LifeRow]] = []
         for key, occurrences in absent.items():
-            if not self._lets_in(key, occurrences, seen) or not self._makes_room(partition, evicted):
+            if not self._lets_in(key, occurrences, seen) or not self._makes_room(partition, evicted, stay):
                 done.turned_away.add(key)
                 done.given[key] = np.full(self.table.dim, self.table.default, np.float32)
                 continue
@@ -190,13 +196,16 @@ class TwinLife:
         del self.waiting[key]
         return True
 
-    def _makes_room(self, partition: Partition, evicted: list[tuple[int, LifeRow]]) -> bool:
+    def _makes_room(self, partition: Partition, evicted: list[tuple[int, LifeRow]], stay: Collection[int] = ()) -> bool:
         if not partition.full:
             return True
         if self.table.policy == "refuse":
             return False
         assert self.table.policy is not None
-        first = partition.order(self.table.policy)[0]
+        may_go = [key for key in partition.order(self.table.policy) if id(partition.rows[key]) not in stay]
+        if not may_go:
+            return False
+        first = may_go[0]
         evicted.append((first, partition.remove(first)))
         self.counts.evicted += 1
         self.gone.append(first)

@@ -18,6 +18,7 @@ from oracles.life import LifeRow, Lookup, TwinLife, Updated, partition_of
 
 F32 = NDArray[np.float32]
 DIM = 3
+Pins = Sequence[tuple[LookupPlan, Lookup]]  # what find_or_init returned
 
 
 def as_keys(keys: Sequence[int]) -> NDArray[np.uint64]:
@@ -53,17 +54,31 @@ class Pair:
     # Each call does the same to both and compares what they say
 
     def find_or_init(
-        self, keys: Sequence[int], *, samples: int | None = None, seen: bool = True, per: Any = "key"
+        self,
+        keys: Sequence[int],
+        *,
+        samples: int | None = None,
+        seen: bool = True,
+        per: Any = "key",
+        pinned: Pins = (),
     ) -> tuple[LookupPlan, Lookup]:
         batch = self.tier.batch(as_keys(keys))
-        return batch, self.look_up(batch, keys, samples=samples, seen=seen, per=per)
+        return batch, self.look_up(batch, keys, samples=samples, seen=seen, per=per, pinned=pinned)
 
     def look_up(
-        self, batch: LookupPlan, keys: Sequence[int], *, samples: int | None = None, seen: bool = True, per: Any = "key"
+        self,
+        batch: LookupPlan,
+        keys: Sequence[int],
+        *,
+        samples: int | None = None,
+        seen: bool = True,
+        per: Any = "key",
+        pinned: Pins = (),
     ) -> Lookup:
         out = np.zeros((len(batch) if per == "key" else batch.unique, DIM), np.float32)
-        assert self.tier.find_or_init(batch, out, per=per, samples=samples, seen=seen) is batch
-        done = self.twin.find_or_init(keys, samples, seen)
+        plans, lookups = [plan for plan, _ in pinned], [lookup for _, lookup in pinned]
+        assert self.tier.find_or_init(batch, out, per=per, samples=samples, seen=seen, pinned=plans) is batch
+        done = self.twin.find_or_init(keys, samples, seen, lookups)
         given = out if per == "key" else out[batch.inverse]
         np.testing.assert_array_equal(given, _stacked([done.given[key] for key in keys]))
         self._same_losses(batch, done)

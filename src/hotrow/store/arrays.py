@@ -15,6 +15,7 @@ ArrayLike: TypeAlias = NDArray[Any] | torch.Tensor
 Keys: TypeAlias = NDArray[np.uint64]
 Floats: TypeAlias = NDArray[np.float32]
 Integers: TypeAlias = NDArray[np.uint32]
+Flags: TypeAlias = NDArray[np.bool_]
 
 
 def as_array(what: str, value: ArrayLike, types: DTypeLike | tuple[DTypeLike, ...], dimensions: int) -> NDArray[Any]:
@@ -66,6 +67,14 @@ def as_integers(what: str, value: ArrayLike, count: int) -> Integers:
     if numbers.size and (numbers.min() < 0 or numbers.max() >= 2**32):
         raise InputError(f"{what} holds numbers outside 0 … 4,294,967,295")
     return numbers.astype(np.uint32)
+
+
+def as_flags(what: str, value: ArrayLike, count: int) -> Flags:
+    """One flag per unique key."""
+    flags = as_array(what, value, np.bool_, 1)
+    if len(flags) != count:
+        raise InputError(f"{what} holds {len(flags)} flags, expected {count}: one per unique key")
+    return flags
 
 
 def _as_numpy(what: str, value: ArrayLike) -> NDArray[Any]:

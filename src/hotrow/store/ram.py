@@ -4,17 +4,20 @@ Every call takes a batch of keys, checks it, and enters native code once, withou
 lookup returns also serves the update of the same keys: duplicates are folded and rows are found already.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Literal, TypeAlias
 
 import numpy as np
 
+from hotrow import _native
 from hotrow.errors import InputError
 from hotrow.spec import whole_number
 from hotrow.store.arrays import (
     ArrayLike,
+    Flags,
     Floats,
+    as_flags,
     as_integers,
     as_keys,
     as_matrix,
@@ -64,12 +67,14 @@ class RamTier(TableInspection):
         per: Per = "key",
         samples: int | None = None,
         seen: bool = True,
+        pinned: Sequence[LookupPlan] = (),
     ) -> LookupPlan:
         """As `find`, but absent rows are created with their first values, if their keys are admitted.
 
         Keys that are not give the table's default row and are counted in the batch's `turned_away`. `samples` counts
         all samples trained so far (expiry's clock). `seen=False` reads ahead: rows that are there keep their place in
-        the order of eviction, and no key is counted for admission.
+        the order of eviction, and no key is counted for admission. Rows of the `pinned` plans, where their last lookups
+        found them, are not evicted: a key whose row would need the place of one is turned away.
         """
         if not isinstance(seen, bool | np.bool_):
             raise InputError(f"seen={seen!r}: must be True or False (False reads ahead)")
@@ -78,10 +83,22 @@ class RamTier(TableInspection):
         count = _count(batch, per)
         buffer = None if out is None else self._output(out, count)
         batch.turned_away = self._native.find_or_init(
-            batch._native, buffer, per == "unique", bool(seen), now, self.threads
+            batch._native, buffer, per == "unique", bool(seen), now, self._plans("pinned", pinned), self.threads
         )
         batch.absent = 0
         return self._with_evicted(batch)
+
+    def read_rows(
+        self, keys: ArrayLike | LookupPlan, out: ArrayLike, *, per: Per = "key", only: Flags | None = None
+    ) -> LookupPlan:
+        """Copy rows that exist into `out`, those of unique keys whose flag in `only` is set.
+
+        The rest of `out` stays as it is. No row is created or seen.
+        """
+        batch = self._batch(keys)
+        buffer = self._output(out, _count(batch, per))
+        self._native.read_rows(batch._native, buffer, per == "unique", _only(only, batch), self.threads)
+        return batch
 
     def apply(
         self,
@@ -94,12 +111,17 @@ class RamTier(TableInspection):
         rows: ArrayLike | None = None,
         per: Per = "key",
         lr_scale: float = 1.0,
+        only: Flags | None = None,
+        as_found: bool = False,
     ) -> Applied:
         """One optimizer update per row, with the (weighted) sum of the gradients of its keys.
 
         `step` is the dense step being applied, from 0; `samples` counts all samples up to and including this batch
         (SWAP's clock). `rows[i]` names the row of `gradients` that key i takes; without it key i takes row i.
-        `lr_scale` multiplies the learning rate, for schedules.
+        `lr_scale` multiplies the learning rate, for schedules. `only` has a flag for each unique key: the others are
+        neither updated nor counted, and calls with flags that share no key give the bits of one call. With `as_found`
+        a row counts only where the last lookup of the plan found it (and left it: pin the plan in later lookups): a row
+        that was made since is absent.
         """
         batch = self._batch(keys)
         count = _count(batch, per)
@@ -110,8 +132,13 @@ class RamTier(TableInspection):
         row = None if rows is None else as_integers("rows", rows, count)
         if row is not None and row.size and row.max() >= len(gradient):
             raise InputError(f"rows names gradient row {row.max()}, but there are only {len(gradient)}")
+        if as_found and not batch._native.looked_up:
+            raise InputError("as_found: the keys have not been looked up yet: give the plan of a lookup")
         when = *_when(step, samples), self._lr_scale(lr_scale)
-        return Applied(*self._native.apply(batch._native, gradient, weight, row, per == "unique", *when, self.threads))
+        chosen = _only(only, batch), bool(as_found)
+        return Applied(
+            *self._native.apply(batch._native, gradient, weight, row, per == "unique", *when, *chosen, self.threads)
+        )
 
     def add(
         self,
@@ -201,6 +228,12 @@ class RamTier(TableInspection):
             batch.evicted = fell
         return batch
 
+    def _plans(self, what: str, plans: Sequence[LookupPlan]) -> list[_native.Batch]:
+        for plan in plans:
+            if not isinstance(plan, LookupPlan) or plan._native.partitions != self.partitions:
+                raise InputError(f"{what} holds {plan!r}: give plans of table {self.table.name!r}")
+        return [plan._native for plan in plans]
+
     def _output(self, out: ArrayLike, rows: int) -> Floats:
         return as_matrix("out", as_output("out", out, 2), rows, self.dim)
 
@@ -216,6 +249,10 @@ def _count(batch: LookupPlan, per: Per) -> int:
     if not isinstance(per, str) or per not in ("key", "unique"):
         raise InputError(f"per={per!r}: must be 'key' or 'unique'")
     return len(batch) if per == "key" else batch.unique
+
+
+def _only(only: Flags | None, batch: LookupPlan) -> Flags | None:
+    return None if only is None else as_flags("only", only, batch.unique)
 
 
 def _when(step: int, samples: int) -> tuple[int, int]:

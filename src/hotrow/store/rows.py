@@ -1,5 +1,6 @@
 """Arguments and results of the store: batches of keys, whole rows, counts."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy.typing as npt
 
 from hotrow import _native
 from hotrow.errors import InputError
-from hotrow.store.arrays import Floats, Integers, Keys
+from hotrow.store.arrays import Flags, Floats, Integers, Keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,15 @@ class LookupPlan:
         """For each key of the batch, which unique key it is."""
         out = np.empty(len(self), np.uint32)
         self._native.inverse(out)
+        return out
+
+    def overlap(self, others: Sequence["LookupPlan"], *, threads: int = 1) -> Flags:
+        """For each unique key, whether one of the others, plans of the same table, has it."""
+        for other in others:
+            if not isinstance(other, LookupPlan) or other._native.partitions != self._native.partitions:
+                raise InputError(f"others holds {other!r}: give plans of the same table")
+        out = np.empty(self.unique, np.bool_)
+        self._native.overlap([other._native for other in others], out, threads)
         return out
 
     def absent_mask(self) -> npt.NDArray[np.bool_]:

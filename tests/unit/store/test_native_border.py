@@ -65,8 +65,10 @@ def test_every_call_of_a_table_checks_its_threads(threads: int) -> None:
     for call in (
         lambda: tier.batch(np.arange(3, dtype=np.uint64), threads),
         lambda: tier.find(batch, None, False, threads),
-        lambda: tier.find_or_init(batch, None, False, True, None, threads),
-        lambda: tier.apply(batch, rows, None, None, False, 0, 0, 1.0, threads),
+        lambda: tier.find_or_init(batch, None, False, True, None, [], threads),
+        lambda: tier.read_rows(batch, np.empty((3, 4), np.float32), False, None, threads),
+        lambda: batch.overlap([], np.empty(batch.unique, np.bool_), threads),
+        lambda: tier.apply(batch, rows, None, None, False, 0, 0, 1.0, None, False, threads),
         lambda: tier.add(batch, rows, None, None, 0, 0, threads),
         lambda: tier.put(batch, rows, None, {}, threads),
         lambda: tier.read(batch, "version", numbers, threads),
@@ -108,7 +110,7 @@ def table(dim, capacity_rows=0, segment=None):
 
 def look_up(tier, keys, out=None, threads=1):
     batch = tier.batch(keys, threads)
-    tier.find_or_init(batch, out, False, True, None, threads)
+    tier.find_or_init(batch, out, False, True, None, [], threads)
     return batch
 """
 
