@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from hotrow.client.base import FeatureVectors
-from hotrow.client.sharded import PushFacts, TrafficCounts
+from hotrow.client.sharded import LookupStep, PushFacts, TrafficCounts
 from hotrow.config import Table
 from hotrow.data.batch import Batch
 from hotrow.errors import InputError
@@ -49,7 +49,14 @@ class RemoteTables(Protocol):
     traffic: TrafficCounts
 
     def prepare_lookup(
-        self, batch: Batch, *, learn: bool, versions: bool = False, after: int = 0, sample: int | None = None
+        self,
+        batch: Batch,
+        *,
+        learn: bool,
+        versions: bool = False,
+        after: int = 0,
+        sample: int | None = None,
+        place: LookupStep | None = None,
     ) -> Any:
         """The requests of a lookup."""
 
@@ -134,9 +141,16 @@ class PooledTables:
         self._dims = {name: table.dim for name, table in named_tables(tables).items()}
 
     def prepare_lookup(
-        self, batch: Batch, *, learn: bool, versions: bool = False, after: int = 0, sample: int | None = None
+        self,
+        batch: Batch,
+        *,
+        learn: bool,
+        versions: bool = False,
+        after: int = 0,
+        sample: int | None = None,
+        place: LookupStep | None = None,
     ) -> PooledRequest:
-        """The request for a batch's vectors; versions and order went to the embedding worker with the ids."""
+        """The request for a batch's vectors; versions, order and step went to the embedding worker with the ids."""
         if sample is None:
             raise InputError("a batch came without a sample id: this trainer works with embedding workers")
         return PooledRequest(sample, batch, learn)

@@ -1,5 +1,8 @@
 """The embedding client whose rows are on shards: one request per shard and batch, for all tables.
 
+In look-ahead the rows of a lookup come in two parts: those that the open step does not change at once, the others when
+it is applied to them. Both are requested at the same time.
+
 Ids are made distinct once and grouped by shard, so rows come back into one block per table, each shard's in its own
 slice. Gradients are folded to the same distinct ids and sent in the same slices. A lookup and a push are prepared first
 and exchanged then, so that several can be in flight and one request carries a push and another batch's lookup.
@@ -19,12 +22,22 @@ from hotrow.client.shard_table import ShardTable
 from hotrow.config import Table
 from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.errors import ConfigError, InputError
+from hotrow.store.arrays import Flags
 from hotrow.store.shards import Sharded, sharded
 from hotrow.store.tiers import listed, named_tables
 from hotrow.transport.client import Answer, RpcClient
 from hotrow.transport.envelope import Buffer
 from hotrow.transport.frames import RowBlock, pack, unpack
-from hotrow.transport.messages import Arrival, Exchange, Exchanged, PullRows, PushRows, RowBlockHeader, Taken
+from hotrow.transport.messages import (
+    Arrival,
+    Exchange,
+    Exchanged,
+    PullRest,
+    PullRows,
+    PushRows,
+    RowBlockHeader,
+    Taken,
+)
 from hotrow.types import Values
 
 U32 = NDArray[np.uint32]
@@ -41,6 +54,15 @@ class PushFacts:
     token: int
     pulled_step: int
     arrival: Arrival | None = None  # None: it is parked until the driver decides
+
+
+@dataclass(frozen=True, slots=True)
+class LookupStep:
+    """The grant and the step of a lookup, in a mode with look-ahead."""
+
+    grant: int
+    step: int
+    ahead: bool  # the step before is not applied yet
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,6 +83,7 @@ class ShardedRequest:
     learn: bool
     ids: dict[str, Sharded]
     pulls: list[tuple[PullRows, list[Buffer]]]
+    rest_of: int | None = None  # the grant, in look-ahead: some rows come later
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,15 +115,23 @@ class PendingPush:
 
 
 class PendingExchange(PendingPush):
-    """A lookup in flight, alone or in the same requests as gradients."""
+    """A lookup in flight, alone or in the same requests as gradients; in look-ahead with a second request each."""
 
-    def __init__(self, asked: Sequence[Future[Answer]], client: "ShardedTables", lookup: ShardedRequest) -> None:
-        super().__init__(asked)
+    def __init__(
+        self,
+        asked: Sequence[Future[Answer]],
+        client: "ShardedTables",
+        lookup: ShardedRequest,
+        rest: Sequence[Future[Answer]] = (),
+    ) -> None:
+        super().__init__([*asked, *rest])
         self._client, self._lookup = client, lookup
+        self._first, self._rest = asked, rest
 
     def handle(self) -> ShardedLookup:
         """The result of the lookup."""
-        return self._client.received(self._lookup, [each.result() for each in self.asked])
+        first, rest = [each.result() for each in self._first], [each.result() for each in self._rest]
+        return self._client.received(self._lookup, first, rest)
 
 
 class ShardedTables:
@@ -134,15 +165,23 @@ class ShardedTables:
         return self.exchange(None, self.prepare_lookup(batch, learn=learn, versions=versions, after=after)).handle()
 
     def prepare_lookup(
-        self, batch: Batch, *, learn: bool, versions: bool = False, after: int = 0, sample: int | None = None
+        self,
+        batch: Batch,
+        *,
+        learn: bool,
+        versions: bool = False,
+        after: int = 0,
+        sample: int | None = None,
+        place: LookupStep | None = None,
     ) -> ShardedRequest:
-        """The requests of a lookup: its ids, made distinct and grouped by shard."""
+        """The requests of a lookup: its ids, made distinct and grouped by shard. `place`: in modes with look-ahead."""
         if sample is not None:
             raise InputError(f"sample id {sample:#x}: this client reads from shards, not from embedding workers")
         ids = {
             table: sharded(np.concatenate([part.keys for part in parts]), len(self._shards), self.threads)
             for table, parts in self._parts(batch).items()
         }
+        grant, step = (0, None) if place is None else (place.grant, place.step)
         pulls = []
         for shard in range(len(self._shards)):
             mine = [
@@ -150,8 +189,9 @@ class ShardedTables:
                 for table, found in ids.items()
             ]
             blocks, frames = self._packed(mine)
-            pulls.append((PullRows(after, self.samples, learn, versions, "fp16-scaled", blocks), frames))
-        return ShardedRequest(batch, learn, ids, pulls)
+            pull = PullRows(after, self.samples, learn, versions, "fp16-scaled", blocks, grant, step)
+            pulls.append((pull, frames))
+        return ShardedRequest(batch, learn, ids, pulls, grant if place is not None and place.ahead else None)
 
     def gradients(self, handle: ShardedLookup, facts: PushFacts) -> RowPush:
         """The gradients that backward left in the outputs, by distinct id; tables that the model did not use are left
@@ -181,7 +221,11 @@ class ShardedTables:
 
     def exchange(self, push: RowPush | None, lookup: ShardedRequest) -> PendingExchange:
         """Send a lookup, and with it gradients unless they are None."""
-        return PendingExchange(self._send(push, lookup), self, lookup)
+        asked, rest = self._send(push, lookup), list[Future[Answer]]()
+        if lookup.rest_of is not None:
+            incarnations = zip(self._shards, self._incarnations, strict=True)
+            rest = [self._wire.request(name, PullRest(known, lookup.rest_of)) for name, known in incarnations]
+        return PendingExchange(asked, self, lookup, rest)
 
     def _send(self, push: RowPush | None, lookup: ShardedRequest | None) -> list[Future[Answer]]:
         asked = []
@@ -193,8 +237,8 @@ class ShardedTables:
             asked.append(self._wire.request(name, Exchange(self._incarnations[shard], pushed, pulled), frames))
         return asked
 
-    def received(self, lookup: ShardedRequest, answers: Sequence[Answer]) -> ShardedLookup:
-        """The vectors, from the rows of all shards."""
+    def received(self, lookup: ShardedRequest, answers: Sequence[Answer], rest: Sequence[Answer] = ()) -> ShardedLookup:
+        """The vectors, from the rows of all shards; with `rest`, from both parts of them."""
         rows = {
             table: np.empty((len(found.keys), self._dims[table]), np.float32) for table, found in lookup.ids.items()
         }
@@ -203,11 +247,16 @@ class ShardedTables:
             message = exchanged(answer)
             self.absent_ids += message.absent
             self.traffic.received += sum(frame.nbytes for frame in answer.frames)
-            into = [rows[table][of_shard(found, shard)] for table, found in lookup.ids.items()]
-            for block in unpack(message.blocks, answer.frames, self._dims, out=into, threads=self.threads):
+            into = {table: rows[table][of_shard(found, shard)] for table, found in lookup.ids.items()}
+            blocks = unpack(message.blocks, answer.frames, self._dims, out=list(into.values()), threads=self.threads)
+            late = self._late_blocks(rest[shard]) if rest else {}
+            for block in blocks:
+                of_ids = np.asarray(block.versions)
+                if block.mask is not None:
+                    into[block.table][~block.mask], of_ids = _rest_of(block, block.mask, late)
                 if block.versions is not None:
                     whole = versions.setdefault(block.table, np.empty(len(rows[block.table]), np.uint32))
-                    whole[of_shard(lookup.ids[block.table], shard)] = block.versions
+                    whole[of_shard(lookup.ids[block.table], shard)] = of_ids
         batch, outputs = lookup.batch, {}
         for table, parts in self._parts(batch).items():
             shares = shares_of(lookup.ids[table].inverse, parts)
@@ -216,6 +265,12 @@ class ShardedTables:
                 outputs[id(part)].rows.requires_grad_(lookup.learn)
                 self.traffic.plain += len(part.keys) * (8 + 4 * self._dims[table] * (2 if lookup.learn else 1))
         return ShardedLookup(len(batch), tuple(outputs[id(part)] for part in batch.parts), lookup.ids, versions)
+
+    def _late_blocks(self, answer: Answer) -> dict[str, RowBlock]:
+        """By table, the rows that were not read early; none where all were."""
+        self.traffic.received += sum(frame.nbytes for frame in answer.frames)
+        blocks = unpack(exchanged(answer).blocks, answer.frames, self._dims, threads=self.threads)
+        return {block.table: block for block in blocks}
 
     def _packed(self, rows: Sequence[RowBlock]) -> tuple[tuple[RowBlockHeader, ...], list[Buffer]]:
         """Values of each table in the format of its setting."""
@@ -245,6 +300,19 @@ def exchanged(answer: Answer) -> Exchanged:
 def of_shard(ids: Sharded, shard: int) -> slice:
     """The slice of a shard's ids."""
     return slice(int(ids.bounds[shard]), int(ids.bounds[shard + 1]))
+
+
+def _rest_of(block: RowBlock, early: Flags, late: Mapping[str, RowBlock]) -> tuple[F32, NDArray[np.uint32]]:
+    """The values of the rows that were not read early, and the versions of all."""
+    rest = late.get(block.table)
+    if rest is None or rest.values is None or len(rest.values) != len(early) - int(early.sum()):
+        came = 0 if rest is None or rest.values is None else len(rest.values)
+        raise InputError(f"table {block.table!r}: {came:,} rows came for {len(early) - int(early.sum()):,} that lacked")
+    if block.versions is None:
+        return np.asarray(rest.values), np.empty(0, np.uint32)
+    versions = np.empty(len(early), np.uint32)
+    versions[early], versions[~early] = np.asarray(block.versions), np.asarray(rest.versions)
+    return np.asarray(rest.values), versions
 
 
 def _rows_of_shard(

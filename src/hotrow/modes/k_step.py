@@ -41,6 +41,14 @@ class KStep(Mode):
         return ("embedding",)
 
     @property
+    def looks_ahead(self) -> bool:
+        return True
+
+    @property
+    def first_look_ahead(self) -> int:
+        return 1 if self.look_ahead == 1 else 0
+
+    @property
     def dense(self) -> Dense:
         return "local"
 

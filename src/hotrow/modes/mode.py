@@ -47,9 +47,14 @@ class Mode(Spec):
         return 1
 
     @property
+    def looks_ahead(self) -> bool:
+        """Whether steps can be granted before the open one is applied (`LookAhead`)."""
+        return False
+
+    @property
     def first_look_ahead(self) -> int:
         """Steps of look-ahead when the mode starts; `LookAhead` events may change it."""
-        return 1 if getattr(self, "look_ahead", 0) == 1 else 0
+        return 0
 
     def most_held(self, facts: RunFacts, look_ahead: int) -> int:
         """Grants that one worker may hold at once: with look-ahead its share of the open step and of those ahead."""

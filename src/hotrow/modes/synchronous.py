@@ -54,6 +54,14 @@ class Sync(Mode):
     look_ahead: Steps = Field(default="auto")  # steps whose rows are read early; "auto": what is faster
 
     @property
+    def looks_ahead(self) -> bool:
+        return True
+
+    @property
+    def first_look_ahead(self) -> int:
+        return 1 if self.look_ahead == 1 else 0
+
+    @property
     def dense(self) -> Dense:
         return "all-reduce"
 

@@ -20,7 +20,11 @@ class RunState:
     @property
     def lr_scale(self) -> float:
         """The current factor of all learning rates."""
-        return self.schedule(self.samples) * self.plateau
+        return self.lr_scale_at(self.samples)
+
+    def lr_scale_at(self, samples: int) -> float:
+        """The factor after so many samples, as far as it is known now."""
+        return self.schedule(samples) * self.plateau
 
     def advance(self, samples: int, *, dense_step: bool) -> None:
         """Count an aggregate that was applied."""

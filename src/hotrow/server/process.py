@@ -1,11 +1,12 @@
 """A shard behind a socket: unpacks frames, calls the shard, packs its reply. One thread does all of it.
 
 A request that cannot be answered yet does not delay others: a pull waits for the order it names, an order for those
-before it.
+before it, and the rest of a pull in look-ahead for the gradients of the step before.
 """
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from hotrow.errors import HotrowError, InputError
 from hotrow.server.dense_service import DenseService
@@ -27,7 +28,9 @@ from hotrow.transport.messages import (
     Import,
     Perform,
     Policy,
+    Prepare,
     PullDense,
+    PullRest,
     PullRows,
     PushDense,
     Query,
@@ -46,7 +49,7 @@ from hotrow.types import RoleId
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
-    order: int  # to be performed first
+    ready: Callable[[], bool]
     request: Request
     answer: Callable[[], None]
 
@@ -73,6 +76,10 @@ class ShardServer:
                 self._exchange(request, exchange)
             case Perform() | Policy() as order:
                 self._order(request, order)
+            case Prepare() as prepared:
+                self._prepare(request, prepared)
+            case PullRest() as rest:
+                self._rest(request, rest)
             case PullDense(after):
                 self._pull_dense(request, after)
             case PushDense() as push:
@@ -113,9 +120,31 @@ class ShardServer:
         taken, pulled = self._shard.exchange(push, push_blocks, pull, pull_blocks)
         if pull is None or pulled is not None:
             self._reply(request, taken, pull, pulled)
+        else:
+            self._check_room()  # after the push was taken: requests that wait may need it, and it counts once
+            self._wait(
+                partial(self._shard.can_read, pull),
+                request,
+                lambda: self._reply(request, taken, pull, self._shard.pull(pull, pull_blocks)),
+            )
+        self._go_on()  # the rest of a pull may have waited for the push, a pull ahead for this one
+
+    def _prepare(self, request: Request, prepared: Prepare) -> None:
+        if self._is_meant(request, prepared.incarnation):
+            self._shard.prepare(prepared.apply)
+            request.reply(Done())
+            self._go_on()
+
+    def _rest(self, request: Request, rest: PullRest) -> None:
+        if not self._is_meant(request, rest.incarnation):
             return
-        self._check_room()  # after the push was taken: requests that wait may need it, and it counts once
-        self._wait(pull.after, request, lambda: self._reply(request, taken, pull, self._shard.pull(pull, pull_blocks)))
+        if self._shard.rest_is_here(rest.grant):
+            self._reply_rest(request, rest.grant)
+        else:
+            self._check_room()
+            self._wait(
+                partial(self._shard.rest_is_here, rest.grant), request, partial(self._reply_rest, request, rest.grant)
+            )
 
     def _order(self, request: Request, order: Perform | Policy) -> None:
         if not self._is_meant(request, order.incarnation):
@@ -124,7 +153,7 @@ class ShardServer:
             self._perform(request, order)
             self._go_on()
         else:
-            self._wait(order.order - 1, request, lambda: self._perform(request, order))
+            self._wait(self._performed(order.order - 1), request, lambda: self._perform(request, order))
 
     def _perform(self, request: Request, order: Perform | Policy) -> None:
         again = order.order <= self._shard.performed
@@ -150,7 +179,7 @@ class ShardServer:
             self._give_dense(request)
         else:
             self._check_room()
-            self._wait(after, request, lambda: self._give_dense(request))
+            self._wait(self._performed(after), request, lambda: self._give_dense(request))
 
     def _give_dense(self, request: Request) -> None:
         request.reply(*self._dense_service().pulled(self._server.limits.frame_bytes))
@@ -160,19 +189,21 @@ class ShardServer:
             raise InputError(f"{self._role} holds no dense parameters: the model has none for it")
         return self._dense
 
-    def _wait(self, order: int, request: Request, answer: Callable[[], None]) -> None:
+    def _performed(self, order: int) -> Callable[[], bool]:
+        return lambda: order <= self._shard.performed
+
+    def _wait(self, ready: Callable[[], bool], request: Request, answer: Callable[[], None]) -> None:
         request.frames.clear()  # arrays that are still needed hold their memory
-        self._waiting.append(_Waiting(order, request, answer))
+        self._waiting.append(_Waiting(ready, request, answer))
 
     def _go_on(self) -> None:
-        """Answer the requests that waited for an order that was performed, and those that waited for them."""
-        while ready := [each for each in self._waiting if each.order <= self._shard.performed]:
-            self._waiting = [each for each in self._waiting if each.order > self._shard.performed]
-            for each in ready:
-                try:
-                    each.answer()
-                except HotrowError as error:  # of the request that waited, not of the current one
-                    each.request.reply(fault_of(error))
+        """Answer the requests that need not wait any more, and those that waited for them."""
+        while (each := next((each for each in self._waiting if each.ready()), None)) is not None:
+            self._waiting.remove(each)
+            try:
+                each.answer()
+            except HotrowError as error:  # of the request that waited, not of the current one
+                each.request.reply(fault_of(error))
 
     def _import(self, request: Request, whole: Import) -> None:
         tier = self._shard.input.tier(whole.table)
@@ -188,16 +219,26 @@ class ShardServer:
         self._server.stop()
 
     def _reply(self, request: Request, taken: Taken | None, pull: PullRows | None, pulled: Pulled | None) -> None:
-        blocks: list[RowBlockHeader] = []
+        blocks: tuple[RowBlockHeader, ...] = ()
         frames: list[Buffer] = []
         if pull is not None and pulled is not None:
-            for rows in pulled.blocks:
-                narrow = pull.values == "fp16-scaled"  # what the pull accepts; the table's setting decides
-                heads, buffers = pack([rows], self._shard.values.get(rows.table, "fp32") if narrow else "fp32")
-                blocks += heads
-                frames += buffers
+            blocks, frames = self._packed(pulled, narrow=pull.values == "fp16-scaled")
         absent = 0 if pulled is None else pulled.absent
-        request.reply(Exchanged(self._shard.incarnation, taken, absent, tuple(blocks)), frames)
+        request.reply(Exchanged(self._shard.incarnation, taken, absent, blocks), frames)
+
+    def _reply_rest(self, request: Request, grant: int) -> None:
+        blocks, frames = self._packed(self._shard.rest(grant), narrow=True)
+        request.reply(Exchanged(self._shard.incarnation, blocks=blocks), frames)
+
+    def _packed(self, pulled: Pulled, *, narrow: bool) -> tuple[tuple[RowBlockHeader, ...], list[Buffer]]:
+        """`narrow`: the peer accepts 16-bit values; the table's setting decides."""
+        blocks: list[RowBlockHeader] = []
+        frames: list[Buffer] = []
+        for rows in pulled.blocks:
+            heads, buffers = pack([rows], self._shard.values.get(rows.table, "fp32") if narrow else "fp32")
+            blocks += heads
+            frames += buffers
+        return tuple(blocks), frames
 
     def _unpacked(self, blocks: tuple[RowBlockHeader, ...], frames: list[memoryview]) -> list[RowBlock]:
         return unpack(blocks, frames, self._shard.dims, threads=self._shard.tables.threads)

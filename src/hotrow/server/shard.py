@@ -6,7 +6,7 @@ Orders are numbered and performed in sequence; one that arrives twice gets its f
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from pydantic_core import from_json
@@ -15,7 +15,9 @@ from hotrow.client import LocalTables
 from hotrow.client.aggregate import Average, RowGradients, RowPart
 from hotrow.config import Table
 from hotrow.errors import ConfigError
+from hotrow.server.look_ahead import LookAheadReads
 from hotrow.server.order_log import OrderLog
+from hotrow.server.partial_step import PartialStep
 from hotrow.server.pushes import PushBuffer, SeenGrants, bytes_of_rows
 from hotrow.server.shard_input import ShardInput
 from hotrow.spec import whole_number
@@ -25,7 +27,7 @@ from hotrow.store.arrays import Keys
 from hotrow.store.shards import SHARDS_MOST, export_from, share_of
 from hotrow.store.tiers import listed, named_tables
 from hotrow.transport.frames import RowBlock
-from hotrow.transport.messages import ApplyOrder, Arrival, OrderResult, PullRows, PushRows, Taken
+from hotrow.transport.messages import ApplyOrder, Arrival, OrderPart, OrderResult, PullRows, PushRows, Taken
 from hotrow.types import Values
 
 EXPORT_ROWS = 65_536  # largest number in one reply
@@ -83,6 +85,7 @@ class Shard:
         self.input = ShardInput(self.tables, self.number, self.shards)
         self._seen = SeenGrants()
         self.orders = OrderLog()
+        self.look_ahead = LookAheadReads(self.tables, self._begin_step)
 
     @property
     def performed(self) -> int:
@@ -108,12 +111,33 @@ class Shard:
         """
         wanted = [] if pull is None else self.input.pull(pull_blocks, self._pull_bytes)
         taken = None if push is None else self._take(push, push_blocks)
-        if pull is None or pull.after > self.performed:
+        if pull is None or not self.can_read(pull):
             return taken, None
         return taken, self._read(pull, wanted)
 
+    def can_read(self, pull: PullRows) -> bool:
+        """Whether the order that a pull names is performed and, in look-ahead, the step before it is known."""
+        if pull.after > self.performed:
+            return False
+        return pull.step is None or not pull.learn or self.look_ahead.reading(pull.step) != "later"
+
+    def prepare(self, order: ApplyOrder) -> None:
+        """All batches of a step are granted, with look-ahead: this is how it will be ordered."""
+        self.input.apply(order, [{} for _ in order.parts], versions=False)
+        self.look_ahead.prepare(order)
+
+    def rest_is_here(self, grant: int) -> bool:
+        """Whether the rows of a grant's pull that were not read early can be read."""
+        return self.look_ahead.rest_is_here(grant, lambda other: self.parked.find(other) is not None)
+
+    def rest(self, grant: int) -> Pulled:
+        """The rows of a pull that were not read early."""
+        blocks, applied = self.look_ahead.rest(grant)
+        self._count(_outcome(applied))
+        return Pulled(blocks, 0)
+
     def pull(self, pull: PullRows, blocks: Sequence[RowBlock]) -> Pulled:
-        """The current rows, whatever order the pull names; with `learn` absent ones are created."""
+        """The rows of a pull that `can_read` allows; with `learn` absent ones are created."""
         return self._read(pull, self.input.pull(blocks, self._pull_bytes))
 
     def perform(self, order: int, applies: Sequence[ApplyOrder], discards: Sequence[int] = ()) -> OrderResult:
@@ -149,6 +173,7 @@ class Shard:
         self.average, self.late = average, None if staleness is None else _staleness(staleness)
         self.parked.needed = max(1, pushes)
         self.step = self.step if step is None else step
+        self.look_ahead.start(self.step)
         self.tables.samples = self.tables.samples if samples is None else samples
         return self.orders.answer()
 
@@ -184,6 +209,9 @@ class Shard:
 
     def _read(self, pull: PullRows, wanted: Sequence[tuple[RamTier, Keys]]) -> Pulled:
         self.tables.samples = max(self.tables.samples, pull.samples)
+        if pull.learn and pull.step is not None:
+            self.counts["pulled_rows"] += sum(len(keys) for _, keys in wanted)
+            return Pulled(self.look_ahead.read(pull, pull.step, wanted), 0)
         found, absent = [], 0
         for tier, keys in wanted:
             values = np.empty((len(keys), tier.dim), np.float32)
@@ -206,7 +234,7 @@ class Shard:
             else:
                 self.counts["again"] += 1
             return Taken(again=True)
-        rows = self.input.gradients(blocks, versions=self._by_version)
+        rows = self.input.gradients(self._with_rows(push, blocks), versions=self._by_version)
         taken = Taken()
         if push.arrival is None:
             self.parked.park(push.grant, rows)
@@ -215,6 +243,18 @@ class Shard:
         self._seen.add(push.grant)
         self.counts["again" if taken.again else "pushes"] += 1
         return taken
+
+    def _with_rows(self, push: PushRows, blocks: Sequence[RowBlock]) -> list[RowBlock]:
+        """Blocks without the ids that had no row after their look-up: the next look-up may have made one since."""
+        kept = []
+        for block in blocks:
+            gone = self.look_ahead.without_row(push.token, push.grant, block.table)
+            if gone is not None and block.keys is not None and block.values is not None:
+                there = ~np.isin(np.asarray(block.keys).view(np.uint64), gone)
+                self._count({"missing": int((~there).sum())})
+                block = replace(block, keys=np.asarray(block.keys)[there], values=np.asarray(block.values)[there])
+            kept.append(block)
+        return kept
 
     def _arrive(self, push: PushRows, arrival: Arrival, rows: Mapping[str, RowGradients]) -> Taken:
         fresh = {table: given for table, given in rows.items() if self._begin(table, push.grant)}
@@ -240,16 +280,21 @@ class Shard:
         self.step = max(self.step, apply.step if alone else apply.step + 1)
         if apply.group == "dense":
             return
-        parts = [
-            RowPart(
-                self._unparked(part.grant),
-                part.samples,
-                part.pulled_step if alone else part.token,
-                part.weight if alone else 1.0,
-            )
-            for part in apply.parts
-        ]
-        self._apply_rows(parts, apply.step, apply.samples, apply.lr_scale)
+        updated = self.look_ahead.order(apply)
+        parts = [_row_part(apply, part, self._unparked(part.grant)) for part in apply.parts]
+        if updated is None:
+            self._apply_rows(parts, apply.step, apply.samples, apply.lr_scale)
+        else:
+            self._count(_outcome(updated))
+        self.look_ahead.applied(apply.step)
+
+    def _begin_step(self, order: ApplyOrder) -> PartialStep:
+        """The update of a step whose gradients are all parked; they stay until it is ordered."""
+        self.tables.samples = max(self.tables.samples, order.samples)
+        parts = [_row_part(order, part, self.parked.find(part.grant) or {}) for part in order.parts]
+        return PartialStep(
+            self.tables, order, parts, average=self.average, late=self.late, staleness=self.orders.lateness
+        )
 
     def _apply_rows(self, parts: Sequence[RowPart], step: int, samples: int, lr_scale: float) -> dict[str, int]:
         applied = self.tables.apply(
@@ -282,6 +327,11 @@ class Shard:
     @property
     def _by_version(self) -> bool:
         return self.late is not None and self.late.by == "version"
+
+
+def _row_part(apply: ApplyOrder, part: OrderPart, rows: Mapping[str, RowGradients]) -> RowPart:
+    alone = apply.group == "embedding"  # rows that were looked up before the step of their token
+    return RowPart(rows, part.samples, part.pulled_step if alone else part.token, part.weight if alone else 1.0)
 
 
 def _outcome(applied: Mapping[str, Applied]) -> dict[str, int]:

@@ -35,7 +35,7 @@ class _Step(Generic[KeysT]):
 
 @dataclass(slots=True)
 class StepWindow(Generic[KeysT]):
-    """The look-ups of steps that are not applied. `step` is the first of them."""
+    """The look-ups of steps that are not applied, and of the last one that was. `step` is the first that is not."""
 
     step: int = 0
     _steps: dict[int, _Step[KeysT]] = field(default_factory=dict)
@@ -58,14 +58,25 @@ class StepWindow(Generic[KeysT]):
         return "early" if step == self.step + 1 and before is not None and before.known else "later"
 
     def in_hand(self, step: int) -> list[KeysT]:
-        """The keys of a step that is not applied, by grant; the look-ups that arrived."""
+        """The keys of a step that is not applied: those of its look-ups that arrived, in the order of the grants."""
+        return self._keys(step) if step >= self.step else []
+
+    def pinned(self, step: int) -> list[KeysT]:
+        """Keys whose rows a look-up of a step must not evict: those of its own step, and of the one before.
+
+        The step before counts also when it is applied, so that look-ahead does not change which rows are evicted.
+        """
+        return [*self._keys(step - 1), *self._keys(step)]
+
+    def keys_of(self, step: int, grant: int) -> KeysT | None:
+        """The keys of one look-up; None where they are not known here."""
         known = self._steps.get(step)
-        return [] if known is None else [known.keys[grant] for grant in sorted(known.keys)]
+        return None if known is None else known.keys.get(grant)
 
     def drop(self, grant: int) -> int | None:
         """A grant is given up; returns its step, whose keys are not known from now on. None: it is not open here."""
         for number, step in self._steps.items():
-            if grant in step.keys or (step.grants is not None and grant in step.grants):
+            if number >= self.step and (grant in step.keys or grant in (step.grants or ())):
                 step.keys.pop(grant, None)
                 step.grants = None
                 return number
@@ -74,7 +85,11 @@ class StepWindow(Generic[KeysT]):
     def applied(self, step: int) -> None:
         """A step was applied to all rows."""
         self.step = max(self.step, step + 1)
-        self._steps = {number: each for number, each in self._steps.items() if number >= self.step}
+        self._steps = {number: each for number, each in self._steps.items() if number >= self.step - 1}
+
+    def _keys(self, step: int) -> list[KeysT]:
+        known = self._steps.get(step)
+        return [] if known is None else [known.keys[grant] for grant in sorted(known.keys)]
 
     def _of(self, step: int) -> _Step[KeysT]:
         return self._steps.setdefault(step, _Step())

@@ -31,7 +31,7 @@ class RowReads:
 
     def change(self, mode: Mode, slices: int, step: int) -> None:
         """A mode starts; everything is at rest."""
-        self._looks_ahead, self._slices = hasattr(mode, "look_ahead"), slices
+        self._looks_ahead, self._slices = mode.looks_ahead, slices
         self._window = StepWindow(step)
         self._dealt = {}
 

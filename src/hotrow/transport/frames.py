@@ -1,7 +1,8 @@
 """Rows as frames and back. Names, counts and lengths are checked before anything is allocated.
 
-A block's frames, as far as it has them: keys uint64 [n]; values float32 [n, dim], or fp16-scaled as halves uint16 [n,
-dim] and scales float32 [n]; versions uint32 [n]. Little-endian. float32, keys and versions are read in place.
+A block's frames, as far as it has them: a bit for each row of the whole block, where only some of them come; keys
+uint64 [n]; values float32 [n, dim], or fp16-scaled as halves uint16 [n, dim] and scales float32 [n]; versions uint32
+[n]. Little-endian. float32, keys and versions are read in place.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from hotrow.errors import InputError
-from hotrow.store.arrays import ArrayLike, Floats, Integers, Keys, as_array, as_keys, as_output
+from hotrow.store.arrays import ArrayLike, Flags, Floats, Integers, Keys, as_array, as_keys, as_output
 from hotrow.store.kernels import decode_rows, encode_rows
 from hotrow.transport.envelope import Buffer
 from hotrow.transport.messages import RowBlockHeader
@@ -28,6 +29,7 @@ class RowBlock:
     values: ArrayLike | None = None  # float32 [n, dim]
     versions: ArrayLike | None = None  # uint32 [n]
     dim: int | None = None  # needed where there are no values
+    mask: Flags | None = None  # bool, of the whole block whose rows these are; None: they are all
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,8 @@ def unpack(
     out: Sequence[ArrayLike | None] | None = None,
     threads: int = 1,
 ) -> list[RowBlock]:
-    """Rows of blocks. `dims` is the width of each known table; `out` has a float32 [n, dim] buffer per block or None.
+    """Rows of blocks. `dims` is the width of each known table; `out` has a float32 [n, dim] buffer per block or None,
+    of the whole block where only some of its rows come.
 
     Arrays share the frames' memory where they can, and must then not be written.
     """
@@ -109,6 +112,8 @@ def frames_of(blocks: Sequence[RowBlockHeader]) -> int:
 
 def _columns(block: RowBlockHeader) -> Iterator[_FrameShape]:
     rows, matrix = (block.rows,), (block.rows, block.dim)
+    if block.whole is not None:
+        yield _FrameShape("mask", "u1", (-(-block.whole // 8),))
     if block.keys:
         yield _FrameShape("keys", "<u8", rows)
     if block.values == "fp32":
@@ -135,6 +140,9 @@ def _packed(block: RowBlock, values: Values) -> tuple[RowBlockHeader, list[NDArr
     arrays: list[NDArray[Any]] = []
     lengths = set()
     dim = block.dim
+    if block.mask is not None:
+        arrays.append(np.packbits(as_array(f"{who}: mask", block.mask, np.bool_, 1)))
+        lengths.add(int(block.mask.sum()))
     if block.keys is not None:
         arrays.append(as_keys(f"{who}: keys", block.keys))
         lengths.add(len(arrays[-1]))
@@ -153,7 +161,13 @@ def _packed(block: RowBlock, values: Values) -> tuple[RowBlockHeader, list[NDArr
         raise InputError(f"{who}: columns of {sorted(lengths)} rows, dim {dim}: {remedy}")
     has_values = None if block.values is None else values
     return RowBlockHeader(
-        block.table, lengths.pop(), dim, block.keys is not None, has_values, block.versions is not None
+        block.table,
+        lengths.pop(),
+        dim,
+        block.keys is not None,
+        has_values,
+        block.versions is not None,
+        None if block.mask is None else len(block.mask),
     ), arrays
 
 
@@ -177,6 +191,8 @@ def _unpacked(block: RowBlockHeader, ahead: Iterator[memoryview], target: ArrayL
     keys: Keys | None = columns.get("keys")
     versions: Integers | None = columns.get("versions")
     values: Floats | None = columns.get("values")
+    if block.whole is not None:
+        return _part(block, columns, target, threads)
     if target is not None:
         shape = as_output(f"table {block.table!r}: out", target, 2).shape
         if shape != (block.rows, block.dim):
@@ -188,6 +204,22 @@ def _unpacked(block: RowBlockHeader, ahead: Iterator[memoryview], target: ArrayL
         np.copyto(buffer, values)
         values = buffer
     return RowBlock(block.table, keys, values, versions, block.dim)
+
+
+def _part(block: RowBlockHeader, columns: Mapping[str, Any], target: ArrayLike | None, threads: int) -> RowBlock:
+    """Some rows of a whole block; the others of `target` stay as they are."""
+    mask: Flags = np.unpackbits(columns["mask"], count=block.whole).view(np.bool_)
+    if int(mask.sum()) != block.rows:
+        raise InputError(f"table {block.table!r}: {block.rows:,} rows came, and their mask has {int(mask.sum()):,}")
+    values: Floats | None = columns.get("values")
+    if block.values == "fp16-scaled":
+        values = decode_rows(columns["halves"], columns["scales"], threads=threads)
+    if target is not None and values is not None:
+        into = as_output(f"table {block.table!r}: out", target, 2)
+        if into.shape != (block.whole, block.dim):
+            raise InputError(f"table {block.table!r}: out is {into.shape}, expected {(block.whole, block.dim)}")
+        into[mask] = values
+    return RowBlock(block.table, columns.get("keys"), values, columns.get("versions"), block.dim, mask)
 
 
 def _array(column: _FrameShape, view: memoryview) -> NDArray[Any]:

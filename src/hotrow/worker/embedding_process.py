@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 
 import torch
 
-from hotrow.client.sharded import PendingExchange, PendingPush, PushFacts, ShardedLookup, ShardedTables
+from hotrow.client.sharded import LookupStep, PendingExchange, PendingPush, PushFacts, ShardedLookup, ShardedTables
 from hotrow.config import Table
 from hotrow.errors import HotrowError, InputError
 from hotrow.sizes import number_text
@@ -138,8 +138,11 @@ class EmbeddingServer:
         if kept is not None:
             self._client.samples = message.trained
             try:
+                place = None
+                if message.step is not None:
+                    place = LookupStep(grant_of(message.sample), message.step, message.ahead)
                 lookup = self._client.prepare_lookup(
-                    kept.batch, learn=True, versions=message.versions, after=message.after
+                    kept.batch, learn=True, versions=message.versions, after=message.after, place=place
                 )
                 asked = self._client.exchange(None, lookup)
             except HotrowError as error:

@@ -21,7 +21,7 @@ import torch
 
 from hotrow.checkpoint import dense as dense_state
 from hotrow.client.pooled import PooledTables, RemoteTables, peer_name
-from hotrow.client.sharded import PushFacts, ShardedTables
+from hotrow.client.sharded import LookupStep, PushFacts, ShardedTables
 from hotrow.errors import HotrowError, InputError
 from hotrow.modes import Mode, mode_of
 from hotrow.server.pushes import SeenGrants
@@ -160,9 +160,14 @@ class TrainerProcess:
         self._client.samples = work.trained
         late = opened.mode.late
         versions = late is not None and late.by == "version"
-        lookup = self._client.prepare_lookup(batch, learn=True, versions=versions, after=work.after, sample=work.sample)
+        place, looked_step = None, work.step
+        if opened.mode.looks_ahead:  # rows are as the step before leaves them, however early they are read
+            place, looked_step = LookupStep(work.grant, work.token, ahead=work.token > work.step), work.token
+        lookup = self._client.prepare_lookup(
+            batch, learn=True, versions=versions, after=work.after, sample=work.sample, place=place
+        )
         busy_s = time.perf_counter() - began
-        task = PendingBatch(work.token, work.grant, work, request, batch, lookup, busy_s, work.step)
+        task = PendingBatch(work.token, work.grant, work, request, batch, lookup, busy_s, looked_step)
         opened.look_up(task)
         return task
 

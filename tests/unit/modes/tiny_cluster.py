@@ -159,7 +159,7 @@ class TinyCluster:
 
     def change_look_ahead(self) -> None:
         """Grant ahead from now on, or no more."""
-        if hasattr(self.mode, "look_ahead"):
+        if self.mode.looks_ahead:
             self.look_ahead = 1 - self.look_ahead
             self.most_held = max(self.most_held, self.mode.most_held(self.facts, self.look_ahead))
             self._take(LookAhead(self.look_ahead))

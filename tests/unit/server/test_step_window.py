@@ -62,6 +62,30 @@ def test_a_lost_grant_makes_the_keys_of_its_step_unknown() -> None:
     assert window.in_hand(0) == ["a", "c"]
 
 
+def test_rows_of_the_same_step_and_of_the_one_before_are_pinned_applied_or_not() -> None:
+    window: StepWindow[str] = StepWindow()
+    window.look_up(0, grant=1, keys="a")
+    window.look_up(1, grant=2, keys="b")
+    assert window.pinned(1) == ["a", "b"]
+    window.applied(0)
+    assert window.pinned(1) == ["a", "b"]
+    assert window.pinned(2) == ["b"]
+    window.applied(1)
+    assert window.pinned(2) == ["b"]
+    assert window.pinned(1) == ["b"]  # nobody looks up rows for it any more
+
+
+def test_the_keys_of_a_look_up_are_known_until_the_step_after_it_is_applied() -> None:
+    window: StepWindow[str] = StepWindow()
+    window.look_up(0, grant=1, keys="a")
+    assert window.keys_of(0, 1) == "a"
+    assert window.keys_of(0, 2) is None
+    window.applied(0)
+    assert window.keys_of(0, 1) == "a"
+    window.applied(1)
+    assert window.keys_of(0, 1) is None
+
+
 @pytest.mark.parametrize("late", ["look_up", "expect"])
 def test_messages_about_steps_that_are_applied_change_nothing(late: str) -> None:
     window: StepWindow[str] = StepWindow(step=2)

@@ -16,6 +16,7 @@ from hotrow.modes.base import Grant, RunFacts
 from hotrow.runtime.clock import Elapsed
 from hotrow.runtime.cluster.remote_parameters import RemoteParameters
 from hotrow.runtime.cluster.roles import Roles
+from hotrow.runtime.cluster.step_forecast import StepForecast
 from hotrow.runtime.executors import BatchResult
 from hotrow.runtime.interrupts import deliver_pending_sigint
 from hotrow.runtime.state import RunState
@@ -56,11 +57,18 @@ class RemoteExecutor:
         self.step = facts.step  # dense steps that are applied
         self._next_look = 0.0
         self._given: dict[int, list[int]] = {}  # by step, the batches that each rank got
+        self._prepared = -1  # the last step that shards were told of before its order
+        self._forecast = StepForecast(mode.groups[0]) if mode.looks_ahead else None
         self._results: SimpleQueue[tuple[Grant, Future[Answer]]] = SimpleQueue()
 
     def submit(self, grant: Grant, batch: Batch) -> None:
         """Send the batch of a grant to its worker; its ids too, or to an embedding worker that looks them up for it."""
-        sample = self._send_ids(grant, batch)
+        trained = self._state.samples
+        if self._forecast is not None:
+            self._prepare_before(grant, self._forecast)
+            self._forecast.grant(grant, len(batch))
+            trained = self._forecast.samples_before(grant.token, trained)
+        sample = self._send_ids(grant, batch, trained)
         header, frames = pack_batch(batch, ids=sample is None)
         factor = self._mode.on_arrival(self._facts, len(batch))
         work = BatchRequest(
@@ -69,8 +77,8 @@ class RemoteExecutor:
             grant.token,
             self.step,
             self._parameters.number,
-            self._state.samples,
-            self._state.lr_scale,
+            trained,
+            self._state.lr_scale_at(trained),
             factor,
             header,
             sample,
@@ -78,11 +86,21 @@ class RemoteExecutor:
         asked = self._roles.rpc.request(self.trainers[self._rank(grant)], work, frames, deadline=False)
         asked.add_done_callback(lambda done: self._worked(grant, done))
 
+    def _prepare_before(self, grant: Grant, forecast: StepForecast) -> None:
+        """Send the open step to the shards before the first lookup ahead of it: they need not wait for its order."""
+        step = grant.token - 1
+        if step < self.step or step == self._prepared:
+            return
+        self._prepared = step
+        self._parameters.prepare(forecast.order(step, self._state.samples, self._state.lr_scale_at))
+
     def set_step(self, step: int) -> None:
         """Note the number of applied dense steps."""
         self.step = step
         for applied in [token for token in self._given if token < step]:
             del self._given[applied]
+        if self._forecast is not None:
+            self._forecast.applied(step)
 
     def next_result(self) -> BatchResult:
         """Wait for the next reply of a trainer."""
@@ -113,14 +131,17 @@ class RemoteExecutor:
         given[rank] += 1
         return rank
 
-    def _send_ids(self, grant: Grant, batch: Batch) -> int | None:
+    def _send_ids(self, grant: Grant, batch: Batch, trained: int) -> int | None:
         """The sample id of the ids at an embedding worker; None: the trainer looks them up itself."""
         if self._roles.embedding_workers is None:
             return None
         name, sample = self._roles.embedding_workers.assign(grant.grant)
         versions = self._mode.late is not None and self._mode.late.by == "version"
         parts, frames = pack_ids(batch)
-        ids = LookUp(sample, grant.worker, self._parameters.number, self._state.samples, versions, len(batch), parts)
+        step = grant.token if self._mode.looks_ahead else None
+        ahead = self._mode.looks_ahead and grant.token > self.step
+        after = self._parameters.number
+        ids = LookUp(sample, grant.worker, after, trained, versions, len(batch), parts, step, ahead)
         asked = self._roles.rpc.request(name, ids, frames)
         asked.add_done_callback(lambda done: self._results.put((grant, done)) if done.exception() else None)
         return sample

@@ -19,7 +19,7 @@ from hotrow.staleness import Histogram, IdCounts, WeightCorrection
 from hotrow.staleness.weights import WeightRange
 from hotrow.transport import messages
 from hotrow.transport.client import Answer
-from hotrow.transport.messages import OrderResult, Perform, Policy
+from hotrow.transport.messages import ApplyOrder, OrderResult, Perform, Policy, Prepare
 
 UNDER_WAY = 64  # orders without a reply before the next one waits
 
@@ -83,6 +83,11 @@ class RemoteParameters:
         for message in planned.to_trainers:
             self._messages += self._roles.request_all(self._roles.trainers, message, deadline=False)
         self._take_answers(self._messages, UNDER_WAY)
+
+    def prepare(self, order: ApplyOrder) -> None:
+        """Tell the shards how a step will be ordered. Unlike orders it has no number: nothing waits for it."""
+        for name, incarnation in zip(self._roles.shards, self._incarnations, strict=True):
+            self._messages.append(self._roles.rpc.request(name, Prepare(incarnation, order)))
 
     def raise_failures(self) -> None:
         """Raise the error of an order or a message that failed: replies to what follows would never come."""

@@ -35,7 +35,7 @@ from hotrow.transport.messages.embedding import (
     Vectors,
 )
 from hotrow.transport.messages.header import Header
-from hotrow.transport.messages.orders import ApplyOrder, OrderPart, OrderResult, PartWeights, Perform, Policy
+from hotrow.transport.messages.orders import ApplyOrder, OrderPart, OrderResult, PartWeights, Perform, Policy, Prepare
 from hotrow.transport.messages.rows import (
     Arrival,
     Clear,
@@ -44,6 +44,7 @@ from hotrow.transport.messages.rows import (
     Export,
     Exported,
     Import,
+    PullRest,
     PullRows,
     PushRows,
     RowBlockHeader,
@@ -54,9 +55,11 @@ from hotrow.transport.messages.work import BatchReply, BatchRequest, Begin, Clos
 Message = (
     Exchange
     | Exchanged
+    | PullRest
     | Perform
     | OrderResult
     | Policy
+    | Prepare
     | PullDense
     | DensePulled
     | PushDense
@@ -124,8 +127,10 @@ __all__ = [
     "Perform",
     "Policy",
     "Pooled",
+    "Prepare",
     "PullDense",
     "PullPooled",
+    "PullRest",
     "PullRows",
     "PushDense",
     "PushPooled",

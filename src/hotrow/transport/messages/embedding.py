@@ -42,6 +42,8 @@ class LookUp(Header, frozen=True, tag="look_up"):
     versions: bool
     count: Count  # of samples
     parts: tuple[IdPart, ...]
+    step: Number | None = None  # that the rows are for, in modes with look-ahead
+    ahead: bool = False  # the step before is open: rows come in two parts
 
 
 class Vectors(Header, frozen=True):

@@ -36,6 +36,15 @@ class Perform(Header, frozen=True, tag="perform"):
     discards: tuple[Number, ...] = ()
 
 
+class Prepare(Header, frozen=True, tag="prepare"):
+    """A step whose batches are all granted, as it will be ordered: with look-ahead, its rows that the next step needs
+    are updated as soon as all its gradients are here.
+    """
+
+    incarnation: Number
+    apply: ApplyOrder
+
+
 class PartWeights(Header, frozen=True):
     """The weights of the dense gradients of a parked push on a shard, from the least to the greatest."""
 

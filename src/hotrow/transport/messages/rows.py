@@ -9,7 +9,10 @@ from hotrow.types import Values
 
 
 class RowBlockHeader(Header, frozen=True):
-    """Rows of one table. Frames follow for what it has: keys uint64, values (fp16-scaled: halves, scales), versions."""
+    """Rows of one table. Frames follow for what it has: keys uint64, values (fp16-scaled: halves, scales), versions.
+
+    With `whole` they are some rows of a block of so many, and a frame with a bit for each of those comes first.
+    """
 
     table: Name
     rows: Count
@@ -17,6 +20,7 @@ class RowBlockHeader(Header, frozen=True):
     keys: bool = False
     values: Values | None = None
     versions: bool = False
+    whole: Count | None = None
 
 
 class Arrival(Header, frozen=True):
@@ -48,6 +52,8 @@ class PullRows(Header, frozen=True):
     versions: bool
     values: Values  # the format of values on the wire
     blocks: tuple[RowBlockHeader, ...]
+    grant: Number = 0
+    step: Number | None = None  # that the rows are for, in modes with look-ahead: rows may be read before its turn
 
 
 class Exchange(Header, frozen=True, tag="exchange"):
@@ -61,6 +67,13 @@ class Exchange(Header, frozen=True, tag="exchange"):
     pull: PullRows | None = None
 
 
+class PullRest(Header, frozen=True, tag="pull_rest"):
+    """Requests the rows of a grant's pull that were not read early. The reply comes when their step has come."""
+
+    incarnation: Number
+    grant: Number
+
+
 class Taken(Header, frozen=True):
     """The result of a push. `again`: it arrived before and was not applied again."""
 
@@ -71,7 +84,7 @@ class Taken(Header, frozen=True):
 
 
 class Exchanged(Header, frozen=True, tag="exchanged"):
-    """The reply to an exchange. Frames: values (and versions) of the pull."""
+    """The reply to an exchange, or to `PullRest`. Frames: values (and versions) of the pull."""
 
     incarnation: Number
     taken: Taken | None = None
