@@ -1,6 +1,7 @@
 """Checkers outside the code under test: they record events and effects, and check the promises of each mode.
 
 - Every step holds the promised number of gradients; a short one occurs only in a drain, when nothing is outstanding.
+- A step is dealt as a whole before one that is ahead of it.
 - A step closes as soon as it can; steps are consecutive; no gradient is applied twice, or without having been pushed.
 - None is older than the promise allows, or has another weight than promised.
 - A push that arrived before, or whose worker was given up, changes nothing.
@@ -25,6 +26,7 @@ from hotrow.modes.base import (
     Grant,
     Group,
     Joined,
+    LookAhead,
     Lost,
     Pushed,
     Ready,
@@ -119,6 +121,8 @@ class Checkers:
                 self._waiting.pop(worker, None)
                 (self._present.discard if isinstance(event, Lost) else self._ended.add)(worker)
                 self._promise.left(worker)
+            case LookAhead(steps):
+                self._promise.ahead = max(self._promise.ahead, steps)  # grants of before may still be out
             case Drain():
                 self._draining = True
             case Resume():
@@ -162,6 +166,8 @@ class Checkers:
             self._waiting.pop(worker, None)
         fault = self._promise.grant_fault(worker, grant.token)
         self._require(fault is None, f"grant {number} {fault}")
+        if self._promise.ahead and grant.token > self._promise.step:
+            self._check_dealt(number, grant.token - 1)
         self._promise.granted(number)
         self._books[number] = _Entry(worker, grant.token)
         self._out.add(number)
@@ -226,18 +232,30 @@ class Checkers:
             del self._pending[drop.grant]
             self.samples += push.samples
             return
+        if drop.reason == "rollback":
+            self._require(self._draining and entry.token > self._promise.step, f"{name}, and its step can be reached")
+            reached = [each for each in self._out if self._books[each].token == self._promise.step]
+            self._require(not reached, f"{name}, and grants {reached[:5]} of the step before it are out")
+            return
         self._require(isinstance(event, Lost) and event.worker == entry.worker, f"{name}, and its worker is not lost")
         self._require(self._promise.stepping not in entry.pushed, f"{name}, and its gradient is in")
         self._promise.lost(drop.grant)
+
+    def _check_dealt(self, number: int, step: int) -> None:
+        """All gradients of a step are out or in, before the first grant of the next."""
+        held = self._out | self._pending.keys()
+        dealt = sum(self._books[grant].token == step for grant in held)
+        self._require(dealt == self._promise.parts, f"grant {number} is ahead of step {step}, which is not dealt")
 
     # States
 
     def _check_progress(self) -> None:
         """Whatever can be applied has been applied."""
-        if self._promise.arriving is None:
-            full = len(self._pending) >= self._promise.parts
-        else:
-            full = sum(self._books[grant].token == self._promise.step for grant in self._pending) >= self._promise.parts
+        pending = len(self._pending)
+        if self._promise.in_order:
+            pending = sum(self._books[grant].token == self._promise.step for grant in self._pending)
+        full = pending >= self._promise.parts
+        if self._promise.arriving is not None:
             self._require(not self._arrived, f"the push of grant {self._arrived} was not applied on arrival")
         self._require(not full, f"step {self._promise.step} is full and was not applied")
 
@@ -256,9 +274,9 @@ class Checkers:
         self._time_s = time_s
 
     def _is_awaited(self, entry: _Entry, step: int) -> bool:
-        """Whether a gradient that is out belongs to a step: any, or in Hybrid those whose token it is."""
+        """Whether a gradient that is out belongs to a step: any, or where they are in order those whose token it is."""
         missing = self._promise.stepping not in entry.pushed
-        return missing and (self._promise.arriving is None or entry.token == step)
+        return missing and (not self._promise.in_order or entry.token == step)
 
     def _require(self, kept: bool, message: str) -> None:
         if not kept:

@@ -89,7 +89,7 @@ class SimCluster:
         self._changes: deque[_Change] = deque()  # the first one is draining, the others wait
         self._samples_most = inf
         self._finished = False
-        self._workers.change(mode)
+        self._workers.change(mode, facts)
         self._clock.at(0.0, self._open, None)
         self._workers.expect(config.faults)
 
@@ -187,6 +187,6 @@ class SimCluster:
         coordinator.stop()
         if facts.local_batch != loop.facts.local_batch:
             self._pool.resize(facts.local_batch)
-        self._workers.change(change.mode, members=change.workers)
+        self._workers.change(change.mode, facts, members=change.workers)
         coordinator.start(change.mode, facts)
         self._workers.join_all()

@@ -112,6 +112,7 @@ class SimCoordinator:
     def drop(self, effect: Drop) -> None:
         task = self._out.pop(effect.grant)
         task.given_up = True
+        self.workers.dropped(task)
         self._work.discard(effect.grant)
         if effect.reason != "late":
             self.loop.finish(task.grant.worker)
@@ -121,7 +122,8 @@ class SimCoordinator:
         return self._out[grant].lease.samples
 
     def settle(self) -> None:
-        """No effect: everything is performed at once."""
+        """All effects of an event are performed."""
+        self.workers.settle()
 
     def _expect_no_more(self, worker: int) -> None:
         """A grant that is not dropped although its worker is lost has all the pushes that it will ever have."""

@@ -6,12 +6,16 @@ its virtual time. Only KStep has a copy per worker.
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hotrow.client.local import LocalLookup, LocalTables
 from hotrow.data.batch import Batch
 from hotrow.modes import Mode
 from hotrow.modes.base import Apply, Effect, Event, Grant, RunFacts
 from hotrow.server.core import ApplyResult, ParameterServer
 from hotrow.server.replicas import LocalParameters, ReplicatedParameters
+from hotrow.server.step_window import early_rows
 from hotrow.sim.leases import SimLease
 from hotrow.sim.work import BatchBytes
 from hotrow.worker.core import Learner
@@ -42,7 +46,16 @@ class RealWork:
     def took(self, time_s: float, event: Event, effects: Sequence[Effect]) -> None:
         """No effect: the work is done in the other calls."""
 
-    def pull(self, grant: Grant, lease: SimLease) -> BatchBytes:
+    def pull_early(self, grant: Grant, lease: SimLease, in_hand: Sequence[SimLease]) -> int:
+        """Only counted. `pull` reads the values of all rows: those that could be read early have not changed since."""
+        theirs = [_keys(each) for each in in_hand]
+        size = 0
+        for table, keys in _keys(lease).items():
+            early = early_rows(keys, [each[table] for each in theirs if table in each])
+            size += int(early.sum()) * (8 + 4 * self._tables.tiers[table].dim)
+        return size
+
+    def pull(self, grant: Grant, lease: SimLease, *, rest: bool = False) -> BatchBytes:
         assert lease.batch is not None
         handle = self._tables.lookup(lease.batch, learn=True, versions=self._versions)
         self._pulled[grant.grant] = (grant.worker, lease.batch, handle)
@@ -61,3 +74,12 @@ class RealWork:
     def discard(self, grant: int) -> None:
         self._pulled.pop(grant, None)
         self._parameters.discard(grant)
+
+
+def _keys(lease: SimLease) -> dict[str, NDArray[np.int64]]:
+    """The distinct keys of a batch, by table."""
+    assert lease.batch is not None
+    by_table: dict[str, list[NDArray[np.int64]]] = {}
+    for part in lease.batch.parts:
+        by_table.setdefault(part.table, []).append(part.keys)
+    return {table: np.unique(np.concatenate(keys)) for table, keys in by_table.items()}

@@ -27,11 +27,15 @@ class Promise:
     groups: tuple[Group, ...] = ("both",)  # pushes of each grant
     fresh: bool = False  # all gradients of a step are computed from the current parameters
     drops_late: bool = False
+    in_order: bool = False  # a gradient belongs to the step of its token
+    ahead: int = 0  # steps that may be granted before the open one is applied
     unrequested: bool = False  # a worker may be granted a batch that it did not request
     tolerance: int | None = None  # older gradients weigh nothing; None: all count in full
 
     def weight_fault(self, part: GradientPart, step: int) -> Violation:
         """Of a part in a step."""
+        if self.in_order and part.token != step:
+            return f"belongs to step {part.token} and is in step {step}"
         late = max(0, step - part.token)
         right = 1.0 if self.tolerance is None or late <= self.tolerance else 0.0
         return None if part.weight == right else f"is {late} steps late and has weight {part.weight:g}, not {right:g}"
@@ -42,7 +46,8 @@ class Promise:
 
     def grant_fault(self, worker: int, token: int) -> Violation:
         """Of a grant."""
-        return None if token == self.step else f"has token {token} in step {self.step}"
+        most = self.step + self.ahead
+        return None if self.step <= token <= most else f"has token {token} in step {self.step}, {self.ahead} ahead"
 
     def granted(self, grant: int) -> None:
         """A grant that was found to be right."""
@@ -134,11 +139,6 @@ class InStep(Promise):
         right = part.samples / self.share_of if self.share_of else 1.0
         return None if abs(part.weight - right) < 1e-12 else f"has weight {part.weight:g}, not {right:g}"
 
-    def weight_fault(self, part: GradientPart, step: int) -> Violation:
-        if part.token != step:
-            return f"belongs to step {part.token} and is in step {step}"
-        return Promise.weight_fault(self, part, step)
-
     def grant_fault(self, worker: int, token: int) -> Violation:
         return None if token >= self.step else f"has token {token} in step {self.step}"
 
@@ -180,7 +180,7 @@ def promise_of(mode: Mode, facts: RunFacts) -> Promise:
     whole, step = facts.global_batch // facts.local_batch, facts.step
     match mode:
         case Sync():
-            return Promise(whole, step, fresh=True)
+            return Promise(whole, step, fresh=True, in_order=True, ahead=mode.first_look_ahead)
         case Async():
             return Promise(1, step, tolerance=_tolerance(mode))
         case BulkSync():
@@ -194,10 +194,31 @@ def promise_of(mode: Mode, facts: RunFacts) -> Promise:
         case Hybrid():
             share_of = facts.global_batch if mode.scale == "global" else 0
             groups: tuple[Group, ...] = ("embedding", "dense")
-            return InStep(whole, step, "dense", "embedding", groups, fresh=True, unrequested=True, share_of=share_of)
+            return InStep(
+                whole,
+                step,
+                "dense",
+                "embedding",
+                groups,
+                fresh=True,
+                in_order=True,
+                unrequested=True,
+                share_of=share_of,
+            )
         case KStep():
             warm = mode.warm_until(facts)
-            return Merging(whole, step, "embedding", None, ("embedding",), fresh=True, k=mode.k, warm_until=warm)
+            return Merging(
+                whole,
+                step,
+                "embedding",
+                None,
+                ("embedding",),
+                fresh=True,
+                in_order=True,
+                ahead=mode.first_look_ahead,
+                k=mode.k,
+                warm_until=warm,
+            )
     raise ConfigError(f"mode={mode.name!r}: checkers know the promises of Hotrow's own modes: simulate it without them")
 
 

@@ -4,6 +4,7 @@ The cluster decides when parameters are read and when a step is applied. Gradien
 read, from the current parameters, and wait under their grant until the virtual time of their push.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from hotrow.modes.base import Apply, Grant
@@ -23,8 +24,14 @@ class BatchBytes(NamedTuple):
 class SimWork(Protocol):
     """The computation of a cluster."""
 
-    def pull(self, grant: Grant, lease: SimLease) -> BatchBytes:
-        """Look up the current rows of a batch."""
+    def pull_early(self, grant: Grant, lease: SimLease, in_hand: Sequence[SimLease]) -> int:
+        """Look up the rows of a batch that no batch in hand has, before those are applied; returns their bytes.
+
+        They are discarded where it is called again, or the whole batch is pulled.
+        """
+
+    def pull(self, grant: Grant, lease: SimLease, *, rest: bool = False) -> BatchBytes:
+        """Look up the current rows of a batch; with `rest`, those that were not read early. The bytes are of all."""
 
     def compute(self, grant: Grant) -> None:
         """Compute gradients of a pulled batch from the current dense parameters, and hold them under the grant.
@@ -42,11 +49,15 @@ class SimWork(Protocol):
 class CountingWork:
     """Staleness and time only: sizes per batch and per sample, no gradients."""
 
-    def __init__(self, dense_bytes: int = 0, row_bytes_per_sample: int = 0) -> None:
-        self._dense_bytes, self._row_bytes = dense_bytes, row_bytes_per_sample
+    def __init__(self, dense_bytes: int = 0, row_bytes_per_sample: int = 0, shared_rows: float = 0.0) -> None:
+        """`shared_rows`: the share of a batch's rows that the step before has too, so that they are not read early."""
+        self._dense_bytes, self._row_bytes, self._shared_rows = dense_bytes, row_bytes_per_sample, shared_rows
         self._wires: dict[int, BatchBytes] = {}  # by samples
 
-    def pull(self, grant: Grant, lease: SimLease) -> BatchBytes:
+    def pull_early(self, grant: Grant, lease: SimLease, in_hand: Sequence[SimLease]) -> int:
+        return round((1.0 - self._shared_rows) * self._row_bytes * lease.samples)
+
+    def pull(self, grant: Grant, lease: SimLease, *, rest: bool = False) -> BatchBytes:
         samples = lease.samples
         wire = self._wires.get(samples)
         if wire is None:

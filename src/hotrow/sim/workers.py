@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
 from hotrow.modes import Mode
-from hotrow.modes.base import Apply, Grant, Group
+from hotrow.modes.base import Apply, Grant, Group, RunFacts
 from hotrow.sim.clock import Clock
 from hotrow.sim.config import ClusterConfig
 from hotrow.sim.coordinator import SimCoordinator
@@ -18,6 +18,7 @@ from hotrow.sim.faults import Crash, Faults
 from hotrow.sim.leases import SimLease
 from hotrow.sim.meter import SimMeter
 from hotrow.sim.pace import Pace
+from hotrow.sim.row_reads import RowReads
 from hotrow.sim.tasks import SimPush, SimTask, Worker
 from hotrow.sim.traffic import Traffic
 from hotrow.sim.work import SimWork
@@ -42,6 +43,7 @@ class SimWorkers:
         self._clock, self._coordinator, self._work, self._meter = clock, coordinator, work, meter
         self._network, self._detect_s, self._on_batch = config.network, config.faults.detect_s, on_batch
         self._traffic = Traffic(clock, config.network, config.faults, seed, self._delivered)
+        self._reads = RowReads(clock, self._traffic, work, self._rows_come)
         self._pace = Pace(config.speeds, seed)
         self._pictured = bool(config.lanes)
         self._current: dict[int, Worker] = {}  # the worker of each number; dead ones stay until they restart
@@ -60,18 +62,20 @@ class SimWorkers:
         for crash in faults.crashes:
             self._clock.at(crash.at_s, self._crash, crash)
 
-    def change(self, mode: Mode, members: int | None = None) -> None:
+    def change(self, mode: Mode, facts: RunFacts, members: int | None = None) -> None:
         """Work in a mode; with `members`, only workers below this number."""
         if members is not None:
             self._members, self._limited = members, True
         self._in_step = mode.dense != "server"
         self._groups = mode.groups
+        self._reads.change(mode, facts.parts, facts.step)
 
     # Called by the coordinator
 
     def begin(self, grant: Grant, lease: SimLease) -> SimTask:
         worker, pushes = self._current[grant.worker], len(self._groups)
         task = SimTask(grant, lease, worker, pushes, pushes)
+        self._reads.granted(task)
         if not worker.reachable:
             return task
         if self._traffic.answers_at_once or (time_s := self._traffic.answered_s(grant.grant)) <= self._clock.now_s:
@@ -86,6 +90,8 @@ class SimWorkers:
         if tasks:
             self._computed_s = max(task.computed_s for task in tasks)
             self._dense_bytes = tasks[0].wire.bytes_up_dense
+        if effect.group != "dense":
+            self._reads.applied(effect)
         if effect.group == "embedding":
             return
         rounds = 2 if self._coordinator.loop.mode.dense == "local" else 1  # second moments, then parameters
@@ -95,6 +101,14 @@ class SimWorkers:
             if worker.here:
                 self._compute_next(worker)
 
+    def settle(self) -> None:
+        """All effects of an event are performed."""
+        self._reads.settle()
+
+    def dropped(self, task: SimTask) -> None:
+        """A grant was given up."""
+        self._reads.dropped(task)
+
     # A batch, from its grant to its push
 
     def _read(self, task: SimTask) -> None:
@@ -102,18 +116,26 @@ class SimWorkers:
         now_s = self._clock.now_s
         if worker.died_s <= now_s or task.given_up:  # the servers do not answer for a dropped grant
             return
+        if self._in_step:
+            self._reads.read(task)
+            return
         task.rows_step = self._coordinator.loop.step
         wire = task.wire = self._work.pull(task.grant, task.lease)
         here_s = now_s
         if not self._traffic.takes_no_time:
-            here_s = self._traffic.down_s(wire.bytes_down + (0 if self._in_step else wire.bytes_up_dense))
+            here_s = self._traffic.down_s(wire.bytes_down + wire.bytes_up_dense)
         if self._pictured:
             self._meter.lane(worker.number, now_s, here_s, "pull")
-            if not self._in_step:
-                self._meter.lane(worker.number, worker.free_s, now_s, "wait")
-        if not self._in_step:
-            self._compute(task, here_s)
-        elif here_s > now_s:
+            self._meter.lane(worker.number, worker.free_s, now_s, "wait")
+        self._compute(task, here_s)
+
+    def _rows_come(self, task: SimTask, here_s: float) -> None:
+        """All rows of a batch were read, and arrive at its worker."""
+        now_s = self._clock.now_s
+        task.rows_step = self._coordinator.loop.step
+        if self._pictured:
+            self._meter.lane(task.worker.number, now_s, here_s, "pull")
+        if here_s > now_s:
             self._clock.at(here_s, self._rows_are_here, task)
         else:
             self._rows_are_here(task)
@@ -125,6 +147,8 @@ class SimWorkers:
     def _compute_next(self, worker: Worker) -> None:
         """Start the batch with the lowest token, if its dense step has come."""
         now_s = self._clock.now_s
+        while worker.here and worker.reachable and worker.here[0][2].given_up:  # ahead of a step without a batch
+            heappop(worker.here)
         if worker.computing or not worker.here or worker.died_s <= now_s:
             return
         if worker.here[0][0] > self._coordinator.loop.step:

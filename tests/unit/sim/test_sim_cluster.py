@@ -100,6 +100,17 @@ def test_in_sync_dense_gradients_go_by_the_ring_and_rows_by_the_servers() -> Non
     assert seen.times(Pushed)[2:] == pytest.approx([begun + 1 + 0.2, begun + 1 + 0.3])
 
 
+def test_look_ahead_hides_the_rows_that_the_step_before_does_not_change() -> None:
+    network = Network(bandwidth=100)
+    steps = {}
+    for look_ahead in (0, 1):
+        work = CountingWork(row_bytes_per_sample=10, shared_rows=0.25)
+        seen = run(Sync(look_ahead=look_ahead), 40, work, workers=1, network=network)
+        steps[look_ahead] = seen.times(Pushed)
+    assert steps[0] == [3.0, 6.0, 9.0, 12.0]  # pull, compute, push: a second each
+    assert steps[1] == [3.0, 5.25, 7.5, 9.75]  # a quarter of the pull is left
+
+
 def test_k_step_pays_for_a_merge_and_not_for_other_steps() -> None:
     work = CountingWork(dense_bytes=500)
     seen = run(KStep(k=2, warmup=0), 80, work, network=Network(reduce_bandwidth=1000))
@@ -227,7 +238,7 @@ def test_the_servers_do_not_answer_for_a_grant_that_was_given_up() -> None:
     pulled = list[int]()
 
     class Noting(CountingWork):
-        def pull(self, grant: Grant, lease: SimLease) -> BatchBytes:
+        def pull(self, grant: Grant, lease: SimLease, *, rest: bool = False) -> BatchBytes:
             pulled.append(grant.grant)
             return super().pull(grant, lease)
 

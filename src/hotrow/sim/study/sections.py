@@ -82,10 +82,11 @@ class SimulationRun(Spec):
     embedding_average: Average = "batch"  # the divisor of an id's gradients
     dense_bytes: WholeOrSize | None = None  # of a batch's dense gradients, where they are only counted
     row_bytes: Whole = Field(default=0, ge=0, le=2**40)  # of the rows of a sample, where they are only counted
+    shared_rows: float = Field(default=0.0, ge=0, le=1)  # of a batch, with the step before: look-ahead cannot read them
 
-    @field_validator("row_bytes")
+    @field_validator("row_bytes", "shared_rows")
     @classmethod
-    def _sizes_are_of_counted_work(cls, value: int, info: ValidationInfo) -> int:
+    def _sizes_are_of_counted_work(cls, value: float, info: ValidationInfo) -> float:
         if info.data.get("work") == "train" and (value or info.data.get("dense_bytes")):
             raise ValueError("with work='train' the bytes are counted as they are sent: leave dense_bytes and this out")
         return value

@@ -93,7 +93,7 @@ class Simulation:
         cluster = cluster.model_copy(update={"lanes": min(LANES_MOST, self._lanes * cluster.workers)})
         if trained is None:
             dense_bytes = self.config.dense_bytes
-            work: Any = CountingWork(dense_bytes=dense_bytes, row_bytes_per_sample=run.row_bytes)
+            work: Any = CountingWork(dense_bytes, run.row_bytes, run.shared_rows)
             settings = {"data": run.samples or MOST, "work": work, "seed": run.seed}
         else:
             assert self._rows is not None
