@@ -1,16 +1,15 @@
 """The embedding client whose rows are in this process."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
-from hotrow.client.aggregate import Average, RowGradients, RowPart, aggregated
+from hotrow.client.aggregate import Average, RowGradients, RowPart, Update, aggregated
 from hotrow.client.base import FeatureVectors
-from hotrow.client.pooling import row_gradients, shares_of, spread
+from hotrow.client.local_lookup import EarlyLookup, LocalLookup, TableLookup, room_for, shared_keys
+from hotrow.client.pooling import row_gradients
 from hotrow.config import Table
 from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.errors import ConfigError
@@ -18,20 +17,12 @@ from hotrow.spec import whole_number
 from hotrow.staleness import Histogram, Staleness
 from hotrow.store import Applied, RamTier, find_or_first
 from hotrow.store import LookupPlan as Plan
+from hotrow.store.arrays import Flags
 from hotrow.store.tiers import listed, named_tables, open_tiers
 
-U32 = NDArray[np.uint32]
-I64 = NDArray[np.int64]
+__all__ = ["LocalLookup", "LocalTables"]
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LocalLookup:
-    """One lookup. The plans of its tables also serve the push: duplicates are folded and rows are found already."""
-
-    samples: int
-    outputs: tuple[FeatureVectors, ...]
-    plans: dict[str, Plan]  # by table
-    versions: dict[str, U32] = field(default_factory=dict)  # by table, of each key, where they are needed
+NO_PLANS: Mapping[str, Plan] = {}
 
 
 class LocalTables:
@@ -42,18 +33,51 @@ class LocalTables:
         self.threads = whole_number("threads", torch.get_num_threads() if threads is None else threads, 1, 1024)
         self.tiers: dict[str, RamTier] = open_tiers(self.specs, self.threads, attach=attach)
         self.samples = max((tier.samples for tier in self.tiers.values() if tier.attached), default=0)
+        self._urgent: dict[str, tuple[Plan, Flags]] = {}  # by table: of the open batch, keys that the next one needs
         self.absent_ids = 0  # distinct ids without a row, summed over lookups that create none
 
-    def lookup(self, batch: Batch, *, learn: bool, versions: bool = False) -> LocalLookup:
-        """Vectors for all ids of a batch; with `versions` the handle holds those of the rows."""
+    def lookup(
+        self, batch: Batch, *, learn: bool, versions: bool = False, in_use: Mapping[str, Plan] = NO_PLANS
+    ) -> LocalLookup:
+        """Vectors for all ids of a batch; with `versions` the handle holds those of the rows.
+
+        Rows of plans in use (by table) are not evicted for it.
+        """
+        found = self._begin(batch, learn, in_use, self.samples)
+        return self._lookup_of(found, learn=learn, versions=versions)
+
+    def look_ahead(self, batch: Batch, after: LocalLookup) -> EarlyLookup:
+        """Begin the lookup of the batch after the open one, whose gradients are not applied yet.
+
+        The open one's `apply` then updates shared rows at once, and leaves the others to `settle`.
+        """
+        early = self._begin(batch, True, after.plans, self.samples + after.samples)  # as when this batch is computed
+        shared = shared_keys(after.plans, early.plans, self.threads)
+        for table, lookup in early.tables.items():
+            lookup.unread = shared[table].of_next
+        self._urgent = {table: (plan, shared[table].of_open) for table, plan in after.plans.items()}
+        return early
+
+    def finish(self, early: EarlyLookup) -> LocalLookup:
+        """The vectors of an early lookup; the batch before is applied, at least to the rows that both share."""
+        return self._lookup_of(early, learn=True)
+
+    def _begin(self, batch: Batch, learn: bool, in_use: Mapping[str, Plan], now: int) -> EarlyLookup:
+        """The rows of a batch after `now` samples; those of plans in use are not evicted for it."""
+        places = self._places(batch)
+        found = {}
+        for table, mine in places.items():
+            parts, pinned = [batch.parts[place] for place in mine], [in_use[table]] if table in in_use else []
+            found[table] = self._look_up(self.tiers[table], parts, len(batch), learn, pinned, now)
+        return EarlyLookup(len(batch), places, found)
+
+    def _lookup_of(self, found: EarlyLookup, *, learn: bool, versions: bool = False) -> LocalLookup:
         outputs: dict[int, FeatureVectors] = {}
-        plans: dict[str, Plan] = {}
-        for table, places in self._places(batch).items():
-            parts = [batch.parts[place] for place in places]
-            plans[table], found = self._look_up(self.tiers[table], parts, len(batch), learn)
-            outputs.update(zip(places, found, strict=True))
+        for table, mine in found.places.items():
+            outputs.update(zip(mine, found.tables[table].outputs(learn=learn), strict=True))
+        plans = found.plans
         pulled = {table: self.tiers[table].versions(plan) for table, plan in plans.items()} if versions else {}
-        return LocalLookup(len(batch), tuple(outputs[place] for place in range(len(batch.parts))), plans, pulled)
+        return LocalLookup(found.samples, tuple(outputs[place] for place in range(len(outputs))), plans, pulled)
 
     def gradients(self, handle: LocalLookup) -> dict[str, RowGradients]:
         """The gradients that backward left in the outputs, by table; tables that the model did not use are left out."""
@@ -77,6 +101,7 @@ class LocalTables:
     ) -> dict[str, Applied]:
         """Apply the parts of one aggregate, one update per table; returns the result by table.
 
+        After `look_ahead` rows that the next batch does not need are left to `settle`.
         `samples` counts all samples up to and including it. `staleness` collects the staleness of the rows' gradients.
         """
         self.samples = max(self.samples, samples)
@@ -85,16 +110,36 @@ class LocalTables:
         for table in dict.fromkeys(table for part in parts for table in part.rows):
             tier = self.tiers[table]
             update = aggregated(tier, table, parts, whole, step, average, late, staleness)
-            applied[table] = tier.apply(
-                update.keys,
-                update.gradients,
-                step=step,
-                samples=samples,
-                rows=update.rows,
-                weights=update.weights,
-                lr_scale=lr_scale,
-            )
+            applied[table] = self._update(table, update, step=step, samples=samples, lr_scale=lr_scale)
+        self._urgent = {}
         return applied
+
+    def _update(self, table: str, update: Update, **when: Any) -> Applied:
+        """Apply an update; where the next batch is looked up already, only to rows that it needs."""
+        tier = self.tiers[table]
+        settings = {"rows": update.rows, "weights": update.weights, **when}
+        plan, first = self._urgent.get(table, (None, None))
+        if plan is None or first is None or update.keys is not plan:
+            return tier.apply(update.keys, update.gradients, **settings)
+        # Rows that the early lookup has made are not the ones that these gradients were computed with.
+        applied = tier.apply(plan, update.gradients, only=first, as_found=True, **settings)
+        tier.apply_later(plan, update.gradients, only=~first, as_found=True, **settings)
+        return applied
+
+    def settle(self) -> None:
+        """Perform updates that were left for later."""
+        for tier in self.tiers.values():
+            tier.settle()
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether an update waits."""
+        return any(tier.deferred.waits() for tier in self.tiers.values())
+
+    def take_deferred(self) -> Applied:
+        """The sum of what updates that were left for later have done since the last call."""
+        results = (result for tier in self.tiers.values() for result in tier.deferred.take_results())
+        return sum(results, Applied(0, 0, 0))
 
     def push(self, handle: LocalLookup, *, step: int, samples: int, lr_scale: float = 1.0) -> dict[str, Applied]:
         """Apply the gradients that backward left in the outputs, one update per table."""
@@ -118,27 +163,19 @@ class LocalTables:
         return places
 
     def _look_up(
-        self, tier: RamTier, parts: Sequence[FeatureBlock], samples: int, learn: bool
-    ) -> tuple[Plan, list[FeatureVectors]]:
-        if len(parts) == 1 and parts[0].kind == "one":  # straight into the output, no copy of unique rows beside it
-            part = parts[0]
-            rows = torch.empty(samples, len(part.features), tier.dim)
-            plan = self._read(tier, part.keys, rows.view(-1, tier.dim), learn, unique=False)
-            return plan, [FeatureVectors(part, rows.requires_grad_(learn))]
-        plan = tier.batch(np.concatenate([part.keys for part in parts]))
-        rows = torch.empty(plan.unique, tier.dim)
-        self._read(tier, plan, rows, learn, unique=True)
-        outputs = [
-            spread(part, rows.numpy(), which, samples, self.threads)
-            for part, which in zip(parts, shares_of(plan.inverse, parts), strict=True)
-        ]
-        for output in outputs:
-            output.rows.requires_grad_(learn)
-        return plan, outputs
-
-    def _read(self, tier: RamTier, keys: I64 | Plan, out: Tensor, learn: bool, *, unique: bool) -> Plan:
+        self,
+        tier: RamTier,
+        parts: Sequence[FeatureBlock],
+        samples: int,
+        learn: bool,
+        pinned: Sequence[Plan],
+        now: int,
+    ) -> TableLookup:
+        plan = tier.batch(parts[0].keys if len(parts) == 1 else np.concatenate([part.keys for part in parts]))
+        found = TableLookup(tier, parts, samples, plan, room_for(parts, samples, plan, tier.dim))
+        out = found.rows.view(-1, tier.dim)
         if learn:
-            return tier.find_or_init(keys, out, per="unique" if unique else "key", samples=self.samples)
-        plan = find_or_first(tier, keys, out.numpy(), per="unique" if unique else "key")
-        self.absent_ids += plan.absent
-        return plan
+            tier.find_or_init(plan, out, per=found.per, samples=now, pinned=pinned)
+        else:
+            self.absent_ids += find_or_first(tier, plan, out.numpy(), per=found.per).absent
+        return found

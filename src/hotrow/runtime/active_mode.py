@@ -11,6 +11,7 @@ from hotrow.runtime.effect_loop import EffectLoop
 from hotrow.runtime.executors import BatchResult, Executor
 from hotrow.runtime.interrupts import defer_sigint, deliver_pending_sigint
 from hotrow.runtime.lease_queue import LeaseQueue
+from hotrow.runtime.look_ahead import LookAheadChoice, looks_ahead
 from hotrow.runtime.training_performer import TrainingPerformer
 
 
@@ -24,10 +25,19 @@ class ActiveMode:
         executor: Executor,
         leases: LeaseQueue,
         clock: RunClock,
+        choice: LookAheadChoice | None = None,
     ) -> None:
+        """`choice` decides how far the mode looks ahead; None: the mode itself does."""
         self.loop, self.performer, self.executor, self.leases = loop, performer, executor, leases
         self.failed = False  # after an error gradients may never arrive
-        self._clock = clock
+        self.remarks: list[str] = []  # not yet taken
+        self._clock, self._choice = clock, choice
+        self._measured_step = loop.step
+        self._looks_ahead = looks_ahead(loop.mode)
+        if self._looks_ahead and leases.before is not None:
+            self._choice = None
+            if loop.mode.first_look_ahead:
+                self.remarks.append("look_ahead=1 has no effect: every batch is predicted before it is trained")
 
     @property
     def half_applied(self) -> bool:
@@ -44,6 +54,13 @@ class ActiveMode:
         with self._event():
             self.loop.join(worker)
 
+    def begin(self) -> None:
+        """All workers have joined; measured steps begin now."""
+        if self._choice is not None:
+            self._choice.restart()
+            if self._choice.steps:
+                self._look_ahead(self._choice.steps)
+
     def leave(self, worker: int) -> None:
         """Remove a worker that holds no batch."""
         with self._event():
@@ -59,7 +76,7 @@ class ActiveMode:
 
         Reading may wait for data: SIGINT is delivered meanwhile, and an error of the data does not fail the mode.
         """
-        if self.loop.draining or not self.loop.may_request(worker):
+        if self.loop.draining or not self.loop.may_request(worker) or self._is_far_enough(worker):
             return False
         reserved = self.leases.reserve()
         with self._event():
@@ -82,6 +99,7 @@ class ActiveMode:
             result = self._next_result()
             with self._event():
                 self._pushed(result)
+            self._measure()
         deliver_pending_sigint()
 
     def rest(self) -> None:
@@ -126,6 +144,30 @@ class ActiveMode:
                 performer.observer.stepped(self._clock())
             while performer.granted:
                 self._submit(*performer.granted.popleft())
+
+    def _is_far_enough(self, worker: int) -> bool:
+        """Whether a worker that holds a batch must not get one of the next step: it may never be trained.
+
+        A batch that is predicted before it is trained has to wait for all batches before it.
+        """
+        if not self._looks_ahead or not self.loop.holds(worker):
+            return False
+        most = self.leases.most_samples
+        return self.leases.before is not None or (most is not None and self.performer.samples_granted >= most)
+
+    def _measure(self) -> None:
+        choice = self._choice
+        if choice is None or choice.sentence is not None:
+            return
+        if self.loop.step > self._measured_step and choice.stepped(self._clock()):
+            self._look_ahead(choice.steps)
+        self._measured_step = self.loop.step
+        if choice.sentence is not None:
+            self.remarks.append(choice.sentence)
+
+    def _look_ahead(self, steps: int) -> None:
+        with self._event():
+            self.loop.look_ahead(steps)
 
     def _submit(self, grant: Grant, batch: Batch) -> None:
         if self.leases.before is not None:

@@ -12,6 +12,7 @@ from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
 from hotrow.runtime.clock import RunClock
 from hotrow.runtime.executors import Executor
+from hotrow.runtime.look_ahead import LookAheadChoice
 from hotrow.server.replicas import Parameters
 from hotrow.types import RoleId
 
@@ -46,6 +47,9 @@ class Backend(Protocol):
 
     def check_mode(self, mode: Mode, facts: RunFacts) -> None:
         """ConfigError where the backend does not support a mode."""
+
+    def look_ahead_choice(self, mode: Mode, facts: RunFacts) -> LookAheadChoice | None:
+        """The measurement that decides on the look-ahead of a mode; None: there is nothing to decide."""
 
     def newest_grant(self) -> int:
         """The largest grant number that is known here; a run continues from it."""

@@ -1,12 +1,12 @@
-"""Executors of one process: the calling thread, or one thread per worker.
+"""The interface of executors, what those of one process share, and one thread per worker.
 
 Rows are looked up when a batch is submitted. Dense parameters are read when it is computed, which in all-reduce modes
 is after the dense step before its token. Gradients are parked under their grant before the result is returned.
 """
 
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Protocol
@@ -14,13 +14,15 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from hotrow.client.local import LocalLookup, LocalTables
+from hotrow.client.local import NO_PLANS, LocalTables
+from hotrow.client.local_lookup import EarlyLookup, LocalLookup
 from hotrow.data.batch import Batch
 from hotrow.modes import Mode
 from hotrow.modes.base import Grant
 from hotrow.runtime.clock import Elapsed, RunClock
 from hotrow.runtime.interrupts import deliver_pending_sigint
 from hotrow.server.replicas import LocalParameters
+from hotrow.store import LookupPlan
 from hotrow.worker.core import Gradients, Learner, buffer_changes
 
 Pull = Callable[[nn.Module], None]
@@ -42,7 +44,9 @@ class BatchResult:
 
 
 @dataclass(order=True, slots=True)
-class _Lookup:
+class Task:
+    """A batch with its rows. Those of earlier steps are first."""
+
     token: int
     number: int
     grant: Grant = field(compare=False)
@@ -53,8 +57,10 @@ class _Lookup:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Computed:
-    task: _Lookup
+class ComputedTask:
+    """A batch with its gradients."""
+
+    task: Task
     pulled_step: int
     gradients: Gradients
     busy: Elapsed
@@ -85,19 +91,25 @@ class LocalWork:
         self.mode, self.tables, self.parameters, self._clock = mode, tables, parameters, clock
         self._versions = mode.late is not None and mode.late.by == "version"  # staleness by version needs them
 
-    def look_up(self, grant: Grant, batch: Batch, step: int) -> _Lookup:
-        """The rows of a batch after `step` dense steps."""
+    def look_up(self, grant: Grant, batch: Batch, step: int, in_use: Mapping[str, LookupPlan] = NO_PLANS) -> Task:
+        """The rows of a batch after `step` dense steps; none of the plans in use is evicted for it."""
         began = self._clock.moment()
-        rows = self.tables.lookup(batch, learn=True, versions=self._versions)
-        return _Lookup(grant.token, grant.grant, grant, batch, rows, step, self._clock.moment().since(began))
+        rows = self.tables.lookup(batch, learn=True, versions=self._versions, in_use=in_use)
+        return Task(grant.token, grant.grant, grant, batch, rows, step, self._clock.moment().since(began))
 
-    def compute(self, task: _Lookup, pulled_step: int, learner: Learner) -> _Computed:
+    def finish_lookup(self, grant: Grant, batch: Batch, step: int, early: EarlyLookup) -> Task:
+        """The rows of a batch whose lookup was begun early, after `step` dense steps."""
+        began = self._clock.moment()
+        rows = self.tables.finish(early)
+        return Task(grant.token, grant.grant, grant, batch, rows, step, self._clock.moment().since(began))
+
+    def compute(self, task: Task, pulled_step: int, learner: Learner) -> ComputedTask:
         """Gradients from the current parameters of the learner's model."""
         began = self._clock.moment()
         gradients = learner.learn(task.batch, task.rows, self.tables)
-        return _Computed(task, pulled_step, gradients, task.busy + self._clock.moment().since(began))
+        return ComputedTask(task, pulled_step, gradients, task.busy + self._clock.moment().since(began))
 
-    def park(self, computed: _Computed) -> BatchResult:
+    def park(self, computed: ComputedTask) -> BatchResult:
         """Park gradients until their step is applied."""
         task, gradients = computed.task, computed.gradients
         self.parameters.park(task.number, gradients, task.grant.worker)
@@ -112,37 +124,13 @@ class LocalWork:
         )
 
 
-class InlineExecutor:
-    """The calling thread computes the batches of all workers, in the order of their tokens, on the server's model."""
-
-    def __init__(self, work: LocalWork, learner: Learner, step: int) -> None:
-        self._work, self._learner, self._step = work, learner, step
-        self._submitted: list[_Lookup] = []
-        self.lock: AbstractContextManager[object] = nullcontext()
-
-    def submit(self, grant: Grant, batch: Batch) -> None:
-        self._submitted.append(self._work.look_up(grant, batch, self._step))
-
-    def set_step(self, step: int) -> None:
-        self._step = step
-
-    def next_result(self) -> BatchResult:
-        task = min(self._submitted)
-        computed = self._work.compute(task, self._step, self._learner)
-        self._submitted.remove(task)  # not before: an interrupted batch is computed again
-        return self._work.park(computed)
-
-    def close(self, *, failed: bool = False) -> None:
-        """No effect: there are no workers."""
-
-
 class ThreadExecutor:
     """One thread per worker, each with its own copy of the model. `next_result` raises the error of a worker."""
 
     def __init__(self, work: LocalWork, learners: Sequence[Learner], pull: Pull, step: int) -> None:
         """`pull` copies the parameters into a worker's model."""
         self._work, self._pull, self._step = work, pull, step
-        self._results: SimpleQueue[_Computed | BaseException] = SimpleQueue()
+        self._results: SimpleQueue[ComputedTask | BaseException] = SimpleQueue()
         self.lock: AbstractContextManager[object] = threading.Lock()
         self._inboxes: list[SimpleQueue[tuple[Grant, Batch] | int | None]] = [SimpleQueue() for _ in learners]
         self._threads = [
@@ -184,7 +172,7 @@ class ThreadExecutor:
 
     def _run(self, worker: int, learner: Learner) -> None:
         torch.set_num_threads(1)
-        begun: list[_Lookup] = []
+        begun: list[Task] = []
         try:
             while (message := self._inboxes[worker].get()) is not None:
                 if isinstance(message, tuple):
@@ -194,10 +182,10 @@ class ThreadExecutor:
         except BaseException as fault:  # `next_result` raises it
             self._results.put(fault)
 
-    def _may_compute(self, task: _Lookup) -> bool:
+    def _may_compute(self, task: Task) -> bool:
         return self._work.mode.dense != "all-reduce" or task.token <= self._step
 
-    def _compute(self, learner: Learner, begun: list[_Lookup]) -> _Computed:
+    def _compute(self, learner: Learner, begun: list[Task]) -> ComputedTask:
         task = min(begun)
         begun.remove(task)
         if self._work.mode.dense == "local":

@@ -20,8 +20,13 @@ class LeaseQueue:
         leases: Iterator[tuple[Lease, Batch]],
         done: Callable[[Lease], None] = lambda lease: None,
         before: Callable[[Batch], None] | None = None,
+        most_samples: int | None = None,
     ) -> None:
-        """`done` gets every lease that was applied or came too late, `before` every batch about to be trained."""
+        """`done` gets every lease that was applied or came too late, `before` every batch about to be trained.
+
+        With `most_samples` trained the caller stops: no batch of a step that would follow is granted early.
+        """
+        self.most_samples = most_samples
         self._leases, self.done, self.before = leases, done, before
         self._ahead: deque[tuple[Lease, Batch]] = deque()
         self._reserved: deque[tuple[Lease, Batch]] = deque()

@@ -8,10 +8,13 @@ from torch.optim import Optimizer
 
 from hotrow.client import LocalTables
 from hotrow.data.batch import Batch
+from hotrow.errors import ConfigError, InputError
 from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
 from hotrow.runtime.clock import RunClock
-from hotrow.runtime.executors import Executor, InlineExecutor, LocalWork, ThreadExecutor
+from hotrow.runtime.executors import Executor, LocalWork, ThreadExecutor
+from hotrow.runtime.inline import InlineExecutor
+from hotrow.runtime.look_ahead import LookAheadChoice
 from hotrow.runtime.state import RunState
 from hotrow.server.core import ParameterServer
 from hotrow.server.replicas import Parameters, ReplicatedParameters, k_step_adam
@@ -26,6 +29,7 @@ class LocalBackend:
         self.server = ParameterServer(spec.model, self.tables, spec.optimizer, average=spec.average, clip=spec.clip)
         self._spec, self._state = spec, state
         self._learner = spec.learner()
+        self._choice = LookAheadChoice()
 
     @property
     def optimizer(self) -> Optimizer | None:
@@ -41,6 +45,9 @@ class LocalBackend:
         mode.check(facts)
         if mode.dense == "local":
             k_step_adam(self.optimizer)
+        fault = self._no_look_ahead(mode, facts)
+        if fault is not None and mode.first_look_ahead:
+            raise ConfigError(f"look_ahead=1: {fault}, or leave it at 'auto'")
 
     def newest_grant(self) -> int:
         """0: grants are not kept from one run to the next."""
@@ -51,7 +58,32 @@ class LocalBackend:
         return self.tables.samples
 
     def check_consistent(self) -> None:
-        """No effect: the training loop records a step that was applied in part."""
+        """InputError where an update of rows that was left for later has failed.
+
+        The training loop records other steps that were applied in part.
+        """
+        if any(tier.deferred.failed for tier in self.tables.tiers.values()):
+            raise InputError(
+                "an update of rows has failed, so that rows and dense parameters are of different steps: "
+                "load the last checkpoint, or begin again with another Trainer"
+            )
+
+    def look_ahead_choice(self, mode: Mode, facts: RunFacts) -> LookAheadChoice | None:
+        """The measurement that decides on the look-ahead of a mode; None: there is nothing to decide."""
+        if getattr(mode, "look_ahead", 0) != "auto" or self._no_look_ahead(mode, facts) is not None:
+            return None
+        return self._choice
+
+    def _no_look_ahead(self, mode: Mode, facts: RunFacts) -> str | None:
+        """Why a mode does not look ahead here, and what to change; None: it can."""
+        if mode.dense == "local" or facts.workers > 1 or facts.parts > 1:
+            return "in one process it needs mode 'sync' with one worker and one local batch per step; change these"
+        least = 2 * facts.global_batch
+        for name, table in self.tables.specs.items():
+            if table.expiry is not None and table.expiry < least:
+                reason = f"rows of table {name!r} could expire between their lookup and their update"
+                return f"{reason}; give it an expiry of {least} samples or more"
+        return None
 
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[Parameters, Executor]:
         """Start a mode. The tables count samples from where the run is, which after a load may be earlier."""

@@ -149,6 +149,13 @@ class TrainingLoop:
         refused, self._refused = self._refused, 0
         return refused
 
+    def take_remarks(self) -> list[str]:
+        """What the active mode has to say, since the last call."""
+        if self._active is None:
+            return []
+        remarks, self._active.remarks = self._active.remarks, []
+        return remarks
+
     def check_consistent(self) -> None:
         """InputError where rows and dense parameters are of different steps: a fault or an interrupt cut one off."""
         self.backend.check_consistent()
@@ -213,12 +220,14 @@ class TrainingLoop:
             parameters, executor = self.backend.open(mode, facts, self.clock)
             performer = TrainingPerformer(mode, parameters, leases, self.state, statistics, self.clock, self.observer)
             loop = EffectLoop(mode, facts, discipline, leases, performer, statistics)
-            active = self._active = ActiveMode(loop, performer, executor, leases, self.clock)
+            choice = self.backend.look_ahead_choice(mode, facts)
+            active = self._active = ActiveMode(loop, performer, executor, leases, self.clock, choice)
             renumbered = [] if self._membership is None else self._membership.renumber()
         for worker in renumbered:
             self._forget(worker)
         for worker in range(facts.workers):
             active.join(worker)
+        active.begin()
         return active
 
     def _reopen(self, active: ActiveMode) -> ActiveMode:

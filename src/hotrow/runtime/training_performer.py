@@ -82,6 +82,11 @@ class TrainingPerformer:
         """Granted, and neither applied nor dropped."""
         return sorted([*self._pushed, *self._unpushed])
 
+    @property
+    def samples_granted(self) -> int:
+        """Samples that were trained, and those of batches whose gradients did not arrive yet."""
+        return self._state.samples + sum(len(batch) for _, batch in self._unpushed.values())
+
     def observe(self, event: Event, effects: Sequence[Effect]) -> None:
         if self.observer is not None:
             notify(self.observer, event)

@@ -61,11 +61,13 @@ class ParameterServer(DenseParameters):
         return self._parked.pop(grant)
 
     def settle(self) -> None:
-        """No effect: updates are applied at once."""
+        """No effect: what the next batch needs is applied at once."""
 
     def rest(self) -> ApplyResult:
-        """An empty result: updates are applied at once."""
-        return ApplyResult()
+        """Perform updates of rows that were left for later."""
+        self.tables.settle()
+        left = self.tables.take_deferred()
+        return ApplyResult(left.refused, left.weightless)
 
     @property
     def parked(self) -> int:
@@ -94,7 +96,7 @@ class ParameterServer(DenseParameters):
                 late=self.late,
                 staleness=late,
             )
-            applied = updated.values()
+            applied = [*updated.values(), self.tables.take_deferred()]
             changed = ApplyResult(
                 sum(each.refused for each in applied),
                 sum(each.weightless for each in applied),

@@ -10,6 +10,7 @@ from hotrow.config import Table
 from hotrow.errors import ConfigError, InputError
 from hotrow.spec import whole_number
 from hotrow.store.arrays import ArrayLike, as_keys
+from hotrow.store.deferred import DeferredUpdate
 from hotrow.store.native_spec import identity, table_spec
 from hotrow.store.pushes import Pushes
 from hotrow.store.rows import Attached, LookupPlan
@@ -42,6 +43,7 @@ class NativeTable:
         self.capacity_rows = spec.capacity_rows  # 0: no limit
         self.attached: Attached | None = None
         self._process = os.getpid()
+        self.deferred = DeferredUpdate()
         self._opened: _native.RamTier | None = self._open(spec, attach=attach)
         self.state_dim = self._native.state_dim
         self.fields: tuple[str, ...] = tuple(spec.fields)
@@ -65,7 +67,8 @@ class NativeTable:
         return native
 
     @property
-    def _native(self) -> _native.RamTier:
+    def _unsettled(self) -> _native.RamTier:
+        """The table as it is. An update may wait."""
         if self._opened is None:
             raise InputError(f"table {self.table.name!r} is closed: make a new tier")
         if os.getpid() != self._process:  # a fork copies locks as they were held, and rows in the middle of a change
@@ -74,6 +77,14 @@ class NativeTable:
                 f"open a table in the child, or start the child by spawn"
             )
         return self._opened
+
+    @property
+    def _native(self) -> _native.RamTier:
+        """The table after an update that waits."""
+        native = self._unsettled
+        if self.deferred.waits():
+            self.deferred.settle()
+        return native
 
     @property
     def pushes(self) -> Pushes:
@@ -92,6 +103,8 @@ class NativeTable:
 
         With `leave` the segment stays, whatever its settings are: the next process attaches to it.
         """
+        if self._opened is not None and os.getpid() == self._process:
+            self.deferred.settle()
         if self._opened is not None and self.table.segment is not None:
             if leave and os.getpid() == self._process:
                 self._opened.leave_segment()
@@ -103,7 +116,7 @@ class NativeTable:
 
     def batch(self, keys: ArrayLike) -> LookupPlan:
         """Plan a batch: group its keys by partition and fold duplicates."""
-        return LookupPlan(self._native.batch(as_keys("keys", keys), self.threads))
+        return LookupPlan(self._unsettled.batch(as_keys("keys", keys), self.threads))
 
     def _batch(self, keys: ArrayLike | LookupPlan) -> LookupPlan:
         if not isinstance(keys, LookupPlan):
@@ -113,7 +126,7 @@ class NativeTable:
                 f"keys: the batch was planned for a table of {keys._native.partitions} partitions, "
                 f"this one has {self.partitions}: plan it with this table's batch()"
             )
-        if self._native.counts_occurrences and not keys._native.counted:
+        if self._unsettled.counts_occurrences and not keys._native.counted:
             raise InputError("keys: the batch was planned by another kind of table: plan it with this table's batch()")
         return keys
 

@@ -6,7 +6,7 @@ lookup returns also serves the update of the same keys: duplicates are folded an
 
 from collections.abc import Mapping, Sequence
 from numbers import Real
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -89,15 +89,23 @@ class RamTier(TableInspection):
         return self._with_evicted(batch)
 
     def read_rows(
-        self, keys: ArrayLike | LookupPlan, out: ArrayLike, *, per: Per = "key", only: Flags | None = None
+        self,
+        keys: ArrayLike | LookupPlan,
+        out: ArrayLike,
+        *,
+        per: Per = "key",
+        only: Flags | None = None,
+        settled: bool = True,
     ) -> LookupPlan:
         """Copy rows that exist into `out`, those of unique keys whose flag in `only` is set.
 
-        The rest of `out` stays as it is. No row is created or seen.
+        The rest of `out` stays as it is. No row is created or seen. Without `settled` an update that waits goes on
+        waiting: its rows must not be among these.
         """
         batch = self._batch(keys)
         buffer = self._output(out, _count(batch, per))
-        self._native.read_rows(batch._native, buffer, per == "unique", _only(only, batch), self.threads)
+        native = self._native if settled else self._unsettled
+        native.read_rows(batch._native, buffer, per == "unique", _only(only, batch), self.threads)
         return batch
 
     def apply(
@@ -139,6 +147,17 @@ class RamTier(TableInspection):
         return Applied(
             *self._native.apply(batch._native, gradient, weight, row, per == "unique", *when, *chosen, self.threads)
         )
+
+    def apply_later(self, plan: LookupPlan, gradients: ArrayLike, **settings: Any) -> None:
+        """An `apply` that waits: it is performed before the next call touches the table, or by `settle`.
+
+        The gradients must not change until then. `deferred.take_results` returns its result.
+        """
+        self.deferred.put(lambda: self.apply(plan, gradients, **settings))
+
+    def settle(self) -> None:
+        """Perform an update that waits."""
+        self.deferred.settle()
 
     def add(
         self,
@@ -220,6 +239,7 @@ class RamTier(TableInspection):
         """Remove all rows."""
         for chunk in self.export():
             self.erase(chunk.keys)
+        self.deferred.failed = False  # no row is left that it could have missed
 
     def _with_evicted(self, batch: LookupPlan) -> LookupPlan:
         if self._keeps_evicted:

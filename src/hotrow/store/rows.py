@@ -21,6 +21,15 @@ class Applied:
     weightless: int = 0  # every weight of the key was 0: the row stays as it was
     unadmitted: int = 0  # the lookup had given the key no row
 
+    def __add__(self, other: "Applied") -> "Applied":
+        return Applied(
+            self.rows + other.rows,
+            self.refused + other.refused,
+            self.absent + other.absent,
+            self.weightless + other.weightless,
+            self.unadmitted + other.unadmitted,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:

@@ -45,7 +45,7 @@ class FitLoop:
     def __post_init__(self) -> None:
         progress = self.progress
         before = None if progress is None else lambda batch: progress.add(self.loop.backend.predict(batch), batch)
-        self.leases = LeaseQueue(iter(self.stream), self.stream.done, before)
+        self.leases = LeaseQueue(iter(self.stream), self.stream.done, before, self.most_samples)
 
     def reports(self) -> Iterator[Report]:
         """Train, and yield reports."""
@@ -97,6 +97,7 @@ class FitLoop:
     def _steps(self, epoch: int) -> Iterator[Report]:
         for stepped in self.loop.steps(self.leases, self.trainer.step):
             self.meter.step(stepped, self.leases.take_waited())
+            self.mode_selector.remark(*self.loop.take_remarks())
             self.mode_selector.stepped()
             yield from self._news()
             if self.meter.due:

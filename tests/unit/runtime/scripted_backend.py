@@ -64,6 +64,9 @@ class ScriptedBackend:
         if mode.dense != "server" and facts.parts % facts.workers:
             raise ConfigError(f"trainers={facts.workers}: does not fit")
 
+    def look_ahead_choice(self, mode: Mode, facts: RunFacts) -> None:
+        return None
+
     def newest_grant(self) -> int:
         return 0
 

@@ -1,6 +1,7 @@
 """What a run tells, when it stops, and that a resumed run is the uninterrupted one."""
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hotrow.data.batch import Batch
 from hotrow.data.loader import Loader
 from hotrow.data.schema import Schema
 from hotrow.data.splits import RowRange
+from hotrow.modes import Sync
 from hotrow.nn.inputs import Inputs
 from hotrow.trainer import EarlyStopping, EpochEnded, Evaluated, Progress, Report, Schedule, Trainer, TrainingEnded
 from hotrow.trainer.trainer import Trainer as _Trainer
@@ -188,12 +190,12 @@ def test_the_schedule_reaches_both_sides() -> None:
     assert all((a[:4] == b[:4]).all() for a, b in zip(before[4:], after[4:], strict=False))
 
 
-@pytest.mark.parametrize("stop_at", [1, 10, 63, 70, 125])
-def test_a_resumed_run_is_the_uninterrupted_one(stop_at: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("stop_at", "ahead"), [(1, 0), (10, 0), (63, 0), (70, 0), (125, 0), (10, 1), (63, 1), (70, 1)])
+def test_a_resumed_run_is_the_uninterrupted_one(stop_at: int, ahead: Literal[0, 1], tmp_path: Path) -> None:
     settings = {"epochs": 2, "shuffle": 150, "seed": 3}
     whole = make_trainer(dropout=0.2, report_every_s=0)
     list(whole.fit(Made(4000), **settings))  # type: ignore[arg-type]
-    first = make_trainer(dropout=0.2, report_every_s=0)
+    first = make_trainer(dropout=0.2, report_every_s=0, mode=Sync(look_ahead=ahead))
     for report in first.fit(Made(4000), **settings):  # type: ignore[arg-type]
         if isinstance(report, Progress) and report.step == stop_at:
             break
@@ -201,7 +203,8 @@ def test_a_resumed_run_is_the_uninterrupted_one(stop_at: int, tmp_path: Path) ->
     second = make_trainer(dropout=0.2)
     list(second.fit(Made(300, seed=8)))  # what it was before must not matter
     position = second.load(tmp_path / "c")
-    assert second.step == stop_at
+    last_of_epoch = stop_at == 63
+    assert second.step == stop_at + (0 if last_of_epoch else ahead)  # what was looked up is trained
     list(second.fit(Made(4000), position=position, **settings))  # type: ignore[arg-type]
     assert second.samples == whole.samples
     assert same(whole, second)

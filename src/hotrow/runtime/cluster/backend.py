@@ -94,6 +94,9 @@ class ClusterBackend:
                 f"batches of a global batch: take {', '.join(map(str, fits[-8:]))}, or another local_batch"
             )
 
+    def look_ahead_choice(self, mode: Mode, facts: RunFacts) -> None:
+        """None: the mode itself decides."""
+
     def newest_grant(self) -> int:
         """The largest that the shards or their segments know."""
         return self._roles.newest_grant()
