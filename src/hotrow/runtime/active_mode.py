@@ -11,7 +11,7 @@ from hotrow.runtime.effect_loop import EffectLoop
 from hotrow.runtime.executors import BatchResult, Executor
 from hotrow.runtime.interrupts import defer_sigint, deliver_pending_sigint
 from hotrow.runtime.lease_queue import LeaseQueue
-from hotrow.runtime.look_ahead import LookAheadChoice, looks_ahead
+from hotrow.runtime.look_ahead import LookAheadChoice
 from hotrow.runtime.training_performer import TrainingPerformer
 
 
@@ -33,7 +33,7 @@ class ActiveMode:
         self.remarks: list[str] = []  # not yet taken
         self._clock, self._choice = clock, choice
         self._measured_step = loop.step
-        self._looks_ahead = looks_ahead(loop.mode)
+        self._looks_ahead = loop.mode.looks_ahead
         if self._looks_ahead and leases.before is not None:
             self._choice = None
             if loop.mode.first_look_ahead:

@@ -71,6 +71,10 @@ class Executor(Protocol):
 
     lock: AbstractContextManager[object]
 
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether rows may be those of a step that the loop has not applied: its workers need not wait for the loop."""
+
     def submit(self, grant: Grant, batch: Batch) -> None:
         """Start the batch of a grant on its worker."""
 
@@ -139,6 +143,11 @@ class ThreadExecutor:
         ]
         for thread in self._threads:
             thread.start()
+
+    @property
+    def runs_ahead(self) -> bool:
+        """Rows are updated by the loop."""
+        return False
 
     def submit(self, grant: Grant, batch: Batch) -> None:
         self._inboxes[grant.worker].put((grant, batch))

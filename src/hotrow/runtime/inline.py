@@ -17,7 +17,6 @@ from hotrow.data.batch import Batch
 from hotrow.modes.base import Grant
 from hotrow.runtime.background import BackgroundThread
 from hotrow.runtime.executors import BatchResult, LocalWork, Task
-from hotrow.runtime.look_ahead import looks_ahead
 from hotrow.store import LookupPlan
 from hotrow.worker.core import Learner
 
@@ -40,8 +39,13 @@ class InlineExecutor:
         self._ahead: deque[_GrantedAhead] = deque()
         self._in_use: Mapping[str, LookupPlan] = NO_PLANS  # of the batch before
         self._background = BackgroundThread("look-ahead")
-        self._looks_ahead = looks_ahead(work.mode)
+        self._looks_ahead = work.mode.looks_ahead
         self.lock: AbstractContextManager[object] = nullcontext()
+
+    @property
+    def runs_ahead(self) -> bool:
+        """This thread is the loop's."""
+        return False
 
     def submit(self, grant: Grant, batch: Batch) -> None:
         if self._looks_ahead and grant.token > self._step:

@@ -14,7 +14,7 @@ from hotrow.modes.base import RunFacts
 from hotrow.runtime.clock import RunClock
 from hotrow.runtime.executors import Executor, LocalWork, ThreadExecutor
 from hotrow.runtime.inline import InlineExecutor
-from hotrow.runtime.look_ahead import LookAheadChoice
+from hotrow.runtime.look_ahead import LookAheadChoice, expiry_fault
 from hotrow.runtime.state import RunState
 from hotrow.server.core import ParameterServer
 from hotrow.server.replicas import Parameters, ReplicatedParameters, k_step_adam
@@ -78,12 +78,7 @@ class LocalBackend:
         """Why a mode does not look ahead here, and what to change; None: it can."""
         if mode.dense == "local" or facts.workers > 1 or facts.parts > 1:
             return "in one process it needs mode 'sync' with one worker and one local batch per step; change these"
-        least = 2 * facts.global_batch
-        for name, table in self.tables.specs.items():
-            if table.expiry is not None and table.expiry < least:
-                reason = f"rows of table {name!r} could expire between their lookup and their update"
-                return f"{reason}; give it an expiry of {least} samples or more"
-        return None
+        return expiry_fault(self.tables.specs, facts)
 
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[Parameters, Executor]:
         """Start a mode. The tables count samples from where the run is, which after a load may be earlier."""

@@ -5,11 +5,13 @@ ways are measured in turn: stretches of steps in line and ahead, in an order in 
 a machine that warms up) weighs on both alike. The medians decide, and a gain below the margin does not count.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from statistics import median
 
-from hotrow.modes import Mode
+from hotrow.config import Table
+from hotrow.modes.base import RunFacts
 
 STRETCHES = (0, 1, 1, 0, 0, 1, 1, 0)
 WARM_STEPS = 8  # at the start: everything is slower then
@@ -19,9 +21,14 @@ STRETCH_STEPS = (3, 20)  # at least and at most, without the skipped ones
 MARGIN = 0.02
 
 
-def looks_ahead(mode: Mode) -> bool:
-    """Whether grants of a mode may be ahead of the open step, now or later."""
-    return getattr(mode, "look_ahead", 0) != 0
+def expiry_fault(tables: Mapping[str, Table], facts: RunFacts) -> str | None:
+    """Why rows that expire soon keep a run from looking ahead, and what to change; None: they do not."""
+    least = 2 * facts.global_batch
+    for name, table in tables.items():
+        if table.expiry is not None and table.expiry < least:
+            reason = f"rows of table {name!r} could expire between their lookup and their update"
+            return f"{reason}; give it an expiry of {least:,} samples or more"
+    return None
 
 
 @dataclass(slots=True)

@@ -11,6 +11,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from torch import Tensor
+
+from hotrow.data.batch import Batch
 from hotrow.errors import InputError
 from hotrow.modes import Mode, Sync
 from hotrow.modes.base import RunFacts
@@ -139,6 +142,12 @@ class TrainingLoop:
         while active.loop.unpushed:
             active.finish_next()
         active.rest()
+
+    def predict(self, batch: Batch) -> Tensor:
+        """The model's output; no row is created or changed. Batches in progress are finished where it must be exact."""
+        if self._active is not None and self._active.executor.runs_ahead:
+            self.rest()
+        return self.backend.predict(batch)
 
     def take_steps(self) -> list[StepResult]:
         """Steps that `rest` applied, and that the caller of `steps` did not get."""

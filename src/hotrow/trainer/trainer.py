@@ -250,7 +250,7 @@ class Trainer:
         judge = self.evaluator()
         for batch in evaluation_batches(batches, self.global_batch):
             deliver_pending_sigint()
-            output = self._loop.backend.predict(batch)
+            output = self._loop.predict(batch)
             for taker in (judge, also) if also is not None else (judge,):
                 taker.add(output, batch)
         return self.evaluation_report(split, judge, epoch, day=day)
@@ -271,7 +271,7 @@ class Trainer:
 
     def predict_batch(self, batch: Batch) -> NDArray[np.float32]:
         """Predictions of one batch; a classifier whose outputs are no log-odds has a method `probabilities(output)`."""
-        found: NDArray[np.float32] = self._predictions(self._loop.backend.predict(batch)).numpy()
+        found: NDArray[np.float32] = self._predictions(self._loop.predict(batch)).numpy()
         return found
 
     def save(self, folder: str | Path, **about: Any) -> Path:

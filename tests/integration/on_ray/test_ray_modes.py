@@ -58,6 +58,18 @@ def trainer(begun: tuple[Trainer, Path]) -> Trainer:
     return made
 
 
+def test_k_step_with_look_ahead_takes_the_same_steps(begun: tuple[Trainer, Path]) -> None:
+    made, start = begun
+    found = []
+    for look_ahead in (0, 1):
+        made.switch(Sync())
+        made.load(start)
+        made.switch(KStep(k=3, warmup=0, look_ahead=look_ahead))
+        found.append(losses(made.fit(batches(60, SIZE))))
+        check_settled(made)
+    np.testing.assert_allclose(found[1], found[0], rtol=0, atol=1e-5)
+
+
 def auc_of(trainer: Trainer) -> float:
     found = trainer.evaluate(batches(2, 200, seed=5)).metrics["auc"]
     assert found is not None

@@ -92,6 +92,16 @@ def test_a_short_step_at_the_end_counts_once_and_as_what_it_holds(
     assert both[0].statistics.short_steps - before == (samples % 16 > 0)
 
 
+@pytest.mark.parametrize(("count", "last"), [(200, 8), (13, 5)])
+def test_with_look_ahead_the_steps_are_the_same(
+    kind: str, both: tuple[Trainer, Trainer], count: int, last: int
+) -> None:
+    size = LOCAL_BATCH[kind]
+    both[0].switch(hr.Sync(look_ahead=1))
+    check_equal(kind, both, batches(count, size, seed=9, last=min(last, size)))
+    both[0].switch(hr.Sync())
+
+
 def test_a_checkpoint_in_the_middle_of_a_fit_has_all_of_it(
     kind: str, both: tuple[Trainer, Trainer], tmp_path: Path
 ) -> None:

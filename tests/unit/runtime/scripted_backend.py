@@ -54,6 +54,7 @@ class ScriptedBackend:
     begun: list[tuple[str, int, int]] = field(default_factory=list)  # name, worker, step
     opened: list[tuple[str, int]] = field(default_factory=list)  # mode, workers
     gone: list[str] = field(default_factory=list)
+    runs_ahead: bool = False
 
     @property
     def worker_pool(self) -> "ScriptedBackend":

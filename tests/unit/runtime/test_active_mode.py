@@ -62,6 +62,8 @@ class ScriptedExecutor:
     submitted: list[Grant] = field(default_factory=list)
     results: list[BatchResult] = field(default_factory=list)
 
+    runs_ahead = False
+
     def submit(self, grant: Grant, batch: Batch) -> None:
         self.submitted.append(grant)
 

@@ -1,5 +1,6 @@
 """Exact look-ahead on a cluster with one trainer: the bits of Sync, whatever its tables do, and rows come early."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 import hotrow as hr
 from hotrow.config import Table
+from hotrow.errors import ConfigError
 from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
 from hotrow.runtime import LeaseQueue, TrainingLoop
@@ -34,6 +36,7 @@ def run(
     *,
     share: int = 1,
     embedding_workers: int = 0,
+    count: int = 21,
     meanwhile: Callable[[Cluster, TrainingLoop, int], None] = lambda there, loop, step: None,
 ) -> tuple[list[float], list[dict[str, Any]]]:
     """Losses of all batches, and all rows after them."""
@@ -41,7 +44,7 @@ def run(
     losses: list[float] = []
     with cluster(state, 1, embedding_workers, tables={"t": table}) as there:
         loop = TrainingLoop(there.site, state, mode=mode, facts=RunFacts(1, SAMPLES, share * SAMPLES))
-        pool = LeaseQueue(batches(21))
+        pool = LeaseQueue(batches(count))
         pool.open_epoch()
         for number, step in enumerate(loop.steps(pool, 0)):
             losses += [float(each.loss) for each in step.batches]
@@ -126,3 +129,38 @@ def test_a_row_that_is_read_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(StepWindow, "in_hand", lambda self, step: [])
     with pytest.raises(AssertionError):
         assert_same(run(TABLES["adagrad"], hr.Sync(look_ahead=1)), run(TABLES["adagrad"], hr.Sync(look_ahead=0)))
+
+
+def test_a_prediction_between_two_steps_sees_whole_steps() -> None:
+    """Shards update rows of the open step before its order, so batches in progress are finished first."""
+    asked = [batch for _, batch in batches(3)][-1]
+    found: dict[int, dict[int, Any]] = {0: {}, 1: {}}
+    for look_ahead in (0, 1):
+
+        def look(there: Cluster, loop: TrainingLoop, step: int, to: dict[int, Any] = found[look_ahead]) -> None:
+            assert loop._active is not None
+            output = loop.predict(asked).numpy()
+            to[loop._active.step] = output
+
+        run(TABLES["adagrad"], hr.Sync(look_ahead=look_ahead), meanwhile=look)
+    assert len(found[1]) > 5
+    for step, output in found[1].items():
+        np.testing.assert_array_equal(output, found[0][step])
+
+
+def test_rows_that_expire_too_soon_refuse_it() -> None:
+    table = hr.Table(dim=4, optimizer=hr.SGD(lr=0.1), expiry=2 * SAMPLES - 1)
+    with pytest.raises(ConfigError, match=r"look_ahead=1: rows of table 't' could expire .* 16 samples or more"):
+        run(table, hr.Sync(look_ahead=1))
+
+
+def test_auto_measures_both_ways_and_says_which_it_took() -> None:
+    said: list[str] = []
+
+    def watch(there: Cluster, loop: TrainingLoop, step: int) -> None:
+        said.extend(loop.take_remarks())
+
+    ours = run(TABLES["adagrad"], hr.Sync(), meanwhile=watch, count=220)
+    assert_same(ours, run(TABLES["adagrad"], hr.Sync(look_ahead=0), count=220))
+    assert len(said) == 1
+    assert re.match(r"look_ahead 'auto' takes [01]: a step takes .* ms with it and .* ms without", said[0])

@@ -23,6 +23,7 @@ from hotrow.runtime.clock import RunClock
 from hotrow.runtime.cluster.executor import RemoteExecutor
 from hotrow.runtime.cluster.remote_parameters import RemoteParameters
 from hotrow.runtime.cluster.roles import Roles
+from hotrow.runtime.look_ahead import LookAheadChoice, expiry_fault
 from hotrow.runtime.state import RunState
 from hotrow.server.replicas import k_step_adam
 from hotrow.transport.client import Answer
@@ -66,6 +67,7 @@ class ClusterBackend:
         self._order = 0  # number of the last order
         self._fetched = (-1, False)  # the order after which the dense state was fetched, and whether all of it
         self._failed = False
+        self._choice = LookAheadChoice()
 
     @property
     def optimizer(self) -> Optimizer | None:
@@ -87,6 +89,8 @@ class ClusterBackend:
             )
         if mode.dense == "local":
             k_step_adam(self.optimizer)
+        if mode.first_look_ahead and (fault := expiry_fault(self.tables.specs, facts)) is not None:
+            raise ConfigError(f"look_ahead=1: {fault}, or leave it at 'auto'")
         if mode.dense != "server" and facts.parts % facts.workers:
             fits = [each for each in range(1, facts.parts + 1) if facts.parts % each == 0]
             raise ConfigError(
@@ -94,8 +98,10 @@ class ClusterBackend:
                 f"batches of a global batch: take {', '.join(map(str, fits[-8:]))}, or another local_batch"
             )
 
-    def look_ahead_choice(self, mode: Mode, facts: RunFacts) -> None:
-        """None: the mode itself decides."""
+    def look_ahead_choice(self, mode: Mode, facts: RunFacts) -> LookAheadChoice | None:
+        """The measurement that decides on the look-ahead of a mode; None: there is nothing to decide."""
+        auto = getattr(mode, "look_ahead", 0) == "auto"
+        return self._choice if auto and expiry_fault(self.tables.specs, facts) is None else None
 
     def newest_grant(self) -> int:
         """The largest that the shards or their segments know."""

@@ -61,6 +61,11 @@ class RemoteExecutor:
         self._forecast = StepForecast(mode.groups[0]) if mode.looks_ahead else None
         self._results: SimpleQueue[tuple[Grant, Future[Answer]]] = SimpleQueue()
 
+    @property
+    def runs_ahead(self) -> bool:
+        """In look-ahead shards update rows of the open step before its order."""
+        return self._forecast is not None and self._forecast.is_past(self.step)
+
     def submit(self, grant: Grant, batch: Batch) -> None:
         """Send the batch of a grant to its worker; its ids too, or to an embedding worker that looks them up for it."""
         trained = self._state.samples
