@@ -6,7 +6,7 @@ from pathlib import Path
 
 import ray
 
-from hotrow.bench.cluster import delay, overhead, peers, same, straggler, talk, wire_bytes
+from hotrow.bench.cluster import delay, look_ahead, overhead, peers, same, straggler, talk, wire_bytes
 from hotrow.bench.cluster.plan import ClusterPlan
 from hotrow.bench.peers import Adapter
 from hotrow.bench.rounds import BenchProgress, Figures
@@ -47,6 +47,7 @@ def _parts(
         "auc": lambda: same.measure_auc(plan, folder, watch),
         "wire": lambda: wire_bytes.measure(plan, watch),
         "delay": lambda: delay.measure(plan, source, spoken, watch),
+        "look-ahead": lambda: look_ahead.measure(plan, source, watch),
         "straggler": lambda: straggler.measure(plan, source, folder, watch),
         "overhead": lambda: overhead.measure(plan, source, watch),
         "peers": lambda: peers.measure(plan, source, file, watch, adapters),

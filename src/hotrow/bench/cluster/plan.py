@@ -7,7 +7,7 @@ from hotrow.bench.train_plan import TrainPlan
 from hotrow.errors import ConfigError
 
 Hidden = tuple[int, ...]
-PARTS = ("same", "auc", "wire", "delay", "straggler", "overhead", "peers")
+PARTS = ("same", "auc", "wire", "delay", "look-ahead", "straggler", "overhead", "peers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +24,8 @@ class ClusterPlan:
     tail: int = 4  # and at the end: pipelines run dry
     delay_s: float = 0.02  # on the way to a shard, and on the way back
     in_flight: int = 4  # what Hybrid does unless told otherwise
+    ahead_samples: int = 512  # of a global batch in the part on look-ahead, which is bound by the wire
+    ahead_steps: int = 200  # whose losses are compared
     slowed: int = 4  # the straggler takes so many times as long
     seeds: int = 5  # of each pair that is compared by AUC
     learned_rows: int = 1_000_000
@@ -62,6 +64,8 @@ class ClusterPlan:
             dims=self.dims[:1],
             rows=20_000,
             samples=256,
+            ahead_samples=64,
+            ahead_steps=10,
             rounds=1,
             steps=6,
             skipped=2,
