@@ -25,6 +25,13 @@ KEYS = {
         "hybrid_near_share",
         "narrow_bound_round_trip_ms",
     ),
+    "look-ahead": (
+        "sync_ahead_equals_sync",
+        "sync_ahead_vs_sync_delay",
+        "sync_ahead_bound_share",
+        "hybrid_vs_sync_ahead_delay",
+        "ahead_near_sync_ahead_step_ms",
+    ),
     "straggler": ("gba_straggler_kept", "sync_straggler_kept", "straggler_pace"),
     "overhead": (
         "overhead_vs_local",
@@ -72,6 +79,7 @@ def test_the_command_writes_every_figure(tmp_path: Path, data_dir: object) -> No
     for part in PARTS:
         whole(found, part)
     assert found["sync_equals_local"] == 1
+    assert found["sync_ahead_equals_sync"] == 1
     assert found["wire_rows_ratio"] <= 0.25
     assert found["wire_pooled_ratio"] <= 0.55
     assert {"commit", "machine", "versions"} <= set(found)
