@@ -152,7 +152,6 @@ class Connection:
                 self._counts.stale_rings += 1
                 return None
             except InputError as error:
-                self._counts.refused_decode += 1
                 fault = str(error)
         request = self.requests.take(message.number)
         if request is None:

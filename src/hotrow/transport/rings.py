@@ -10,8 +10,8 @@ keeps that order by itself, and between the two lies the end of a Python object,
 """
 
 import mmap
+import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -46,9 +46,10 @@ class _SlotView(np.ndarray[Any, Any]):
 
     mapped: mmap.mmap
     flag: int
+    pid: int
 
     def __del__(self) -> None:
-        with suppress(AttributeError):  # it was not complete yet
+        if self.pid == os.getpid():  # the copy of it in a forked process frees nothing
             self.mapped[self.flag] = 1
 
 
@@ -128,7 +129,7 @@ class Rings:
 
     def _view(self, mapped: mmap.mmap, slot: Slot) -> memoryview:
         view = np.ndarray.__new__(_SlotView, (slot.nbytes,), np.uint8, buffer=mapped, offset=self._in + slot.offset)
-        view.mapped, view.flag = mapped, self._in_flags + slot.number
+        view.mapped, view.flag, view.pid = mapped, self._in_flags + slot.number, os.getpid()
         return memoryview(view)  # type: ignore[arg-type]  # its stub has no buffer in Python 3.11
 
     def _collect(self, mapped: mmap.mmap) -> None:

@@ -1,6 +1,7 @@
 """Frames through shared memory, without sockets: both ends of two rings in one process."""
 
 import gc
+import os
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -104,6 +105,17 @@ def test_a_slot_is_used_again_when_its_last_view_is_gone_and_not_before(ends: En
     assert part.tobytes() == frame(RING)[110:120]
     del part
     assert ends.pass_on(frame(RING, 1)) == [frame(RING, 1)]
+
+
+def test_a_forked_process_that_drops_its_copy_frees_nothing(ends: Ends) -> None:
+    views = ends.pass_on(frame(RING))
+    if (child := os.fork()) == 0:
+        views.clear()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert ends.client.place([memoryview(frame(RING))]) is None
+    views.clear()
+    assert ends.client.place([memoryview(frame(RING))]) is not None
 
 
 def test_slots_are_freed_in_any_order(ends: Ends) -> None:
