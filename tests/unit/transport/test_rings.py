@@ -5,15 +5,18 @@ import os
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from struct import pack
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hotrow.errors import InputError
 from hotrow.transport.counts import ServerCounts, WireCounts
 from hotrow.transport.envelope import lent
-from hotrow.transport.ring_memory import SLOTS, OfferedMemory, open_memory
+from hotrow.transport.ring_memory import PAGE, SLOTS, OfferedMemory, open_memory
 from hotrow.transport.rings import PLACED_LEAST, UNLOCKED_LEAST, Placement, Rings, StaleRings
 
 RING = 4 * UNLOCKED_LEAST
@@ -184,6 +187,29 @@ def test_a_table_that_points_outside_is_refused(ends: Ends, table: bytes, accept
     else:
         with pytest.raises(InputError, match="shared memory"):
             ends.server.views(token + table, [memoryview(b"one")])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), *[st.integers(0, n) | st.integers(0, 2**32 - 1) for n in (3, RING, RING)]))
+)
+def test_a_table_of_any_numbers_is_refused_or_names_bytes_of_the_ring(places: list[tuple[int, int, int, int]]) -> None:
+    ends = Ends()
+    table = ends.place(frame(PLACED_LEAST)).table[:16] + b"".join(entry(*place) for place in places)
+    inside = all(slot < SLOTS and offset + nbytes <= RING for _, slot, offset, nbytes in places)
+    rising = all(low < high for low, high in pairwise(position for position, *_ in places))
+    reached = all(position <= number + 2 for number, (position, *_) in enumerate(places))
+    try:
+        there = ends.server.views(table, [memoryview(b"one"), memoryview(b"two")])
+    except InputError:
+        assert not (inside and rising and reached)
+    else:
+        assert inside
+        assert rising
+        assert reached
+        assert len(there) == len(places) + 2
+        assert ends.client._memory is not None
+        for position, _, offset, nbytes in places:
+            assert there[position] == ends.client._memory.mapped[PAGE + offset : PAGE + offset + nbytes]
 
 
 def test_flags_that_a_peer_sets_at_random_free_no_slot_that_was_not_taken(ends: Ends) -> None:
