@@ -144,12 +144,14 @@ class ClientLoop:
         ready = dict(self._poller.poll(self._rest_ms()))
         if self._wake.fileno() in ready:
             self._wake.clear()
+        ended = self._ring_watch.ended(ready)
         while self._commands:
             self._commands.popleft()()
         for peer in self._live:
             if peer.socket in ready:
                 self._read(peer)
-        self._ring_watch.sweep(ready)  # after the last messages of a peer that closed its end
+        for rings in ended:
+            rings.close()
         now = time.monotonic()
         while self._delayed and self._delayed[0][0] <= now:
             self._delayed.popleft()[1]()

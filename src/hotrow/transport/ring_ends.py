@@ -31,11 +31,10 @@ class RingWatch:
         self._poller.register(rings.pipe, zmq.POLLIN)  # nothing is ever written to a pipe: an event is its end
         rings.on_close = self._remove
 
-    def sweep(self, ready: Collection[object]) -> None:
-        """Close the rings whose pipes have an event."""
-        if self._rings:
-            for pipe in [each for each in ready if each in self._rings]:
-                self._rings[pipe].close()
+    def ended(self, ready: Collection[object]) -> list[Rings]:
+        """The rings whose pipes have an event. They are closed after the messages that came before it were read; a pipe
+        of new rings may have the same number by then."""
+        return [self._rings[pipe] for pipe in ready if pipe in self._rings]
 
     def close(self) -> None:
         for rings in list(self._rings.values()):

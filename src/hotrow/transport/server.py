@@ -104,9 +104,11 @@ class RpcServer:
                     self._wake.clear()
                 if self._zap in ready:
                     self._admit()
+                ended = self._ring_watch.ended(ready)
                 if self._socket in ready:
                     self._read(handle)
-                self._ring_watch.sweep(ready)  # after the last messages of a client that closed its end
+                for rings in ended:
+                    rings.close()
                 self._send_answers()
             self._send_answers()
         finally:

@@ -10,12 +10,14 @@ from struct import pack
 
 import numpy as np
 import pytest
+import zmq
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hotrow.errors import InputError
 from hotrow.transport.counts import ServerCounts, WireCounts
 from hotrow.transport.envelope import lent
+from hotrow.transport.ring_ends import RingWatch
 from hotrow.transport.ring_memory import PAGE, SLOTS, OfferedMemory, open_memory
 from hotrow.transport.rings import PLACED_LEAST, UNLOCKED_LEAST, Placement, Rings, StaleRings
 
@@ -235,3 +237,21 @@ def test_closed_rings_place_nothing_and_views_of_them_stay_readable(ends: Ends) 
     ends.client.free(placement)
     with pytest.raises(StaleRings):
         ends.server.views(placement.table, [])
+
+
+def test_rings_that_get_the_pipe_number_of_closed_ones_stay_open() -> None:
+    watch, ends, successor = RingWatch(zmq.Poller()), Ends(), Ends()
+    watch.add(ends.server)
+    ended = watch.ended({ends.server.pipe: zmq.POLLERR})
+    assert ended == [ends.server]
+    ends.server.close()  # by a message that was read in the same turn
+    assert successor.server._memory is not None
+    number, ends.server.pipe = os.dup2(successor.server.pipe, ends.server.pipe), -1
+    os.close(successor.server.pipe)
+    successor.server.pipe = successor.server._memory.pipe = number
+    watch.add(successor.server)
+    for rings in ended:
+        rings.close()
+    assert len(watch) == 1
+    watch.close()
+    assert len(watch) == 0
