@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from hotrow.bench.cluster import stretches
+from hotrow.bench.cluster import stretches, talk_rings
 from hotrow.bench.cluster.plan import ClusterPlan
 from hotrow.bench.cluster.straggler import Paced
 from hotrow.bench.rounds import Contestant, SilentProgress
@@ -30,7 +30,7 @@ def refused(*options: str) -> str:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--part", "speed"), "--part speed: must be of same, auc"),
+        (("--part", "speed"), "--part speed: must be of shared-memory, same, auc"),
         (("--criteo", "nowhere.tsv"), "--criteo nowhere.tsv: there is no such file"),
         (("--steps", "12"), "steps=12: the first 8 and the last 4 are not timed: take more"),
         (("--part", "peers"), "--part peers: there is no peer, name its adapter by --peer FILE"),
@@ -73,3 +73,9 @@ def test_only_the_process_that_is_told_so_is_slow(tmp_path: Path, monkeypatch: p
         stretches.stretch(PLAN, trainer, part)
     assert set(slept[: len(slept) // 2]) == {0.0}
     assert set(slept[len(slept) // 2 :]) == {0.25}
+
+
+def test_shared_memory_is_measured_beside_tcp() -> None:
+    found = talk_rings.measure(PLAN, SilentProgress())
+    assert set(found) >= {"shm_vs_tcp", "shm_read_vs_tcp", "shm_small_vs_tcp", "shm_gibps", "tcp_gibps"}
+    assert all(value is not None and 0 < value < float("inf") for value in found.values())

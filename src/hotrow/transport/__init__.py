@@ -5,6 +5,8 @@ messages       every header; envelope: headers as bytes, and the first frame of 
 limits         how much a peer may send, and when requests are repeated; counts, errors, faults
 pending        requests without a reply
 connection     one connection, on the client's side; peers: all connections, on the server's side
+slots          which bytes of a ring are free; ring_memory: memory that two processes share; rings: frames in it;
+               ring_ends: offers, and rings whose other end is gone
 reply_cache    replies that were sent, for requests that arrive a second time
 authenticator  which connections libzmq accepts; sockets: options, addresses, waking a loop
 server         RpcServer, with its loop; request: one request

@@ -20,6 +20,7 @@ from hotrow.transport.errors import PeerLost
 from hotrow.transport.limits import Limits, RetryPolicy
 from hotrow.transport.messages import Message
 from hotrow.transport.pending import PendingRequest
+from hotrow.transport.ring_ends import RingClient, uses_rings
 from hotrow.transport.security import ClusterKey, checked_key
 from hotrow.types import Security
 
@@ -54,6 +55,7 @@ class RpcClient:
         self._lock = threading.Lock()
         self._context = zmq.Context()
         self._loop = ClientLoop(self.counts, delay_s)
+        self._rings = RingClient(self.limits, self.counts, self._loop.watch_rings) if uses_rings(security) else None
 
     def connect(self, name: str, address: str, *, near: bool = False) -> None:
         """Add a peer, or change its address: its open requests are sent to the new one.
@@ -136,7 +138,13 @@ class RpcClient:
     def _new_peer(self, name: str, address: str, near: bool, known_as: bytes | None) -> PeerConnection:
         macs = self._security == "key"
         connection = Connection(
-            self._key, macs=macs, retry=self._retry, chance=self._chance, counts=self.counts, name=known_as
+            self._key,
+            macs=macs,
+            retry=self._retry,
+            chance=self._chance,
+            counts=self.counts,
+            name=known_as,
+            rings=self._rings,
         )
         socket = self._context.socket(zmq.DEALER)
         try:

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
@@ -19,11 +19,13 @@ from hotrow.errors import InputError
 from hotrow.transport import sockets
 from hotrow.transport.connection import Answered, Connection
 from hotrow.transport.counts import WireCounts
-from hotrow.transport.envelope import decode
+from hotrow.transport.envelope import Outgoing, decode
 from hotrow.transport.errors import PeerLost, RemoteFault
 from hotrow.transport.faults import unexpected_reply
 from hotrow.transport.messages import Fault, Message
 from hotrow.transport.pending import NEVER, PendingRequest
+from hotrow.transport.ring_ends import RingWatch
+from hotrow.transport.rings import Rings
 from hotrow.transport.sockets import Socket
 
 _log = logging.getLogger("hotrow.transport")
@@ -77,6 +79,7 @@ class ClientLoop:
         self._delayed: deque[tuple[float, Callable[[], None]]] = deque()  # one delay for all, so they stay in order
         self._live: list[PeerConnection] = []
         self._poller = zmq.Poller()
+        self._ring_watch = RingWatch(self._poller)
         self._wake = sockets.Wake()
         self._lock, self._ending = threading.Lock(), False
         self._thread = threading.Thread(target=self._run, name="hotrow-client", daemon=True)
@@ -100,6 +103,10 @@ class ClientLoop:
 
     def forget(self, peer: PeerConnection) -> None:
         self._do(partial(self._end, peer))
+
+    def watch_rings(self, rings: Rings) -> None:
+        """Close these rings when the peer's end is gone. Connections call it in the loop's thread."""
+        self._ring_watch.add(rings)
 
     def end(self) -> None:
         """Close all sockets and wait until that is done. Open requests fail."""
@@ -137,11 +144,14 @@ class ClientLoop:
         ready = dict(self._poller.poll(self._rest_ms()))
         if self._wake.fileno() in ready:
             self._wake.clear()
+        ended = self._ring_watch.ended(ready)
         while self._commands:
             self._commands.popleft()()
         for peer in self._live:
             if peer.socket in ready:
                 self._read(peer)
+        for rings in ended:
+            rings.close()
         now = time.monotonic()
         while self._delayed and self._delayed[0][0] <= now:
             self._delayed.popleft()[1]()
@@ -187,6 +197,7 @@ class ClientLoop:
         self._live.remove(peer)
         self._poller.unregister(peer.socket)
         peer.socket.close()
+        peer.connection.close_rings()
         for request in peer.connection.requests.all():
             peer.connection.requests.take(request.number)
             self._finish(peer, request, _lost(peer, request))
@@ -212,6 +223,8 @@ class ClientLoop:
 
     def _outcome(self, peer: PeerConnection, answered: Answered) -> Answer | RemoteFault:
         try:
+            if answered.fault is not None:
+                raise InputError(answered.fault)
             message = decode(answered.header)
         except InputError as error:
             self._counts.refused_decode += 1
@@ -230,8 +243,8 @@ class ClientLoop:
             request.future.set_result(outcome)
 
     def _flush(self, peer: PeerConnection) -> None:
-        for frames in peer.connection.outbox:
-            self._later(peer, partial(self._send, peer, frames))
+        for message in peer.connection.outbox:
+            self._later(peer, partial(self._send, peer, message))
         peer.connection.outbox.clear()
 
     def _later(self, peer: PeerConnection, action: Callable[[], None]) -> None:
@@ -240,13 +253,14 @@ class ClientLoop:
         else:
             action()
 
-    def _send(self, peer: PeerConnection, frames: Sequence[bytes | memoryview]) -> None:
+    def _send(self, peer: PeerConnection, message: Outgoing) -> None:
         if peer.socket.closed:
             return  # it was closed while this was delayed
         try:
-            peer.socket.send_multipart(frames, zmq.DONTWAIT, copy=False)
-            self._counts.bytes_out += sum(memoryview(frame).nbytes for frame in frames)
+            peer.socket.send_multipart(message.frames, zmq.DONTWAIT, copy=False)
+            self._counts.bytes_out += message.nbytes
         except zmq.Again:
+            message.unsent()
             self._counts.unsent += 1
 
 

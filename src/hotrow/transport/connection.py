@@ -3,16 +3,24 @@
 After each call `outbox` holds what is to be sent. Requests made before the handshake is complete wait for it. A reply
 of UNAUTHENTICATED (the server restarted, or dropped the session) starts another handshake, after which all open
 requests are sent again.
+
+A new session offers shared memory to the server. Frames go through it from the reply on, until the session or the
+memory ends; nothing waits for the reply.
 """
 
 from collections.abc import Callable, Sequence
+from hmac import compare_digest
 from typing import NamedTuple
 
+from hotrow.errors import InputError
 from hotrow.transport import envelope
 from hotrow.transport.counts import WireCounts
-from hotrow.transport.envelope import opened, sealed
+from hotrow.transport.envelope import Opened, Outgoing, opened, outgoing, sealed
 from hotrow.transport.limits import RetryPolicy
 from hotrow.transport.pending import NEVER, PendingRequest, PendingRequests
+from hotrow.transport.ring_ends import RingClient
+from hotrow.transport.ring_memory import NONCE, OfferedMemory
+from hotrow.transport.rings import Rings, StaleRings
 from hotrow.transport.security import Challenge, ClientHandshake, ClusterKey, Session, new_name
 
 OTHER_KEY = "it does not know this cluster's key"
@@ -25,6 +33,7 @@ class Answered(NamedTuple):
     request: PendingRequest
     header: bytes | memoryview
     frames: list[memoryview]
+    fault: str | None = None  # why the frames cannot be read
 
 
 class Connection:
@@ -37,6 +46,7 @@ class Connection:
         chance: Callable[[], float],
         counts: WireCounts,
         name: bytes | None = None,
+        rings: RingClient | None = None,
     ) -> None:
         """`name`: of the connection whose requests this one takes over."""
         self._key, self._macs = key, macs
@@ -44,10 +54,13 @@ class Connection:
         self._retry, self._chance, self._counts = retry, chance, counts
         self._handshake: ClientHandshake | None = None
         self._session: Session | None = None
+        self._ring_client = rings
+        self._offered: OfferedMemory | None = None
+        self._rings: Rings | None = None
         self._greetings = 0  # hellos since anything was received
         self._greet_s = 0.0  # when to send the next hello
         self.requests = PendingRequests(retry, chance)
-        self.outbox: list[list[bytes | memoryview]] = []
+        self.outbox: list[Outgoing] = []
         self.received_s = float("-inf")
         self.trouble = SILENT  # why the peer may be silent
 
@@ -70,7 +83,10 @@ class Connection:
                 self._prove(first[1:], now)
             case envelope.UNAUTHENTICATED if self._session is not None:
                 self._session = None  # _greet_s is past, unless a handshake failed a moment ago
-            case envelope.ANSWER | envelope.IN_PROGRESS | envelope.UNKNOWN if self._session is not None:
+                self.close_rings()
+            case (
+                envelope.ANSWER | envelope.PLACED_ANSWER | envelope.IN_PROGRESS | envelope.UNKNOWN | envelope.SHARED
+            ) if self._session is not None:
                 return self._open(self._session, first, rest, now)
             case envelope.UNAUTHENTICATED:
                 pass  # several messages of the old session reached a server that restarted
@@ -82,7 +98,7 @@ class Connection:
         """Send what is due by now; returns the requests whose peer is lost."""
         if self._session is None and now >= self._greet_s:
             self._handshake = ClientHandshake(self._key, macs=self._macs, name=self.name)
-            self.outbox.append([envelope.HELLO + self._handshake.hello])
+            self.outbox.append(Outgoing([envelope.HELLO + self._handshake.hello]))
             self._greet_s = now + self._retry.pause_s(self._greetings, self._chance())
             self._greetings += 1
         due, lost = self.requests.due(now, self.received_s)
@@ -108,7 +124,8 @@ class Connection:
         proof, self._session = proven
         self._handshake, self.trouble = None, SILENT
         self._counts.handshakes += 1
-        self.outbox.append([envelope.PROOF + proof])
+        self.outbox.append(Outgoing([envelope.PROOF + proof]))
+        self._offer_rings(self._session)
         for request in self.requests.all():
             self._send(request, self._session, now)
 
@@ -118,21 +135,62 @@ class Connection:
             self._counts.refused_mac += 1
             return None
         self.received_s, self._greetings, self._greet_s = now, 0, now
-        if first[:1] == envelope.ANSWER:
-            request = self.requests.take(message.number)
-            if request is not None:
-                return Answered(request, message.header, message.frames)
-            self._counts.unexpected += 1  # a second reply, or one that came too late
+        if first[:1] in (envelope.ANSWER, envelope.PLACED_ANSWER):
+            return self._answered(message)
+        if first[:1] == envelope.SHARED:
+            self._share(bytes(message.header))
         elif first[:1] == envelope.UNKNOWN and (request := self.requests.find(message.number)) is not None:
             self._send(request, session, now)
         return None
+
+    def _answered(self, message: Opened) -> Answered | None:
+        frames, fault = message.frames, None
+        if message.table:
+            try:
+                frames = envelope.placed_frames(message, self._rings)
+            except StaleRings:
+                self._counts.stale_rings += 1
+                return None
+            except InputError as error:
+                fault = str(error)
+        request = self.requests.take(message.number)
+        if request is None:
+            self._counts.unexpected += 1  # a second reply, or one that came too late
+            return None
+        return Answered(request, message.header, frames, fault)
+
+    def close_rings(self) -> None:
+        """Give up the shared memory, offered or in use."""
+        if self._offered is not None:
+            self._offered.close()
+        if self._rings is not None:
+            self._rings.close()
+        self._offered = self._rings = None
+
+    def _offer_rings(self, session: Session) -> None:
+        self.close_rings()
+        self._offered = None if self._ring_client is None else self._ring_client.offer()
+        if self._offered is not None:
+            header = self._offered.offer.encode()
+            self.outbox.append(Outgoing([sealed(session, envelope.OFFER, 0, header), header]))
+
+    def _share(self, header: bytes) -> None:
+        """The server has opened the memory, and proves it by the nonce; or it has not, and says why."""
+        offered, self._offered = self._offered, None
+        if offered is None or self._ring_client is None:
+            self._counts.unexpected += 1
+        elif compare_digest(header[:NONCE], offered.memory.nonce):
+            offered.withdraw()
+            self._rings = self._ring_client.accepted(offered)
+        else:
+            self._ring_client.refused(offered, header[NONCE:].decode(errors="replace"))
 
     def _repeat(self, request: PendingRequest, session: Session, now: float) -> None:
         if request.put_off:
             self._send(request, session, now)
             return
         self._counts.probes += 1
-        self.outbox.append([sealed(session, envelope.PROBE, request.number)])
+        self.outbox.append(Outgoing([sealed(session, envelope.PROBE, request.number)]))
         self.requests.sent(request, now)
 
     def _send(self, request: PendingRequest, session: Session, now: float) -> None:
@@ -140,8 +198,15 @@ class Connection:
             self._counts.resends += 1
         else:
             self._counts.requests += 1
-        first = sealed(
-            session, envelope.REQUEST, request.number, request.header, request.frames, below=self.requests.lowest
+        self.outbox.append(
+            outgoing(
+                session,
+                envelope.REQUEST,
+                request.number,
+                request.header,
+                request.frames,
+                self._rings,
+                below=self.requests.lowest,
+            )
         )
-        self.outbox.append([first, request.header, *request.frames])
         self.requests.sent(request, now)

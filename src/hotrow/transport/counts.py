@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class ServerCounts:
-    """Of a server. Bytes are those of requests and replies, headers and frames."""
+    """Of a server. Bytes are those of requests and replies, headers and frames, also of frames in shared memory."""
 
     requests: int = 0
     faults: int = 0  # replies that were a refusal
@@ -20,6 +20,13 @@ class ServerCounts:
     replies_lost: int = 0  # for peers that disconnected or do not read
     bytes_in: int = 0
     bytes_out: int = 0
+    rings: int = 0  # shared memories that are or were in use
+    rings_refused: int = 0  # offers of shared memory that could not be opened here
+    ring_frames_out: int = 0  # frames that went through shared memory
+    ring_bytes_out: int = 0
+    ring_bytes_in: int = 0
+    ring_full: int = 0  # large frames that went through the socket, because the ring had no room
+    stale_rings: int = 0  # messages whose shared memory was closed before they arrived; they are sent again
 
 
 @dataclass(slots=True)
@@ -38,3 +45,10 @@ class WireCounts:
     refused_decode: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
+    rings: int = 0  # shared memories that are or were in use
+    rings_refused: int = 0  # offers of shared memory that the peer could not open: it is on another host
+    ring_frames_out: int = 0  # frames that went through shared memory
+    ring_bytes_out: int = 0
+    ring_bytes_in: int = 0
+    ring_full: int = 0  # large frames that went through the socket, because the ring had no room
+    stale_rings: int = 0  # messages whose shared memory was closed before they arrived; they are sent again

@@ -3,6 +3,8 @@
 hello    h nonce               challenge  c echo nonce proof     proof    p proof name
     request  q number below mac    reply      a number mac           (header and tensor frames follow both)
     probe    ? number mac          in progress  i number mac         unknown  n number mac
+    offer    o 0 mac, header       shared     s 0 mac, header        (shared memory: ring_memory.py)
+    request  Q number below mac    reply      A number mac           (header, table, frames that are in no ring)
     unauthenticated  w
 
 Messages of the handshake have this one frame only. The number is that of the request, 8 bytes. `below`, 8 bytes: no
@@ -10,6 +12,7 @@ request of a lower number is open any more, its reply has arrived or is not awai
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -19,16 +22,20 @@ from msgspec.msgpack import Decoder, Encoder
 from hotrow.errors import InputError
 from hotrow.transport.limits import Limits
 from hotrow.transport.messages import Message
+from hotrow.transport.rings import Placement, Rings, StaleRings
 from hotrow.transport.security import MAC, SEQUENCE, SIZE, Session
 
 Buffer: TypeAlias = Any  # bytes, a memoryview, a numpy array, a CPU tensor: anything with contiguous memory
 
 HELLO, CHALLENGE, PROOF, UNAUTHENTICATED = b"h", b"c", b"p", b"w"
 REQUEST, ANSWER, PROBE, IN_PROGRESS, UNKNOWN = b"q", b"a", b"?", b"i", b"n"
+PLACED_REQUEST, PLACED_ANSWER = b"Q", b"A"  # with frames in a ring
+OFFER, SHARED = b"o", b"s"
 
 LABEL, REQUEST_LABEL = 9, 17  # kind and number, and of a request `below`
 LONGEST = max(1 + 3 * SIZE, REQUEST_LABEL + SEQUENCE + MAC)
 
+_REQUESTS, _PLACED = (REQUEST, PLACED_REQUEST), (PLACED_REQUEST, PLACED_ANSWER)
 _ENCODER = Encoder()
 _DECODER: Decoder[Message] = Decoder(Message)
 
@@ -40,6 +47,26 @@ class Opened(NamedTuple):
     header: bytes | memoryview
     frames: list[memoryview]
     below: int = 0  # of a request: no lower number is open any more
+    table: bytes = b""  # of frames in a ring, which are not among `frames`
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A message as its frames. `rings` are where some of its tensors were placed."""
+
+    frames: list[bytes | memoryview]
+    rings: Rings | None = None
+    placement: Placement | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return sum(memoryview(frame).nbytes for frame in self.frames) + (self.placement.nbytes if self.placement else 0)
+
+    def unsent(self) -> None:
+        """Free its places in the rings: the socket did not take it."""
+        if self.rings is not None and self.placement is not None:
+            self.rings.free(self.placement)
+            self.placement = None
 
 
 def encode(message: Message) -> bytes:
@@ -54,6 +81,24 @@ def decode(header: bytes | memoryview) -> Message:
         raise InputError(f"a header that is not a message: {error}") from None
 
 
+def outgoing(
+    session: Session,
+    kind: bytes,
+    number: int,
+    header: bytes,
+    frames: Sequence[memoryview],
+    rings: Rings | None,
+    *,
+    below: int = 0,
+) -> Outgoing:
+    """A request or a reply, its large frames in a ring where there is one and it has room."""
+    placement = None if rings is None else rings.place(frames)
+    if placement is None:
+        return Outgoing([sealed(session, kind, number, header, frames, below=below), header, *frames])
+    first = sealed(session, kind.upper(), number, header, placement.frames, below=below, table=placement.table)
+    return Outgoing([first, header, placement.table, *placement.frames], rings, placement)
+
+
 def sealed(
     session: Session,
     kind: bytes,
@@ -62,21 +107,38 @@ def sealed(
     frames: Sequence[memoryview] = (),
     *,
     below: int = 0,
+    table: bytes = b"",
 ) -> bytes:
-    """The first frame of a message of a session. `below` is sent with a request."""
-    label = kind + number.to_bytes(8, "little") + (below.to_bytes(8, "little") if kind == REQUEST else b"")
-    return label + session.seal(label, header, [frame.nbytes for frame in frames])
+    """The first frame of a message of a session. `below` is sent with a request, `table` where frames are placed."""
+    label = kind + number.to_bytes(8, "little") + (below.to_bytes(8, "little") if kind in _REQUESTS else b"")
+    lengths = [frame.nbytes for frame in frames]
+    if kind in _PLACED:
+        return label + session.seal(label, header + table, [len(header), *lengths])
+    return label + session.seal(label, header, lengths)
 
 
 def opened(session: Session, first: bytes, rest: Sequence[memoryview]) -> Opened | None:
     """A received message, or None where its MAC does not match."""
+    kind, placed = first[:1], first[:1] in _PLACED
+    if placed and len(rest) < 2:
+        return None
     header: bytes | memoryview = rest[0] if rest else b""
-    lengths = [frame.nbytes for frame in rest[1:]]
-    label = REQUEST_LABEL if first[:1] == REQUEST else LABEL
-    if len(first) < label or not session.open(first[label:], first[:label], header, lengths):
+    table, frames = (bytes(rest[1]), list(rest[2:])) if placed else (b"", list(rest[1:]))
+    lengths = [frame.nbytes for frame in frames]
+    covered, lengths = (bytes(header) + table, [len(header), *lengths]) if placed else (header, lengths)
+    label = REQUEST_LABEL if kind in _REQUESTS else LABEL
+    if len(first) < label or not session.open(first[label:], first[:label], covered, lengths):
         return None
     number, below = (int.from_bytes(each, "little") for each in (first[1:LABEL], first[LABEL:label]))
-    return Opened(number, header, list(rest[1:]), below)
+    return Opened(number, header, frames, below, table)
+
+
+def placed_frames(message: Opened, rings: Rings | None) -> list[memoryview]:
+    """All frames of a message with frames in a ring. StaleRings where these rings are closed, InputError where the
+    table is not one."""
+    if rings is None:
+        raise StaleRings
+    return rings.views(message.table, message.frames)
 
 
 def lent(frames: Iterable[Buffer]) -> tuple[memoryview, ...]:

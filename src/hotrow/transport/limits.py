@@ -22,6 +22,9 @@ class Limits(Spec):
     queued: int = Field(128, ge=1, le=2**20)  # messages per peer and direction queued in a socket
     kept_bytes: int = Field(2**23, ge=1, le=2**40)  # of replies that were sent, for requests that arrive again
     kept_answer_bytes: int = Field(2**16, ge=1, le=2**40)  # of one reply; larger ones are computed again
+    ring_bytes: int = Field(
+        2**26, ge=0, le=2**36, multiple_of=4096
+    )  # of shared memory per connection and direction, 0: none
 
 
 class RetryPolicy(Spec):

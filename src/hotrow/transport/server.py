@@ -22,9 +22,11 @@ from hotrow.transport.limits import Limits
 from hotrow.transport.messages import Fault, FaultKind, Message
 from hotrow.transport.peers import Accepted, CachedReply, Peers, Refused, Respond
 from hotrow.transport.request import Request
+from hotrow.transport.ring_ends import RingServer, RingWatch, uses_rings
 from hotrow.transport.security import ClusterKey, checked_key
 from hotrow.types import Security
 
+_COUNTED = {"repeated": "repeated", "stale": "stale_rings"}  # refused messages that are no fault of the peer
 LINGER_MS = 1_000  # for the last replies, after the loop has ended
 
 _log = logging.getLogger("hotrow.transport")
@@ -63,7 +65,10 @@ class RpcServer:
         self.name, self.counts = name, ServerCounts()
         self.limits = Limits() if limits is None else limits
         self._authenticator = ZapAuthenticator(security, proven)
-        self._peers = Peers(proven, self.limits, macs=security == "key")
+        self._poller = zmq.Poller()
+        self._ring_watch = RingWatch(self._poller)
+        rings = RingServer(self.limits, self.counts, self._ring_watch.add) if uses_rings(security) else None
+        self._peers = Peers(proven, self.limits, macs=security == "key", rings=rings)
         self._answers: deque[_Answer] = deque()
         self._wake = sockets.Wake()
         self._stopping, self._idle, self._thread = threading.Event(), threading.Event(), 0
@@ -90,18 +95,20 @@ class RpcServer:
         """Pass each request to `handle`, in this thread, until `stop`. Replies given by then are still sent."""
         self._idle.clear()
         self._thread = threading.get_ident()
-        poller = zmq.Poller()
         for source in (self._wake.fileno(), self._zap, self._socket):
-            poller.register(source, zmq.POLLIN)
+            self._poller.register(source, zmq.POLLIN)
         try:
             while not self._stopping.is_set():
-                ready = dict(poller.poll())
+                ready = dict(self._poller.poll())
                 if self._wake.fileno() in ready:
                     self._wake.clear()
                 if self._zap in ready:
                     self._admit()
+                ended = self._ring_watch.ended(ready)
                 if self._socket in ready:
                     self._read(handle)
+                for rings in ended:
+                    rings.close()
                 self._send_answers()
             self._send_answers()
         finally:
@@ -122,6 +129,7 @@ class RpcServer:
             raise RuntimeError("close() inside a handler would wait for itself: call stop()")
         self.stop()
         self._idle.wait()
+        self._ring_watch.close()
         self._socket.close()
         self._zap.close()
         self._context.term()
@@ -156,12 +164,12 @@ class RpcServer:
             case CachedReply(answer):
                 self.counts.again += 1
                 self.counts.replies_lost += not self._send([who, *answer])
-            case Respond(frame):
-                self._respond(who, frame)
+            case Respond(answer):
+                self._respond(who, answer)
             case Refused(reason, frame):
-                field = "repeated" if reason == "repeated" else f"refused_{reason}"
+                field = _COUNTED.get(reason, f"refused_{reason}")
                 setattr(self.counts, field, getattr(self.counts, field) + 1)
-                self._respond(who, frame)
+                self._respond(who, () if frame is None else (frame,))
 
     def _handle(self, accepted: Accepted, handle: RequestHandler) -> None:
         name, opened = accepted.name, accepted.opened
@@ -170,6 +178,8 @@ class RpcServer:
             self._answer(name, opened.number, message, frames, later)
 
         try:
+            if accepted.fault is not None:
+                raise InputError(accepted.fault)
             message = decode(opened.header)
         except InputError as error:
             self.counts.refused_decode += 1
@@ -214,13 +224,18 @@ class RpcServer:
         self.counts.faults += answer.fault not in (None, "busy")
         final = answer.fault != "busy"
         way = self._peers.answer(answer.name, answer.number, answer.header, answer.frames, final=final)
-        if way is None or not self._send([*way, answer.header, *answer.frames]):
+        if way is None:
             self.counts.replies_lost += 1
+            return
+        who, message = way
+        if self._send([who, *message.frames]):
+            self.counts.bytes_out += message.nbytes
         else:
-            self.counts.bytes_out += len(way[1]) + len(answer.header) + sum(frame.nbytes for frame in answer.frames)
+            message.unsent()
+            self.counts.replies_lost += 1
 
-    def _respond(self, who: bytes, frame: bytes | None) -> None:
-        if frame is not None and not self._send([who, frame]):
+    def _respond(self, who: bytes, frames: Sequence[bytes]) -> None:
+        if frames and not self._send([who, *frames]):
             self.counts.replies_lost += 1
 
     def _send(self, frames: Sequence[bytes | memoryview]) -> bool:

@@ -15,6 +15,7 @@ from hotrow.bench.cluster.plan import PARTS, ClusterPlan
 from hotrow.bench.rounds import Figures, SilentProgress
 
 KEYS = {
+    "shared-memory": ("shm_vs_tcp", "shm_read_vs_tcp", "shm_small_vs_tcp", "shm_gibps", "tcp_gibps"),
     "same": ("sync_equals_local", "sync_sgd_apart_millionths"),
     "auc": ("auc_gap_hybrid_sync", "auc_gap_fp16_scaled", "auc_sync"),
     "wire": ("wire_rows_ratio", "wire_pooled_ratio", "wire_pooled_shards_ratio"),

@@ -55,7 +55,7 @@ class Talk:
         self.now += seconds
         self.lost += [request.number for request in self.connection.tick(self.now)]
         while self.connection.outbox:
-            frames = list(envelope.lent(self.connection.outbox.pop(0)))
+            frames = list(envelope.lent(self.connection.outbox.pop(0).frames))
             if not self.drops():
                 self._serve(frames)
 
@@ -71,7 +71,7 @@ class Talk:
         header = encode(Fault("busy", "later"))
         way = self.peers.answer(self.connection.name, number, header, (), final=False)
         assert way is not None
-        answered = self.connection.receive(envelope.lent([way[1], header]), self.now)
+        answered = self.connection.receive(envelope.lent(way[1].frames), self.now)
         assert answered is not None
         self.connection.put_off(answered.request, self.now)  # as the loop does
 
@@ -79,7 +79,7 @@ class Talk:
         header = encode(Done())
         way = self.peers.answer(self.connection.name, number, header, (), final=True)
         if way is not None:
-            self.say(way[1], header)
+            self.say(*map(bytes, way[1].frames))
 
     def _serve(self, frames: list[memoryview]) -> None:
         match self.peers.receive(self.who, frames):
@@ -92,8 +92,8 @@ class Talk:
             case CachedReply(answer):
                 self.repeated += 1
                 self.say(*map(bytes, answer))
-            case Respond(frame) if frame is not None:
-                self.say(frame)
+            case Respond(answer) if answer:
+                self.say(*answer)
             case Refused(reason, frame):
                 self.refused.append(reason)
                 if frame is not None:
@@ -219,7 +219,7 @@ def test_an_old_copy_of_an_ask_on_a_connection_that_broke_is_not_handled() -> No
     talk.step()
     talk.request(2)
     talk.connection.tick(talk.now)
-    old = list(envelope.lent(talk.connection.outbox.pop()))
+    old = list(envelope.lent(talk.connection.outbox.pop().frames))
     before, talk.who = talk.who, b"another"
     for _ in range(3):
         talk.step(1.1)
@@ -301,7 +301,7 @@ def test_an_old_copy_of_an_ask_whose_answer_came_is_not_handled() -> None:
     talk.step()
     talk.request(2)
     talk.connection.tick(talk.now)
-    old = list(envelope.lent(talk.connection.outbox.pop()))  # held up in a connection that breaks
+    old = list(envelope.lent(talk.connection.outbox.pop().frames))  # held up in a connection that breaks
     before, talk.who = talk.who, b"another"
     for _ in range(3):
         talk.step(1.1)
@@ -369,11 +369,11 @@ def test_a_challenge_to_an_earlier_hello_is_passed_over() -> None:
     talk = Talk()
     talk.connection.tick(0.0)
     talk.connection.tick(5.0)
-    challenges = [talk.peers.receive(b"me", envelope.lent(hello)) for hello in talk.connection.outbox]
+    challenges = [talk.peers.receive(b"me", envelope.lent(hello.frames)) for hello in talk.connection.outbox]
     talk.connection.outbox.clear()
     for challenge, proofs in zip(challenges, (0, 1), strict=True):
         assert isinstance(challenge, Respond)
-        talk.say(challenge.frame or b"")
+        talk.say(*challenge.frames)
         assert (len(talk.connection.outbox), talk.counts.refused_mac, talk.counts.handshakes) == (proofs, 0, proofs)
 
 
@@ -383,7 +383,9 @@ def test_who_are_you_without_end_does_not_make_a_storm() -> None:
     for _ in range(1000):
         talk.say(envelope.UNAUTHENTICATED)
         talk.peers = Peers(KEY, talk.limits, macs=True)  # it forgets at once
-        talk.connection.outbox = [each for each in talk.connection.outbox if each[0][:1] == envelope.HELLO]
+        talk.connection.outbox = [
+            each for each in talk.connection.outbox if bytes(each.frames[0])[:1] == envelope.HELLO
+        ]
         talk.step(0.01)
     assert talk.counts.handshakes < 15
 
@@ -397,7 +399,7 @@ def test_answers_that_were_recorded_or_altered_are_refused() -> None:
     header = encode(Done())
     way = talk.peers.answer(talk.connection.name, 1, header, (), final=True)
     assert way is not None
-    first = way[1]
+    first = bytes(way[1].frames[0])
     talk.say(first, header + b"x")
     talk.say(first, header, b"a frame more")
     talk.say(first[:1] + (2).to_bytes(8, "little") + first[9:], header)
@@ -439,8 +441,7 @@ def admit(peers: Peers, who: bytes, key: ClusterKey = KEY) -> bool:
     client = ClientHandshake(KEY, macs=True, name=name_of(who))
     challenge = peers.receive(who, envelope.lent([envelope.HELLO + client.hello]))
     assert isinstance(challenge, Respond)
-    assert challenge.frame is not None
-    proven = client.prove(challenge_of(challenge.frame))
+    proven = client.prove(challenge_of(challenge.frames[0]))
     assert proven is not None
     proof = proven[0] if key == KEY else bytes(48)
     return isinstance(peers.receive(who, envelope.lent([envelope.PROOF + proof])), Respond)

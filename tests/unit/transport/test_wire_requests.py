@@ -74,7 +74,7 @@ def test_patience_that_cannot_be_is_refused(settings: dict[str, float]) -> None:
 @pytest.mark.parametrize("field", list(Limits.model_fields))
 def test_limits_have_bounds(field: str) -> None:
     with pytest.raises(ConfigError, match=field):
-        Limits(**{field: 0})
+        Limits(**{field: -4096 if field == "ring_bytes" else 0})  # 0 is no ring
 
 
 def test_an_ask_is_due_a_pause_after_it_was_sent_not_before() -> None:

@@ -224,5 +224,5 @@ def test_bytes_that_are_not_even_zeromq_do_no_harm() -> None:
                 stranger.sendall(opening)  # it may be thrown out before it has finished
         assert still_answers(server)
         assert server.counts == ServerCounts(
-            requests=1, bytes_in=server.counts.bytes_in, bytes_out=server.counts.bytes_out
+            requests=1, rings=1, bytes_in=server.counts.bytes_in, bytes_out=server.counts.bytes_out
         )

@@ -6,7 +6,17 @@ from pathlib import Path
 
 import ray
 
-from hotrow.bench.cluster import delay, look_ahead, overhead, peers, same, straggler, talk, wire_bytes
+from hotrow.bench.cluster import (
+    delay,
+    look_ahead,
+    overhead,
+    peers,
+    same,
+    straggler,
+    talk,
+    talk_rings,
+    wire_bytes,
+)
 from hotrow.bench.cluster.plan import ClusterPlan
 from hotrow.bench.peers import Adapter
 from hotrow.bench.rounds import BenchProgress, Figures
@@ -43,6 +53,7 @@ def _parts(
     file = folder / "bench.parquet"
     source = write_file(plan.train, file, watch)
     known: Mapping[str, Callable[[], Figures]] = {
+        "shared-memory": lambda: talk_rings.measure(plan, watch),
         "same": lambda: same.measure_sync(plan, watch),
         "auc": lambda: same.measure_auc(plan, folder, watch),
         "wire": lambda: wire_bytes.measure(plan, watch),

@@ -7,7 +7,7 @@ from hotrow.bench.train_plan import TrainPlan
 from hotrow.errors import ConfigError
 
 Hidden = tuple[int, ...]
-PARTS = ("same", "auc", "wire", "delay", "look-ahead", "straggler", "overhead", "peers")
+PARTS = ("shared-memory", "same", "auc", "wire", "delay", "look-ahead", "straggler", "overhead", "peers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
