@@ -79,7 +79,7 @@ class ScoreSketch:
         logits, weight = beside(truth, "scores", scores).astype(np.float32), weights_beside(truth, weights)
         nan = np.isnan(logits)
         self._append(
-            Pairs(truth.copy(), logits, None if weight is None else weight.astype(np.float32)),
+            Pairs(truth, logits, None if weight is None else weight.astype(np.float32)),
             not_finite=len(logits) - int(np.isfinite(logits).sum()),
             nan=bool((nan if weight is None else nan & (weight > 0)).any()),
         )
@@ -157,8 +157,8 @@ class ScoreSketch:
     def _exact(self) -> dict[str, float | None]:
         scores = Scores()
         if self.pairs:
-            truth, logits, weights = _joined(self.pairs)
-            scores.add(truth, logits, weights=weights)
+            pairs = joined_pairs(self.pairs)
+            scores.add(pairs.labels, pairs.scores, weights=pairs.weights)
         return scores.metrics()
 
 
@@ -170,19 +170,23 @@ def merged(sketches: Iterable[ScoreSketch]) -> ScoreSketch:
     return found
 
 
-def _joined(pairs: list[Pairs]) -> tuple[Truth, Scores32, Scores32 | None]:
+def joined_pairs(pairs: list[Pairs]) -> Pairs:
+    """All of them in one."""
     if not pairs:
-        return np.zeros(0, np.bool_), np.zeros(0, np.float32), None
+        return Pairs(np.zeros(0, np.bool_), np.zeros(0, np.float32), None)
     weights = None
     if any(each.weights is not None for each in pairs):
         weights = np.concatenate(
             [np.ones(len(each), np.float32) if each.weights is None else each.weights for each in pairs]
         )
-    return np.concatenate([each.labels for each in pairs]), np.concatenate([each.scores for each in pairs]), weights
+    return Pairs(
+        np.concatenate([each.labels for each in pairs]), np.concatenate([each.scores for each in pairs]), weights
+    )
 
 
 def _distributions_of(pairs: list[Pairs]) -> tuple[WeightedPoints, WeightedPoints]:
-    truth, logits, weights = _joined(pairs)
+    joined = joined_pairs(pairs)
+    truth, logits, weights = joined.labels, joined.scores, joined.weights
     known = ~np.isnan(logits)
 
     def of(members: Truth) -> WeightedPoints:
@@ -192,7 +196,8 @@ def _distributions_of(pairs: list[Pairs]) -> tuple[WeightedPoints, WeightedPoint
 
 
 def _sums_of(pairs: list[Pairs]) -> ScoreSums:
-    truth, logits, weights = _joined(pairs)
+    joined = joined_pairs(pairs)
+    truth, logits, weights = joined.labels, joined.scores, joined.weights
     if weights is not None:
         there = weights > 0  # infinity times 0 would be NaN
         truth, logits, weights = truth[there], logits[there], weights[there]
