@@ -34,8 +34,13 @@ def logloss_of_logits(
     """
     truth = truth_of(labels)
     given, weight = beside(truth, "logits", logits), weights_beside(truth, weights)
-    wrongness = np.where(truth, -given.astype(np.float64), given)
-    return mean(np.maximum(wrongness, 0.0) + np.log1p(np.exp(-np.abs(wrongness))), weight)
+    return mean(logloss_terms(truth, given), weight)
+
+
+def logloss_terms(truth: Truth, logits: Array) -> Floats:
+    """The negative log-likelihood of each sample."""
+    wrongness = np.where(truth, -logits.astype(np.float64), logits)
+    return np.asarray(np.maximum(wrongness, 0.0) + np.log1p(np.exp(-np.abs(wrongness))))
 
 
 def normalised_entropy(labels: npt.ArrayLike, loss: float | None, weights: npt.ArrayLike | None = None) -> float | None:
@@ -50,7 +55,12 @@ def normalised_entropy(labels: npt.ArrayLike, loss: float | None, weights: npt.A
     rate = mean(truth, weights_beside(truth, weights))
     if loss is None or rate is None or not 0 < rate < 1:
         return None
-    return loss / -(rate * log(rate) + (1 - rate) * log1p(-rate))
+    return loss / entropy(rate)
+
+
+def entropy(rate: float) -> float:
+    """Of a label that is 1 with a probability between 0 and 1, in nats."""
+    return -(rate * log(rate) + (1 - rate) * log1p(-rate))
 
 
 def calibration(

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from hotrow.data.batch import Batch
+from hotrow.metrics.sketch import ScoreSketch
 from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
 from hotrow.runtime.clock import RunClock
@@ -62,6 +63,9 @@ class Backend(Protocol):
 
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[Parameters, Executor]:
         """Start a mode. It ends when its executor is closed."""
+
+    def take_scores(self) -> ScoreSketch | None:
+        """Scores of the batches that workers computed since the last call; None where outputs come with their steps."""
 
     def predict(self, batch: Batch) -> Tensor:
         """The model's output; no row is created or changed."""

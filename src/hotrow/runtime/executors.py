@@ -39,7 +39,7 @@ class BatchResult:
     pulled_step: int  # and when dense parameters were read
     samples: int
     loss: Tensor  # one number
-    output: Tensor  # of the model, before the update
+    output: Tensor | None  # of the model, before the update; None: its scores are in the sketches of `take_scores`
     busy: Elapsed  # lookup and computation: what every mode has to do for a batch
 
 

@@ -96,6 +96,9 @@ class LocalBackend:
         learners = [self._spec.learner(model) for model in models]
         return ThreadExecutor(work, learners, self.server.pull_into, facts.step)
 
+    def take_scores(self) -> None:
+        """None: outputs come with their steps."""
+
     def predict(self, batch: Batch) -> Tensor:
         """The model's output; no row is created or changed."""
         return self._learner.predict(batch, self.tables.lookup(batch, learn=False))

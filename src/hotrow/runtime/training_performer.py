@@ -28,7 +28,7 @@ class TrainedBatch:
 
     batch: Batch
     loss: Tensor  # one number
-    output: Tensor  # of the model, before the update
+    output: Tensor | None  # of the model, before the update; None: its scores are in the sketches of `take_scores`
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -52,6 +52,7 @@ class FitLoop:
         held = _hold_all(self.stream)
         counted = mode_counts(self.trainer.statistics)
         self.mode_selector.begin()
+        self.loop.backend.take_scores()  # of a fit that was interrupted
         try:
             yield from self._news()
             yield from self._epochs()
@@ -163,6 +164,7 @@ class FitLoop:
                 epoch=epoch,
                 lr_scale=trainer.lr_scale,
                 staleness=staleness,
+                scores=self.loop.backend.take_scores(),
             )
         )
 

@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 
 from hotrow.metrics import auc
+from hotrow.metrics.sketch import ScoreSketch
 from hotrow.runtime import StepResult
 from hotrow.trainer.reports import Progress
 from hotrow.worker.losses import Task
+from hotrow.worker.scores import first_scores
 
 
 class ProgressMeter:
@@ -41,10 +43,9 @@ class ProgressMeter:
             self._samples += len(batch)
             self._losses.append(trained.loss)
             self._counts.append(len(batch))
-            fits = batch.labels is not None and (output.dim() == 1 or output.shape == batch.labels.shape)
-            if self._task == "classification" and fits and batch.labels is not None:
-                self._outputs.append(output.reshape(len(batch), -1)[:, 0])
-                self._labels.append(torch.from_numpy(batch.labels[:, 0]))
+            if output is not None and (scored := first_scores(output, batch, self._task)) is not None:
+                self._outputs.append(scored[0])
+                self._labels.append(torch.from_numpy(scored[1]))
                 self._weights += [] if batch.weights is None else [torch.from_numpy(batch.weights)]
 
     @property
@@ -58,23 +59,24 @@ class ProgressMeter:
         return self._samples == 0
 
     def report(
-        self, *, samples: int, step: int, epoch: int, lr_scale: float, staleness: float | None = None
+        self,
+        *,
+        samples: int,
+        step: int,
+        epoch: int,
+        lr_scale: float,
+        staleness: float | None = None,
+        scores: ScoreSketch | None = None,
     ) -> Progress:
-        """What happened since the last one."""
+        """What happened since the last one. `scores`: of batches whose outputs did not come with their steps."""
         losses, counts = torch.stack(self._losses).double(), torch.tensor(self._counts, dtype=torch.double)
         self.losses_not_finite += int((~losses.isfinite()).sum())
-        area = None
-        if self._outputs:
-            outputs = torch.cat(self._outputs).numpy()
-            if torch.from_numpy(outputs).isfinite().all():
-                weights = torch.cat(self._weights).numpy() if self._weights else None
-                area = auc(torch.cat(self._labels).numpy(), outputs, weights)
         progress = Progress(
             samples=samples,
             step=step,
             epoch=epoch,
             loss=float((losses * counts).sum() / counts.sum()),
-            auc=area,
+            auc=self._auc() if scores is None else None if scores.not_finite else scores.auc(),
             samples_per_s=self._samples / max(self._seconds, 1e-9),
             lr_scale=lr_scale,
             reading_share=min(1.0, self._waited_s / max(self._seconds, 1e-9)),
@@ -84,6 +86,15 @@ class ProgressMeter:
         self.trained += self._samples
         self._clear()
         return progress
+
+    def _auc(self) -> float | None:
+        if not self._outputs:
+            return None
+        outputs = torch.cat(self._outputs)
+        if not outputs.isfinite().all():
+            return None
+        weights = torch.cat(self._weights).numpy() if self._weights else None
+        return auc(torch.cat(self._labels).numpy(), outputs.numpy(), weights)
 
     def _clear(self) -> None:
         self._seconds = self._waited_s = 0.0

@@ -119,6 +119,7 @@ class Trainer:
             embedding_average,
             threads,
             attach,
+            self.task,
         )
         self.state = RunState(schedule=self.schedule.scale)
         self._open = open_backend(where, spec, self.state)

@@ -32,7 +32,7 @@ def pack_batch(batch: Batch, *, ids: bool = True) -> tuple[Samples, list[NDArray
 
 def unpack_batch(layout: Samples, frames: Sequence[memoryview], *, ids: bool = True) -> Batch:
     """The batch, its arrays still in the frames. Without ids its parts have none."""
-    reader = _Frames(frames)
+    reader = FrameReader(frames)
     numbers = reader.floats("numbers", layout.count, layout.numbers)
     labels = reader.floats("labels", layout.count, layout.labels)
     weights = reader.floats("weights", layout.count, 1)[:, 0] if layout.weights else None
@@ -43,7 +43,7 @@ def unpack_batch(layout: Samples, frames: Sequence[memoryview], *, ids: bool = T
     return Batch(parts, numbers, labels if layout.labels else None, weights=weights)
 
 
-def _part(part: Features, samples: int, reader: "_Frames") -> FeatureBlock:
+def _part(part: Features, samples: int, reader: "FrameReader") -> FeatureBlock:
     name = part.names[0] if part.names else part.table
     bags = samples * len(part.names)
     if part.kind == "one" and part.keys != bags:
@@ -63,7 +63,7 @@ def _without_ids(part: Features) -> FeatureBlock:
     return FeatureBlock(part.table, part.kind, part.names, np.empty(0, np.int64), None, part.pooling)
 
 
-class _Frames:
+class FrameReader:
     """Frames in turn; each has exactly the bytes that the header promised."""
 
     def __init__(self, frames: Sequence[memoryview]) -> None:
@@ -72,6 +72,12 @@ class _Frames:
 
     def floats(self, what: str, rows: int, columns: int) -> F32:
         return np.frombuffer(self._take(what, 4 * rows * columns), np.float32).reshape(rows, columns)
+
+    def doubles(self, what: str, count: int) -> NDArray[np.float64]:
+        return np.frombuffer(self._take(what, 8 * count), np.float64)
+
+    def flags(self, what: str, count: int) -> NDArray[np.bool_]:
+        return np.frombuffer(self._take(what, count), np.uint8).astype(np.bool_)
 
     def integers(self, what: str, count: int) -> I64:
         return np.frombuffer(self._take(what, 8 * count), np.int64)

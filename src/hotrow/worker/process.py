@@ -16,7 +16,6 @@ from queue import SimpleQueue
 from typing import Any
 from urllib.parse import urlsplit
 
-import numpy as np
 import torch
 
 from hotrow.checkpoint import dense as dense_state
@@ -36,6 +35,7 @@ from hotrow.transport.messages import (
     BatchRequest,
     Begin,
     CloseStep,
+    CollectScores,
     DenseGiven,
     Done,
     Fault,
@@ -47,6 +47,7 @@ from hotrow.transport.messages import (
     Stop,
 )
 from hotrow.transport.server import Request, RpcServer
+from hotrow.transport.sketches import pack_sketch
 from hotrow.transport.tensors import cut, joined
 from hotrow.types import RoleId
 from hotrow.worker.all_reduce_dense import AllReduceDense
@@ -54,6 +55,7 @@ from hotrow.worker.dense_strategy import DenseStrategy, Learned, LearningRates
 from hotrow.worker.exchange_queue import PendingBatch
 from hotrow.worker.local_dense import LocalDense
 from hotrow.worker.rendezvous import Rendezvous
+from hotrow.worker.scores import ScoreCollector
 from hotrow.worker.server_dense import ServerDense
 from hotrow.worker.setup import TrainerSetup, check_device
 from hotrow.worker.trainer_mode import TrainerMode
@@ -79,6 +81,7 @@ class TrainerProcess:
         self._inbox: SimpleQueue[PendingBatch | Request | BaseException] = SimpleQueue()
         self._seen = SeenGrants()
         self._open: TrainerMode | None = None  # between two modes
+        self._scores = ScoreCollector(self._spec.task)
         self._stopping = False
         self.batches = self.samples = 0
         self.computed_s = self.waited_s = 0.0
@@ -126,6 +129,8 @@ class TrainerProcess:
                 request.reply(Done())
             case GiveDense() as give:
                 self._give_or_queue(give, request)
+            case CollectScores(number):
+                request.reply(*pack_sketch(self._scores.take(number)))
             case Begin() | CloseStep() | Settle() | Stop():
                 self._inbox.put(request)
             case other:
@@ -151,7 +156,7 @@ class TrainerProcess:
         """A batch counts once. The server repeats its reply, unless that was too large to be kept."""
         if grant in self._seen:
             message = f"grant={grant}: was computed before a connection broke, and its reply is not kept"
-            raise InputError(f"{message}: resume from the last checkpoint, with smaller batches")
+            raise InputError(f"{message}: resume from the last checkpoint")
 
     def _begin_work(self, work: BatchRequest, request: Request) -> PendingBatch:
         opened = self._opened()
@@ -234,6 +239,7 @@ class TrainerProcess:
         facts = PushFacts(task.work.grant, task.work.worker, task.token, pulled_step, self._arrival(task.work))
         pushed = opened.outgoing.push(self._client.gradients(handle, facts))
         ended = time.perf_counter()
+        self._scores.add(learned.output, task.batch)  # before the reply: the driver may collect after it
         others = dense.sent(task.work)
         self.batches += 1
         self.samples += len(task.batch)
@@ -259,7 +265,6 @@ class TrainerProcess:
         if fault is not None:
             task.request.reply(Fault.of("internal", str(fault)))
             return
-        output = np.ascontiguousarray(learned.output.numpy(), np.float32)
         worked = BatchReply(
             task.work.grant,
             task.looked_step,
@@ -267,9 +272,8 @@ class TrainerProcess:
             len(task.batch),
             task.busy_s + busy_s,
             float(learned.loss),
-            output.shape,
         )
-        task.request.reply(worked, [output])
+        task.request.reply(worked)
 
     def _enter_mode(self, begin: Begin, tensors: bytes) -> None:
         self._leave_mode()

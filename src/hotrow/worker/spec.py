@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 from hotrow.client.aggregate import Average
 from hotrow.config import Table
 from hotrow.worker.core import Learner
-from hotrow.worker.losses import Loss
+from hotrow.worker.losses import Loss, Task
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,6 +25,7 @@ class TrainingSpec:
     average: Average = "batch"
     threads: int | None = None  # of table operations in this process
     attach: bool = True  # take over the rows that segments hold; False: refuse them
+    task: Task = "classification"
 
     def learner(self, model: nn.Module | None = None, device: str = "cpu") -> Learner:
         """Forward and backward of the model, or of a copy of it."""

@@ -85,6 +85,11 @@ def losses(reports: Iterable[Report]) -> list[float]:
     return [report.loss for report in reports if isinstance(report, Progress)]
 
 
+def aucs(reports: Iterable[Report]) -> list[float | None]:
+    """Of every step, where every one is reported."""
+    return [report.auc for report in reports if isinstance(report, Progress)]
+
+
 def whole_rows(trainer: Trainer) -> dict[int, NDArray[np.float32]]:
     """Values and optimizer state by key."""
     found: dict[int, NDArray[np.float32]] = {}

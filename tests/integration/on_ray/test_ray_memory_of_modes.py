@@ -10,10 +10,8 @@ import torch
 import hotrow as hr
 from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.modes import GBA, Async, BackupWorkers, BoundedStaleness, BulkSync, Hybrid, KStep, Mode, Sync
-from hotrow.runtime.ray.actors import OF_TRAINERS
 from hotrow.trainer import Progress, Trainer
 from hotrow.transport.limits import Limits
-from hotrow.transport.reply_cache import OVERHEAD
 from integration.on_ray.small_cluster import ALLOCATORS, NUMBERS, Net, check_settled, resident
 
 pytestmark = [pytest.mark.usefixtures("one_ray"), pytest.mark.slow]
@@ -28,7 +26,7 @@ EVERY = [
     BackupWorkers(backups=1),
     GBA(),
 ]
-SIZE, FEATURES, DIM, KEYS = 2_048, 8, 16, 100_000  # vectors of a batch are 1 MiB, its output is 8 KiB
+SIZE, FEATURES, DIM, KEYS = 2_048, 8, 16, 100_000  # vectors of a batch are 1 MiB
 SETTLED, COUNT = 200, 600  # local batches, of two trainers
 
 
@@ -67,12 +65,8 @@ def some_batches() -> list[Batch]:
 
 
 def buffers_of(role: str) -> int:
-    """Bytes that a role may fill with answers that it keeps; those of a trainer hold the output of a batch."""
-    if role == "driver":
-        return 0  # it is not asked
-    if role.startswith("trainer"):
-        return min(OF_TRAINERS.kept_bytes, (COUNT - SETTLED) * (4 * SIZE + OVERHEAD))
-    return Limits().kept_bytes
+    """Bytes that a role may fill with answers that it keeps; the driver is not asked."""
+    return 0 if role == "driver" else Limits().kept_bytes
 
 
 @pytest.mark.parametrize("mode", EVERY, ids=lambda mode: str(mode.name))

@@ -82,6 +82,8 @@ class ScriptedBackend:
         self.step = facts.step
         return Nothing(), self
 
+    def take_scores(self) -> None: ...
+
     def predict(self, batch: Batch) -> Tensor:
         raise AssertionError("nobody predicts in these tests")
 

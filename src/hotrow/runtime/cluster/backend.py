@@ -17,6 +17,7 @@ from hotrow.checkpoint import dense as dense_state
 from hotrow.client.sharded import ShardedTables
 from hotrow.data.batch import Batch
 from hotrow.errors import ConfigError, InputError
+from hotrow.metrics.sketch import ScoreSketch
 from hotrow.modes import MODES, Mode
 from hotrow.modes.base import RunFacts
 from hotrow.runtime.clock import RunClock
@@ -28,7 +29,17 @@ from hotrow.runtime.state import RunState
 from hotrow.server.replicas import k_step_adam
 from hotrow.transport.client import Answer
 from hotrow.transport.limits import Limits
-from hotrow.transport.messages import Begin, DenseGiven, GiveDense, Query, QueryReply, TakeDense
+from hotrow.transport.messages import (
+    Begin,
+    CollectedScores,
+    CollectScores,
+    DenseGiven,
+    GiveDense,
+    Query,
+    QueryReply,
+    TakeDense,
+)
+from hotrow.transport.sketches import unpack_sketch
 from hotrow.transport.tensors import cut, joined
 from hotrow.types import RoleId
 from hotrow.worker.spec import TrainingSpec
@@ -68,6 +79,8 @@ class ClusterBackend:
         self._fetched = (-1, False)  # the order after which the dense state was fetched, and whether all of it
         self._failed = False
         self._choice = LookAheadChoice()
+        self._collections = 0  # of scores
+        self._scores_left = ScoreSketch()  # of trainers that have left
 
     @property
     def optimizer(self) -> Optimizer | None:
@@ -176,7 +189,23 @@ class ClusterBackend:
 
     def stop_worker(self, name: RoleId) -> Future[None]:
         """Stop a trainer that holds no batch."""
+        self._scores_left.merge(self._collect([name]))
         return self._roles.stop_trainer(name)
+
+    def take_scores(self) -> ScoreSketch:
+        """The sketches of all trainers, merged, and those of trainers that have left."""
+        found, self._scores_left = self._scores_left, ScoreSketch()
+        found.merge(self._collect(self._roles.trainers))
+        return found
+
+    def _collect(self, names: Sequence[RoleId]) -> ScoreSketch:
+        self._collections += 1
+        found = ScoreSketch()
+        asked = self._roles.request_all(names, CollectScores(self._collections))
+        for name, each in zip(list(names), asked, strict=True):
+            answer = self._roles.answer(each)
+            found.merge(unpack_sketch(answer.of(CollectedScores, name), answer.frames))
+        return found
 
     def predict(self, batch: Batch) -> Tensor:
         """The model's output; no row is created or changed."""

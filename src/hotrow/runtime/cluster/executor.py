@@ -6,7 +6,6 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from queue import Empty, SimpleQueue
 
-import numpy as np
 import torch
 
 from hotrow.data.batch import Batch
@@ -191,6 +190,5 @@ class RemoteExecutor:
 
     def _finished(self, grant: Grant, answer: Answer) -> BatchResult:
         reply = answer.of(BatchReply, self.trainers[grant.worker])
-        output = torch.from_numpy(np.frombuffer(answer.frames[0], np.float32).reshape(reply.shape).copy())
         busy, loss = Elapsed(reply.busy_s, reply.busy_s), torch.tensor(reply.loss)
-        return BatchResult(grant, reply.looked_step, reply.pulled_step, reply.samples, loss, output, busy)
+        return BatchResult(grant, reply.looked_step, reply.pulled_step, reply.samples, loss, None, busy)

@@ -17,7 +17,6 @@ from hotrow.server.dense_shard import DenseShard
 from hotrow.server.process import ShardServer
 from hotrow.server.shard import Shard
 from hotrow.transport.client import RpcClient
-from hotrow.transport.limits import Limits
 from hotrow.transport.security import ClusterKey
 from hotrow.transport.server import RpcServer
 from hotrow.types import RoleId, Security
@@ -27,21 +26,19 @@ from hotrow.worker.setup import RoleSpec, TrainerSetup
 
 MOST_OPEN = 65_536  # requests to one peer; open grants bound them, and the driver must never wait
 
-OF_TRAINERS = Limits(kept_bytes=2**26, kept_answer_bytes=2**24)  # their replies hold the output of a whole batch
-
 
 @dataclass(frozen=True, slots=True)
 class TransportSettings:
-    """Security and limits of the connections of a run."""
+    """Security and delay of the connections of a run."""
 
     security: Security = "key"
     key: ClusterKey | None = None
     delay_s: float = 0.0  # to the shards and back: for measurements
 
-    def server(self, host: str | None, name: str, limits: Limits | None = None) -> RpcServer:
+    def server(self, host: str | None, name: str) -> RpcServer:
         """A server on a host; None: on this node's address for other nodes."""
         where = host or ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-        return RpcServer(f"tcp://{where}:*", security=self.security, key=self.key, name=name, limits=limits)
+        return RpcServer(f"tcp://{where}:*", security=self.security, key=self.key, name=name)
 
     def rpc_client(self, *, delayed: bool = False) -> RpcClient:
         delay_s = self.delay_s if delayed else 0.0
@@ -133,7 +130,7 @@ class TrainerRole(_Role):
     def __init__(
         self, setup: TrainerSetup, lines: TransportSettings, host: str | None, shards: Mapping[str, str], role: RoleId
     ) -> None:
-        server, wire = lines.server(host, role, OF_TRAINERS), lines.rpc_client_to(shards)
+        server, wire = lines.server(host, role), lines.rpc_client_to(shards)
         super().__init__(server, TrainerProcess(setup, role, server, wire), wire)
 
 

@@ -4,6 +4,7 @@ rows       shards: rows and gradients
 orders     shards: the driver's decisions
 dense      dense parameters on shards
 work       trainers: batches of the driver
+scores     trainers: sketches of their predictions
 embedding  embedding workers
 control    every role, and the process of the run
 
@@ -50,6 +51,7 @@ from hotrow.transport.messages.rows import (
     RowBlockHeader,
     Taken,
 )
+from hotrow.transport.messages.scores import CollectedScores, CollectScores, ScorePoints
 from hotrow.transport.messages.work import BatchReply, BatchRequest, Begin, CloseStep, Features, Samples, Settle
 
 Message = (
@@ -89,6 +91,8 @@ Message = (
     | Folded
     | Release
     | Meet
+    | CollectScores
+    | CollectedScores
 )
 
 __all__ = [
@@ -101,6 +105,8 @@ __all__ = [
     "Clear",
     "CloseStep",
     "Coded",
+    "CollectScores",
+    "CollectedScores",
     "DenseGiven",
     "DensePulled",
     "Done",
@@ -140,6 +146,7 @@ __all__ = [
     "Release",
     "RowBlockHeader",
     "Samples",
+    "ScorePoints",
     "Settle",
     "Stop",
     "TakeDense",

@@ -43,7 +43,7 @@ class BatchRequest(Header, frozen=True, tag="work"):
 
 
 class BatchReply(Header, frozen=True, tag="worked"):
-    """The gradients of a grant are parked. Frames: the model's output before the update, float32."""
+    """The gradients of a grant are parked. Scores are not in it: they are collected as sketches."""
 
     grant: Number
     looked_step: Number
@@ -51,7 +51,6 @@ class BatchReply(Header, frozen=True, tag="worked"):
     samples: Count
     busy_s: float
     loss: float
-    shape: tuple[Count, ...]  # of the output
 
 
 class Begin(Header, frozen=True, tag="begin"):
