@@ -158,6 +158,19 @@ def in_order(
         yield BatchRead(epoch, head.index, None, dict(counts))
 
 
+def advanced(position: Position, item: BatchRead) -> Position:
+    """The position for reading on after an item: whatever comes before it is left out."""
+    if item.batch is None:
+        return position.model_copy(update={"epoch": item.epoch + 1, "marks": position.marks_from(item.epoch + 1)})
+    mark = position.mark(item.epoch)
+    below, above = item.index + 1, [each for each in mark.above if each > item.index]
+    while above and above[0] == below:
+        below += 1
+        del above[0]
+    marks = (Mark(below=below, above=tuple(above)), *position.marks_from(item.epoch + 1))
+    return position.model_copy(update={"epoch": item.epoch, "marks": marks})
+
+
 def epochs_from(position: Position, epochs: int | None) -> Iterable[int]:
     """The epochs that are not over."""
     return count(position.epoch) if epochs is None else range(position.epoch, epochs)

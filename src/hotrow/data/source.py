@@ -66,12 +66,12 @@ class Trouble:
     @property
     def malformed(self) -> int:
         """Malformed lines."""
-        return sum(file.malformed for file in self.files.values())
+        return sum(file.malformed for file in list(self.files.values()))  # a reading thread may add one
 
     @property
     def blank(self) -> int:
         """Empty lines: skipped, no fault."""
-        return sum(file.blank for file in self.files.values())
+        return sum(file.blank for file in list(self.files.values()))
 
     def note(self, file: str, up_to: int, faults: Sequence[Malformed], blank: Sequence[int] = ()) -> None:
         """What the lines of `file` up to a number hold, as far as it is new: lines come in rising order."""
@@ -89,7 +89,8 @@ class Trouble:
         for name, file in files.items():
             if name not in self.files or file.up_to > self.files[name].up_to:
                 self.files[name] = file
-        self.first += [each for each in first if each not in self.first][: KEPT - len(self.first)]
+        known = {(each.file, each.line) for each in self.first}  # others may show other columns of a row
+        self.first += [each for each in first if (each.file, each.line) not in known][: KEPT - len(self.first)]
 
 
 class Tally:

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from torch import Tensor
 from torch.optim import Optimizer
 
 from hotrow.data.batch import Batch
+from hotrow.data.loader import Loader, RemoteReading
 from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
 from hotrow.runtime.clock import RunClock
@@ -58,6 +60,9 @@ class Backend(Protocol):
 
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[Parameters, Executor]:
         """Start a mode. It ends when its executor is closed."""
+
+    def reading(self, loader: Loader) -> AbstractContextManager[RemoteReading | None]:
+        """Prepare other processes to read a loader's data for a fit; None where this process has to."""
 
     def predict(self, batch: Batch) -> Tensor:
         """The model's output; no row is created or changed."""

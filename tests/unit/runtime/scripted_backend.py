@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hotrow.data.batch import Batch
-from hotrow.data.loader import Lease
+from hotrow.data.loader import Lease, Loader
 from hotrow.errors import ConfigError
 from hotrow.modes import Mode
 from hotrow.modes.base import Apply, Discipline, Effect, Event, Grant, RunFacts
@@ -77,6 +77,9 @@ class ScriptedBackend:
         self.opened.append((mode.name, facts.workers))
         self.step = facts.step
         return Nothing(), self
+
+    def reading(self, loader: Loader) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def predict(self, batch: Batch) -> Tensor:
         raise AssertionError("nobody predicts in these tests")

@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 import numpy as np
 import torch
 
-from hotrow.data.batch import Batch
+from hotrow.data.reading import AnyBatch, BatchName
 from hotrow.errors import HotrowError
 from hotrow.modes import Mode
 from hotrow.modes.base import Grant, RunFacts
@@ -22,7 +22,7 @@ from hotrow.runtime.state import RunState
 from hotrow.transport.batches import pack_batch
 from hotrow.transport.client import Answer
 from hotrow.transport.ids import pack_ids
-from hotrow.transport.messages import BatchReply, BatchRequest, LookUp
+from hotrow.transport.messages import BatchAt, BatchReply, BatchRequest, LookUp
 
 WAKE_S = 0.1  # how long an interrupt, or the loss of a role, may go unnoticed
 LOSS_S = 2.0  # from a failure until the lost role that caused it is known
@@ -58,10 +58,13 @@ class RemoteExecutor:
         self._given: dict[int, list[int]] = {}  # by step, the batches that each rank got
         self._results: SimpleQueue[tuple[Grant, Future[Answer]]] = SimpleQueue()
 
-    def submit(self, grant: Grant, batch: Batch) -> None:
-        """Send the batch of a grant to its worker; its ids too, or to an embedding worker that looks them up for it."""
-        sample = self._send_ids(grant, batch)
-        header, frames = pack_batch(batch, ids=sample is None)
+    def submit(self, grant: Grant, batch: AnyBatch) -> None:
+        """Send the batch of a grant to its worker; its ids too, or to an embedding worker that looks them up for it.
+
+        Of a batch at a loader only the place is sent.
+        """
+        sample, at = self._send_ids(grant, batch), _place(batch)
+        header, frames = (None, []) if isinstance(batch, BatchName) else pack_batch(batch, ids=sample is None)
         factor = self._mode.on_arrival(self._facts, len(batch))
         work = BatchRequest(
             grant.grant,
@@ -74,6 +77,7 @@ class RemoteExecutor:
             factor,
             header,
             sample,
+            at,
         )
         asked = self._roles.rpc.request(self.trainers[self._rank(grant)], work, frames, deadline=False)
         asked.add_done_callback(lambda done: self._worked(grant, done))
@@ -113,14 +117,15 @@ class RemoteExecutor:
         given[rank] += 1
         return rank
 
-    def _send_ids(self, grant: Grant, batch: Batch) -> int | None:
+    def _send_ids(self, grant: Grant, batch: AnyBatch) -> int | None:
         """The sample id of the ids at an embedding worker; None: the trainer looks them up itself."""
         if self._roles.embedding_workers is None:
             return None
         name, sample = self._roles.embedding_workers.assign(grant.grant)
         versions = self._mode.late is not None and self._mode.late.by == "version"
-        parts, frames = pack_ids(batch)
-        ids = LookUp(sample, grant.worker, self._parameters.number, self._state.samples, versions, len(batch), parts)
+        parts, frames = ((), []) if isinstance(batch, BatchName) else pack_ids(batch)
+        after, trained = self._parameters.number, self._state.samples
+        ids = LookUp(sample, grant.worker, after, trained, versions, len(batch), parts, _place(batch))
         asked = self._roles.rpc.request(name, ids, frames)
         asked.add_done_callback(lambda done: self._results.put((grant, done)) if done.exception() else None)
         return sample
@@ -168,3 +173,10 @@ class RemoteExecutor:
         output = torch.from_numpy(np.frombuffer(answer.frames[0], np.float32).reshape(reply.shape).copy())
         busy, loss = Elapsed(reply.busy_s, reply.busy_s), torch.tensor(reply.loss)
         return BatchResult(grant, reply.looked_step, reply.pulled_step, reply.samples, loss, output, busy)
+
+
+def _place(batch: AnyBatch) -> BatchAt | None:
+    """Where to pull a batch; None where this process has it."""
+    if not isinstance(batch, BatchName):
+        return None
+    return BatchAt(batch.loader, batch.address, batch.reading, batch.epoch, batch.index)

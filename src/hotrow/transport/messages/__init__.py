@@ -5,6 +5,7 @@ orders     shards: the driver's decisions
 dense      dense parameters on shards
 work       trainers: batches of the driver
 embedding  embedding workers
+loading    loaders
 control    every role, and the process of the run
 
 A header is decoded into exactly one `Message` or refused; no header names a function to call.
@@ -35,6 +36,20 @@ from hotrow.transport.messages.embedding import (
     Vectors,
 )
 from hotrow.transport.messages.header import Header
+from hotrow.transport.messages.loading import (
+    BatchesMade,
+    BatchGiven,
+    BatchHead,
+    CloseReading,
+    FileFacts,
+    IdsGiven,
+    MalformedLine,
+    NextBatches,
+    OpenReading,
+    PrepareSource,
+    PullBatch,
+    TroubleMet,
+)
 from hotrow.transport.messages.orders import ApplyOrder, OrderPart, OrderResult, PartWeights, Perform, Policy
 from hotrow.transport.messages.rows import (
     Arrival,
@@ -49,7 +64,16 @@ from hotrow.transport.messages.rows import (
     RowBlockHeader,
     Taken,
 )
-from hotrow.transport.messages.work import BatchReply, BatchRequest, Begin, CloseStep, Features, Samples, Settle
+from hotrow.transport.messages.work import (
+    BatchAt,
+    BatchReply,
+    BatchRequest,
+    Begin,
+    CloseStep,
+    Features,
+    Samples,
+    Settle,
+)
 
 Message = (
     Exchange
@@ -86,16 +110,29 @@ Message = (
     | Folded
     | Release
     | Meet
+    | PrepareSource
+    | OpenReading
+    | NextBatches
+    | BatchesMade
+    | CloseReading
+    | PullBatch
+    | BatchGiven
+    | IdsGiven
 )
 
 __all__ = [
     "SENTENCE_MOST",
     "ApplyOrder",
     "Arrival",
+    "BatchAt",
+    "BatchGiven",
+    "BatchHead",
     "BatchReply",
     "BatchRequest",
+    "BatchesMade",
     "Begin",
     "Clear",
+    "CloseReading",
     "CloseStep",
     "Coded",
     "DenseGiven",
@@ -108,22 +145,29 @@ __all__ = [
     "Fault",
     "FaultKind",
     "Features",
+    "FileFacts",
     "Folded",
     "GiveDense",
     "Header",
     "IdPart",
+    "IdsGiven",
     "Import",
     "JoinRole",
     "LeaveRole",
     "LookUp",
+    "MalformedLine",
     "Meet",
     "Message",
+    "NextBatches",
+    "OpenReading",
     "OrderPart",
     "OrderResult",
     "PartWeights",
     "Perform",
     "Policy",
     "Pooled",
+    "PrepareSource",
+    "PullBatch",
     "PullDense",
     "PullPooled",
     "PullRows",
@@ -139,5 +183,6 @@ __all__ = [
     "Stop",
     "TakeDense",
     "Taken",
+    "TroubleMet",
     "Vectors",
 ]

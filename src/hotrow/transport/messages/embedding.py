@@ -6,6 +6,7 @@ from msgspec import Meta
 
 from hotrow.transport.messages.header import Count, Header, Name, Number, SampleId
 from hotrow.transport.messages.rows import Arrival, Taken
+from hotrow.transport.messages.work import BatchAt
 from hotrow.types import Values
 
 
@@ -42,6 +43,7 @@ class LookUp(Header, frozen=True, tag="look_up"):
     versions: bool
     count: Count  # of samples
     parts: tuple[IdPart, ...]
+    at: BatchAt | None = None  # where the ids are pulled; there are no parts then
 
 
 class Vectors(Header, frozen=True):
