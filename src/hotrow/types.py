@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias, cast, get_args
 
 from hotrow.errors import InputError
 
-RoleKind: TypeAlias = Literal["shard", "trainer", "embedding worker"]
+RoleKind: TypeAlias = Literal["shard", "trainer", "embedding worker", "loader"]
 Values: TypeAlias = Literal["fp32", "fp16-scaled"]  # the wire format of rows and gradients
 Security: TypeAlias = Literal["off", "key", "curve"]  # of the connections of a cluster
 

@@ -33,7 +33,7 @@ LAYERS = (
     ("nn", "models", "cache", "client"),
     ("server.core", "server.dense", "worker.core", "worker.losses"),
     ("transport", "checkpoint", "obs"),
-    ("server", "worker", "client.sharded", "client.shard_table", "client.pooled"),
+    ("server", "loading", "worker", "client.sharded", "client.shard_table", "client.pooled"),
     ("sim", "runtime"),
     ("trainer",),
     ("run",),

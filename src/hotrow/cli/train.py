@@ -116,6 +116,8 @@ def starting(engine: Local | Ray, console: Console | None = None) -> AbstractCon
     roles = [formatting.several(engine.shards, "shard"), formatting.several(engine.trainers, "trainer")]
     if engine.embedding_workers:
         roles.insert(1, formatting.several(engine.embedding_workers, "embedding worker"))
+    if engine.loaders:
+        roles.insert(1, formatting.several(engine.loaders, "loader"))
     return waiting(f"starting {', '.join(roles[:-1])} and {roles[-1]} on {where}", console)
 
 

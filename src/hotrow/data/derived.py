@@ -1,11 +1,13 @@
 """Sources whose batches get more columns: computed ones, or those of a small table found by a key."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 
+from hotrow.data.files import File
 from hotrow.data.keys import MISSING, column_ids
+from hotrow.data.row_ranges import NumberedRows, RowSpan, files_of, group_rows_of, read_ranges
 from hotrow.data.schema import Schema
 from hotrow.data.shown import shown
 from hotrow.data.source import Source, Trouble
@@ -26,8 +28,17 @@ class Derived:
     def rows(self) -> int | None:
         return self._base.rows()
 
+    def files(self) -> tuple[File, ...] | None:
+        return files_of(self._base)
+
+    def group_rows(self) -> int:
+        return group_rows_of(self._base)
+
     def read(self, skip: int = 0) -> Iterator[pa.RecordBatch]:
         return map(self._add, self._base.read(skip))
+
+    def read_ranges(self, ranges: Iterable[RowSpan]) -> NumberedRows:
+        return ((row, self._add(batch)) for row, batch in read_ranges(self._base, ranges))
 
 
 class Attributes:

@@ -50,6 +50,9 @@ class LibsvmSource:
     def rows(self) -> int | None:
         return None
 
+    def files(self) -> tuple[File, ...]:
+        return self._files
+
     def read(self, skip: int = 0) -> Iterator[pa.RecordBatch]:
         return skipped(self._read(), skip)
 

@@ -6,30 +6,21 @@ handing out of it. Every iteration hands out what is not done yet; what is given
 
 import time
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
-from itertools import count
 from threading import Lock
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast
 
 from hotrow.data.background import read_ahead
 from hotrow.data.batch import Batch
-from hotrow.data.decode import Decoder
-from hotrow.data.position import Mark, Position
-from hotrow.data.shuffle import batches_of, shuffled, window_order
+from hotrow.data.position import Position
+from hotrow.data.reading import AnyBatch, BatchName, BatchRead, BatchReader
 from hotrow.data.source import Source
 from hotrow.errors import ConfigError, InputError
 from hotrow.sizes import MOST
 from hotrow.spec import whole_number
 
 HELD = 128  # leases out at once that can still be given back: their batches are held
-
-
-@runtime_checkable
-class BatchSource(Protocol):
-    """A source that makes batches by itself, without Arrow between."""
-
-    def read_batches(self, skip: int = 0, *, labels: bool = True) -> Iterator[Batch]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +43,14 @@ class Lease:
     samples: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """A batch, or the end of an epoch of `index` batches; with the trouble met since the last one."""
+class RemoteReading(Protocol):
+    """Loaders of a cluster that read in place of this process."""
 
-    epoch: int
-    index: int
-    batch: Batch | None
-    counts: dict[str, int]
+    def read(self, position: Position) -> Generator[BatchRead, None, None]:
+        """What is not done at a position, in the order of `BatchReader`; batches by name."""
+
+    def release(self, batch: BatchName) -> None:
+        """Drop a batch that is not needed any more."""
 
 
 class Loader:
@@ -97,16 +88,19 @@ class Loader:
         self.waited_s = 0.0  # by the consumer, for data
         self.counts: dict[str, int] = {}  # trouble met so far
         self._epoch_counts: dict[int, dict[str, int]] = {}  # the same by epoch, as far as they are counted in each
-        self._decoder = Decoder(source.schema)
+        self.remote: RemoteReading | None = None  # who reads; None: a thread of this process
         fresh = Position(batch=batch, shuffle=shuffle, seed=seed, drop_last=drop_last)
         self._position = fresh if position is None else _checked(position, fresh, source)
-        self._out: dict[int, tuple[Lease, Batch]] = {}  # by number, oldest first
-        self._back: deque[tuple[Lease, Batch]] = deque()
+        self._out: dict[int, tuple[Lease, AnyBatch]] = {}  # by number, oldest first
+        self._back: deque[tuple[Lease, AnyBatch]] = deque()
         self._lock = Lock()
         self._reading = False
 
     def __iter__(self) -> Generator[tuple[Lease, Batch], None, None]:
-        """What is not done yet. Leases of an earlier iteration still out are void: their batches come again."""
+        """What is not done yet. Leases of an earlier iteration still out are void: their batches come again.
+
+        While `remote` is set, batches come by name.
+        """
         if self._reading:
             raise InputError(
                 "this loader is being iterated already: close that iteration first, or make another loader"
@@ -115,10 +109,10 @@ class Loader:
             self._out.clear()
             self._back.clear()
         self._reading = True
-        items = read_ahead(self._read(self._position), self.prefetch)
+        items = self._read(self._position)
         try:
             while (pair := self._returned() or self._next(items)) is not None:
-                yield pair
+                yield cast(tuple[Lease, Batch], pair)
         finally:
             self._reading = False
             items.close()
@@ -128,7 +122,7 @@ class Loader:
         with self._lock:
             self._check_out(lease)
             self._position = self._position.with_done(lease.epoch, lease.index, lease.samples)
-            del self._out[lease.number]
+            self._drop(lease.number)
 
     def give_back(self, lease: Lease) -> None:
         """The batch of a lease was not trained: it comes again, by another lease, before new ones."""
@@ -151,14 +145,14 @@ class Loader:
             reasons = f"it was done, given back, void by a new iteration, or {self.held} newer ones are out"
             raise InputError(f"lease {lease.number} of batch {lease.index}, epoch {lease.epoch}: is not out: {reasons}")
 
-    def _returned(self) -> tuple[Lease, Batch] | None:
+    def _returned(self) -> tuple[Lease, AnyBatch] | None:
         with self._lock:
             if not self._back:
                 return None
             lease, batch = self._back.popleft()
             return self._leased(lease.epoch, lease.index, batch)
 
-    def _next(self, items: Generator[_Read, None, None]) -> tuple[Lease, Batch] | None:
+    def _next(self, items: Generator[BatchRead, None, None]) -> tuple[Lease, AnyBatch] | None:
         """What comes next from the reader; at its end what was given back meanwhile."""
         while True:
             start = time.perf_counter()
@@ -170,15 +164,21 @@ class Loader:
                 self._count(item.epoch, item.counts)
                 if item.batch is not None:
                     return self._leased(item.epoch, item.index, item.batch)
-                self._position = self._position.with_end(item.epoch, item.index)
+                self._end_epoch(item.epoch, item.index)
 
-    def _leased(self, epoch: int, index: int, batch: Batch) -> tuple[Lease, Batch]:
+    def _leased(self, epoch: int, index: int, batch: AnyBatch) -> tuple[Lease, AnyBatch]:
         lease = Lease(self._position.leases, epoch, index, len(batch))
         self._position = self._position.with_lease()
         self._out[lease.number] = (lease, batch)
         if self.held is not None and len(self._out) > self.held:  # the consumer reports no lease: memory has a bound
-            del self._out[next(iter(self._out))]
+            self._drop(next(iter(self._out)))
         return lease, batch
+
+    def _drop(self, number: int) -> None:
+        """Give up the batch of a lease."""
+        _, batch = self._out.pop(number)
+        if self.remote is not None and isinstance(batch, BatchName):
+            self.remote.release(batch)
 
     def _count(self, epoch: int, counts: dict[str, int]) -> None:
         of_epoch = self._epoch_counts.setdefault(epoch, {})
@@ -187,49 +187,19 @@ class Loader:
                 total[name] = total.get(name, 0) + number
         self.counts["malformed_lines"] = self.source.trouble.malformed
 
-    # What follows runs in the reading thread: it changes nothing of the loader.
+    def _end_epoch(self, epoch: int, batches: int) -> None:
+        if self.epochs is None and batches == 0:
+            raise InputError("epochs=None: the source gives no batch, so reading would never end: is it empty?")
+        above = () if epoch < self._position.epoch else self._position.mark(epoch).above
+        if above and above[-1] >= batches:
+            raise InputError(_changed(f"batch {above[-1]} of epoch {epoch} is done, but there are only {batches}"))
+        self._position = self._position.with_end(epoch, batches)
 
-    def _read(self, position: Position) -> Generator[_Read, None, None]:
-        for epoch in count(position.epoch) if self.epochs is None else range(position.epoch, self.epochs):
-            for item in self._epoch(position, epoch, position.mark(epoch)):
-                yield item
-                if self.epochs is None and item.batch is None and item.index == 0:
-                    raise InputError("epochs=None: the source gives no batch, so reading would never end: is it empty?")
-
-    def _epoch(self, position: Position, epoch: int, mark: Mark) -> Iterator[_Read]:
-        counts: dict[str, int] = {}
-        index = mark.below
-        for batch in batches_of(self._pieces(position, epoch, mark, counts), position.batch):
-            if position.drop_last and len(batch) < position.batch:
-                counts["dropped_samples"] = counts.get("dropped_samples", 0) + len(batch)
-                continue
-            if not mark.holds(index):
-                yield _Read(epoch, index, batch, counts.copy())
-                counts.clear()
-            index += 1
-        if mark.above and mark.above[-1] >= index:
-            raise InputError(_changed(f"batch {mark.above[-1]} of epoch {epoch} is done, but there are only {index}"))
-        yield _Read(epoch, index, None, counts.copy())
-
-    def _pieces(self, position: Position, epoch: int, mark: Mark, counts: dict[str, int]) -> Iterator[Batch]:
-        """The epoch's rows in order, from the first batch that is not done; windows that are done are jumped over."""
-        first = mark.below * position.batch
-        if position.shuffle == 0:
-            return self._decoded(first, counts)
-        number, within = divmod(first, position.shuffle)
-        order = window_order(position.seed, epoch)
-        pieces = self._decoded(number * position.shuffle, counts)
-        return shuffled(pieces, position.shuffle, order, number, within)
-
-    def _decoded(self, skip: int, counts: dict[str, int]) -> Iterator[Batch]:
-        if isinstance(self.source, BatchSource):
-            pieces = self.source.read_batches(skip, labels=self.labels)
-        else:
-            pieces = (self._decoder.batch(record, self.labels) for record in self.source.read(skip))
-        for piece in pieces:
-            for name, number in piece.counts.items():
-                counts[name] = counts.get(name, 0) + number
-            yield piece
+    def _read(self, position: Position) -> Generator[BatchRead, None, None]:
+        if self.remote is not None:
+            return self.remote.read(position)
+        reader = BatchReader(self.source, epochs=self.epochs, labels=self.labels)
+        return read_ahead(reader.read(position), self.prefetch)
 
 
 def _checked(position: Position, fresh: Position, source: Source) -> Position:

@@ -1,7 +1,7 @@
 """Parquet files: row groups one after the other, only the columns that are needed."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -11,10 +11,12 @@ from hotrow.data.columns import Columns, checked
 from hotrow.data.files import File, Where, find_files
 from hotrow.data.keys import has_its_values
 from hotrow.data.numbers import LARGEST
+from hotrow.data.row_ranges import NumberedRows, RowSpan, WantedRows
 from hotrow.data.schema import Schema, Time
 from hotrow.data.source import LIMIT, Limit, Malformed, Tally, Trouble, check_columns, row_text
 from hotrow.data.times import FIRST_SECOND, LAST_SECOND, TICKS
 from hotrow.errors import InputError
+from hotrow.sizes import MOST
 
 BATCH = 65_536  # rows
 UNREADABLE = (OSError, pa.ArrowException, UnicodeDecodeError)  # the last: names in damaged metadata that are no UTF-8
@@ -42,26 +44,41 @@ class ParquetSource:
     def rows(self) -> int | None:
         return sum(int(self._opened(file).metadata.num_rows) for file in self._files)
 
+    def files(self) -> tuple[File, ...]:
+        return self._files
+
+    def group_rows(self) -> int:
+        """Of the largest row group of the first file."""
+        about = self._opened(self._files[0]).metadata
+        return max((about.row_group(group).num_rows for group in range(about.num_row_groups)), default=0)
+
     def read(self, skip: int = 0) -> Iterator[pa.RecordBatch]:
         """A row group that lies before row `skip` is jumped over where its statistics promise that all its rows count;
         else only what decides that is read of it."""
-        tally = Tally(self.trouble, self._limit)
+        return (batch for _, batch in self.read_ranges([(skip, MOST)]))
+
+    def read_ranges(self, ranges: Iterable[RowSpan]) -> NumberedRows:
+        """Row groups without a wanted row are jumped over as those before `skip`."""
+        tally, wanted, row = Tally(self.trouble, self._limit), WantedRows(ranges), 0
         for file in self._files:
             opened, first = self._opened(file), 0
-            probe = self._opened(file, probing=opened) if skip else opened
+            probe: pq.ParquetFile | None = None
             for group in range(opened.num_row_groups):
-                whole = opened.metadata.row_group(group)
-                passed = skip >= whole.num_rows
-                if passed and self._is_faultless(file, probe, group):
-                    skip -= whole.num_rows
-                    tally.block(file.name, whole.num_rows, first + whole.num_rows, [])
+                rows = opened.metadata.row_group(group).num_rows
+                passed = not wanted.any_in(row, row + rows)
+                if wanted.ended:
+                    return
+                if passed:
+                    probe = probe or self._opened(file, probing=opened)
+                if passed and probe is not None and self._is_faultless(file, probe, group):
+                    row += rows
+                    tally.block(file.name, rows, first + rows, [])
                 else:
                     names = self._columns.demanding if passed else self._columns.names
                     for batch in self._group(file, opened, group, first, tally, names):
-                        rest, skip = batch.slice(skip), max(0, skip - batch.num_rows)
-                        if rest.num_rows:
-                            yield rest
-                first += whole.num_rows
+                        yield from () if passed else wanted.cut(row, batch)
+                        row += batch.num_rows
+                first += rows
         tally.end()
 
     def _group(

@@ -76,6 +76,10 @@ class Position(Spec):
         place = epoch - self.epoch
         return self.marks[place] if place < len(self.marks) else Mark()
 
+    def marks_from(self, epoch: int) -> tuple[Mark, ...]:
+        """The marks of an epoch and of those after it."""
+        return self.marks[max(0, epoch - self.epoch) :]
+
     def is_done(self, epoch: int, index: int) -> bool:
         """Whether a batch is done."""
         return epoch < self.epoch or self.mark(epoch).holds(index)

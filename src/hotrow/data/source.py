@@ -4,7 +4,7 @@ A source gives raw columns block by block, in a fixed order, and only rows that 
 counted, and refused above a limit.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -47,25 +47,50 @@ Watch: TypeAlias = Callable[[int, Sequence[Malformed], Sequence[int]], None]  # 
 
 
 @dataclass(slots=True)
+class FileTrouble:
+    """The malformed and empty lines of a file, as far as it was looked at."""
+
+    up_to: int = 0  # line
+    malformed: int = 0
+    blank: int = 0
+
+
+@dataclass(slots=True)
 class Trouble:
     """All malformed lines of one or several sources: each once, however often they are read."""
 
-    malformed: int = 0
-    blank: int = 0  # empty lines: skipped, no fault
     first: list[Malformed] = field(default_factory=list)
     watch: Watch | None = None  # called for every block, also when it is read again
-    _seen: dict[str, int] = field(default_factory=dict)  # file -> line up to which it was looked at
+    files: dict[str, FileTrouble] = field(default_factory=dict)  # by name
+
+    @property
+    def malformed(self) -> int:
+        """Malformed lines."""
+        return sum(file.malformed for file in list(self.files.values()))  # a reading thread may add one
+
+    @property
+    def blank(self) -> int:
+        """Empty lines: skipped, no fault."""
+        return sum(file.blank for file in list(self.files.values()))
 
     def note(self, file: str, up_to: int, faults: Sequence[Malformed], blank: Sequence[int] = ()) -> None:
         """What the lines of `file` up to a number hold, as far as it is new: lines come in rising order."""
         if self.watch is not None:
             self.watch(up_to, faults, blank)
-        seen = self._seen.get(file, 0)
-        new = [fault for fault in faults if fault.line > seen]
-        self.malformed += len(new)
-        self.blank += sum(line > seen for line in blank)
+        known = self.files.setdefault(file, FileTrouble())
+        new = [fault for fault in faults if fault.line > known.up_to]
+        known.malformed += len(new)
+        known.blank += sum(line > known.up_to for line in blank)
         self.first += new[: KEPT - len(self.first)]
-        self._seen[file] = max(seen, up_to)
+        known.up_to = max(known.up_to, up_to)
+
+    def merge(self, files: Mapping[str, FileTrouble], first: Sequence[Malformed]) -> None:
+        """Take over what another reader of the same files has met, as far as it is new."""
+        for name, file in files.items():
+            if name not in self.files or file.up_to > self.files[name].up_to:
+                self.files[name] = file
+        known = {(each.file, each.line) for each in self.first}  # others may show other columns of a row
+        self.first += [each for each in first if (each.file, each.line) not in known][: KEPT - len(self.first)]
 
 
 class Tally:

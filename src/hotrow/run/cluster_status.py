@@ -108,7 +108,7 @@ def _state(role: RoleId, place: RoleAddress, before: RoleReply, now: RoleReply) 
     figures = now.figures
     if figures is None:
         return RoleState(role, place, now.trouble)
-    unit = "samples" if "samples" in figures and role.kind == "trainer" else "wire.requests"
+    unit = "samples" if "samples" in figures and role.kind in ("trainer", "loader") else "wire.requests"
     passed = now.at_s - before.at_s
     rate = busy = None
     if before.figures is not None and passed > 0:

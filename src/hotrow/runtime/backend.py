@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from torch import Tensor
 from torch.optim import Optimizer
 
 from hotrow.data.batch import Batch
+from hotrow.data.loader import Loader, RemoteReading
 from hotrow.metrics.sketch import ScoreSketch
 from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
@@ -66,6 +68,9 @@ class Backend(Protocol):
 
     def take_scores(self) -> ScoreSketch | None:
         """Scores of the batches that workers computed since the last call; None where outputs come with their steps."""
+
+    def reading(self, loader: Loader) -> AbstractContextManager[RemoteReading | None]:
+        """Prepare other processes to read a loader's data for a fit; None where this process has to."""
 
     def predict(self, batch: Batch) -> Tensor:
         """The model's output; no row is created or changed."""

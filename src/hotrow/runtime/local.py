@@ -1,6 +1,7 @@
 """Training in this process: one parameter server, and threads or the calling thread."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 
 from torch import Tensor, nn
@@ -8,6 +9,7 @@ from torch.optim import Optimizer
 
 from hotrow.client import LocalTables
 from hotrow.data.batch import Batch
+from hotrow.data.loader import Loader
 from hotrow.errors import ConfigError, InputError
 from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
@@ -98,6 +100,10 @@ class LocalBackend:
 
     def take_scores(self) -> None:
         """None: outputs come with their steps."""
+
+    def reading(self, loader: Loader) -> AbstractContextManager[None]:
+        """This process reads."""
+        return nullcontext()
 
     def predict(self, batch: Batch) -> Tensor:
         """The model's output; no row is created or changed."""

@@ -90,6 +90,7 @@ def _on_ray(engine: Ray, spec: TrainingSpec, state: RunState) -> OpenBackend:
             setups,
             trainers=engine.trainers,
             embedding_workers=engine.embedding_workers,
+            loaders=engine.loaders,
             lines=transport,
             host="127.0.0.1" if engine.bind == "loopback" else None,
             options=placed.options,

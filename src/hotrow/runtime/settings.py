@@ -43,6 +43,7 @@ class Ray(Spec):
     trainers: Whole = Field(default=1, ge=1, le=4096)
     shards: Whole = Field(default=1, ge=1, le=1024)
     embedding_workers: Whole = Field(default=0, ge=0, le=64)  # that look up and pool for the trainers; 0: none
+    loaders: Whole = Field(default=0, ge=0, le=1024)  # that read the data; 0: the trainers, or else the run's process
     threads: Whole = Field(default=1, ge=1, le=1024)  # of each role
     parked_bytes: WholeOrSize = "1GiB"  # of parked gradients on a shard; of rows and dense ones each
     values: Values | dict[str, Values] = "fp32"  # the wire format of rows and gradients, for all tables or by name
@@ -52,6 +53,7 @@ class Ray(Spec):
     trainer: Resources = Resources()
     shard: Resources = Resources()
     embedding_worker: Resources = Resources()
+    loader: Resources = Resources()
     delay_s: float = Field(default=0.0, ge=0, le=60)  # to shards and back, each: emulates a slow network on one machine
     strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "SPREAD"  # of the placement group
 

@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ from hotrow.trainer.mode_selector import Choice, ModeSelector, initial_mode, par
 from hotrow.trainer.reports import Evaluated, FoundRows, Report, Split
 from hotrow.trainer.scaling import JoiningKind, RoleScaling
 from hotrow.trainer.schedule import EarlyStopping, EarlyStoppingState, Schedule
-from hotrow.trainer.streams import Batches, evaluation_batches, is_source, leases
+from hotrow.trainer.streams import Batches, Leases, evaluation_batches, is_source, leases
 from hotrow.worker.losses import Loss, Task, objective_of, predictions_of
 from hotrow.worker.spec import TrainingSpec
 
@@ -236,7 +237,20 @@ class Trainer:
             progress=self.evaluator() if progressive else None,
             requires_rows=is_source(train),
         )
-        yield from fitting.reports()
+        with self._remote_reading(stream, progressive=progressive):
+            yield from fitting.reports()
+
+    @contextmanager
+    def _remote_reading(self, stream: Leases, *, progressive: bool) -> Iterator[None]:
+        """Let other processes read, where they can. To predict batches before they are trained, this one needs them."""
+        if progressive or not isinstance(stream, Loader):
+            yield
+            return
+        with self._open.backend.reading(stream) as stream.remote:
+            try:
+                yield
+            finally:
+                stream.remote = None
 
     def evaluate(
         self,

@@ -10,28 +10,33 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
 
 import torch
+from msgspec.structs import replace
 
 from hotrow.client.sharded import LookupStep, PendingExchange, PendingPush, PushFacts, ShardedLookup, ShardedTables
 from hotrow.config import Table
 from hotrow.errors import HotrowError, InputError
 from hotrow.sizes import number_text
 from hotrow.spec import whole_number
-from hotrow.transport.client import RpcClient
+from hotrow.transport.client import Answer, RpcClient
 from hotrow.transport.errors import Busy
 from hotrow.transport.faults import fault_of
 from hotrow.transport.futures import when_all
 from hotrow.transport.ids import WORKERS_MOST, grant_of
 from hotrow.transport.messages import (
+    BatchAt,
     Done,
     Fault,
     Folded,
+    IdsGiven,
     LookUp,
     Pooled,
+    PullBatch,
     PullPooled,
     PushPooled,
     Query,
@@ -117,8 +122,10 @@ class EmbeddingServer:
 
     def _dispatch(self, request: Request) -> None:
         match request.message:
-            case LookUp() as message:
-                self._look_up(request, message)
+            case LookUp(at=None) as message:
+                self._look_up(request, message, request.frames)
+            case LookUp(at=BatchAt() as at) as message:
+                self._pull_ids(request, message, at)
             case PullPooled(sample):
                 self._pull(request, sample)
             case PushPooled() as push:
@@ -133,8 +140,20 @@ class EmbeddingServer:
             case other:
                 raise InputError(f"an embedding worker does not handle {type(other).__name__}")
 
-    def _look_up(self, request: Request, message: LookUp) -> None:
-        kept = self._buffers.take(message, request.frames, time.monotonic())
+    def _pull_ids(self, request: Request, message: LookUp, at: BatchAt) -> None:
+        """Look up ids that a loader has, once they are here."""
+        self._wire.connect(at.loader, at.address, near=True)
+        asked = self._wire.request(at.loader, PullBatch(at.reading, at.epoch, at.index, "ids"))
+        look_up = partial(self._look_up_pulled, request, message, at, asked)
+        asked.add_done_callback(lambda _: self._inbox.put(partial(self._reply_errors, [request], look_up)))
+
+    def _look_up_pulled(self, request: Request, message: LookUp, at: BatchAt, asked: "Future[Answer]") -> None:
+        answer = asked.result()
+        ids = answer.of(IdsGiven, at.loader)
+        self._look_up(request, replace(message, count=ids.count, parts=ids.parts, at=None), answer.frames)
+
+    def _look_up(self, request: Request, message: LookUp, frames: Sequence[memoryview]) -> None:
+        kept = self._buffers.take(message, frames, time.monotonic())
         if kept is not None:
             self._client.samples = message.trained
             try:

@@ -21,7 +21,9 @@ import torch
 from hotrow.checkpoint import dense as dense_state
 from hotrow.client.pooled import PooledTables, RemoteTables, peer_name
 from hotrow.client.sharded import LookupStep, PushFacts, ShardedTables
+from hotrow.data.batch import Batch
 from hotrow.errors import HotrowError, InputError
+from hotrow.loading.service import FetchSource, LoaderService, no_source
 from hotrow.modes import Mode, mode_of
 from hotrow.server.pushes import SeenGrants
 from hotrow.server.replicas import k_step_adam
@@ -51,6 +53,7 @@ from hotrow.transport.sketches import pack_sketch
 from hotrow.transport.tensors import cut, joined
 from hotrow.types import RoleId
 from hotrow.worker.all_reduce_dense import AllReduceDense
+from hotrow.worker.batch_fetcher import BatchFetcher
 from hotrow.worker.dense_strategy import DenseStrategy, Learned, LearningRates
 from hotrow.worker.exchange_queue import PendingBatch
 from hotrow.worker.local_dense import LocalDense
@@ -66,7 +69,15 @@ _log = logging.getLogger("hotrow.worker")
 class TrainerProcess:
     """One worker of a run."""
 
-    def __init__(self, setup: TrainerSetup, role: RoleId, server: RpcServer, wire: RpcClient) -> None:
+    def __init__(
+        self,
+        setup: TrainerSetup,
+        role: RoleId,
+        server: RpcServer,
+        wire: RpcClient,
+        fetch_source: FetchSource = no_source,
+    ) -> None:
+        """`fetch_source`: of the data, where this trainer reads too."""
         self.role = role
         self._setup, self._spec, self._server, self._wire = setup, setup.role.spec, server, wire
         tables, values, threads = setup.role.spec.tables, setup.role.values, setup.role.threads
@@ -79,6 +90,8 @@ class TrainerProcess:
         self._learner = self._spec.learner(device=setup.device)
         self._meeting = Rendezvous(urlsplit(server.address).hostname or "", setup.device)
         self._inbox: SimpleQueue[PendingBatch | Request | BaseException] = SimpleQueue()
+        self._loader = LoaderService(fetch_source)
+        self._fetcher = BatchFetcher(role, wire, self._loader, self._begin_work, self._reply_errors)
         self._seen = SeenGrants()
         self._open: TrainerMode | None = None  # between two modes
         self._scores = ScoreCollector(self._spec.task)
@@ -101,6 +114,8 @@ class TrainerProcess:
             self._leave_mode()
             self._server.stop()
             listening.join()
+            self._fetcher.close()
+            self._loader.close()
             self._meeting.close()
 
     # In the server's thread.
@@ -115,8 +130,13 @@ class TrainerProcess:
         match request.message:
             case BatchRequest() as work:
                 self._check_new(work.grant)
-                self._inbox.put(self._begin_work(work, request))
+                if work.at is None:
+                    self._begin_work(work, request, _batch_of(work, request))
+                else:
+                    self._fetcher.fetch(work, request, work.at)
                 self._seen.add(work.grant)
+            case message if self._loader.handles(message):
+                self._loader.handle(request)
             case Query("meeting"):
                 request.reply(QueryReply(str(self.role), {"port": float(self._meeting.listen())}))
             case Query():
@@ -158,10 +178,10 @@ class TrainerProcess:
             message = f"grant={grant}: was computed before a connection broke, and its reply is not kept"
             raise InputError(f"{message}: resume from the last checkpoint")
 
-    def _begin_work(self, work: BatchRequest, request: Request) -> PendingBatch:
+    def _begin_work(self, work: BatchRequest, request: Request, batch: Batch) -> None:
+        """Also in the thread of the fetcher."""
         opened = self._opened()
         began = time.perf_counter()
-        batch = unpack_batch(work.batch, request.frames, ids=work.sample is None)
         self._client.samples = work.trained
         late = opened.mode.late
         versions = late is not None and late.by == "version"
@@ -174,7 +194,7 @@ class TrainerProcess:
         busy_s = time.perf_counter() - began
         task = PendingBatch(work.token, work.grant, work, request, batch, lookup, busy_s, looked_step)
         opened.look_up(task)
-        return task
+        self._inbox.put(task)
 
     def figures(self) -> dict[str, float]:
         """Counters by name."""
@@ -187,6 +207,7 @@ class TrainerProcess:
             "bytes_sent": traffic.sent,
             "bytes_received": traffic.received,
             "bytes_plain": traffic.plain,
+            **self._loader.figures(),
             **{f"asks.{name}": float(count) for name, count in asdict(self._wire.counts).items()},
         }
 
@@ -322,6 +343,12 @@ class TrainerProcess:
         except Exception as error:  # of the user's model, or of a collective: the driver gets it
             _log.exception("a trainer failed")
             request.reply(Fault.of("internal", f"{type(error).__name__}: {error}"))
+
+
+def _batch_of(work: BatchRequest, request: Request) -> Batch:
+    if work.batch is None:
+        raise InputError(f"grant={work.grant}: came without a batch, and without the loader that has it")
+    return unpack_batch(work.batch, request.frames, ids=work.sample is None)
 
 
 def _refuse(task: PendingBatch) -> None:

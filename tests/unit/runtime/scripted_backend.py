@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hotrow.data.batch import Batch
-from hotrow.data.loader import Lease
+from hotrow.data.loader import Lease, Loader
 from hotrow.errors import ConfigError
 from hotrow.modes import Mode
 from hotrow.modes.base import Apply, Discipline, Effect, Event, Grant, RunFacts
@@ -83,6 +83,9 @@ class ScriptedBackend:
         return Nothing(), self
 
     def take_scores(self) -> None: ...
+
+    def reading(self, loader: Loader) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def predict(self, batch: Batch) -> Tensor:
         raise AssertionError("nobody predicts in these tests")

@@ -3,8 +3,10 @@
 Nothing is held: a part reads its source and hands on its own rows, in their order.
 """
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, date, datetime, time, timedelta
+from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
@@ -13,6 +15,8 @@ from numpy.typing import NDArray
 
 from hotrow.data.chance import bits, stream, uniform
 from hotrow.data.columns import times
+from hotrow.data.files import File
+from hotrow.data.row_ranges import NumberedRows, RowSpan, files_of, group_rows_of, read_ranges
 from hotrow.data.schema import Schema
 from hotrow.data.source import Source, Trouble
 from hotrow.errors import ConfigError, InputError
@@ -39,6 +43,9 @@ class Around:
     @property
     def trouble(self) -> Trouble:
         return self.source.trouble
+
+    def files(self) -> tuple[File, ...] | None:
+        return files_of(self.source)
 
 
 class RowRange(Around):
@@ -69,10 +76,43 @@ class RowRange(Around):
             at += batch.num_rows
             if self._stop is not None and at >= self._stop:
                 return
+        self._check_enough(at)
+
+    def group_rows(self) -> int:
+        return group_rows_of(self.source)
+
+    def read_ranges(self, ranges: Iterable[RowSpan]) -> NumberedRows:
+        at, missing = self._start, self._inside(ranges)
+        for row, batch in read_ranges(self.source, _noted(missing, asked := deque[RowSpan]())):
+            yield row - self._start, batch
+            at = row + batch.num_rows
+            while asked and asked[0][1] <= at:
+                asked.popleft()
+        unread = next(chain(asked, missing), None)
+        if unread is not None:
+            self._check_enough(max(at, unread[0]))
+
+    def _inside(self, ranges: Iterable[RowSpan]) -> Iterator[RowSpan]:
+        """The same rows by the numbers of the source, as far as they are in this part."""
+        for first, last in ranges:
+            start, stop = first + self._start, last + self._start
+            stop = stop if self._stop is None else min(stop, self._stop)
+            if start >= stop:
+                return
+            yield start, stop
+
+    def _check_enough(self, at: int) -> None:
+        """The source has ended before row `at`."""
         if self._exact and (self._stop is not None or at == self._start):
             wanted = "rows" if self._stop is None else f"{self._stop - self._start:,} rows"
             found = f"there are only {at - self._start:,} good ones"
             raise InputError(f"split: wanted are {wanted} from row {self._start:,} on, but {found}: take fewer")
+
+
+def _noted(ranges: Iterator[RowSpan], asked: deque[RowSpan]) -> Iterator[RowSpan]:
+    for each in ranges:
+        asked.append(each)
+        yield each
 
 
 class Fraction(Around):

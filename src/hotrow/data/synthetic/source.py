@@ -1,6 +1,6 @@
 """The synthetic stream as a source, as batches and as a Parquet file, with the best that a model can reach on it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice, pairwise
@@ -12,13 +12,15 @@ import pyarrow.parquet as pq
 
 from hotrow.data import batch as batches
 from hotrow.data.batch import Batch
+from hotrow.data.files import File
 from hotrow.data.keys import Keyspace
+from hotrow.data.row_ranges import NumberedRows, RowSpan
 from hotrow.data.schema import Schema
 from hotrow.data.source import Trouble
 from hotrow.data.splits import Day, RowRange
 from hotrow.data.synthetic.config import Part, SyntheticConfig
 from hotrow.data.synthetic.draws import F32
-from hotrow.data.synthetic.rows import Maker, SyntheticRows
+from hotrow.data.synthetic.rows import BLOCK, Maker, SyntheticRows
 from hotrow.data.synthetic.teacher import chances
 from hotrow.spec import whole_number
 
@@ -57,6 +59,22 @@ class SyntheticSource:
                 rows.times,
             ]
             yield pa.RecordBatch.from_arrays([pa.array(column) for column in columns], names=list(self._names))
+
+    def files(self) -> tuple[File, ...]:
+        """None: rows are computed, by any process."""
+        return ()
+
+    def group_rows(self) -> int:
+        return BLOCK
+
+    def read_ranges(self, ranges: Iterable[RowSpan]) -> NumberedRows:
+        for start, stop in ranges:
+            row = start
+            for batch in RowRange(self, start, stop).read():
+                yield row, batch
+                row += batch.num_rows
+            if row < stop:
+                return
 
     def read_batches(self, skip: int = 0, *, labels: bool = True) -> Iterator[Batch]:
         """The same as decoded batches."""

@@ -6,6 +6,7 @@ when the mode ends it is fetched from the first trainer, or from the shards.
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
@@ -16,12 +17,14 @@ from torch.optim import Optimizer
 from hotrow.checkpoint import dense as dense_state
 from hotrow.client.sharded import ShardedTables
 from hotrow.data.batch import Batch
+from hotrow.data.loader import Loader, RemoteReading
 from hotrow.errors import ConfigError, InputError
 from hotrow.metrics.sketch import ScoreSketch
 from hotrow.modes import MODES, Mode
 from hotrow.modes.base import RunFacts
 from hotrow.runtime.clock import RunClock
 from hotrow.runtime.cluster.executor import RemoteExecutor
+from hotrow.runtime.cluster.reading_roles import ReadingRoles
 from hotrow.runtime.cluster.remote_parameters import RemoteParameters
 from hotrow.runtime.cluster.roles import Roles
 from hotrow.runtime.look_ahead import LookAheadChoice, expiry_fault
@@ -74,6 +77,7 @@ class ClusterBackend:
         self._spec, self._roles, self._state = spec, roles, state
         self._places = places
         self._learner = spec.learner()
+        self._reading = ReadingRoles(roles)
         self._open: _OpenMode | None = None
         self._order = 0  # number of the last order
         self._fetched = (-1, False)  # the order after which the dense state was fetched, and whether all of it
@@ -170,6 +174,7 @@ class ClusterBackend:
     def admit(self, name: RoleId) -> None:
         """Admit a trainer that was started and waits."""
         self._roles.trainers.append(name)
+        self._reading.add_trainer(name)
 
     def start_worker(self, name: RoleId, worker: int, step: int) -> None:
         """Begin the open mode on one more trainer. It reads dense parameters from the shards for every batch."""
@@ -188,9 +193,13 @@ class ClusterBackend:
         opened.executor.trainers[worker] = name
 
     def stop_worker(self, name: RoleId) -> Future[None]:
-        """Stop a trainer that holds no batch."""
+        """Stop a trainer that holds no batch, once no batch that it has read is needed."""
         self._scores_left.merge(self._collect([name]))
-        return self._roles.stop_trainer(name)
+        return self._reading.stop_trainer(name)
+
+    def reading(self, loader: Loader) -> AbstractContextManager[RemoteReading | None]:
+        """Loaders or trainers read, where they can."""
+        return self._reading.prepared(loader)
 
     def take_scores(self) -> ScoreSketch:
         """The sketches of all trainers, merged, and those of trainers that have left."""

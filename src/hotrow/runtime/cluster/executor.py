@@ -8,7 +8,7 @@ from queue import Empty, SimpleQueue
 
 import torch
 
-from hotrow.data.batch import Batch
+from hotrow.data.reading import AnyBatch, BatchName
 from hotrow.errors import HotrowError
 from hotrow.modes import Mode
 from hotrow.modes.base import Grant, RunFacts
@@ -22,7 +22,7 @@ from hotrow.runtime.state import RunState
 from hotrow.transport.batches import pack_batch
 from hotrow.transport.client import Answer
 from hotrow.transport.ids import pack_ids
-from hotrow.transport.messages import BatchReply, BatchRequest, LookUp
+from hotrow.transport.messages import BatchAt, BatchReply, BatchRequest, LookUp
 
 WAKE_S = 0.1  # how long an interrupt, or the loss of a role, may go unnoticed
 LOSS_S = 2.0  # from a failure until the lost role that caused it is known
@@ -65,15 +65,18 @@ class RemoteExecutor:
         """In look-ahead shards update rows of the open step before its order."""
         return self._forecast is not None and self._forecast.is_past(self.step)
 
-    def submit(self, grant: Grant, batch: Batch) -> None:
-        """Send the batch of a grant to its worker; its ids too, or to an embedding worker that looks them up for it."""
+    def submit(self, grant: Grant, batch: AnyBatch) -> None:
+        """Send the batch of a grant to its worker; its ids too, or to an embedding worker that looks them up for it.
+
+        Of a batch at a loader only the place is sent.
+        """
         trained = self._state.samples
         if self._forecast is not None:
             self._prepare_before(grant, self._forecast)
             self._forecast.grant(grant, len(batch))
             trained = self._forecast.samples_before(grant.token, trained)
-        sample = self._send_ids(grant, batch, trained)
-        header, frames = pack_batch(batch, ids=sample is None)
+        sample, at = self._send_ids(grant, batch, trained), _place(batch)
+        header, frames = (None, []) if isinstance(batch, BatchName) else pack_batch(batch, ids=sample is None)
         factor = self._mode.on_arrival(self._facts, len(batch))
         work = BatchRequest(
             grant.grant,
@@ -86,6 +89,7 @@ class RemoteExecutor:
             factor,
             header,
             sample,
+            at,
         )
         asked = self._roles.rpc.request(self.trainers[self._rank(grant)], work, frames, deadline=False)
         asked.add_done_callback(lambda done: self._worked(grant, done))
@@ -135,17 +139,17 @@ class RemoteExecutor:
         given[rank] += 1
         return rank
 
-    def _send_ids(self, grant: Grant, batch: Batch, trained: int) -> int | None:
+    def _send_ids(self, grant: Grant, batch: AnyBatch, trained: int) -> int | None:
         """The sample id of the ids at an embedding worker; None: the trainer looks them up itself."""
         if self._roles.embedding_workers is None:
             return None
         name, sample = self._roles.embedding_workers.assign(grant.grant)
         versions = self._mode.late is not None and self._mode.late.by == "version"
-        parts, frames = pack_ids(batch)
+        parts, frames = ((), []) if isinstance(batch, BatchName) else pack_ids(batch)
         step = grant.token if self._mode.looks_ahead else None
         ahead = self._mode.looks_ahead and grant.token > self.step
-        after = self._parameters.number
-        ids = LookUp(sample, grant.worker, after, trained, versions, len(batch), parts, step, ahead)
+        after, at = self._parameters.number, _place(batch)
+        ids = LookUp(sample, grant.worker, after, trained, versions, len(batch), parts, step, ahead, at)
         asked = self._roles.rpc.request(name, ids, frames)
         asked.add_done_callback(lambda done: self._results.put((grant, done)) if done.exception() else None)
         return sample
@@ -192,3 +196,10 @@ class RemoteExecutor:
         reply = answer.of(BatchReply, self.trainers[grant.worker])
         busy, loss = Elapsed(reply.busy_s, reply.busy_s), torch.tensor(reply.loss)
         return BatchResult(grant, reply.looked_step, reply.pulled_step, reply.samples, loss, None, busy)
+
+
+def _place(batch: AnyBatch) -> BatchAt | None:
+    """Where to pull a batch; None where this process has it."""
+    if not isinstance(batch, BatchName):
+        return None
+    return BatchAt(batch.loader, batch.address, batch.reading, batch.epoch, batch.index)

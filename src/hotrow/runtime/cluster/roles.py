@@ -1,10 +1,12 @@
 """The roles of a cluster by name, and requests to several of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
+from hotrow.data.source import Source
 from hotrow.runtime.cluster.embedding_workers import EmbeddingWorkers
 from hotrow.runtime.cluster.leaving import forget_when_stopped
 from hotrow.transport.client import Answer, RpcClient
@@ -14,6 +16,10 @@ from hotrow.transport.messages import Exchange, Exchanged, Message, Stop
 from hotrow.types import RoleId
 
 WAKE_S = 0.1  # how long the loss of a role may go unnoticed
+
+
+# Stores a source where loaders fetch it by the key; InputError where that is not possible.
+StoredSource: TypeAlias = Callable[[Source], AbstractContextManager[str]]
 
 
 class RoleProcesses(Protocol):
@@ -38,6 +44,8 @@ class Roles:
     trainers: list[RoleId]  # in the order of their numbers when a mode begins
     processes: RoleProcesses
     embedding_workers: EmbeddingWorkers | None = None  # None: trainers look rows up themselves
+    loaders: Sequence[RoleId] = ()  # empty: trainers read, where they can
+    stored_source: StoredSource | None = None  # None: the driver reads
 
     def incarnations(self) -> list[int]:
         """Of all shards."""

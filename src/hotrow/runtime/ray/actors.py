@@ -1,4 +1,4 @@
-"""Shards, trainers and embedding workers as Ray actors. Each reports its address, then serves until `Stop`.
+"""Shards, trainers, embedding workers and loaders as Ray actors. Each reports its address, then serves until `Stop`.
 
 Ray sends settings and the model to the actors; everything after that goes over the transport.
 """
@@ -12,6 +12,8 @@ from typing import Protocol
 
 import ray
 
+from hotrow.loading.process import LoaderServer
+from hotrow.runtime.ray.sources import fetch_source
 from hotrow.server.dense_service import DenseService
 from hotrow.server.dense_shard import DenseShard
 from hotrow.server.process import ShardServer
@@ -131,7 +133,15 @@ class TrainerRole(_Role):
         self, setup: TrainerSetup, lines: TransportSettings, host: str | None, shards: Mapping[str, str], role: RoleId
     ) -> None:
         server, wire = lines.server(host, role), lines.rpc_client_to(shards)
-        super().__init__(server, TrainerProcess(setup, role, server, wire), wire)
+        super().__init__(server, TrainerProcess(setup, role, server, wire, fetch_source), wire)
+
+
+class LoaderRole(_Role):
+    """One loader; a Ray actor when it is started as one."""
+
+    def __init__(self, role: RoleId, lines: TransportSettings, host: str | None) -> None:
+        server = lines.server(host, role)
+        super().__init__(server, LoaderServer(role, server, fetch_source))
 
 
 class EmbeddingRole(_Role):

@@ -16,8 +16,9 @@ from hotrow.runtime.cluster.embedding_workers import EmbeddingWorkers
 from hotrow.runtime.cluster.facts import ClusterFacts
 from hotrow.runtime.cluster.roles import Roles
 from hotrow.runtime.ray.actor_pool import ActorPool, Options, RoleLost
-from hotrow.runtime.ray.actors import EmbeddingRole, ShardRole, TrainerRole, TransportSettings
+from hotrow.runtime.ray.actors import EmbeddingRole, LoaderRole, ShardRole, TrainerRole, TransportSettings
 from hotrow.runtime.ray.setups import RoleSetups
+from hotrow.runtime.ray.sources import stored_source
 from hotrow.transport.ids import WORKERS_MOST
 from hotrow.transport.messages import Stop
 from hotrow.transport.server import RpcServer
@@ -29,7 +30,10 @@ __all__ = ["RayCluster", "RoleLost"]
 
 
 class RayCluster:
-    """Shards, trainers and, if there are any, embedding workers of one run. Use it in a `with`, or close it."""
+    """Shards, trainers and, if there are any, embedding workers and loaders of one run.
+
+    Use it in a `with`, or close it.
+    """
 
     def __init__(
         self,
@@ -38,6 +42,7 @@ class RayCluster:
         trainers: int,
         lines: TransportSettings,
         embedding_workers: int = 0,
+        loaders: int = 0,
         host: str | None = "127.0.0.1",
         options: Options = lambda role, number: {"num_cpus": 0},
     ) -> None:
@@ -52,12 +57,12 @@ class RayCluster:
         self._numbers: dict[RoleKind, int] = {"trainer": 0, "embedding worker": 0}  # used so far
         self.rpc = lines.rpc_client(delayed=True)
         try:
-            self._start(trainers, embedding_workers)
+            self._start(trainers, embedding_workers, loaders)
         except BaseException:
             self.close()
             raise
 
-    def _start(self, trainers: int, embedding_workers: int) -> None:
+    def _start(self, trainers: int, embedding_workers: int, loaders: int) -> None:
         names = self._setups.names
         self._shards = self._actors.start(ShardRole, {name: (self._setups.shard(name.number),) for name in names})
         for name, address in self._shards.items():
@@ -66,7 +71,10 @@ class RayCluster:
         workers = [self._new_role("trainer") for _ in range(trainers)]
         self._start_trainers(workers)
         lookup_workers = EmbeddingWorkers(self.rpc, workers) if embedding_workers else None
-        self.roles = Roles(self.rpc, names, list(workers), self._actors, lookup_workers)
+        readers = [RoleId("loader", number) for number in range(loaders)]
+        for name, address in self._actors.start(LoaderRole, {name: (name,) for name in readers}).items():
+            self.rpc.connect(name, address, near=True)
+        self.roles = Roles(self.rpc, names, list(workers), self._actors, lookup_workers, readers, stored_source)
         for _ in range(embedding_workers):
             self._join_embedding_worker(self._embedding_workers(), joins=False)
 

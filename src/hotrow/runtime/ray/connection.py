@@ -100,6 +100,7 @@ def _roles(settings: Ray) -> list[tuple[str, int, Resources]]:
         ("shard", settings.shards, settings.shard),
         ("trainer", settings.trainers, settings.trainer),
         ("embedding worker", settings.embedding_workers, settings.embedding_worker),
+        ("loader", settings.loaders, settings.loader),
     ]
 
 

@@ -6,6 +6,7 @@ dense      dense parameters on shards
 work       trainers: batches of the driver
 scores     trainers: sketches of their predictions
 embedding  embedding workers
+loading    loaders
 control    every role, and the process of the run
 
 A header is decoded into exactly one `Message` or refused; no header names a function to call.
@@ -36,6 +37,20 @@ from hotrow.transport.messages.embedding import (
     Vectors,
 )
 from hotrow.transport.messages.header import Header
+from hotrow.transport.messages.loading import (
+    BatchesMade,
+    BatchGiven,
+    BatchHead,
+    CloseReading,
+    FileFacts,
+    IdsGiven,
+    MalformedLine,
+    NextBatches,
+    OpenReading,
+    PrepareSource,
+    PullBatch,
+    TroubleMet,
+)
 from hotrow.transport.messages.orders import ApplyOrder, OrderPart, OrderResult, PartWeights, Perform, Policy, Prepare
 from hotrow.transport.messages.rows import (
     Arrival,
@@ -52,7 +67,16 @@ from hotrow.transport.messages.rows import (
     Taken,
 )
 from hotrow.transport.messages.scores import CollectedScores, CollectScores, ScorePoints
-from hotrow.transport.messages.work import BatchReply, BatchRequest, Begin, CloseStep, Features, Samples, Settle
+from hotrow.transport.messages.work import (
+    BatchAt,
+    BatchReply,
+    BatchRequest,
+    Begin,
+    CloseStep,
+    Features,
+    Samples,
+    Settle,
+)
 
 Message = (
     Exchange
@@ -93,16 +117,29 @@ Message = (
     | Meet
     | CollectScores
     | CollectedScores
+    | PrepareSource
+    | OpenReading
+    | NextBatches
+    | BatchesMade
+    | CloseReading
+    | PullBatch
+    | BatchGiven
+    | IdsGiven
 )
 
 __all__ = [
     "SENTENCE_MOST",
     "ApplyOrder",
     "Arrival",
+    "BatchAt",
+    "BatchGiven",
+    "BatchHead",
     "BatchReply",
     "BatchRequest",
+    "BatchesMade",
     "Begin",
     "Clear",
+    "CloseReading",
     "CloseStep",
     "Coded",
     "CollectScores",
@@ -117,16 +154,21 @@ __all__ = [
     "Fault",
     "FaultKind",
     "Features",
+    "FileFacts",
     "Folded",
     "GiveDense",
     "Header",
     "IdPart",
+    "IdsGiven",
     "Import",
     "JoinRole",
     "LeaveRole",
     "LookUp",
+    "MalformedLine",
     "Meet",
     "Message",
+    "NextBatches",
+    "OpenReading",
     "OrderPart",
     "OrderResult",
     "PartWeights",
@@ -134,6 +176,8 @@ __all__ = [
     "Policy",
     "Pooled",
     "Prepare",
+    "PrepareSource",
+    "PullBatch",
     "PullDense",
     "PullPooled",
     "PullRest",
@@ -151,5 +195,6 @@ __all__ = [
     "Stop",
     "TakeDense",
     "Taken",
+    "TroubleMet",
     "Vectors",
 ]

@@ -6,6 +6,7 @@ from msgspec import Meta
 
 from hotrow.transport.messages.header import Count, Header, Name, Number, SampleId
 from hotrow.transport.messages.rows import Arrival, Taken
+from hotrow.transport.messages.work import BatchAt
 from hotrow.types import Values
 
 
@@ -44,6 +45,7 @@ class LookUp(Header, frozen=True, tag="look_up"):
     parts: tuple[IdPart, ...]
     step: Number | None = None  # that the rows are for, in modes with look-ahead
     ahead: bool = False  # the step before is open: rows come in two parts
+    at: BatchAt | None = None  # where the ids are pulled; there are no parts then
 
 
 class Vectors(Header, frozen=True):

@@ -27,6 +27,16 @@ class Samples(Header, frozen=True):
     weights: bool = False
 
 
+class BatchAt(Header, frozen=True):
+    """A batch that is kept by a loader, to be pulled there."""
+
+    loader: Name
+    address: Annotated[str, Meta(min_length=1, max_length=1_000)]
+    reading: Number
+    epoch: Number
+    index: Number
+
+
 class BatchRequest(Header, frozen=True, tag="work"):
     """A grant and its batch, for a trainer. The reply comes when all gradients are on their servers."""
 
@@ -38,8 +48,9 @@ class BatchRequest(Header, frozen=True, tag="work"):
     trained: Number  # samples so far
     lr_scale: float
     factor: float | None  # of its rows' gradients, where shards apply them on arrival
-    batch: Samples
+    batch: Samples | None  # None: it is at a loader
     sample: SampleId | None = None  # where an embedding worker has the ids, the batch has none
+    at: BatchAt | None = None
 
 
 class BatchReply(Header, frozen=True, tag="worked"):

@@ -1,0 +1,104 @@
+"""Which roles of a cluster read a run's data: its loaders, else its trainers, else the driver."""
+
+import logging
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
+
+from hotrow.data.loader import Loader
+from hotrow.data.row_ranges import files_of
+from hotrow.errors import InputError
+from hotrow.loading.service import file_facts
+from hotrow.runtime.cluster.reading import ClusterReading
+from hotrow.runtime.cluster.roles import Roles
+from hotrow.transport.errors import RemoteFault
+from hotrow.transport.futures import uncancellable_future
+from hotrow.transport.messages import PrepareSource
+from hotrow.types import RoleId
+
+_log = logging.getLogger("hotrow.runtime")
+
+
+class ReadingRoles:
+    """Prepares the roles that read, and lets a trainer leave that is one of them."""
+
+    def __init__(self, roles: Roles) -> None:
+        self._roles = roles
+        self._reading: ClusterReading | None = None  # of the fit under way
+        self._prepared = PrepareSource("none", ())
+
+    @contextmanager
+    def prepared(self, loader: Loader) -> Iterator[ClusterReading | None]:
+        """Send the source to the roles that read; None where the driver reads, with the reason in the log."""
+        names = list(self._roles.loaders or self._roles.trainers)
+        with ExitStack() as stack:
+            try:
+                key = self._store(stack, loader)
+            except InputError as error:
+                _log.info("the run's own process reads the data: %s", error)
+                yield None
+                return
+            prepare = PrepareSource(key, file_facts(files_of(loader.source) or ()))
+            try:
+                self._prepare(names, prepare)
+            except InputError as error:
+                if self._roles.loaders:
+                    remedy = "give every host the same files, or set loaders = 0"
+                    raise InputError(f"engine.loaders={len(names)}: {error}: {remedy}") from None
+                _log.warning("the run's own process reads the data: %s", error)
+                yield None
+                return
+            self._prepared = prepare
+            self._reading = ClusterReading(self._roles.rpc, self._roles.processes.check_alive, names, loader, key)
+            try:
+                yield self._reading
+            finally:
+                self._reading.close()
+                self._reading = None
+
+    def add_trainer(self, name: RoleId) -> None:
+        """Let a trainer that joins read too, where trainers read and it can."""
+        if self._reading is None or self._roles.loaders:
+            return
+        try:
+            self._prepare([name], self._prepared)
+        except InputError as error:
+            _log.warning("%s does not read data: %s", name, error)
+            return
+        self._reading.join(name)
+
+    def stop_trainer(self, name: RoleId) -> "Future[None]":
+        """Stop a trainer once no batch that it has read is needed; the future is done when it has stopped."""
+        if self._reading is None or self._roles.loaders:
+            return self._roles.stop_trainer(name)
+        stopped = uncancellable_future()
+        self._roles.trainers.remove(name)
+        self._reading.leave(name).add_done_callback(lambda _: _follow(self._roles.stop_trainer(name), stopped))
+        return stopped
+
+    def _store(self, stack: ExitStack, loader: Loader) -> str:
+        if files_of(loader.source) is None:
+            raise InputError(f"{type(loader.source).__name__} is not read from files")
+        if self._roles.stored_source is None:
+            raise InputError("there is no store that could bring the source to other processes")
+        return stack.enter_context(self._roles.stored_source(loader.source))
+
+    def _prepare(self, names: list[RoleId], prepare: PrepareSource) -> None:
+        """InputError where a role cannot read what this process reads."""
+        for name, asked in zip(names, self._roles.request_all(names, prepare), strict=True):
+            try:
+                self._roles.answer(asked)
+            except RemoteFault as fault:
+                raise InputError(f"{name} cannot: {fault.sentence}") from None
+
+
+def _follow(first: "Future[None]", then: "Future[None]") -> None:
+    """Complete the second future as the first one."""
+
+    def copy(done: "Future[None]") -> None:
+        if (error := done.exception()) is not None:
+            then.set_exception(error)
+        else:
+            then.set_result(None)
+
+    first.add_done_callback(copy)

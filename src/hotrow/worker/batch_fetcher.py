@@ -1,0 +1,58 @@
+"""Batches that a trainer pulls from loaders: each is requested at once, and begun in the order of the requests."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from queue import SimpleQueue
+from typing import TypeAlias
+
+from hotrow.data.batch import Batch
+from hotrow.loading.service import LoaderService
+from hotrow.transport.batches import unpack_batch
+from hotrow.transport.client import Answer, RpcClient
+from hotrow.transport.messages import BatchAt, BatchGiven, BatchRequest, PullBatch
+from hotrow.transport.request import Request
+from hotrow.types import RoleId
+
+Begin: TypeAlias = Callable[[BatchRequest, Request, Batch], None]
+ReplyErrors: TypeAlias = Callable[[Request, Callable[[], None]], None]
+
+
+class BatchFetcher:
+    """A thread that waits for pulled batches: neither the server nor the client does other work meanwhile.
+
+    Batches of this process's own loader are taken from it without a copy.
+    """
+
+    def __init__(self, role: RoleId, wire: RpcClient, own: LoaderService, begin: Begin, errors: ReplyErrors) -> None:
+        """`errors` answers a request with the error of what it calls."""
+        self._role, self._wire, self._own, self._begin, self._errors = role, wire, own, begin, errors
+        self._pulled: SimpleQueue[tuple[BatchRequest, Request, BatchAt, Future[Answer] | None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="trainer-batches", daemon=True)
+        self._thread.start()
+
+    def fetch(self, work: BatchRequest, request: Request, at: BatchAt) -> None:
+        """Pull the batch of a request."""
+        asked = None
+        if at.loader != self._role:
+            self._wire.connect(at.loader, at.address, near=True)
+            pull = PullBatch(at.reading, at.epoch, at.index, "all" if work.sample is None else "features")
+            asked = self._wire.request(at.loader, pull)
+        self._pulled.put((work, request, at, asked))
+
+    def close(self) -> None:
+        self._pulled.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (pulled := self._pulled.get()) is not None:
+            self._errors(pulled[1], partial(self._begin_pulled, *pulled))
+
+    def _begin_pulled(self, work: BatchRequest, request: Request, at: BatchAt, asked: "Future[Answer] | None") -> None:
+        if asked is None:
+            batch = self._own.batch(at.reading, at.epoch, at.index)
+        else:
+            answer = asked.result()
+            batch = unpack_batch(answer.of(BatchGiven, at.loader).batch, answer.frames, ids=work.sample is None)
+        self._begin(work, request, batch)
