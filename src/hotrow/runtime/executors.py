@@ -73,7 +73,7 @@ class Executor(Protocol):
 
     @property
     def runs_ahead(self) -> bool:
-        """Whether rows may be those of a step that the loop has not applied: its workers need not wait for the loop."""
+        """Between two steps: whether workers change parameters of the next one without waiting for the loop."""
 
     def submit(self, grant: Grant, batch: Batch) -> None:
         """Start the batch of a grant on its worker."""

@@ -44,7 +44,7 @@ class FitLoop:
 
     def __post_init__(self) -> None:
         progress = self.progress
-        before = None if progress is None else lambda batch: progress.add(self.loop.predict(batch), batch)
+        before = None if progress is None else lambda batch: progress.add(self.loop.backend.predict(batch), batch)
         self.leases = LeaseQueue(iter(self.stream), self.stream.done, before, self.most_samples)
 
     def reports(self) -> Iterator[Report]:

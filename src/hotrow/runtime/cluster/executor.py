@@ -62,8 +62,8 @@ class RemoteExecutor:
 
     @property
     def runs_ahead(self) -> bool:
-        """In look-ahead shards update rows of the open step before its order."""
-        return self._forecast is not None and self._forecast.is_past(self.step)
+        """With look-ahead a step is computed while the loop returns the one before it."""
+        return self._forecast is not None and self._forecast.is_open
 
     def submit(self, grant: Grant, batch: AnyBatch) -> None:
         """Send the batch of a grant to its worker; its ids too, or to an embedding worker that looks them up for it.

@@ -25,9 +25,10 @@ class StepForecast:
         """All steps before this one are applied."""
         self._granted = {token: granted for token, granted in self._granted.items() if token >= step}
 
-    def is_past(self, step: int) -> bool:
-        """Whether a batch of a later step than this one was granted."""
-        return any(token > step for token in self._granted)
+    @property
+    def is_open(self) -> bool:
+        """Whether a batch was granted whose step is not applied."""
+        return bool(self._granted)
 
     def samples_before(self, step: int, trained: int) -> int:
         """Samples up to a step, of which `trained` are applied."""
