@@ -216,8 +216,10 @@ def test_a_table_of_any_numbers_is_refused_or_names_bytes_of_the_ring(places: li
 
 def test_flags_that_a_peer_sets_at_random_free_no_slot_that_was_not_taken(ends: Ends) -> None:
     assert ends.server._memory is not None
-    ends.server._memory.mapped[SLOTS : 2 * SLOTS] = b"\x01" * SLOTS
-    assert ends.pass_on(frame(RING)) == [frame(RING)]
+    ends.place(frame(PLACED_LEAST))  # slot 0
+    ends.server._memory.mapped[SLOTS + 1 : 2 * SLOTS] = b"\x01" * (SLOTS - 1)
+    assert ends.client.place([memoryview(frame(RING))]) is None
+    assert ends.pass_on(frame(RING - PLACED_LEAST)) == [frame(RING - PLACED_LEAST)]
 
 
 def test_a_table_of_other_rings_is_stale(ends: Ends) -> None:
