@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from struct import pack
@@ -25,6 +26,8 @@ from hotrow.transport.server import Request, RpcServer
 from hotrow.types import Security
 from unit.transport.cable import Cable
 from unit.transport.parts import HASTY, KEY, OTHER_KEY, READY, Raw, answer_of, echo, running, until, wire_to
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd and /proc are of Linux")
 
 SHARED: tuple[Security, ...] = ("off", "key")
 SMALL = Limits(ring_bytes=1 << 18)

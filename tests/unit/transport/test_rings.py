@@ -3,6 +3,7 @@
 import gc
 import os
 import random
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -20,6 +21,8 @@ from hotrow.transport.envelope import lent
 from hotrow.transport.ring_ends import RingWatch
 from hotrow.transport.ring_memory import PAGE, SLOTS, OfferedMemory, open_memory
 from hotrow.transport.rings import PLACED_LEAST, UNLOCKED_LEAST, Placement, Rings, StaleRings
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd and /proc are of Linux")
 
 RING = 4 * UNLOCKED_LEAST
 
@@ -112,6 +115,7 @@ def test_a_slot_is_used_again_when_its_last_view_is_gone_and_not_before(ends: En
     assert ends.pass_on(frame(RING, 1)) == [frame(RING, 1)]
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of Python 3.12; the child only ends
 def test_a_forked_process_that_drops_its_copy_frees_nothing(ends: Ends) -> None:
     views = ends.pass_on(frame(RING))
     if (child := os.fork()) == 0:
