@@ -83,7 +83,6 @@ class Connection:
                 self._prove(first[1:], now)
             case envelope.UNAUTHENTICATED if self._session is not None:
                 self._session = None  # _greet_s is past, unless a handshake failed a moment ago
-                self.close_rings()
             case (
                 envelope.ANSWER | envelope.PLACED_ANSWER | envelope.IN_PROGRESS | envelope.UNKNOWN | envelope.SHARED
             ) if self._session is not None:

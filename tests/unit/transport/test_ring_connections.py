@@ -3,12 +3,15 @@
 import gc
 import logging
 import os
+import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from struct import pack
+from typing import Any
 
 import numpy as np
 import pytest
+import zmq
 
 from hotrow.transport import envelope
 from hotrow.transport.client import Answer, RpcClient
@@ -23,6 +26,8 @@ from hotrow.transport.server import Request, RpcServer
 from hotrow.types import Security
 from unit.transport.cable import Cable
 from unit.transport.parts import HASTY, KEY, OTHER_KEY, READY, Raw, answer_of, echo, running, until, wire_to
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd and /proc are of Linux")
 
 SHARED: tuple[Security, ...] = ("off", "key")
 SMALL = Limits(ring_bytes=1 << 18)
@@ -184,6 +189,38 @@ def test_a_client_beyond_the_most_peers_takes_its_rings_along() -> None:
     with running(limits=Limits(peers=1)) as server, ringed(wire_to(server)) as first, ringed(wire_to(server)):
         until(lambda: watched(first) == 0)
         assert watched(server) == 1
+
+
+def test_a_client_that_proves_again_and_again_has_one_memory_at_the_server() -> None:
+    with running() as server, Raw(server.address) as raw:
+        offers = [OfferedMemory(PAGE) for _ in range(3)]
+        for offered in offers:
+            session, header = raw.prove(), offered.offer.encode()
+            raw.send(envelope.sealed(session, envelope.OFFER, 0, header), header)
+            assert raw.receive() is not None
+        assert (watched(server), server.counts.rings) == (1, 3)
+        for offered in offers:
+            offered.close()
+
+
+@pytest.mark.parametrize("kind", [envelope.PLACED_REQUEST, envelope.PLACED_ANSWER])
+def test_a_message_that_the_socket_does_not_take_frees_its_slots(monkeypatch: pytest.MonkeyPatch, kind: bytes) -> None:
+    send = zmq.Socket.send_multipart
+    refused: list[bytes] = []
+
+    def full_once(socket: Any, frames: list[Any], *settings: Any, **named: Any) -> Any:
+        if not refused and any(bytes(frame[:1]) == kind for frame in frames[:2]):
+            refused.append(kind)
+            raise zmq.Again
+        return send(socket, frames, *settings, **named)
+
+    one = Limits(ring_bytes=PLACED_LEAST)
+    with running() as server, ringed(wire_to(server, limits=one)) as wire:
+        monkeypatch.setattr(zmq.Socket, "send_multipart", full_once)
+        assert answer_of(wire.request("shard", READY, [FRAME])).frames == [FRAME.tobytes()]
+        assert refused == [kind]
+        assert (wire.counts.unsent, server.counts.replies_lost) == (int(kind == b"Q"), int(kind == b"A"))
+        assert (wire.counts.resends, wire.counts.ring_full, server.counts.ring_full) == (1, 0, 0)
 
 
 def test_a_client_that_closes_frees_the_memory_at_the_server() -> None:

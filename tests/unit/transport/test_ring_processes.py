@@ -81,6 +81,7 @@ def test_a_server_that_is_killed_while_it_replies_leaves_nothing_and_its_success
             futures = [wire.request("shard", READY, [FRAME]) for _ in range(32)]
             until(lambda: wire.counts.ring_bytes_in > 4 * NBYTES)
             first.kill()
+            first.wait()  # its port is free
             until(lambda: watched(wire) == 0)
             with running(bind=address):
                 for future in futures:
