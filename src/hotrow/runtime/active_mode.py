@@ -14,6 +14,8 @@ from hotrow.runtime.lease_queue import LeaseQueue
 from hotrow.runtime.look_ahead import LookAheadChoice
 from hotrow.runtime.training_performer import TrainingPerformer
 
+TOGETHER = 64  # results whose effects are settled at once
+
 
 class ActiveMode:
     """A mode that runs on the parameters and the executor that a backend opened for it."""
@@ -31,7 +33,7 @@ class ActiveMode:
         self.loop, self.performer, self.executor, self.leases = loop, performer, executor, leases
         self.failed = False  # after an error gradients may never arrive
         self.remarks: list[str] = []  # not yet taken
-        self._clock, self._choice = clock, choice
+        self._clock, self._choice, self._groups = clock, choice, loop.mode.groups
         self._measured_step = loop.step
         self._looks_ahead = loop.mode.looks_ahead
         if self._looks_ahead and leases.before is not None:
@@ -94,13 +96,27 @@ class ActiveMode:
             self.loop.resume()
 
     def finish_next(self) -> None:
-        """Wait for the gradients of a batch, and perform the effects of their arrival."""
+        """Wait for the gradients of a batch, and perform the effects of their arrival.
+
+        Batches that arrived meanwhile are handled with it: a busy run sends fewer orders.
+        """
         with defer_sigint():  # one unit: gradients that arrived must not be lost to a deferred interrupt
             result = self._next_result()
             with self._event():
-                self._pushed(result)
+                if self.executor.has_result:
+                    self._pushed_together(result)
+                else:
+                    self._pushed(result)
             self._measure()
         deliver_pending_sigint()
+
+    def _pushed_together(self, result: BatchResult) -> None:
+        with self.performer.settled_together():
+            self._pushed(result)
+            for _ in range(TOGETHER - 1):
+                if not self.executor.has_result:
+                    break
+                self._pushed(self._next_result())
 
     def rest(self) -> None:
         """Wait until all decisions are performed. No batch is being computed."""
@@ -135,15 +151,21 @@ class ActiveMode:
     def _event(self) -> Iterator[None]:
         """One event with all its effects."""
         performer, before = self.performer, len(self.performer.steps)
-        with self.failing():
-            with self.executor.lock:
-                yield
-                self.loop.statistics.update(self.loop.discipline.counts)
-                self.executor.set_step(self.loop.step)
-            if performer.observer is not None and len(performer.steps) > before:
-                performer.observer.stepped(self._clock())
-            while performer.granted:
-                self._submit(*performer.granted.popleft())
+        with defer_sigint():
+            try:
+                with self.executor.lock:
+                    yield
+                    if len(performer.steps) > before:  # the last counts of a mode are taken when it closes
+                        self.loop.statistics.update(self.loop.discipline.counts)
+                    self.executor.set_step(self.loop.step)
+                if performer.observer is not None:
+                    for _ in range(len(performer.steps) - before):
+                        performer.observer.stepped(self._clock())
+                while performer.granted:
+                    self._submit(*performer.granted.popleft())
+            except BaseException:
+                self.failed = True
+                raise
 
     def _is_far_enough(self, worker: int) -> bool:
         """Whether a worker that holds a batch must not get one of the next step: it may never be trained.
@@ -187,6 +209,6 @@ class ActiveMode:
         grant = result.grant
         self.performer.pushed(result, self.step)
         self.loop.finish(grant.worker)
-        for group in self.loop.mode.groups:
+        for group in self._groups:
             pulled = result.looked_step if group == "embedding" else result.pulled_step
             self.loop.handle(Pushed(group, grant.worker, grant.grant, grant.token, pulled, result.samples))

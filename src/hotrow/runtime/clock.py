@@ -40,18 +40,22 @@ class RunClock:
 
     def __call__(self) -> float:
         """Run time, in seconds."""
-        return self.moment().run_s
+        return self._run_s(self._clock())
 
     def moment(self) -> ClockReading:
         """Now."""
-        real_s, (run_s, since_s) = self._clock(), self._state
-        return ClockReading(real_s, run_s if since_s is None else run_s + max(0.0, real_s - since_s))
+        real_s = self._clock()
+        return ClockReading(real_s, self._run_s(real_s))
 
     def resume(self) -> None:
         """Resume the clock."""
-        now = self.moment()
-        self._state = (now.run_s, now.real_s)
+        real_s = self._clock()
+        self._state = (self._run_s(real_s), real_s)
 
     def pause(self) -> None:
         """Pause the clock."""
-        self._state = (self.moment().run_s, None)
+        self._state = (self._run_s(self._clock()), None)
+
+    def _run_s(self, real_s: float) -> float:
+        run_s, since_s = self._state
+        return run_s if since_s is None else run_s + max(0.0, real_s - since_s)

@@ -97,10 +97,11 @@ class EffectLoop(Generic[LeaseT]):
         self.draining = False
         self.grants = facts.grants  # numbers used
         self.leases = leases
-        self._most_held = mode.most_held(facts, mode.first_look_ahead)
+        self._most_held, self._first_group = mode.most_held(facts, mode.first_look_ahead), mode.groups[0]
         self._requested: dict[int, int] = {}  # worker -> batches requested and not granted; no entry is 0
         self._held: Counter[int] = Counter()  # worker -> granted and not pushed
         self._ended: set[int] = set()  # workers that found no data
+        self._free: set[int] = set()  # workers that may hold one more batch, but for those that found no data
         self._took_from_others = False  # a grant without a request took a reserved lease
 
     @property
@@ -112,6 +113,11 @@ class EffectLoop(Generic[LeaseT]):
     def with_data(self) -> list[int]:
         """Workers without an `Ended`, in the order of their numbers."""
         return sorted(self.present - self._ended)
+
+    @property
+    def free(self) -> list[int]:
+        """Workers to request batches for, in the order of their numbers. One that found no data waits for some."""
+        return sorted(self._free)
 
     def holds(self, worker: int) -> bool:
         """Whether a worker has a batch that is not pushed."""
@@ -128,7 +134,7 @@ class EffectLoop(Generic[LeaseT]):
                 if isinstance(effect, Grant):
                     self._grant(effect)
                 elif isinstance(effect, Apply):
-                    self.performer.apply(effect, effect.samples if effect.group == self.mode.groups[0] else 0)
+                    self.performer.apply(effect, effect.samples if effect.group == self._first_group else 0)
                 elif isinstance(effect, Drop):
                     self.performer.drop(effect)
         self.performer.settle()
@@ -139,6 +145,7 @@ class EffectLoop(Generic[LeaseT]):
     def join(self, worker: int) -> None:
         """Add a worker."""
         self.present.add(worker)
+        self._free.add(worker)
         self.handle(Joined(worker))
 
     def request_batches(self, worker: int) -> None:
@@ -158,12 +165,15 @@ class EffectLoop(Generic[LeaseT]):
     def requested(self, worker: int, *, reserved: bool) -> None:
         """A worker requested a batch, and a lease was reserved for it or not."""
         if reserved:
+            self._free |= self._ended  # there is data again
             if worker in self._ended:
                 self._ended.discard(worker)
                 self.handle(Joined(worker))
             self._requested[worker] = self._requested.get(worker, 0) + 1
             self.handle(Ready(worker))
-        elif self._waits_for_data(worker):
+        if not reserved or not self.may_request(worker):
+            self._free.discard(worker)
+        if not reserved and self._waits_for_data(worker):
             self._end(worker)
 
     def _waits_for_data(self, worker: int) -> bool:
@@ -174,11 +184,15 @@ class EffectLoop(Generic[LeaseT]):
         """A worker has one grant less to push for."""
         self.unpushed -= 1
         self._held[worker] -= 1
+        if worker in self.present:
+            self._free.add(worker)
 
     def lose(self, worker: int) -> None:
         """Remove a lost worker; others take over its requests."""
         self.present.discard(worker)
         self._ended.discard(worker)
+        self._free |= self.present  # to those that found no data: leases are returned
+        self._free.discard(worker)
         self.leases.release(self._requested.pop(worker, 0))
         self.handle(Lost(worker))
 
@@ -190,12 +204,14 @@ class EffectLoop(Generic[LeaseT]):
             self.handle(Ended(worker))
         self._ended.discard(worker)
         self.present.discard(worker)
+        self._free.discard(worker)
         if waited:
             self.rejoin()
 
     def rejoin(self) -> None:
         """Let workers that got `Ended` join again: there is data."""
         ended, self._ended = self._ended, set()
+        self._free |= self.present
         for worker in sorted(ended):
             self.handle(Joined(worker))
 
@@ -210,6 +226,7 @@ class EffectLoop(Generic[LeaseT]):
         over a lost one of the open step.
         """
         self._most_held = max(self._most_held, self.mode.most_held(self.facts, steps))
+        self._free |= self.present - self._ended
         self.handle(LookAhead(steps))
 
     def drain(self) -> None:
@@ -257,6 +274,7 @@ class EffectLoop(Generic[LeaseT]):
         while (missing := sum(self._requested.values()) - self.leases.reserved) > 0:
             worker = max(self._requested)
             self.leases.release(max(0, self._requested.pop(worker) - missing))
+            self._free |= self.present
             self._end(worker)
 
     def _samples_lost(self, effects: Sequence[Effect]) -> dict[int, int]:

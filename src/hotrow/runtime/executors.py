@@ -38,7 +38,7 @@ class BatchResult:
     looked_step: int  # steps that were applied when rows were looked up
     pulled_step: int  # and when dense parameters were read
     samples: int
-    loss: Tensor  # one number
+    loss: float
     output: Tensor | None  # of the model, before the update; None: its scores are in the sketches of `take_scores`
     busy: Elapsed  # lookup and computation: what every mode has to do for a batch
 
@@ -84,6 +84,10 @@ class Executor(Protocol):
     def next_result(self) -> BatchResult:
         """Wait for the next batch whose gradients are parked."""
 
+    @property
+    def has_result(self) -> bool:
+        """Whether another result is there and may be handled together with the last one."""
+
     def close(self, *, failed: bool = False) -> None:
         """End all workers. After a failure some may wait for others that have ended."""
 
@@ -122,7 +126,7 @@ class LocalWork:
             task.looked_step,
             computed.pulled_step,
             gradients.samples,
-            gradients.loss,
+            float(gradients.loss),
             gradients.output,
             computed.busy,
         )
@@ -130,6 +134,8 @@ class LocalWork:
 
 class ThreadExecutor:
     """One thread per worker, each with its own copy of the model. `next_result` raises the error of a worker."""
+
+    has_result = False  # an update waits for nothing here, so that results one by one cost no more
 
     def __init__(self, work: LocalWork, learners: Sequence[Learner], pull: Pull, step: int) -> None:
         """`pull` copies the parameters into a worker's model."""

@@ -33,6 +33,8 @@ class _GrantedAhead:
 class InlineExecutor:
     """The calling thread computes the batches of all workers, in the order of their tokens, on the server's model."""
 
+    has_result = False  # a batch is computed when its result is asked for
+
     def __init__(self, work: LocalWork, learner: Learner, step: int) -> None:
         self._work, self._learner, self._step = work, learner, step
         self._submitted: list[Task] = []

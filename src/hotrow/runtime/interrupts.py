@@ -7,57 +7,67 @@ library that holds a lock, the program would wait for that lock for ever when it
 
 import signal
 import threading
+from _signal import getsignal  # type: ignore[import-not-found]  # those of `signal` convert to enums, which takes 7 µs
+from _signal import signal as set_handler
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
 
-@dataclass(slots=True)
 class _Block:
-    """The outermost block that is open."""
+    """The outermost block that is open. A class: a generator would take longer than what most blocks do."""
 
-    before: Callable[[int, FrameType | None], Any]  # the handler outside of it
-    held: tuple[int, FrameType | None] | None = None
-    holds_all: bool = False  # a second SIGINT waits as well
-    again: bool = False  # a second one came meanwhile
+    __slots__ = ("_before", "_held", "again", "holds_all")
+
+    def __init__(self) -> None:
+        self._before: Handler | int | None = None  # the handler outside of it
+        self._held: tuple[int, FrameType | None] | None = None
+        self.again = False  # a second one came meanwhile
+        self.holds_all = False  # a second SIGINT waits as well
+
+    def __enter__(self) -> None:
+        self._before = getsignal(signal.SIGINT)
+        if callable(self._before):  # else it is ignored, or handled outside of Python
+            set_handler(signal.SIGINT, self.hold)
+            _blocks.append(self)
+
+    def __exit__(self, *error: object) -> None:
+        if callable(self._before):
+            _blocks.clear()  # first: the handler outside may raise at once
+            set_handler(signal.SIGINT, self._before)
+            if error[0] is None:
+                self.deliver()
 
     def hold(self, number: int, frame: FrameType | None) -> None:
         """Keep SIGINT for later; a second one is delivered at once, or at the end of `defer_every_sigint`."""
-        self.again = self.held is not None
+        self.again = self._held is not None
         if self.again and not self.holds_all:
-            self.before(number, frame)
-        self.held = (number, frame)
+            self._call(number, frame)
+        self._held = (number, frame)
 
     def deliver(self) -> None:
-        held, self.held, self.again = self.held, None, False
+        held, self._held, self.again = self._held, None, False
         if held is not None:
-            self.before(*held)
+            self._call(*held)
+
+    def _call(self, number: int, frame: FrameType | None) -> None:
+        if callable(self._before):
+            self._before(number, frame)
 
 
+Handler = Callable[[int, FrameType | None], Any]
 _blocks: list[_Block] = []  # at most one: signals belong to the whole process
+_NESTED = nullcontext()
 
 
-@contextmanager
-def defer_sigint() -> Iterator[None]:
+def defer_sigint() -> AbstractContextManager[None]:
     """Defer SIGINT to the end of the block or to `deliver_pending_sigint`; a second one is delivered at once.
 
     Nested blocks belong to the outermost one. Only the main thread receives SIGINT: elsewhere this does nothing.
     """
-    before = signal.getsignal(signal.SIGINT)
-    if _blocks or threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield
-        return
-    block = _Block(before)
-    _blocks.append(block)
-    signal.signal(signal.SIGINT, block.hold)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        _blocks.clear()
-    block.deliver()
+    nested = _blocks or threading.current_thread() is not threading.main_thread()
+    return _NESTED if nested else _Block()
 
 
 @contextmanager

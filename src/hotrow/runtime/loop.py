@@ -115,8 +115,9 @@ class TrainingLoop:
 
     def _request_all(self, active: ActiveMode) -> None:
         """Request as many batches as workers may hold. A step is returned first: its caller may want rest."""
-        for worker in sorted(active.loop.present):
-            while not self._has_steps and active.request_batch(worker):
+        ended, steps = self._steps, active.performer.steps
+        for worker in active.loop.free:
+            while not ended and not steps and active.request_batch(worker):
                 pass
 
     def _each_step(self) -> Iterator[StepResult]:

@@ -17,7 +17,7 @@ from hotrow.runtime.interrupts import defer_every_sigint
 from hotrow.runtime.lease_queue import LeaseQueue
 from hotrow.runtime.observer import ModeObserver, notify, observation
 from hotrow.runtime.state import RunState
-from hotrow.server.core import ApplyResult
+from hotrow.server.core import NOTHING_NEW, ApplyResult
 from hotrow.server.replicas import Parameters
 from hotrow.staleness import Statistics
 
@@ -27,7 +27,7 @@ class TrainedBatch:
     """A batch whose gradients were applied."""
 
     batch: Batch
-    loss: Tensor  # one number
+    loss: float
     output: Tensor | None  # of the model, before the update; None: its scores are in the sketches of `take_scores`
 
 
@@ -65,12 +65,14 @@ class TrainingPerformer:
         self.parameters, self.observer = parameters, observer
         self.granted: deque[tuple[Grant, Batch]] = deque()  # by the current event, not submitted yet
         self.steps: deque[StepResult] = deque()
-        self._mode, self._leases, self._state, self._statistics, self._clock = mode, leases, state, statistics, clock
+        self._leases, self._state, self._statistics, self._clock = leases, state, statistics, clock
+        self._last_group, self._replicated = mode.groups[-1], mode.dense == "local"
         self._unpushed: dict[int, tuple[Lease, Batch]] = {}  # by grant
         self._pushed: dict[int, _PushedBatch] = {}  # by grant
         self._rows_ahead: set[int] = set()  # grants whose rows are applied, and whose dense gradients are not
         self._applying = False
         self._refused = 0
+        self._together = False  # effects of several events are settled at once
 
     @property
     def half_applied(self) -> bool:
@@ -103,13 +105,18 @@ class TrainingPerformer:
         self._pushed[result.grant.grant] = _PushedBatch(lease, TrainedBatch(batch, result.loss, result.output))
 
     def apply(self, effect: Apply, samples: int) -> None:
-        state, ends_step = self._state, effect.group == self._mode.groups[-1]
-        with self._applied_whole(effect):
+        """Parameters, counters and position change together; a fault in between leaves `half_applied`."""
+        state, ends_step = self._state, effect.group == self._last_group
+        self._applying = True
+        with defer_every_sigint():
             applied = self.parameters.apply(effect, samples=state.samples + samples, lr_scale=state.lr_scale)
             state.advance(samples, dense_step=ends_step)
-            self.count(applied)
+            if applied is not NOTHING_NEW:
+                self.count(applied)
             if ends_step:
                 self.steps.append(self._step_result(effect))
+            self._applying = False
+            self._note_rows_ahead(effect)
 
     def drop(self, effect: Drop) -> None:
         """Count a batch that came too late for its mode as trained. Workers of the loop are never lost."""
@@ -120,7 +127,18 @@ class TrainingPerformer:
         return len(self._unpushed[grant][1])
 
     def settle(self) -> None:
-        self.parameters.settle()
+        if not self._together:
+            self.parameters.settle()
+
+    @contextmanager
+    def settled_together(self) -> Iterator[None]:
+        """Settle the effects of all events inside at the end; after an error too, since they are decided."""
+        self._together = True
+        try:
+            yield
+        finally:
+            self._together = False
+            self.parameters.settle()
 
     def count(self, applied: ApplyResult) -> None:
         """Count what parameters have told of performed effects."""
@@ -134,20 +152,13 @@ class TrainingPerformer:
         refused, self._refused = self._refused, 0
         return refused
 
-    @contextmanager
-    def _applied_whole(self, effect: Apply) -> Iterator[None]:
-        """Parameters, counters and position change together; a fault in between leaves `half_applied`."""
-        self._applying = True
-        with defer_every_sigint():
-            yield
-            self._applying = False
-            grants = {part.grant for part in effect.parts}
-            if effect.group == "embedding":
-                self._rows_ahead |= grants
-            elif self._mode.dense == "local":  # a merge is of all that was done since the last one
-                self._rows_ahead.clear()
-            else:
-                self._rows_ahead -= grants
+    def _note_rows_ahead(self, effect: Apply) -> None:
+        if effect.group == "embedding":
+            self._rows_ahead.update(part.grant for part in effect.parts)
+        elif self._replicated:  # a merge is of all that was done since the last one
+            self._rows_ahead.clear()
+        elif self._rows_ahead:
+            self._rows_ahead.difference_update(part.grant for part in effect.parts)
 
     def _step_result(self, effect: Apply) -> StepResult:
         batches = []

@@ -25,6 +25,9 @@ class ApplyResult:
     weights: WeightCorrection = field(default_factory=WeightCorrection)  # of dense gradients
 
 
+NOTHING_NEW = ApplyResult()  # of servers that have not reported since the last result
+
+
 class ParameterServer(DenseParameters):
     """The dense parameters of a model with their optimizer, and its tables."""
 

@@ -111,6 +111,8 @@ class Statistics:
 
     def update(self, counts: Mapping[str, int], *, last: bool = False) -> None:
         """Take over the counts of the discipline at work, as often as wanted. `last`: another one takes its place."""
+        if counts == self.at_work and not last:
+            return
         for name, count in counts.items():
             more = count - self.at_work.get(name, 0)
             if more < 0:

@@ -69,7 +69,7 @@ class ProgressMeter:
         scores: ScoreSketch | None = None,
     ) -> Progress:
         """What happened since the last one. `scores`: of batches whose outputs did not come with their steps."""
-        losses, counts = torch.stack(self._losses).double(), torch.tensor(self._counts, dtype=torch.double)
+        losses, counts = (torch.tensor(each, dtype=torch.double) for each in (self._losses, self._counts))
         self.losses_not_finite += int((~losses.isfinite()).sum())
         progress = Progress(
             samples=samples,
@@ -99,7 +99,7 @@ class ProgressMeter:
     def _clear(self) -> None:
         self._seconds = self._waited_s = 0.0
         self._samples = 0
-        self._losses: list[Tensor] = []
+        self._losses: list[float] = []
         self._counts: list[int] = []
         self._weights: list[Tensor] = []  # of samples, where they have any
         self._outputs: list[Tensor] = []

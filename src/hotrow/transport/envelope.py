@@ -129,7 +129,7 @@ def opened(session: Session, first: bytes, rest: Sequence[memoryview]) -> Opened
     label = REQUEST_LABEL if kind in _REQUESTS else LABEL
     if len(first) < label or not session.open(first[label:], first[:label], covered, lengths):
         return None
-    number, below = (int.from_bytes(each, "little") for each in (first[1:LABEL], first[LABEL:label]))
+    number, below = int.from_bytes(first[1:LABEL], "little"), int.from_bytes(first[LABEL:label], "little")
     return Opened(number, header, frames, below, table)
 
 
@@ -165,6 +165,8 @@ def check_sizes(header: bytes, frames: Sequence[memoryview], limits: Limits) -> 
         raise InputError(
             f"a message of {len(frames) + 2:,} frames: at most {limits.frames:,} (Limits.frames); split it"
         )
-    longest = max([len(header), *(frame.nbytes for frame in frames)])
+    longest = len(header)
+    for frame in frames:
+        longest = max(longest, frame.nbytes)
     if longest > limits.frame_bytes:
         raise InputError(f"a frame of {longest:,} bytes: at most {limits.frame_bytes:,} (Limits.frame_bytes); split it")

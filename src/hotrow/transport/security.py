@@ -112,7 +112,7 @@ class Session:
     """Adds MACs to sent messages and checks those of received ones. `is_client`: the side of the connection."""
 
     def __init__(self, key: bytes, *, is_client: bool, macs: bool) -> None:
-        self._key, self._macs = key, macs
+        self._keyed = blake2b(digest_size=MAC, key=key) if macs else None  # copies of it begin every MAC
         self._out, self._in = (b">", b"<") if is_client else (b"<", b">")
         self._sent = self._seen = 0
 
@@ -136,10 +136,13 @@ class Session:
     def _mac(
         self, way: bytes, number: bytes, label: bytes, header: bytes | memoryview, lengths: Sequence[int]
     ) -> bytes:
-        if not self._macs:
+        if self._keyed is None:
             return b""
-        counts = pack(f"<{1 + len(lengths)}Q", len(header), *lengths)
-        mac = blake2b(way + number + label + len(counts).to_bytes(8, "little") + counts, digest_size=MAC, key=self._key)
+        counts = len(header).to_bytes(8, "little")
+        if lengths:
+            counts += pack(f"<{len(lengths)}Q", *lengths)
+        mac = self._keyed.copy()
+        mac.update(way + number + label + len(counts).to_bytes(8, "little") + counts)
         mac.update(header)
         return mac.digest()
 

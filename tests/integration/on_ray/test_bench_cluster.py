@@ -40,6 +40,11 @@ KEYS = {
         "narrow_t1_cluster_shard_cpu_ms",
         "narrow_t1_local_cpu_ms",
     ),
+    "coordinator": (
+        "coordinator_batches_per_s",
+        "coordinator_gba_batches_per_s",
+        "coordinator_async_batches_per_s",
+    ),
     "peers": ("vs_twin_d16", "narrow_d16_sync_vs_twin", "narrow_d16_hybrid_step_ms", "narrow_d16_twin_step_ms"),
 }
 

@@ -29,13 +29,18 @@ class Nothing:
     """Parameters that nobody looks at."""
 
     changes_when_computed: bool = False
+    settled: int = 0
+    applied: int = 0  # since then
 
     def discard(self, grant: int) -> None: ...
 
     def apply(self, effect: Apply, *, samples: int, lr_scale: float = 1.0) -> ApplyResult:
+        self.applied += 1
         return ApplyResult()
 
-    def settle(self) -> None: ...
+    def settle(self) -> None:
+        self.settled += self.applied > 0
+        self.applied = 0
 
     def rest(self) -> ApplyResult:
         return ApplyResult()
@@ -55,6 +60,12 @@ class ScriptedBackend:
     opened: list[tuple[str, int]] = field(default_factory=list)  # mode, workers
     gone: list[str] = field(default_factory=list)
     runs_ahead: bool = False
+    together: bool = False  # all that is computed is there at once
+    parameters: Nothing = field(default_factory=Nothing)
+
+    @property
+    def has_result(self) -> bool:
+        return self.together and bool(self.out)
 
     @property
     def worker_pool(self) -> "ScriptedBackend":
@@ -80,7 +91,8 @@ class ScriptedBackend:
         assert facts.workers == len(self.names)
         self.opened.append((mode.name, facts.workers))
         self.step = facts.step
-        return Nothing(), self
+        self.parameters = Nothing()
+        return self.parameters, self
 
     def take_scores(self) -> None: ...
 
@@ -113,8 +125,7 @@ class ScriptedBackend:
     def next_result(self) -> BatchResult:
         grant = self.last(self.out)
         self.out.remove(grant)
-        loss, output = torch.tensor(0.0), torch.zeros(SAMPLES)
-        return BatchResult(grant, self.step, self.step, SAMPLES, loss, output, Elapsed(1.0, 1.0))
+        return BatchResult(grant, self.step, self.step, SAMPLES, 0.0, torch.zeros(SAMPLES), Elapsed(1.0, 1.0))
 
     def close(self, *, failed: bool = False) -> None:
         self.out.clear()

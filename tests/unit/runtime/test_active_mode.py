@@ -61,6 +61,7 @@ class ScriptedExecutor:
     lock: AbstractContextManager[object] = field(default_factory=nullcontext)
     submitted: list[Grant] = field(default_factory=list)
     results: list[BatchResult] = field(default_factory=list)
+    has_result: bool = False
 
     runs_ahead = False
 
@@ -139,8 +140,9 @@ class Run:
         """What its gradients lead to."""
         grant, gradients = pulled.grant, pulled.gradients
         self.parameters.park(grant.grant, gradients, grant.worker)
+        loss, output = float(gradients.loss), gradients.output
         self.executor.results.append(
-            BatchResult(grant, pulled.step, pulled.step, gradients.samples, gradients.loss, gradients.output, Elapsed())
+            BatchResult(grant, pulled.step, pulled.step, gradients.samples, loss, output, Elapsed())
         )
         self.active.finish_next()
         steps = list(self.active.performer.steps)

@@ -1,4 +1,4 @@
-"""All of `hotrow bench cluster`, one part after the other, on one Ray that is started for it."""
+"""All of `hotrow bench cluster`, one part after the other, on one Ray that is started for those that need it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -7,6 +7,7 @@ from pathlib import Path
 import ray
 
 from hotrow.bench.cluster import (
+    coordinator,
     delay,
     look_ahead,
     overhead,
@@ -31,8 +32,12 @@ def measure(
     plan: ClusterPlan, parts: tuple[str, ...], folder: Path, watch: BenchProgress, adapters: Sequence[Adapter] = ()
 ) -> Figures:
     """The figures of some parts, flat. A file is made in `folder`."""
-    with _ray(), torch_threads(1):
-        return _parts(plan, parts, folder, watch, adapters)
+    on_ray = tuple(part for part in parts if part != "coordinator")
+    found = coordinator.measure(plan, watch) if "coordinator" in parts else {}
+    if on_ray:
+        with _ray(), torch_threads(1):
+            found |= _parts(plan, on_ray, folder, watch, adapters)
+    return found
 
 
 @contextmanager

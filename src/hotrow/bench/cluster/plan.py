@@ -7,7 +7,18 @@ from hotrow.bench.train_plan import TrainPlan
 from hotrow.errors import ConfigError
 
 Hidden = tuple[int, ...]
-PARTS = ("shared-memory", "same", "auc", "wire", "delay", "look-ahead", "straggler", "overhead", "peers")
+PARTS = (
+    "shared-memory",
+    "same",
+    "auc",
+    "wire",
+    "delay",
+    "look-ahead",
+    "straggler",
+    "overhead",
+    "coordinator",
+    "peers",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +45,9 @@ class ClusterPlan:
     same_steps: int = 200
     messages: int = 400  # of each kind of security
     large_bytes: int = 16 << 20
+    workers: int = 1_000  # that the coordinator grants batches to
+    shards: int = 8  # that get its orders
+    granted: int = 40_000  # batches of each mode in a round
     criteo: Path | None = None  # a file of its format
 
     @property
@@ -76,5 +90,7 @@ class ClusterPlan:
             judged_rows=2_048,
             same_steps=20,
             messages=20,
+            workers=20,
+            granted=200,
             large_bytes=1 << 20,
         )

@@ -35,6 +35,9 @@ LINES = (
     ("gba_straggler_kept", "straggler: GBA / both by themselves", "x", "0.85"),
     ("sync_straggler_pace", "straggler: Sync / twice the slower one", "x", "about 1"),
     ("overhead_vs_local", "one trainer, one shard / one process", "x", "0.60"),
+    ("coordinator_batches_per_s", "coordinator alone, slowest token mode", "batches/s", "20,000"),
+    ("coordinator_gba_batches_per_s", "coordinator alone, GBA", "batches/s", ""),
+    ("coordinator_async_batches_per_s", "coordinator alone, Async", "batches/s", ""),
     ("vs_{name}_d16", "dim 16: Hybrid / {title}", "x", "1"),
     ("vs_{name}_d64", "dim 64: Hybrid / {title}", "x", "1"),
     ("wire_off_round_trip_ms", "round trip, security off", "ms", ""),
@@ -64,7 +67,13 @@ def summary(plan: ClusterPlan, figures: Figures, adapters: Sequence[Adapter] = (
     for key, words, unit, wanted in lines_of(LINES, adapters):
         if key in figures:
             table.add_row(words, _cell(figures[key], unit), wanted, "" if unit in ("yes", "auc") else unit)
-    return Group(Text(headline(plan), style="bold"), table)
+    alone = all(key.startswith("coordinator_") for key in figures)
+    return Group(Text(coordinator_headline(plan) if alone else headline(plan), style="bold"), table)
+
+
+def coordinator_headline(plan: ClusterPlan) -> str:
+    """The job of the part `coordinator` in one line."""
+    return f"{plan.workers:,} workers and {plan.shards} shards that answer at once, {plan.granted:,} batches of a mode"
 
 
 def headline(plan: ClusterPlan) -> str:
@@ -80,4 +89,6 @@ def _cell(value: float | None, unit: str) -> str:
         return "none"
     if unit == "yes":
         return "yes" if value else "no"
+    if unit == "batches/s":
+        return f"{value:,.0f}"
     return f"{value:+.5f}" if unit == "auc" else f"{value:.2f}"

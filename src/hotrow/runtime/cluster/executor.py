@@ -6,8 +6,6 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from queue import Empty, SimpleQueue
 
-import torch
-
 from hotrow.data.reading import AnyBatch, BatchName
 from hotrow.errors import HotrowError
 from hotrow.modes import Mode
@@ -52,7 +50,7 @@ class RemoteExecutor:
         self.lock: AbstractContextManager[object] = nullcontext()
         self.trainers = dict(enumerate(roles.trainers))  # by worker
         self._roles, self._parameters, self._mode, self._facts = roles, parameters, mode, facts
-        self._state, self._ended = state, ended
+        self._state, self._ended, self._dense = state, ended, mode.dense
         self.step = facts.step  # dense steps that are applied
         self._next_look = 0.0
         self._given: dict[int, list[int]] = {}  # by step, the batches that each rank got
@@ -104,6 +102,8 @@ class RemoteExecutor:
 
     def set_step(self, step: int) -> None:
         """Note the number of applied dense steps."""
+        if step == self.step:
+            return
         self.step = step
         for applied in [token for token in self._given if token < step]:
             del self._given[applied]
@@ -121,6 +121,11 @@ class RemoteExecutor:
                 continue
             return self._finished(grant, self._answer(done))
 
+    @property
+    def has_result(self) -> bool:
+        """Only in token modes: where trainers end steps together, an order for each step tells them so."""
+        return self._dense == "server" and not self._results.empty()
+
     def close(self, *, failed: bool = False) -> None:
         """End the mode. Ids of interrupted batches are released."""
         self._parameters.failed = self._parameters.failed or failed
@@ -132,7 +137,7 @@ class RemoteExecutor:
 
     def _rank(self, grant: Grant) -> int:
         """The trainer that computes a grant."""
-        if self._mode.dense != "all-reduce":
+        if self._dense != "all-reduce":
             return grant.worker
         given = self._given.setdefault(grant.token, [0] * self._facts.workers)
         rank = rank_for(grant.worker, given, share=self._facts.parts // self._facts.workers)
@@ -180,10 +185,12 @@ class RemoteExecutor:
                 raise
 
     def _answer(self, done: Future[Answer]) -> Answer:
-        with self._parameters.failing():
-            if done.exception() is not None:
-                self._look_for_loss()
+        try:
             return done.result()
+        except BaseException:
+            with self._parameters.failing():
+                self._look_for_loss()
+                raise
 
     def _look_for_loss(self) -> None:
         """Raise the loss of a role instead of the error that it caused, once it is known."""
@@ -194,8 +201,8 @@ class RemoteExecutor:
 
     def _finished(self, grant: Grant, answer: Answer) -> BatchResult:
         reply = answer.of(BatchReply, self.trainers[grant.worker])
-        busy, loss = Elapsed(reply.busy_s, reply.busy_s), torch.tensor(reply.loss)
-        return BatchResult(grant, reply.looked_step, reply.pulled_step, reply.samples, loss, None, busy)
+        busy = Elapsed(reply.busy_s, reply.busy_s)
+        return BatchResult(grant, reply.looked_step, reply.pulled_step, reply.samples, reply.loss, None, busy)
 
 
 def _place(batch: AnyBatch) -> BatchAt | None:

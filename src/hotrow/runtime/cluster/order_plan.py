@@ -29,6 +29,11 @@ class OrderPlan:
         self._close: CloseStep | None = None
         self._settle: Settle | None = None  # the update of KStep's trainers, unless a merge replaces it
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has to be sent."""
+        return not (self._applies or self._discards or self._close or self._settle)
+
     def discard(self, grant: int) -> None:
         """Drop a push that will not be applied."""
         self._discards.append(grant)

@@ -14,7 +14,7 @@ from hotrow.modes import Mode
 from hotrow.modes.base import Apply, RunFacts
 from hotrow.runtime.cluster.order_plan import OrderPlan, WeightReplies
 from hotrow.runtime.cluster.roles import Roles
-from hotrow.server.core import ApplyResult
+from hotrow.server.core import NOTHING_NEW, ApplyResult
 from hotrow.staleness import Histogram, IdCounts, WeightCorrection
 from hotrow.staleness.weights import WeightRange
 from hotrow.transport import messages
@@ -51,6 +51,7 @@ class RemoteParameters:
         self._unreported: Counter[str] = Counter()
         self._undone: Counter[str] = Counter()
         self._lateness = Histogram()
+        self._counted = False  # anything since the last result
         self._corrections: list[tuple[float, WeightRange]] = []
         late = None if mode.late is None else mode.late.model_dump_json()
         serves = mode.dense == "server"
@@ -75,6 +76,8 @@ class RemoteParameters:
 
     def settle(self) -> None:
         """Send the effects of an event."""
+        if self._plan.empty and not self._messages:
+            return
         planned = self._plan.take()
         if planned.applies or planned.discards:
             self._order(lambda incarnation: Perform(incarnation, self.number, planned.applies, planned.discards))
@@ -96,6 +99,7 @@ class RemoteParameters:
 
     def rest(self) -> ApplyResult:
         """Wait until all orders are performed everywhere."""
+        self.settle()
         self._take_answers(self._under_way, 0)
         self._take_answers(self._messages, 0)
         with self.failing():
@@ -126,14 +130,22 @@ class RemoteParameters:
                 reply = self._roles.answer(asked[0]).message
             asked.popleft()
             if isinstance(reply, OrderResult):
-                self._unreported.update(refused=reply.refused, weightless=reply.weightless)
-                self._undone.update(lost_pushes=reply.lost_pushes, forgotten_pushes=reply.forgotten)
-                self._undone.update(partly_applied_pushes=reply.partly_applied)
-                for age, count in reply.lateness:
-                    self._lateness.add(age, count)
                 self._corrections += self._weights.answered(reply.weights)
+                if reply != OrderResult(reply.order, weights=reply.weights):
+                    self._count(reply)
+
+    def _count(self, reply: OrderResult) -> None:
+        self._counted = True
+        self._unreported.update(refused=reply.refused, weightless=reply.weightless)
+        self._undone.update(lost_pushes=reply.lost_pushes, forgotten_pushes=reply.forgotten)
+        self._undone.update(partly_applied_pushes=reply.partly_applied)
+        for age, count in reply.lateness:
+            self._lateness.add(age, count)
 
     def _take_result(self) -> ApplyResult:
+        if not self._counted and not self._corrections:
+            return NOTHING_NEW
+        self._counted = False
         counts, late, undone = self._unreported, self._lateness, self._undone
         self._unreported, self._lateness, self._undone = Counter(), Histogram(), Counter()
         corrections, self._corrections = self._corrections, []

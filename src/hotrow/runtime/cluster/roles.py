@@ -77,7 +77,7 @@ class Roles:
 
     def answer(self, asked: Future[Answer]) -> Answer:
         """Wait for a reply; RoleLost where a role ends meanwhile."""
-        while not wait([asked], timeout=WAKE_S).done:
+        while not asked.done() and not wait([asked], timeout=WAKE_S).done:
             self.processes.check_alive()
         return asked.result()
 
