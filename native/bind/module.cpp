@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 
 #include "bind/bind.h"
+#include "store/heap.h"
 #include "store/isa.h"
 
 NB_MODULE(_native, m) {
@@ -10,6 +11,8 @@ NB_MODULE(_native, m) {
   nanobind::set_leak_warnings(false);
   m.doc() = "Native core of Hotrow. Private: use hotrow.store and hotrow.store.kernels.";
   m.def("isa", &hotrow::store::isa_name, "The instruction set in use: plain, avx2 or avx512.");
+  m.def("keep_freed_memory", &hotrow::store::keep_freed_memory, nanobind::arg("bytes"),
+        "Keep so much freed memory for the next allocations; False: the C library cannot.");
   hotrow::bind::bind_table_spec(m);
   hotrow::bind::bind_table(m);
   hotrow::bind::bind_batch_kernels(m);

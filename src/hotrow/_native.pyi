@@ -13,6 +13,11 @@ from numpy.typing import NDArray
 def isa() -> str:
     """The instruction set in use: plain, avx2 or avx512."""
 
+def keep_freed_memory(bytes: int) -> bool:
+    """
+    Keep so much freed memory for the next allocations; False: the C library cannot.
+    """
+
 class Rule(enum.Enum):
     sgd = 0
 

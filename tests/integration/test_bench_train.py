@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from hotrow.bench.network import NetworkAlone
 from hotrow.bench.peers import EPS, TrainingPeer
 from hotrow.bench.rounds import SilentProgress
 from hotrow.bench.torch_peers import TorchByHand, TorchTrained
-from hotrow.bench.train import HotrowTraining, write_file
+from hotrow.bench.train import HotrowTraining, StartedLoader, write_file
 from hotrow.bench.train_plan import TrainPlan
 from hotrow.data.loader import Loader
 from hotrow.errors import ConfigError
@@ -23,7 +24,18 @@ from hotrow.store import RamTier
 
 TWIN = Path(__file__).with_name("twin_peer.py")
 PLAN = TrainPlan(rows=2000, dims=(4,), rounds=1, steps=2, samples=64, features=3, numbers=2)
-KEYS = ("vs_torch", "embedding_share", "rowwise_vs_best", "samples_per_s", "vs_twin", "twin_ms", "twin_rowwise_ms")
+KEYS = (
+    "vs_torch",
+    "network_share",
+    "inline_ms",
+    "ahead_ms",
+    "embedding_share",
+    "rowwise_vs_best",
+    "samples_per_s",
+    "vs_twin",
+    "twin_ms",
+    "twin_rowwise_ms",
+)
 
 
 def test_the_command_writes_every_figure_also_those_of_a_peer(tmp_path: Path) -> None:
@@ -57,13 +69,26 @@ def test_all_contestants_train_the_same_model(tmp_path: Path) -> None:
         weight = peer._bags.weight if isinstance(peer, TorchTrained) else peer._values  # type: ignore[attr-defined]
         with torch.no_grad():
             weight.copy_(torch.from_numpy(first))
-        ours.segment(source)
+        ours.segment(Loader(source, PLAN.samples))
         for _, batch in Loader(source, PLAN.samples):
             peer.step(batch)
         last = np.empty((PLAN.rows, 4), np.float32)
         tier.find(np.arange(PLAN.rows), last)
         assert np.abs(last - first).max() > 0.01
         np.testing.assert_allclose(last, weight.detach().numpy(), atol=1e-5)
+
+
+def test_a_stretch_is_timed_from_its_first_batch_on_and_trained_whole(tmp_path: Path) -> None:
+    source = write_file(PLAN, tmp_path / "f.parquet", SilentProgress())
+    plain = [batch.parts[0].keys.tolist() for _, batch in Loader(source, PLAN.samples)]
+    loader = StartedLoader(source, PLAN.samples)
+    assert loader.waited_s > 0  # for the first batch, before anyone iterates
+    assert [batch.parts[0].keys.tolist() for _, batch in loader] == plain
+    before = threading.active_count()
+    unread = StartedLoader(source, PLAN.samples)
+    assert threading.active_count() > before
+    unread.close()
+    assert threading.active_count() == before
 
 
 def test_the_network_alone_has_no_table(tmp_path: Path) -> None:

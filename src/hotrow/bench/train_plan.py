@@ -21,6 +21,7 @@ class TrainPlan:
     steps: int = 24  # of each contestant in a round
     threads: int = 2
     samples: int = 4096  # per step
+    row_group: int = 16_384  # of the file: a stretch has several, so reading goes on while it is trained
     features: int = 26
     numbers: int = 13
     zipf: float = 0.95  # as many distinct ids in a batch as in `hotrow bench store`, 37 of 100; Criteo has 21

@@ -16,9 +16,12 @@ from hotrow.bench.train_plan import TrainPlan
 LINES = (
     ("samples_per_s", "ours", "samples/s"),
     ("step_ms", "a step of ours", "ms"),
+    ("inline_ms", "ours in line", "ms"),
+    ("ahead_ms", "ours with a step of look-ahead", "ms"),
     ("dense_ms", "the network alone", "ms"),
     ("torch_ms", "torch, EmbeddingBag(sparse=True)", "ms"),
     ("{name}_ms", "{title}, exact Adagrad", "ms"),
+    ("network_share", "the network's share of a step", "%"),
     ("embedding_share", "outside the network", "%"),
     ("vs_torch", "times torch", "x"),
     ("vs_{name}", "times {title}, exact", "x"),

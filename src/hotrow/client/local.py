@@ -8,6 +8,7 @@ import torch
 
 from hotrow.client.aggregate import Average, RowGradients, RowPart, Update, aggregated
 from hotrow.client.base import FeatureVectors
+from hotrow.client.buffers import BufferPool
 from hotrow.client.local_lookup import EarlyLookup, LocalLookup, TableLookup, room_for, shared_keys
 from hotrow.client.pooling import row_gradients
 from hotrow.config import Table
@@ -34,6 +35,7 @@ class LocalTables:
         self.tiers: dict[str, RamTier] = open_tiers(self.specs, self.threads, attach=attach)
         self.samples = max((tier.samples for tier in self.tiers.values() if tier.attached), default=0)
         self._urgent: dict[str, tuple[Plan, Flags]] = {}  # by table: of the open batch, keys that the next one needs
+        self._buffers = BufferPool()
         self.absent_ids = 0  # distinct ids without a row, summed over lookups that create none
 
     def lookup(
@@ -172,7 +174,7 @@ class LocalTables:
         now: int,
     ) -> TableLookup:
         plan = tier.batch(parts[0].keys if len(parts) == 1 else np.concatenate([part.keys for part in parts]))
-        found = TableLookup(tier, parts, samples, plan, room_for(parts, samples, plan, tier.dim))
+        found = TableLookup(tier, parts, samples, plan, room_for(self._buffers, parts, samples, plan, tier.dim))
         out = found.rows.view(-1, tier.dim)
         if learn:
             tier.find_or_init(plan, out, per=found.per, samples=now, pinned=pinned)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hotrow.client.base import FeatureVectors
+from hotrow.client.buffers import BufferPool
 from hotrow.client.pooling import shares_of, spread
 from hotrow.data.batch import FeatureBlock
 from hotrow.store import LookupPlan as Plan
@@ -112,8 +113,8 @@ def is_direct(parts: Sequence[FeatureBlock]) -> bool:
     return len(parts) == 1 and parts[0].kind == "one"
 
 
-def room_for(parts: Sequence[FeatureBlock], samples: int, plan: Plan, dim: int) -> Tensor:
+def room_for(buffers: BufferPool, parts: Sequence[FeatureBlock], samples: int, plan: Plan, dim: int) -> Tensor:
     """What the rows of a table are read into."""
     if is_direct(parts):
-        return torch.empty(samples, len(parts[0].features), dim)
+        return buffers.take(samples, len(parts[0].features), dim)
     return torch.empty(plan.unique, dim)

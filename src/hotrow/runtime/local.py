@@ -20,6 +20,7 @@ from hotrow.runtime.look_ahead import LookAheadChoice, expiry_fault
 from hotrow.runtime.state import RunState
 from hotrow.server.core import ParameterServer
 from hotrow.server.replicas import Parameters, ReplicatedParameters, k_step_adam
+from hotrow.store.heap import keep_freed_memory
 from hotrow.worker.spec import TrainingSpec
 
 
@@ -27,6 +28,7 @@ class LocalBackend:
     """A model, its tables and the dense optimizer, all in this process."""
 
     def __init__(self, spec: TrainingSpec, state: RunState) -> None:
+        keep_freed_memory()
         self.tables = LocalTables(spec.tables, threads=spec.threads, attach=spec.attach)
         self.server = ParameterServer(spec.model, self.tables, spec.optimizer, average=spec.average, clip=spec.clip)
         self._spec, self._state = spec, state

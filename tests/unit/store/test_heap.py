@@ -1,0 +1,47 @@
+"""Freed memory stays with a trainer: the buffers of the next step cost no page faults."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import resource, sys
+import torch
+from hotrow.store.heap import keep_freed_memory
+if sys.argv[1] == "keep":
+    print(keep_freed_memory())
+def step():
+    return sum(float(block[0]) for block in [torch.ones(5_000_000) for _ in range(4)])  # 20 MB each
+for _ in range(3):
+    step()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(3):
+    step()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def told(*given: str, **environment: str) -> list[str]:
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *given],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return run.stdout.split()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc gives freed memory back at once")
+def test_freed_buffers_are_used_again_without_page_faults() -> None:
+    (fresh,), (kept, again) = told("leave"), told("keep")
+    assert kept == "True"
+    assert int(fresh) > 5_000
+    assert int(again) < 500
+
+
+def test_a_choice_of_the_user_stays() -> None:
+    assert told("keep", MALLOC_TRIM_THRESHOLD_="131072")[0] == "False"
+    assert told("keep", GLIBC_TUNABLES="glibc.malloc.trim_threshold=131072")[0] == "False"
