@@ -25,6 +25,7 @@ KEYS = {
         "hybrid_near_share",
         "narrow_bound_round_trip_ms",
     ),
+    "readers": ("reader_scaling", "reader_scaling_share", "readers_one_samples_per_s"),
     "straggler": ("gba_straggler_kept", "sync_straggler_kept", "straggler_pace"),
     "overhead": (
         "overhead_vs_local",

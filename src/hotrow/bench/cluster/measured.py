@@ -6,7 +6,7 @@ from pathlib import Path
 
 import ray
 
-from hotrow.bench.cluster import delay, overhead, peers, same, straggler, talk, wire_bytes
+from hotrow.bench.cluster import delay, overhead, peers, readers, same, straggler, talk, wire_bytes
 from hotrow.bench.cluster.plan import ClusterPlan
 from hotrow.bench.peers import Adapter
 from hotrow.bench.rounds import BenchProgress, Figures
@@ -48,6 +48,7 @@ def _parts(
         "wire": lambda: wire_bytes.measure(plan, watch),
         "delay": lambda: delay.measure(plan, source, spoken, watch),
         "straggler": lambda: straggler.measure(plan, source, folder, watch),
+        "readers": lambda: readers.measure(plan, file, source, watch),
         "overhead": lambda: overhead.measure(plan, source, watch),
         "peers": lambda: peers.measure(plan, source, file, watch, adapters),
     }

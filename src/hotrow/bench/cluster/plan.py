@@ -7,7 +7,7 @@ from hotrow.bench.train_plan import TrainPlan
 from hotrow.errors import ConfigError
 
 Hidden = tuple[int, ...]
-PARTS = ("same", "auc", "wire", "delay", "straggler", "overhead", "peers")
+PARTS = ("same", "auc", "wire", "delay", "straggler", "readers", "overhead", "peers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

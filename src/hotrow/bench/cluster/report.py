@@ -28,6 +28,8 @@ LINES = (
     ("wire_pooled_shards_ratio", "and between embedding workers and shards", "x", ""),
     ("gba_straggler_kept", "straggler: GBA / both by themselves", "x", "0.85"),
     ("sync_straggler_pace", "straggler: Sync / twice the slower one", "x", "about 1"),
+    ("reader_scaling", "a slow source: four loaders / one", "x", "3.5"),
+    ("reader_scaling_share", "and four loaders / a source that is not slowed", "x", ""),
     ("overhead_vs_local", "one trainer, one shard / one process", "x", "0.60"),
     ("vs_{name}_d16", "dim 16: Hybrid / {title}", "x", "1"),
     ("vs_{name}_d64", "dim 64: Hybrid / {title}", "x", "1"),
