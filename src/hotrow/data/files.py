@@ -1,5 +1,6 @@
 """Which files a path, a glob, a list or a URI names, and how they are opened. Nothing is read here."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -11,6 +12,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from hotrow.errors import InputError
+
+QUERY = re.compile(r"\?(?=\w+=)")  # begins the options of a file system; a ? before anything else is a part of a glob
 
 Where: TypeAlias = "str | Path | File | Sequence[str | Path | File]"
 
@@ -73,12 +76,14 @@ def _local(path: Path, base: Path) -> Iterator[File]:
 
 
 def _remote(uri: str | Path) -> Iterator[File]:
-    text = str(uri)
-    scheme, _, rest = text.partition("://")
+    scheme, _, given = str(uri).partition("://")
+    rest, *options = QUERY.split(given, maxsplit=1)
+    query = "".join(f"?{each}" for each in options)
     steps = rest.split("/")
     fixed = next((place for place, step in enumerate(steps) if has_magic(step)), len(steps))
+    text = f"{scheme}://{_without_user(rest)}"  # in messages: a user may come with a password
     try:
-        filesystem, folder = fs.FileSystem.from_uri(f"{scheme}://{'/'.join(steps[:fixed])}")
+        filesystem, folder = fs.FileSystem.from_uri(f"{scheme}://{'/'.join(steps[:fixed])}{query}")
     except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InputError(f"{text}: cannot be used: {error}") from None
     if fixed == len(steps):
@@ -88,6 +93,11 @@ def _remote(uri: str | Path) -> Iterator[File]:
     if not found:
         raise InputError(f"{text}: no file has such a name")
     yield from (File(f"{scheme}://{path.lstrip('/') if rest[:1] != '/' else path}", path, filesystem) for path in found)
+
+
+def _without_user(rest: str) -> str:
+    host, slash, path = rest.partition("/")
+    return f"{host.rpartition('@')[2]}{slash}{path}"
 
 
 def _remote_file(text: str, filesystem: Any, path: str) -> File:

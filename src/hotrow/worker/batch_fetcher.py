@@ -15,6 +15,8 @@ from hotrow.transport.messages import BatchAt, BatchGiven, BatchRequest, PullBat
 from hotrow.transport.request import Request
 from hotrow.types import RoleId
 
+JOIN_S = 1.0
+
 Begin: TypeAlias = Callable[[BatchRequest, Request, Batch], None]
 ReplyErrors: TypeAlias = Callable[[Request, Callable[[], None]], None]
 
@@ -42,8 +44,9 @@ class BatchFetcher:
         self._pulled.put((work, request, at, asked))
 
     def close(self) -> None:
+        """A pull that is never answered ends with the client."""
         self._pulled.put(None)
-        self._thread.join()
+        self._thread.join(JOIN_S)
 
     def _run(self) -> None:
         while (pulled := self._pulled.get()) is not None:

@@ -81,6 +81,7 @@ class EmbeddingServer:
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._pulls: dict[int, list[tuple[float, Request]]] = {}  # by sample id, with the time of arrival
         self._pushes: dict[int, list[Request]] = {}
+        self._id_bytes = 0  # of ids that were pulled from loaders
         self._swept_s = time.monotonic()
         self._stopping = False
 
@@ -150,6 +151,7 @@ class EmbeddingServer:
     def _look_up_pulled(self, request: Request, message: LookUp, at: BatchAt, asked: "Future[Answer]") -> None:
         answer = asked.result()
         ids = answer.of(IdsGiven, at.loader)
+        self._id_bytes += sum(frame.nbytes for frame in answer.frames)
         self._look_up(request, replace(message, count=ids.count, parts=ids.parts, at=None), answer.frames)
 
     def _look_up(self, request: Request, message: LookUp, frames: Sequence[memoryview]) -> None:
@@ -281,6 +283,7 @@ class EmbeddingServer:
         traffic = self._client.traffic
         rows = {"row_bytes": traffic.sent + traffic.received, "row_plain_bytes": traffic.plain}
         now = {"number": self.number, "waiting": sum(len(each) for each in self._pulls.values()), **rows}
+        now["id_bytes"] = self._id_bytes
         wire = {f"wire.{name}": float(count) for name, count in asdict(self._server.counts).items()}
         asks = {f"asks.{name}": float(count) for name, count in asdict(self._wire.counts).items()}
         return {**self._buffers.figures(), **{name: float(value) for name, value in now.items()}, **wire, **asks}

@@ -33,6 +33,7 @@ KEYS = {
         "hybrid_vs_sync_ahead_delay",
         "ahead_near_sync_ahead_step_ms",
     ),
+    "readers": ("reader_scaling", "reader_scaling_share", "readers_one_samples_per_s"),
     "straggler": ("gba_straggler_kept", "sync_straggler_kept", "straggler_pace"),
     "overhead": (
         "overhead_vs_local",

@@ -1,5 +1,7 @@
 """Loaders and trainers of a cluster read the data: the same batches and the same losses as in one process."""
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,9 @@ import pytest
 import hotrow as hr
 from hotrow.data.parquet import ParquetSource
 from hotrow.data.schema import Schema
+from hotrow.runtime.ray.cluster import RoleLost
 from hotrow.trainer import Trainer
+from hotrow.types import RoleId
 from integration.on_ray.small_cluster import asked, check_settled, largest_difference, losses, trainer_of
 
 pytestmark = pytest.mark.usefixtures("one_ray")
@@ -44,23 +48,55 @@ def expected(file: Path) -> Iterator[tuple[Trainer, list[float]]]:
     local.close()
 
 
-@pytest.mark.parametrize(("loaders", "embedding_workers"), [(0, 0), (2, 0), pytest.param(2, 1, marks=pytest.mark.slow)])
-def test_a_run_whose_data_others_read_is_the_run_of_one_process(
-    file: Path, expected: tuple[Trainer, list[float]], loaders: int, embedding_workers: int
-) -> None:
+def check_equal(trainer: Trainer, readers: list[str], file: Path, expected: tuple[Trainer, list[float]]) -> None:
+    """Two epochs on a cluster, and who has read them."""
     local, wanted = expected
-    engine = hr.Ray(trainers=2, shards=1, loaders=loaders, embedding_workers=embedding_workers)
-    trainer = trainer_of(engine)
+    found = losses(trainer.fit(source_of(file), epochs=2))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+    assert trainer.samples == local.samples == 2 * ROWS
+    assert largest_difference(trainer, local) < 1e-4
+    check_settled(trainer)
+    figures = [asked(trainer, name) for name in readers]
+    assert sum(each["loaded_samples"] for each in figures) == 2 * ROWS
+    assert min(each["loaded_samples"] for each in figures) > 0.3 * ROWS
+    assert [each["kept_batches"] for each in figures] == [0, 0]
+
+
+@pytest.mark.parametrize("embedding_workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_trainers_read_what_they_train_on_as_one_process_does(
+    file: Path, expected: tuple[Trainer, list[float]], embedding_workers: int
+) -> None:
+    trainer = trainer_of(hr.Ray(trainers=2, shards=1, embedding_workers=embedding_workers))
     try:
-        found = losses(trainer.fit(source_of(file), epochs=2))
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
-        assert trainer.samples == local.samples == 2 * ROWS
-        assert largest_difference(trainer, local) < 1e-4
-        check_settled(trainer)
-        names = [f"loader {number}" for number in range(2)] if loaders else ["trainer 0", "trainer 1"]
-        figures = [asked(trainer, name) for name in names]
-        assert sum(each["loaded_samples"] for each in figures) == 2 * ROWS
-        assert min(each["loaded_samples"] for each in figures) > 0.3 * ROWS
-        assert [each["kept_batches"] for each in figures] == [0, 0]
+        check_equal(trainer, ["trainer 0", "trainer 1"], file, expected)
     finally:
         trainer.close()
+
+
+@pytest.fixture(scope="module", params=[0, pytest.param(1, marks=pytest.mark.slow)])
+def loaded(request: pytest.FixtureRequest) -> Iterator[Trainer]:
+    """Two loaders read for one trainer."""
+    trainer = trainer_of(hr.Ray(trainers=1, shards=1, loaders=2, embedding_workers=request.param))
+    yield trainer
+    trainer.close()
+
+
+def test_loaders_read_for_trainers_as_one_process_does(
+    file: Path, expected: tuple[Trainer, list[float]], loaded: Trainer
+) -> None:
+    check_equal(loaded, ["loader 0", "loader 1"], file, expected)
+
+
+@pytest.mark.usefixtures("quick_stop")
+def test_a_lost_loader_ends_the_run_with_its_name(file: Path, loaded: Trainer) -> None:
+    """The last test of this cluster. The epochs would last for hours."""
+    with pytest.raises(RoleLost, match="loader 1 is gone: "):
+        train_and_kill(loaded, file)
+
+
+def train_and_kill(trainer: Trainer, file: Path) -> None:
+    facts = trainer.cluster
+    assert facts is not None
+    for number, _ in enumerate(trainer.fit(source_of(file), epochs=100_000)):
+        if number == 3:
+            os.kill(facts.roles[RoleId("loader", 1)].pid, signal.SIGKILL)

@@ -1,5 +1,6 @@
 """A cluster in threads of this process, behind real sockets: shards, trainers, embedding workers, a site on them."""
 
+import pickle
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from hotrow.client.sharded import ShardedTables
 from hotrow.config import Table
 from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.data.loader import Lease
+from hotrow.data.source import Source
 from hotrow.nn.inputs import Inputs
 from hotrow.runtime.cluster.backend import ClusterBackend
 from hotrow.runtime.cluster.embedding_workers import EmbeddingWorkers
@@ -105,7 +107,18 @@ def cluster(
     limits: Limits | None = None,
     parked_bytes: int = 2**30,
 ) -> Iterator[Cluster]:
-    """Two shards and all others in threads of this process, behind real sockets."""
+    """Two shards and all others in threads of this process, behind real sockets. Trainers read, where they can."""
+    stored: dict[str, bytes] = {}
+
+    def fetch(key: str) -> Source:
+        source: Source = pickle.loads(stored[key])
+        return source
+
+    @contextmanager
+    def store(source: Source) -> Iterator[str]:
+        stored["source"] = pickle.dumps(source)
+        yield "source"
+
     lines: dict[str, Any] = {"retry": retry, "limits": limits, "most_open": 1_024}
     with ExitStack() as stack:
         model = Net()
@@ -138,7 +151,7 @@ def cluster(
             spec = TrainingSpec(own, tables, torch.optim.Adam(own.parameters(), lr=0.01))
             setup = TrainerSetup(RoleSpec(spec), shards, [0.01], places, pooled=embedding_workers > 0)
             at[name] = served(
-                stack, lambda server, wire: TrainerProcess(setup, name, server, wire).serve, addresses, **lines
+                stack, lambda server, wire: TrainerProcess(setup, name, server, wire, fetch).serve, addresses, **lines
             )
             wire.connect(name, at[name])
             if known is not None:
@@ -153,7 +166,7 @@ def cluster(
         for number in range(embedding_workers):
             assert known is not None
             known.join(peer_name(number), start_embedding_worker(number))
-        roles = Roles(wire, shards, workers, Threads(), known)
+        roles = Roles(wire, shards, workers, Threads(), known, stored_source=store)
         client = ShardedTables(tables, wire, shards, threads=1)
         site = ClusterBackend(TrainingSpec(model, tables, optimizer), client, roles, state, places=places)
         yield Cluster(site, wire, cores, known, start_embedding_worker, start_trainer, at)

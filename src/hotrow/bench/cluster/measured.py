@@ -12,6 +12,7 @@ from hotrow.bench.cluster import (
     look_ahead,
     overhead,
     peers,
+    readers,
     same,
     straggler,
     talk,
@@ -65,6 +66,7 @@ def _parts(
         "delay": lambda: delay.measure(plan, source, spoken, watch),
         "look-ahead": lambda: look_ahead.measure(plan, source, watch),
         "straggler": lambda: straggler.measure(plan, source, folder, watch),
+        "readers": lambda: readers.measure(plan, file, source, watch),
         "overhead": lambda: overhead.measure(plan, source, watch),
         "peers": lambda: peers.measure(plan, source, file, watch, adapters),
     }

@@ -15,6 +15,7 @@ PARTS = (
     "delay",
     "look-ahead",
     "straggler",
+    "readers",
     "overhead",
     "coordinator",
     "peers",

@@ -34,6 +34,8 @@ LINES = (
     ("wire_pooled_shards_ratio", "and between embedding workers and shards", "x", ""),
     ("gba_straggler_kept", "straggler: GBA / both by themselves", "x", "0.85"),
     ("sync_straggler_pace", "straggler: Sync / twice the slower one", "x", "about 1"),
+    ("reader_scaling", "a slow source: four loaders / one", "x", "3.5"),
+    ("reader_scaling_share", "and four loaders / a source that is not slowed", "x", ""),
     ("overhead_vs_local", "one trainer, one shard / one process", "x", "0.60"),
     ("coordinator_batches_per_s", "coordinator alone, slowest token mode", "batches/s", "20,000"),
     ("coordinator_gba_batches_per_s", "coordinator alone, GBA", "batches/s", ""),

@@ -59,7 +59,9 @@ def _counted(plan: ClusterPlan, source: Source, engine: Ray) -> Mapping[str, flo
 
 def _bytes(trainer: Trainer) -> dict[str, float]:
     return {
-        kind: sum(each["wire.bytes_in"] + each["wire.bytes_out"] for each in figures(trainer, kind))
+        kind: sum(
+            each["wire.bytes_in"] + each["wire.bytes_out"] + each.get("id_bytes", 0) for each in figures(trainer, kind)
+        )
         for kind in ("shard", "embedding worker")
     }
 
