@@ -21,6 +21,8 @@ def measure(
     plan: ClusterPlan, parts: tuple[str, ...], folder: Path, watch: BenchProgress, adapters: Sequence[Adapter] = ()
 ) -> Figures:
     """The figures of some parts, flat. A file is made in `folder`."""
+    if parts == ("shared-memory",):
+        return talk_rings.measure(plan, watch)  # two processes: neither Ray nor the file
     with _ray(), torch_threads(1):
         return _parts(plan, parts, folder, watch, adapters)
 
