@@ -37,7 +37,8 @@ class ReadingRoles:
             try:
                 key = self._store(stack, loader)
             except InputError as error:
-                _log.info("the run's own process reads the data: %s", error)
+                level = logging.WARNING if self._roles.loaders else logging.INFO
+                _log.log(level, "the run's own process reads the data: %s", error)
                 yield None
                 return
             prepare = PrepareSource(key, file_facts(files_of(loader.source) or ()))
