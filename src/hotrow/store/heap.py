@@ -5,7 +5,8 @@ import os
 from hotrow import _native
 
 KEPT_BYTES = 256 << 20
-CHOSEN_BY_USER = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_")
+VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")  # of glibc
+TUNABLES = ("glibc.malloc.trim_threshold", "glibc.malloc.mmap_threshold")
 
 
 def keep_freed_memory() -> bool:
@@ -14,6 +15,7 @@ def keep_freed_memory() -> bool:
     It concerns all allocations of the process up to 32 MB each. The choices of the user are glibc's own variables,
     as MALLOC_TRIM_THRESHOLD_ and GLIBC_TUNABLES.
     """
-    if any(name in os.environ for name in CHOSEN_BY_USER) or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", ""):
+    tuned = os.environ.get("GLIBC_TUNABLES", "")
+    if any(name in os.environ for name in VARIABLES) or any(name in tuned for name in TUNABLES):
         return False
     return _native.keep_freed_memory(KEPT_BYTES)

@@ -16,12 +16,13 @@ from hotrow.client.local_lookup import SharedKeys, shared_keys
 from hotrow.data import Batch
 from hotrow.errors import ConfigError, InputError
 from hotrow.modes import KStep, Sync
+from hotrow.runtime import look_ahead
 from hotrow.store import LookupPlan, RamTier
 from hotrow.trainer import Remark, Trainer, TrainingEnded
 from hotrow.worker.core import Learner
 from unit.runtime.ahead_training import SAMPLES, Net, arrays_of, batches_of, outcome_of, run, trainer_of
 
-STEPS = 18
+STEPS = 12
 SWAP = hr.Swap(period=3 * SAMPLES, decay=0.5)
 TABLES: dict[str, dict[str, Any]] = {
     "sgd": {"optimizer": hr.SGD(lr=0.1)},
@@ -228,8 +229,8 @@ def count(trainer: Trainer, batch: Batch) -> None:
 def test_whoever_looks_between_two_steps_finds_them_applied(touch: Callable[[Trainer, Batch], None]) -> None:
     batches = batches_of(12)
     outcomes, seen = [], []
-    for look_ahead in (0, 1):
-        trainer = trainer_of(look_ahead)
+    for ahead in (0, 1):
+        trainer = trainer_of(ahead)
         reports = []
         for report in trainer.fit(batches):
             reports.append(report)
@@ -264,8 +265,8 @@ def test_a_save_in_the_middle_holds_whole_steps(tmp_path: Any) -> None:
 
 
 def test_an_end_by_samples_trains_no_step_more() -> None:
-    for look_ahead in (0, 1):
-        trainer = trainer_of(look_ahead)
+    for ahead in (0, 1):
+        trainer = trainer_of(ahead)
         *_, end = trainer.fit(batches_of(12), most_samples=5 * SAMPLES - 1)
         assert isinstance(end, TrainingEnded)
         assert end.samples == 5 * SAMPLES
@@ -273,11 +274,11 @@ def test_an_end_by_samples_trains_no_step_more() -> None:
 
 def test_predictions_before_training_see_all_steps_before() -> None:
     results = []
-    for look_ahead in (0, 1):
-        reports = list(trainer_of(look_ahead).fit(batches_of(12), progressive=True))
+    for ahead in (0, 1):
+        reports = list(trainer_of(ahead).fit(batches_of(12), progressive=True))
         results.append([report.metrics for report in reports if hasattr(report, "metrics")])
         remarks = [report.sentence for report in reports if isinstance(report, Remark)]
-        assert any("look_ahead=1 has no effect" in remark for remark in remarks) == bool(look_ahead)
+        assert any("look_ahead=1 has no effect" in remark for remark in remarks) == bool(ahead)
     assert results[0] == results[1] != []
 
 
@@ -391,9 +392,9 @@ def test_rows_with_a_gradient_that_is_not_finite_are_counted_alike() -> None:
             odds = super().forward(x)
             return odds * float("nan") if Exploding.passes % 4 == 0 else odds
 
-    for look_ahead in (0, 1):
+    for ahead in (0, 1):
         Exploding.passes = 0
-        *_, end = trainer_of(look_ahead, Exploding, optimizer=hr.SGD(lr=0.1)).fit(batches)
+        *_, end = trainer_of(ahead, Exploding, optimizer=hr.SGD(lr=0.1)).fit(batches)
         assert isinstance(end, TrainingEnded)
         refused.append(end.counts["refused_gradients"])
     assert refused[0] == refused[1] > 0
@@ -426,8 +427,9 @@ def test_k_step_and_an_expiry_of_less_than_two_batches_are_refused() -> None:
 # Auto
 
 
-def test_auto_measures_both_says_what_it_took_and_keeps_the_bits() -> None:
-    batches = batches_of(190)
+def test_auto_measures_both_says_what_it_took_and_keeps_the_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look_ahead, "STRETCH_STEPS", (2, 2))
+    batches = batches_of(40)
     in_line, trainer = run(0, batches), trainer_of("auto")
     reports = list(trainer.fit(batches))
     sentences = [report.sentence for report in reports if isinstance(report, Remark)]

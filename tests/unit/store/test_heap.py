@@ -45,3 +45,4 @@ def test_freed_buffers_are_used_again_without_page_faults() -> None:
 def test_a_choice_of_the_user_stays() -> None:
     assert told("keep", MALLOC_TRIM_THRESHOLD_="131072")[0] == "False"
     assert told("keep", GLIBC_TUNABLES="glibc.malloc.trim_threshold=131072")[0] == "False"
+    assert told("keep", GLIBC_TUNABLES="glibc.malloc.hugetlb=0")[0] == "True"
