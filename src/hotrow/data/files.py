@@ -20,7 +20,7 @@ Where: TypeAlias = "str | Path | File | Sequence[str | Path | File]"
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file, and its name in messages."""
+    """One file, and its name in messages. The path is that of every process of a host, whatever its directory."""
 
     name: str
     path: str
@@ -65,14 +65,14 @@ def _local(path: Path, base: Path) -> Iterator[File]:
     if whole.is_dir():
         raise InputError(f"{whole}: is a directory: name its files, as '{whole}/*'")
     if whole.exists():
-        yield File(str(whole), str(whole))
+        yield File(str(whole), str(whole.absolute()))
         return
     if not has_magic(str(whole)):
         raise InputError(f"{whole}: there is no such file")
     found = [each for each in sorted(glob(str(whole), recursive=True)) if not Path(each).is_dir()]
     if not found:
         raise InputError(f"{whole}: no file has such a name")
-    yield from (File(each, each) for each in found)
+    yield from (File(each, str(Path(each).absolute())) for each in found)
 
 
 def _remote(uri: str | Path) -> Iterator[File]:

@@ -14,7 +14,7 @@ from hotrow.runtime.lease_queue import LeaseQueue
 from hotrow.runtime.look_ahead import LookAheadChoice
 from hotrow.runtime.training_performer import TrainingPerformer
 
-TOGETHER = 64  # results whose effects are settled at once
+TOGETHER = 256  # results whose effects are settled at once: their workers wait 10 ms at most
 
 
 class ActiveMode:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hotrow.modes.base import value
+
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
@@ -20,7 +22,7 @@ class ClockReading:
         return Elapsed(self.real_s - before.real_s, self.run_s - before.run_s)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Elapsed:
     """The same span by two clocks."""
 

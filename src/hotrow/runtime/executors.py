@@ -18,7 +18,7 @@ from hotrow.client.local import NO_PLANS, LocalTables
 from hotrow.client.local_lookup import EarlyLookup, LocalLookup
 from hotrow.data.batch import Batch
 from hotrow.modes import Mode
-from hotrow.modes.base import Grant
+from hotrow.modes.base import Grant, value
 from hotrow.runtime.clock import Elapsed, RunClock
 from hotrow.runtime.interrupts import deliver_pending_sigint
 from hotrow.server.replicas import LocalParameters
@@ -30,7 +30,7 @@ Pull = Callable[[nn.Module], None]
 WAKE_S = 0.1  # how long an interrupt may wait for workers that compute
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@value
 class BatchResult:
     """A batch whose gradients are parked where its mode applies them."""
 

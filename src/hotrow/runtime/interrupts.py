@@ -9,8 +9,8 @@ import signal
 import threading
 from _signal import getsignal  # type: ignore[import-not-found]  # those of `signal` convert to enums, which takes 7 µs
 from _signal import signal as set_handler
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
 from typing import Any
 
@@ -70,24 +70,37 @@ def defer_sigint() -> AbstractContextManager[None]:
     return _NESTED if nested else _Block()
 
 
-@contextmanager
-def defer_every_sigint() -> Iterator[None]:
+class _EveryBlock:
+    """A block in which a second SIGINT waits as well."""
+
+    __slots__ = ("_block", "_deferred")
+
+    def __enter__(self) -> None:
+        self._deferred = defer_sigint()
+        self._deferred.__enter__()
+        main = threading.current_thread() is threading.main_thread()
+        self._block = _blocks[0] if _blocks and main else None
+        if self._block is not None:
+            self._block.holds_all = True
+
+    def __exit__(self, *error: Any) -> None:
+        try:
+            if self._block is not None:
+                self._block.holds_all = False
+                if error[0] is None and self._block.again:
+                    self._block.deliver()
+        except BaseException as raised:
+            self._deferred.__exit__(type(raised), raised, None)
+            raise
+        self._deferred.__exit__(*error)
+
+
+def defer_every_sigint() -> AbstractContextManager[None]:
     """Defer SIGINT as `defer_sigint` does, and a second one to the end of this block: for a change that is soon over.
 
     Cut off in the middle, it would leave half a step.
     """
-    with defer_sigint():
-        block = _blocks[0] if _blocks and threading.current_thread() is threading.main_thread() else None
-        if block is None:
-            yield
-            return
-        block.holds_all = True
-        try:
-            yield
-        finally:
-            block.holds_all = False
-        if block.again:
-            block.deliver()
+    return _EveryBlock()
 
 
 def deliver_pending_sigint() -> None:

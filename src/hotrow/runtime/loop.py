@@ -122,8 +122,8 @@ class TrainingLoop:
 
     def _each_step(self) -> Iterator[StepResult]:
         """Steps one by one: the caller of one may call `rest` or `switch`, which applies more of them."""
-        while self._has_steps:
-            yield (self._steps or self._active_steps).popleft()
+        while steps := self._steps or self._active_steps:
+            yield steps.popleft()
 
     @property
     def _active_steps(self) -> deque[StepResult]:

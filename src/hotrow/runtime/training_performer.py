@@ -3,14 +3,13 @@
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from torch import Tensor
 
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Lease
 from hotrow.modes import Mode
-from hotrow.modes.base import Apply, Drop, Effect, Event, Grant
+from hotrow.modes.base import Apply, Drop, Effect, Event, Grant, value
 from hotrow.runtime.clock import RunClock
 from hotrow.runtime.executors import BatchResult
 from hotrow.runtime.interrupts import defer_every_sigint
@@ -22,7 +21,7 @@ from hotrow.server.replicas import Parameters
 from hotrow.staleness import Statistics
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@value
 class TrainedBatch:
     """A batch whose gradients were applied."""
 
@@ -31,7 +30,7 @@ class TrainedBatch:
     output: Tensor | None  # of the model, before the update; None: its scores are in the sketches of `take_scores`
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@value
 class StepResult:
     """A dense step that was applied; in Hybrid the rows were before."""
 
@@ -41,7 +40,7 @@ class StepResult:
     refused: int  # rows whose gradient was not finite
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@value
 class _PushedBatch:
     """A batch whose gradients arrived and are not all applied."""
 

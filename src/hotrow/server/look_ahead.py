@@ -57,9 +57,11 @@ class _TableRead:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _EarlyRead:
+    """A look-up of which some rows were read early; without tables all were read at once."""
+
     step: int
     versions: bool
-    tables: Sequence[_TableRead]
+    tables: Sequence[_TableRead] = ()
 
     @property
     def plans(self) -> dict[str, list[LookupPlan]]:
@@ -79,14 +81,16 @@ class LookAheadReads:
         self._window: StepWindow[Lookups] = StepWindow(step)
         self._orders: dict[int, ApplyOrder] = {}  # prepared steps
         self._partial: PartialStep | None = None  # the open step, once some of its rows are updated
-        self._reads: dict[int, _EarlyRead | None] = {}  # by grant, until the rest is read; None: there is no rest
+        self._reads: dict[int, _EarlyRead] = {}  # by grant, until the rest is read or its step applied
 
     def reading(self, step: int) -> Reading:
         """What a look-up of a step may read now."""
         return self._window.reading(step)
 
     def prepare(self, order: ApplyOrder) -> None:
-        """All batches of a step are granted."""
+        """All batches of a step are granted. Its order may have come before."""
+        if order.step < self._window.step:
+            return
         self._orders[order.step] = order
         self._window.expect(order.step, [part.grant for part in order.parts])
 
@@ -101,7 +105,7 @@ class LookAheadReads:
         keys = {each.tier.table.name: _TableLookup(each.plan, _without_row(each.tier, each.plan)) for each in tables}
         self._window.look_up(step, pull.grant, keys)
         if not early:
-            self._reads[pull.grant] = None
+            self._reads[pull.grant] = _EarlyRead(step, pull.versions)
             return [_whole_block(each, pull.versions) for each in tables]
         self._reads[pull.grant] = _EarlyRead(step, pull.versions, tables)
         return [each.early(pull.versions) for each in tables]
@@ -119,7 +123,7 @@ class LookAheadReads:
         if grant not in self._reads:
             return False  # its first part has not been read
         read = self._reads[grant]
-        if read is None or self._window.reading(read.step) == "whole":
+        if not read.tables or self._window.reading(read.step) == "whole":
             return True
         order = self._orders.get(read.step - 1)
         return order is not None and all(parked(part.grant) for part in order.parts)
@@ -127,10 +131,8 @@ class LookAheadReads:
     def rest(self, grant: int) -> tuple[list[RowBlock], dict[str, Applied]]:
         """The rest of a look-up, and what was updated for it."""
         read = self._reads.pop(grant)
-        if read is None:
-            return [], {}
         applied: dict[str, Applied] = {}
-        if self._window.reading(read.step) != "whole":
+        if read.tables and self._window.reading(read.step) != "whole":
             if self._partial is None:
                 self._partial = self._begin(self._orders[read.step - 1])
             applied = self._partial.apply_to(read.plans)
@@ -155,6 +157,7 @@ class LookAheadReads:
         """A step was applied to all its rows."""
         self._window.applied(step)
         self._orders = {number: order for number, order in self._orders.items() if number > step}
+        self._reads = {grant: read for grant, read in self._reads.items() if read.step > step}
 
 
 def _plans_of(lookups: Sequence[Lookups], tier: RamTier) -> list[LookupPlan]:

@@ -13,10 +13,10 @@ request of a lower number is open any more, its reply has arrived or is not awai
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import torch
-from msgspec import MsgspecError
+from msgspec import MsgspecError, Raw
 from msgspec.msgpack import Decoder, Encoder
 
 from hotrow.errors import InputError
@@ -36,6 +36,7 @@ LABEL, REQUEST_LABEL = 9, 17  # kind and number, and of a request `below`
 LONGEST = max(1 + 3 * SIZE, REQUEST_LABEL + SEQUENCE + MAC)
 
 _REQUESTS, _PLACED = (REQUEST, PLACED_REQUEST), (PLACED_REQUEST, PLACED_ANSWER)
+Field = TypeVar("Field")
 _ENCODER = Encoder()
 _DECODER: Decoder[Message] = Decoder(Message)
 
@@ -71,6 +72,11 @@ class Outgoing:
 
 def encode(message: Message) -> bytes:
     return _ENCODER.encode(message)
+
+
+def preencoded(field: Field) -> Field:
+    """A field of several messages, encoded once. Such a message can be sent, and not be read before that."""
+    return cast(Field, Raw(_ENCODER.encode(field)))
 
 
 def decode(header: bytes | memoryview) -> Message:

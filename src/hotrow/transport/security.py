@@ -138,11 +138,10 @@ class Session:
     ) -> bytes:
         if self._keyed is None:
             return b""
-        counts = len(header).to_bytes(8, "little")
-        if lengths:
-            counts += pack(f"<{len(lengths)}Q", *lengths)
+        size = 8 + 8 * len(lengths)
+        counts = pack(f"<{2 + len(lengths)}Q", size, len(header), *lengths)
         mac = self._keyed.copy()
-        mac.update(way + number + label + len(counts).to_bytes(8, "little") + counts)
+        mac.update(way + number + label + counts)
         mac.update(header)
         return mac.digest()
 

@@ -62,7 +62,8 @@ def check_equal(trainer: Trainer, readers: list[str], file: Path, expected: tupl
     assert [each["kept_batches"] for each in figures] == [0, 0]
 
 
-@pytest.mark.parametrize("embedding_workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow  # unit/runtime/test_trainers_that_read.py is the same in threads
+@pytest.mark.parametrize("embedding_workers", [0, 1])
 def test_trainers_read_what_they_train_on_as_one_process_does(
     file: Path, expected: tuple[Trainer, list[float]], embedding_workers: int
 ) -> None:

@@ -28,6 +28,15 @@ def test_a_path_is_taken_from_the_base_or_as_it_is(folder: Path) -> None:
     assert find_files("a.csv", folder)[0].file().read() == b"a.csv"
 
 
+def test_a_relative_path_is_opened_from_any_directory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process of the host, as a loader, may have another one."""
+    monkeypatch.chdir(folder)
+    found = [*find_files("a.csv"), *find_files("deep/*/d.csv")]
+    monkeypatch.chdir("/")
+    assert [file.name for file in found] == ["a.csv", "deep/er/d.csv"]
+    assert [file.stream().read() for file in found] == [b"a.csv", b"deep/er/d.csv"]
+
+
 def test_globs_are_sorted_and_lists_keep_their_order(folder: Path) -> None:
     assert names(find_files("?.csv", folder), folder) == ["a.csv", "b.csv"]
     assert names(find_files(["b.csv", "?.csv"], folder), folder) == ["b.csv", "a.csv", "b.csv"]

@@ -1,7 +1,7 @@
 """Several readers, each with its own stretches, make together the batches that one makes alone, in the same order."""
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hotrow.data.loader import Loader
 from hotrow.data.parquet import ParquetSource
 from hotrow.data.position import Mark, Position
-from hotrow.data.reading import BatchRead, BatchReader, in_order
+from hotrow.data.reading import BatchRead, BatchReader, advanced, in_order
 from hotrow.data.row_ranges import RowSpan, group_rows_of, read_ranges
 from hotrow.data.schema import Schema
 from hotrow.data.source import ArrowSource, Source
@@ -98,6 +98,29 @@ def test_loaders_make_together_what_one_makes_alone(
     assert listed(read_by(source, position, epochs, loaders, group_rows)) == listed(
         BatchReader(source, epochs=epochs).read(position)
     )
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    rows=st.integers(1, 60),
+    batch=st.integers(1, 9),
+    shuffle=st.integers(0, 14),
+    loaders=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    taken=st.integers(1, 40),
+    above=st.sets(st.integers(1, 6), max_size=3),
+)
+def test_other_loaders_read_on_after_any_item(
+    rows: int, batch: int, shuffle: int, loaders: tuple[int, int], taken: int, above: set[int]
+) -> None:
+    done = tuple(sorted(each for each in above if each < -(-rows // batch)))
+    position = Position(batch=batch, shuffle=shuffle, marks=(Mark(below=0, above=done),))
+    source = source_of(rows)
+    alone, _ = listed(BatchReader(source, epochs=3).read(position))
+    before = list(islice(read_by(source, position, 3, loaders[0]), taken))
+    for item in before:
+        position = advanced(position, item)
+    after = read_by(source, position, 3, loaders[1])
+    assert listed(chain(before, after))[0] == alone
 
 
 @pytest.mark.parametrize("shuffle", [0, 64, 50])

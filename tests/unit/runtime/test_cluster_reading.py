@@ -180,11 +180,12 @@ def write(file: Path, data: bytes) -> None:
     made.rename(file)
 
 
-def test_rows_in_memory_are_read_by_the_driver() -> None:
+def test_rows_in_memory_are_read_by_the_driver(caplog: pytest.LogCaptureFixture) -> None:
     with loaders_of(2) as loaders:
         loader = Loader(ArrowSource(table(), SCHEMA), 12)
-        with ReadingRoles(loaders.roles).prepared(loader) as remote:
+        with caplog.at_level("WARNING"), ReadingRoles(loaders.roles).prepared(loader) as remote:
             assert remote is None
+        assert "the run's own process reads the data: ArrowSource is not read from files" in caplog.text
 
 
 def test_trainers_that_read_join_and_leave_in_the_middle(file: Path) -> None:

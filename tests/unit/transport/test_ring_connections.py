@@ -17,7 +17,7 @@ from hotrow.transport import envelope
 from hotrow.transport.client import Answer, RpcClient
 from hotrow.transport.envelope import lent
 from hotrow.transport.errors import RemoteFault
-from hotrow.transport.limits import Limits
+from hotrow.transport.limits import Limits, RetryPolicy
 from hotrow.transport.messages import Done
 from hotrow.transport.ring_memory import PAGE, OfferedMemory
 from hotrow.transport.rings import PLACED_LEAST, Rings
@@ -214,8 +214,8 @@ def test_a_message_that_the_socket_does_not_take_frees_its_slots(monkeypatch: py
             raise zmq.Again
         return send(socket, frames, *settings, **named)
 
-    one = Limits(ring_bytes=PLACED_LEAST)
-    with running() as server, ringed(wire_to(server, limits=one)) as wire:
+    one, once = Limits(ring_bytes=PLACED_LEAST), RetryPolicy(first_s=0.5)  # one probe, on a busy machine too
+    with running() as server, ringed(wire_to(server, retry=once, limits=one)) as wire:
         monkeypatch.setattr(zmq.Socket, "send_multipart", full_once)
         assert answer_of(wire.request("shard", READY, [FRAME])).frames == [FRAME.tobytes()]
         assert refused == [kind]

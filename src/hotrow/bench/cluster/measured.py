@@ -33,8 +33,15 @@ def measure(
     plan: ClusterPlan, parts: tuple[str, ...], folder: Path, watch: BenchProgress, adapters: Sequence[Adapter] = ()
 ) -> Figures:
     """The figures of some parts, flat. A file is made in `folder`."""
-    on_ray = tuple(part for part in parts if part != "coordinator")
-    found = coordinator.measure(plan, watch) if "coordinator" in parts else {}
+    alone: Mapping[str, Callable[[], Figures]] = {  # they need neither Ray nor the file
+        "shared-memory": lambda: talk_rings.measure(plan, watch),
+        "coordinator": lambda: coordinator.measure(plan, watch),
+    }
+    found: Figures = {}
+    for part in parts:
+        if part in alone:
+            found |= alone[part]()
+    on_ray = tuple(part for part in parts if part not in alone)
     if on_ray:
         with _ray(), torch_threads(1):
             found |= _parts(plan, on_ray, folder, watch, adapters)
@@ -59,7 +66,6 @@ def _parts(
     file = folder / "bench.parquet"
     source = write_file(plan.train, file, watch)
     known: Mapping[str, Callable[[], Figures]] = {
-        "shared-memory": lambda: talk_rings.measure(plan, watch),
         "same": lambda: same.measure_sync(plan, watch),
         "auc": lambda: same.measure_auc(plan, folder, watch),
         "wire": lambda: wire_bytes.measure(plan, watch),

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
+from itertools import count
 
 from hotrow.data.loader import Loader
 from hotrow.data.row_ranges import files_of
@@ -26,6 +27,7 @@ class ReadingRoles:
         self._roles = roles
         self._reading: ClusterReading | None = None  # of the fit under way
         self._prepared = PrepareSource("none", ())
+        self._numbers = count(1)
 
     @contextmanager
     def prepared(self, loader: Loader) -> Iterator[ClusterReading | None]:
@@ -35,7 +37,8 @@ class ReadingRoles:
             try:
                 key = self._store(stack, loader)
             except InputError as error:
-                _log.info("the run's own process reads the data: %s", error)
+                level = logging.WARNING if self._roles.loaders else logging.INFO
+                _log.log(level, "the run's own process reads the data: %s", error)
                 yield None
                 return
             prepare = PrepareSource(key, file_facts(files_of(loader.source) or ()))
@@ -49,7 +52,8 @@ class ReadingRoles:
                 yield None
                 return
             self._prepared = prepare
-            self._reading = ClusterReading(self._roles.rpc, self._roles.processes.check_alive, names, loader, key)
+            rpc, check_alive = self._roles.rpc, self._roles.processes.check_alive
+            self._reading = ClusterReading(rpc, check_alive, names, loader, key, self._numbers)
             try:
                 yield self._reading
             finally:

@@ -19,6 +19,7 @@ from hotrow.staleness import Histogram, IdCounts, WeightCorrection
 from hotrow.staleness.weights import WeightRange
 from hotrow.transport import messages
 from hotrow.transport.client import Answer
+from hotrow.transport.envelope import preencoded
 from hotrow.transport.messages import ApplyOrder, OrderResult, Perform, Policy, Prepare
 
 UNDER_WAY = 64  # orders without a reply before the next one waits
@@ -80,7 +81,8 @@ class RemoteParameters:
             return
         planned = self._plan.take()
         if planned.applies or planned.discards:
-            self._order(lambda incarnation: Perform(incarnation, self.number, planned.applies, planned.discards))
+            applies = preencoded(planned.applies)  # the same for all shards
+            self._order(lambda incarnation: Perform(incarnation, self.number, applies, planned.discards))
             if self._roles.embedding_workers is not None:
                 self._roles.embedding_workers.release(planned.discards)
         for message in planned.to_trainers:
