@@ -302,6 +302,16 @@ void batch_overlap(const Batch& batch, const std::vector<const Batch*>& others, 
   batch.overlap(others, out.data(), threads);
 }
 
+void batch_shared(const Batch& batch, const Batch& other, const Array<bool, 1>& mine, const Array<bool, 1>& theirs,
+                  int threads) {
+  check_threads(threads);
+  demand(mine.shape(0) == batch.unique(), "shared: mine must hold one flag per unique key");
+  demand(theirs.shape(0) == other.unique(), "shared: theirs must hold one flag per unique key of the other");
+  const Batch* const others[] = {&other};
+  const nb::gil_scoped_release unlocked;
+  batch.overlap(others, mine.data(), threads, theirs.data());
+}
+
 void batch_absent(const Batch& batch, const Array<bool, 1>& out) {
   demand(out.shape(0) == batch.size(), "absent_mask: out must hold one flag per key");
   demand(batch.looked_up, "absent_mask: the batch has not been looked up yet");
@@ -321,6 +331,7 @@ void bind_table(nb::module_& m) {
       .def("keys", &batch_keys, "out"_a.noconvert())
       .def("inverse", &batch_inverse, "out"_a.noconvert())
       .def("overlap", &batch_overlap, "others"_a, "out"_a.noconvert(), "threads"_a)
+      .def("shared", &batch_shared, "other"_a, "mine"_a.noconvert(), "theirs"_a.noconvert(), "threads"_a)
       .def("absent_mask", &batch_absent, "out"_a.noconvert());
   nb::class_<RamTier>(m, "RamTier")
       .def(nb::new_(&make_tier), "spec"_a, "segment"_a.none())

@@ -72,7 +72,7 @@ void Batch::fold_partitions(std::span<const Key> keys, int partitions_log2, bool
 }
 
 // A table of the own keys of a partition, which the others' keys of it are looked up in.
-void Batch::overlap(std::span<const Batch* const> others, bool* out, int threads) const {
+void Batch::overlap(std::span<const Batch* const> others, bool* out, int threads, bool* theirs) const {
   for (const Batch* other : others)
     if (other->partitions() != partitions())
       throw std::invalid_argument("overlap: the batches were planned for tables with other numbers of partitions");
@@ -95,8 +95,11 @@ void Batch::overlap(std::span<const Batch* const> others, bool* out, int threads
       out[u] = false;
     }
     for (const Batch* other : others)
-      for (std::uint32_t u = other->unique_begin(p); u < other->unique_begin(p + 1); ++u)
-        if (const std::uint32_t own = table[place_of(other->keys_[u])]; own != kNobody) out[own] = true;
+      for (std::uint32_t u = other->unique_begin(p); u < other->unique_begin(p + 1); ++u) {
+        const std::uint32_t own = table[place_of(other->keys_[u])];
+        if (own != kNobody) out[own] = true;
+        if (theirs != nullptr) theirs[u] = own != kNobody;
+      }
   });
 }
 

@@ -29,8 +29,9 @@ class Batch {
   std::uint32_t occurrences(std::size_t unique) const { return counts_[unique]; }
   std::uint32_t* slots() { return slots_.get(); }
   const std::uint32_t* slots() const { return slots_.get(); }
-  // Whether one of the others, planned for the same partitions, holds the key: one flag per unique key.
-  void overlap(std::span<const Batch* const> others, bool* out, int threads) const;
+  // Whether one of the others, planned for the same partitions, holds the key: one flag per unique key. `theirs` (null,
+  // or of a single other): the same for its unique keys.
+  void overlap(std::span<const Batch* const> others, bool* out, int threads, bool* theirs = nullptr) const;
   bool looked_up = false;  // slots hold what a lookup found; a slot is a hint, the row's key decides
 
   // Rows that fell out for this batch, whole, by partition; filled where the table keeps them. Only the table with this

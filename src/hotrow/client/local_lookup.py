@@ -98,14 +98,15 @@ def shared_keys(
     shared = {}
     for table in open_plans.keys() | next_plans.keys():
         mine, theirs = open_plans.get(table), next_plans.get(table)
-        shared[table] = SharedKeys(_in_other(mine, theirs, threads), _in_other(theirs, mine, threads))
+        if mine is not None and theirs is not None:
+            shared[table] = SharedKeys(*mine.shared(theirs, threads=threads))
+        else:
+            shared[table] = SharedKeys(_none_of(mine), _none_of(theirs))
     return shared
 
 
-def _in_other(plan: Plan | None, other: Plan | None, threads: int) -> Flags:
-    if plan is None:
-        return np.empty(0, np.bool_)
-    return plan.overlap([] if other is None else [other], threads=threads)
+def _none_of(plan: Plan | None) -> Flags:
+    return np.zeros(0 if plan is None else plan.unique, np.bool_)
 
 
 def is_direct(parts: Sequence[FeatureBlock]) -> bool:

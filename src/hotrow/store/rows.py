@@ -121,11 +121,21 @@ class LookupPlan:
     def overlap(self, others: Sequence["LookupPlan"], *, threads: int = 1) -> Flags:
         """For each unique key, whether one of the others, plans of the same table, has it."""
         for other in others:
-            if not isinstance(other, LookupPlan) or other._native.partitions != self._native.partitions:
-                raise InputError(f"others holds {other!r}: give plans of the same table")
+            self._check_same_table("others holds", other)
         out = np.empty(self.unique, np.bool_)
         self._native.overlap([other._native for other in others], out, threads)
         return out
+
+    def shared(self, other: "LookupPlan", *, threads: int = 1) -> tuple[Flags, Flags]:
+        """For each unique key of this plan and of the other, a plan of the same table: whether both have it."""
+        self._check_same_table("other is", other)
+        mine, theirs = np.empty(self.unique, np.bool_), np.empty(other.unique, np.bool_)
+        self._native.shared(other._native, mine, theirs, threads)
+        return mine, theirs
+
+    def _check_same_table(self, what: str, other: object) -> None:
+        if not isinstance(other, LookupPlan) or other._native.partitions != self._native.partitions:
+            raise InputError(f"{what} {other!r}: give plans of the same table")
 
     def absent_mask(self) -> npt.NDArray[np.bool_]:
         """For each key of the batch, whether the last find missed it."""

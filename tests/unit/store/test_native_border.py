@@ -68,6 +68,7 @@ def test_every_call_of_a_table_checks_its_threads(threads: int) -> None:
         lambda: tier.find_or_init(batch, None, False, True, None, [], threads),
         lambda: tier.read_rows(batch, np.empty((3, 4), np.float32), False, None, threads),
         lambda: batch.overlap([], np.empty(batch.unique, np.bool_), threads),
+        lambda: batch.shared(batch, np.empty(3, np.bool_), np.empty(3, np.bool_), threads),
         lambda: tier.apply(batch, rows, None, None, False, 0, 0, 1.0, None, False, threads),
         lambda: tier.add(batch, rows, None, None, 0, 0, threads),
         lambda: tier.put(batch, rows, None, {}, threads),

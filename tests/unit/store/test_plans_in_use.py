@@ -85,6 +85,8 @@ def test_pins_are_plans_of_a_table_with_as_many_partitions() -> None:
         tier.find_or_init(as_keys([1]), pinned=[plan])
     with pytest.raises(InputError, match=r"others holds .* give plans of the same table"):
         tier.batch(as_keys([1])).overlap([plan])
+    with pytest.raises(InputError, match=r"other is .* give plans of the same table"):
+        tier.batch(as_keys([1])).shared(plan)
     with pytest.raises(InputError, match="pinned holds 3"):
         tier.find_or_init(as_keys([1]), pinned=[3])  # type: ignore[list-item]
 
@@ -121,6 +123,9 @@ def test_overlap_says_which_keys_another_plan_has(size: int, partitions: int, th
     own, one, two = (random.integers(0, size * 3 + 1, size).astype(np.uint64) for _ in range(3))
     plan, others = tier.batch(own), [tier.batch(one), tier.batch(two)]
     np.testing.assert_array_equal(plan.overlap(others, threads=threads), np.isin(plan.keys, np.concatenate([one, two])))
+    mine, theirs = plan.shared(others[0], threads=threads)
+    np.testing.assert_array_equal(mine, np.isin(plan.keys, one))
+    np.testing.assert_array_equal(theirs, np.isin(others[0].keys, own))
     assert not plan.overlap([]).any()
     assert plan.overlap([plan]).all()
 
