@@ -410,7 +410,9 @@ class Segments:
         self.spec = native.TableSpec(5, 1, native.Optimizer(), 0, 1.0, 1, life, True, True, 1)
         tier = self.open()
         for start in (0, 300, 100):
-            tier.find_or_init(tier.batch(np.arange(start, start + 400, dtype=np.uint64), 1), None, False, True, None, 1)
+            tier.find_or_init(
+                tier.batch(np.arange(start, start + 400, dtype=np.uint64), 1), None, False, True, None, [], 1
+            )
         tier.push_begin(5)
         tier.leave_segment()
         self.sound = self.path.read_bytes()
@@ -431,7 +433,7 @@ class Segments:
             tier.attach(2)
         assert tier.verify() == []
         keys = self.spoiler.keys(700)
-        tier.find_or_init(tier.batch(keys, 2), np.empty((700, 5), np.float32), False, True, None, 2)
+        tier.find_or_init(tier.batch(keys, 2), np.empty((700, 5), np.float32), False, True, None, [], 2)
         assert tier.verify() == []
 
     def write(self, image: bytes) -> None:

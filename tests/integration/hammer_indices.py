@@ -73,18 +73,18 @@ def table_cases(native: ModuleType) -> Iterator[Case]:
 
         def look_up(keys: Array = keys, threads: int = threads) -> None:
             tier = make_table(native)
-            tier.find_or_init(tier.batch(keys, threads), None, False, True, None, threads)
+            tier.find_or_init(tier.batch(keys, threads), None, False, True, None, [], threads)
             faults = tier.verify()
             assert faults == [], faults[:3]
 
         yield f"find_or_init, {threads} threads", look_up, [(keys, other)]
     tier = make_table(native)
     batch = tier.batch(np.arange(size, dtype=np.uint64), 1)
-    tier.find_or_init(batch, None, False, True, None, 1)
+    tier.find_or_init(batch, None, False, True, None, [], 1)
     gradients, rows = np.ones((100, DIM), np.float32), np.zeros(size, np.uint32)
     yield (
         "apply with rows",
-        lambda: tier.apply(batch, gradients, None, rows, False, 0, 0, 1.0, 1),
+        lambda: tier.apply(batch, gradients, None, rows, False, 0, 0, 1.0, None, False, 1),
         [(rows, np.full_like(rows, BAD_NUMBER))],
     )
 

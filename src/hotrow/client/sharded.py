@@ -126,11 +126,11 @@ class PendingExchange(PendingPush):
     ) -> None:
         super().__init__([*asked, *rest])
         self._client, self._lookup = client, lookup
-        self._first, self._rest = asked, rest
+        self.first, self.rest = asked, rest
 
     def handle(self) -> ShardedLookup:
         """The result of the lookup."""
-        first, rest = [each.result() for each in self._first], [each.result() for each in self._rest]
+        first, rest = [each.result() for each in self.first], [each.result() for each in self.rest]
         return self._client.received(self._lookup, first, rest)
 
 
@@ -249,14 +249,16 @@ class ShardedTables:
             self.traffic.received += sum(frame.nbytes for frame in answer.frames)
             into = {table: rows[table][of_shard(found, shard)] for table, found in lookup.ids.items()}
             blocks = unpack(message.blocks, answer.frames, self._dims, out=list(into.values()), threads=self.threads)
+            if [block.table for block in blocks] != list(into):
+                raise InputError(f"rows of tables {listed(block.table for block in blocks)} came, not {listed(into)}")
             late = self._late_blocks(rest[shard]) if rest else {}
             for block in blocks:
-                of_ids = np.asarray(block.versions)
+                of_ids = block.versions
                 if block.mask is not None:
                     into[block.table][~block.mask], of_ids = _rest_of(block, block.mask, late)
                 if block.versions is not None:
                     whole = versions.setdefault(block.table, np.empty(len(rows[block.table]), np.uint32))
-                    whole[of_shard(lookup.ids[block.table], shard)] = of_ids
+                    whole[of_shard(lookup.ids[block.table], shard)] = np.asarray(of_ids)
         batch, outputs = lookup.batch, {}
         for table, parts in self._parts(batch).items():
             shares = shares_of(lookup.ids[table].inverse, parts)
@@ -308,6 +310,8 @@ def _rest_of(block: RowBlock, early: Flags, late: Mapping[str, RowBlock]) -> tup
     if rest is None or rest.values is None or len(rest.values) != len(early) - int(early.sum()):
         came = 0 if rest is None or rest.values is None else len(rest.values)
         raise InputError(f"table {block.table!r}: {came:,} rows came for {len(early) - int(early.sum()):,} that lacked")
+    if (block.versions is None) != (rest.versions is None):
+        raise InputError(f"table {block.table!r}: versions came for some of its rows only")
     if block.versions is None:
         return np.asarray(rest.values), np.empty(0, np.uint32)
     versions = np.empty(len(early), np.uint32)

@@ -91,7 +91,9 @@ class ActiveMode:
             self.loop.drain()
 
     def resume(self) -> None:
-        """Grant again."""
+        """Grant again. The time at rest is not that of a step."""
+        if self._choice is not None:
+            self._choice.restart()
         with self._event():
             self.loop.resume()
 
@@ -179,7 +181,7 @@ class ActiveMode:
 
     def _measure(self) -> None:
         choice = self._choice
-        if choice is None or choice.sentence is not None:
+        if choice is None or choice.sentence is not None or self.loop.draining:
             return
         if self.loop.step > self._measured_step and choice.stepped(self._clock()):
             self._look_ahead(choice.steps)

@@ -54,7 +54,8 @@ class InlineExecutor:
             self._ahead.append(_GrantedAhead(grant, batch))
             return
         task = self._work.look_up(grant, batch, self._step, self._in_use)
-        self._in_use = task.rows.plans
+        if self._looks_ahead:
+            self._in_use = task.rows.plans
         self._submitted.append(task)
 
     def set_step(self, step: int) -> None:

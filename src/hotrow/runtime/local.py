@@ -16,7 +16,7 @@ from hotrow.modes.base import RunFacts
 from hotrow.runtime.clock import RunClock
 from hotrow.runtime.executors import Executor, LocalWork, ThreadExecutor
 from hotrow.runtime.inline import InlineExecutor
-from hotrow.runtime.look_ahead import LookAheadChoice, expiry_fault
+from hotrow.runtime.look_ahead import LookAheadChoice, LookAheadChoices, expiry_fault
 from hotrow.runtime.state import RunState
 from hotrow.server.core import ParameterServer
 from hotrow.server.replicas import Parameters, ReplicatedParameters, k_step_adam
@@ -33,7 +33,7 @@ class LocalBackend:
         self.server = ParameterServer(spec.model, self.tables, spec.optimizer, average=spec.average, clip=spec.clip)
         self._spec, self._state = spec, state
         self._learner = spec.learner()
-        self._choice = LookAheadChoice()
+        self._choices = LookAheadChoices()
 
     @property
     def optimizer(self) -> Optimizer | None:
@@ -76,7 +76,7 @@ class LocalBackend:
         """The measurement that decides on the look-ahead of a mode; None: there is nothing to decide."""
         if getattr(mode, "look_ahead", 0) != "auto" or self._no_look_ahead(mode, facts) is not None:
             return None
-        return self._choice
+        return self._choices.of(mode, facts)
 
     def _no_look_ahead(self, mode: Mode, facts: RunFacts) -> str | None:
         """Why a mode does not look ahead here, and what to change; None: it can."""

@@ -11,6 +11,7 @@ from math import ceil
 from statistics import median
 
 from hotrow.config import Table
+from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
 
 STRETCHES = (0, 1, 1, 0, 0, 1, 1, 0)
@@ -88,3 +89,15 @@ class LookAheadChoice:
         measured = f"a step takes {ahead * 1e3:.3g} ms with it and {in_line * 1e3:.3g} ms without"
         steps = f"medians of {len(self._times[0])} steps each"
         self.sentence = f"look_ahead 'auto' takes {self.steps}: {measured} ({steps})"
+
+
+class LookAheadChoices:
+    """The choices of a run: one for each mode and size of its steps, kept when a mode opens again."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[object, ...], LookAheadChoice] = {}
+
+    def of(self, mode: Mode, facts: RunFacts) -> LookAheadChoice:
+        """The choice for a mode that starts with these facts."""
+        key = mode.name, facts.workers, facts.local_batch, facts.global_batch
+        return self._made.setdefault(key, LookAheadChoice())

@@ -85,8 +85,9 @@ class TrainingPerformer:
 
     @property
     def samples_granted(self) -> int:
-        """Samples that were trained, and those of batches whose gradients did not arrive yet."""
-        return self._state.samples + sum(len(batch) for _, batch in self._unpushed.values())
+        """Of all batches that were granted and not dropped, in modes that apply rows and dense parameters together."""
+        arrived = sum(len(pushed.trained.batch) for pushed in self._pushed.values())
+        return self._state.samples + arrived + sum(len(batch) for _, batch in self._unpushed.values())
 
     def observe(self, event: Event, effects: Sequence[Effect]) -> None:
         if self.observer is not None:

@@ -18,6 +18,7 @@ from hotrow.store import Applied, LookupPlan, RamTier
 from hotrow.store.arrays import Flags, Floats, Keys
 from hotrow.transport.frames import RowBlock
 from hotrow.transport.messages import ApplyOrder, PullRows
+from hotrow.types import Values
 
 Begin = Callable[[ApplyOrder], PartialStep]
 
@@ -60,7 +61,7 @@ class _EarlyRead:
     """A look-up of which some rows were read early; without tables all were read at once."""
 
     step: int
-    versions: bool
+    pull: PullRows
     tables: Sequence[_TableRead] = ()
 
     @property
@@ -91,6 +92,8 @@ class LookAheadReads:
         """All batches of a step are granted. Its order may have come before."""
         if order.step < self._window.step:
             return
+        if order.step > self._window.step + 1:
+            raise InputError(f"step={order.step}: is prepared, and step {self._window.step} is open: one ahead at most")
         self._orders[order.step] = order
         self._window.expect(order.step, [part.grant for part in order.parts])
 
@@ -105,9 +108,9 @@ class LookAheadReads:
         keys = {each.tier.table.name: _TableLookup(each.plan, _without_row(each.tier, each.plan)) for each in tables}
         self._window.look_up(step, pull.grant, keys)
         if not early:
-            self._reads[pull.grant] = _EarlyRead(step, pull.versions)
+            self._reads[pull.grant] = _EarlyRead(step, pull)
             return [_whole_block(each, pull.versions) for each in tables]
-        self._reads[pull.grant] = _EarlyRead(step, pull.versions, tables)
+        self._reads[pull.grant] = _EarlyRead(step, pull, tables)
         return [each.early(pull.versions) for each in tables]
 
     def _read_table(
@@ -128,15 +131,18 @@ class LookAheadReads:
         order = self._orders.get(read.step - 1)
         return order is not None and all(parked(part.grant) for part in order.parts)
 
-    def rest(self, grant: int) -> tuple[list[RowBlock], dict[str, Applied]]:
-        """The rest of a look-up, and what was updated for it."""
-        read = self._reads.pop(grant)
+    def rest(self, grant: int) -> tuple[list[RowBlock], dict[str, Applied], Values]:
+        """The rest of a look-up, what was updated for it, and the format of values that it accepts.
+
+        The look-up stays until its step is applied: a reply may be lost, and the request come again.
+        """
+        read = self._reads[grant]
         applied: dict[str, Applied] = {}
         if read.tables and self._window.reading(read.step) != "whole":
             if self._partial is None:
                 self._partial = self._begin(self._orders[read.step - 1])
             applied = self._partial.apply_to(read.plans)
-        return [each.rest(read.versions) for each in read.tables], applied
+        return [each.rest(read.pull.versions) for each in read.tables], applied, read.pull.values
 
     def without_row(self, step: int, grant: int, table: str) -> Keys | None:
         """The keys of a table that had no row after the look-up of a grant; None: there are none."""

@@ -120,14 +120,15 @@ class ShardServer:
         taken, pulled = self._shard.exchange(push, push_blocks, pull, pull_blocks)
         if pull is None or pulled is not None:
             self._reply(request, taken, pull, pulled)
-        else:
-            self._check_room()  # after the push was taken: requests that wait may need it, and it counts once
-            self._wait(
-                partial(self._shard.can_read, pull),
-                request,
-                lambda: self._reply(request, taken, pull, self._shard.pull(pull, pull_blocks)),
-            )
-        self._go_on()  # the rest of a pull may have waited for the push, a pull ahead for this one
+            self._go_on()  # the rest of a pull may have waited for the push, a pull ahead for this one
+            return
+        self._go_on()
+        self._check_room()  # after the push was taken: requests that wait may need it, and it counts once
+        self._wait(
+            partial(self._shard.can_read, pull),
+            request,
+            lambda: self._reply(request, taken, pull, self._shard.pull(pull, pull_blocks)),
+        )
 
     def _prepare(self, request: Request, prepared: Prepare) -> None:
         if self._is_meant(request, prepared.incarnation):
@@ -172,6 +173,7 @@ class ShardServer:
             )
             if self._dense is not None and not again:
                 self._dense.begin(order.dense, self._shard.late, order.pushes)
+            self._refuse_rests()
         request.reply(done)
 
     def _pull_dense(self, request: Request, after: int) -> None:
@@ -188,6 +190,12 @@ class ShardServer:
         if self._dense is None:
             raise InputError(f"{self._role} holds no dense parameters: the model has none for it")
         return self._dense
+
+    def _refuse_rests(self) -> None:
+        """A mode begins: look-ups of the one before are not read any more."""
+        for each in [each for each in self._waiting if isinstance(each.request.message, PullRest)]:
+            self._waiting.remove(each)
+            each.request.reply(Fault("stale", f"{self._role}: the mode of this look-up has ended"))
 
     def _performed(self, order: int) -> Callable[[], bool]:
         return lambda: order <= self._shard.performed
@@ -227,7 +235,8 @@ class ShardServer:
         request.reply(Exchanged(self._shard.incarnation, taken, absent, blocks), frames)
 
     def _reply_rest(self, request: Request, grant: int) -> None:
-        blocks, frames = self._packed(self._shard.rest(grant), narrow=True)
+        pulled, values = self._shard.rest(grant)
+        blocks, frames = self._packed(pulled, narrow=values == "fp16-scaled")
         request.reply(Exchanged(self._shard.incarnation, blocks=blocks), frames)
 
     def _packed(self, pulled: Pulled, *, narrow: bool) -> tuple[tuple[RowBlockHeader, ...], list[Buffer]]:

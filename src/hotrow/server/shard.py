@@ -23,7 +23,7 @@ from hotrow.server.shard_input import ShardInput
 from hotrow.spec import whole_number
 from hotrow.staleness import Staleness
 from hotrow.store import Applied, RamTier, Rows, find_or_first
-from hotrow.store.arrays import Keys
+from hotrow.store.arrays import Flags, Keys
 from hotrow.store.shards import SHARDS_MOST, export_from, share_of
 from hotrow.store.tiers import listed, named_tables
 from hotrow.transport.frames import RowBlock
@@ -130,11 +130,14 @@ class Shard:
         """Whether the rows of a grant's pull that were not read early can be read."""
         return self.look_ahead.rest_is_here(grant, lambda other: self.parked.find(other) is not None)
 
-    def rest(self, grant: int) -> Pulled:
-        """The rows of a pull that were not read early."""
-        blocks, applied = self.look_ahead.rest(grant)
+    def rest(self, grant: int) -> tuple[Pulled, Values]:
+        """The rows of a pull that were not read early, and the format of values that it accepts.
+
+        A repeated request gets the same rows: its reply may be too large to be kept.
+        """
+        blocks, applied, values = self.look_ahead.rest(grant)
         self._count(_outcome(applied))
-        return Pulled(blocks, 0)
+        return Pulled(blocks, 0), values
 
     def pull(self, pull: PullRows, blocks: Sequence[RowBlock]) -> Pulled:
         """The rows of a pull that `can_read` allows; with `learn` absent ones are created."""
@@ -252,7 +255,7 @@ class Shard:
             if gone is not None and block.keys is not None and block.values is not None:
                 there = ~np.isin(np.asarray(block.keys).view(np.uint64), gone)
                 self._count({"missing": int((~there).sum())})
-                block = replace(block, keys=np.asarray(block.keys)[there], values=np.asarray(block.values)[there])
+                block = _some_rows(block, there)
             kept.append(block)
         return kept
 
@@ -327,6 +330,12 @@ class Shard:
     @property
     def _by_version(self) -> bool:
         return self.late is not None and self.late.by == "version"
+
+
+def _some_rows(block: RowBlock, which: Flags) -> RowBlock:
+    columns = (block.keys, block.values, block.versions)
+    keys, values, versions = (None if each is None else np.asarray(each)[which] for each in columns)
+    return replace(block, keys=keys, values=values, versions=versions)
 
 
 def _row_part(apply: ApplyOrder, part: OrderPart, rows: Mapping[str, RowGradients]) -> RowPart:

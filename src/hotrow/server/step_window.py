@@ -18,7 +18,10 @@ Reading = Literal["whole", "early", "later"]  # all rows now, those outside K(t)
 
 
 def early_rows(keys: NDArray[np.int64], in_hand: Sequence[NDArray[np.int64]]) -> NDArray[np.bool_]:
-    """Which rows of a look-up are in no batch of the step before: they may be read before it is applied."""
+    """Which rows of a look-up are in no batch of the step before: they may be read before it is applied.
+
+    The simulator uses it; a shard asks `LookupPlan.overlap`, which gives the complement in native code.
+    """
     return np.logical_not(np.isin(keys, np.concatenate(in_hand))) if in_hand else np.ones(len(keys), np.bool_)
 
 
@@ -74,7 +77,10 @@ class StepWindow(Generic[KeysT]):
         return None if known is None else known.keys.get(grant)
 
     def drop(self, grant: int) -> int | None:
-        """A grant is given up; returns its step, whose keys are not known from now on. None: it is not open here."""
+        """A grant is given up; returns its step, whose keys are not known from now on. None: it is not open here.
+
+        Only the simulator loses grants: on a cluster a lost trainer ends the run.
+        """
         for number, step in self._steps.items():
             if number >= self.step and (grant in step.keys or grant in (step.grants or ())):
                 step.keys.pop(grant, None)

@@ -211,10 +211,14 @@ def _part(block: RowBlockHeader, columns: Mapping[str, Any], target: ArrayLike |
     mask: Flags = np.unpackbits(columns["mask"], count=block.whole).view(np.bool_)
     if int(mask.sum()) != block.rows:
         raise InputError(f"table {block.table!r}: {block.rows:,} rows came, and their mask has {int(mask.sum()):,}")
-    values: Floats | None = columns.get("values")
-    if block.values == "fp16-scaled":
-        values = decode_rows(columns["halves"], columns["scales"], threads=threads)
-    if target is not None and values is not None:
+    if block.values is None:
+        raise InputError(f"table {block.table!r}: some rows of {block.whole:,} came without values")
+    values: Floats = (
+        decode_rows(columns["halves"], columns["scales"], threads=threads)
+        if block.values == "fp16-scaled"
+        else columns["values"]
+    )
+    if target is not None:
         into = as_output(f"table {block.table!r}: out", target, 2)
         if into.shape != (block.whole, block.dim):
             raise InputError(f"table {block.table!r}: out is {into.shape}, expected {(block.whole, block.dim)}")

@@ -169,8 +169,22 @@ class EmbeddingServer:
             except HotrowError as error:
                 self._buffers.fail(kept, str(error))
                 raise
-            when_all(asked.asked, lambda fault: self._inbox.put(partial(self._looked, kept, asked, fault)))
+            self._when_looked(kept, asked)
         request.reply(Done())
+
+    def _when_looked(self, kept: BufferedBatch, asked: PendingExchange) -> None:
+        """In look-ahead the rest of a look-up is never answered where its first part was refused."""
+
+        def looked(fault: BaseException | None) -> None:
+            self._inbox.put(partial(self._looked, kept, asked, fault))
+
+        def first_part(fault: BaseException | None) -> None:
+            if fault is None and asked.rest:
+                when_all(asked.rest, looked)
+            else:
+                looked(fault)
+
+        when_all(asked.first, first_part)
 
     def _looked(self, kept: BufferedBatch, asked: PendingExchange, fault: BaseException | None) -> None:
         """Its rows are here, or could not be read."""

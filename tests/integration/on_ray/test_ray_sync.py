@@ -111,6 +111,7 @@ def test_a_checkpoint_in_the_middle_of_a_fit_has_all_of_it(
 ) -> None:
     """Also the dense optimizer's state, which trainers hold while they train."""
     trainer, local = both
+    trainer.switch(hr.Sync(look_ahead=0))  # with look-ahead a save is one step later
     data = batches(80, LOCAL_BATCH[kind], seed=3)
     for report in trainer.fit(data):
         if isinstance(report, Progress) and report.step == 5:

@@ -9,7 +9,7 @@ import pytest
 
 import hotrow as hr
 from hotrow.config import Table
-from hotrow.errors import ConfigError
+from hotrow.errors import ConfigError, HotrowError, InputError
 from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
 from hotrow.runtime import LeaseQueue, TrainingLoop
@@ -146,6 +146,40 @@ def test_a_prediction_between_two_steps_sees_whole_steps() -> None:
     assert len(found[1]) > 5
     for step, output in found[1].items():
         np.testing.assert_array_equal(output, found[0][step])
+
+
+@pytest.mark.parametrize("share", [1, 2])
+def test_a_limit_on_the_samples_grants_no_step_beyond_it(share: int) -> None:
+    most = 4 * share * SAMPLES
+    for look_ahead in (0, 1):
+        state = RunState()
+        with cluster(state, 1, 0, tables={"t": TABLES["adagrad"]}) as there:
+            facts = RunFacts(1, SAMPLES, share * SAMPLES)
+            loop = TrainingLoop(there.site, state, mode=hr.Sync(look_ahead=look_ahead), facts=facts)
+            pool = LeaseQueue(batches(21), most_samples=most)
+            pool.open_epoch()
+            for _ in loop.steps(pool, 0):
+                if state.samples >= most:
+                    break
+            loop.rest()
+            loop.close()
+        assert state.samples == most
+
+
+@pytest.mark.parametrize("embedding_workers", [0, 1])
+def test_a_look_up_ahead_that_is_refused_ends_the_run_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch, embedding_workers: int
+) -> None:
+    read = LookAheadReads.read
+
+    def refuse(self: LookAheadReads, pull: Any, step: int, wanted: Any) -> Any:
+        if step == 4:
+            raise InputError("a shard refuses step 4")
+        return read(self, pull, step, wanted)
+
+    monkeypatch.setattr(LookAheadReads, "read", refuse)
+    with pytest.raises(HotrowError, match="a shard refuses step 4"):
+        run(TABLES["adagrad"], hr.Sync(look_ahead=1), embedding_workers=embedding_workers)
 
 
 def test_rows_that_expire_too_soon_refuse_it() -> None:

@@ -285,7 +285,9 @@ def test_predictions_before_training_see_all_steps_before() -> None:
 def test_switching_between_both_while_training_keeps_the_bits() -> None:
     batches = batches_of(24)
     in_line, trainer = run(0, batches), trainer_of("auto")
-    trainer._loop.backend._choice.sentence = "decided"  # type: ignore[attr-defined]
+    choice = trainer._loop.backend.look_ahead_choice(trainer.mode, trainer.facts)
+    assert choice is not None
+    choice.sentence = "decided"
     reports = []
     for number, report in enumerate(trainer.fit(batches)):
         reports.append(report)

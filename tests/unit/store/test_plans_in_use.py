@@ -4,9 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hotrow import FTRL, SGD, Adagrad, Adam, AtLeast, InputError, RowwiseAdagrad, Swap, Table
+from hotrow.server.step_window import early_rows
 from hotrow.store import Applied, LookupPlan, RamTier
 from oracles.life_pair import DIM, Pair, as_keys, fallen, life_table, ones, order
 
@@ -240,3 +243,16 @@ def test_flags_and_plans_that_do_not_fit_are_refused_in_a_sentence() -> None:
         tier.apply(plan, ones(2), only=np.ones(2, np.int64))
     with pytest.raises(InputError, match="as_found: the keys have not been looked up yet"):
         tier.apply(as_keys([1, 2]), ones(2), as_found=True)
+
+
+@given(
+    st.lists(st.integers(0, 30), min_size=1, max_size=20),
+    st.lists(st.lists(st.integers(0, 30), max_size=20), max_size=3),
+)
+def test_keys_outside_the_others_are_those_that_may_be_read_early(keys: list[int], others: list[list[int]]) -> None:
+    """The shard asks `overlap`, the simulator and its checkers `early_rows`."""
+    tier = RamTier(Table(dim=1))
+    plan = tier.batch(np.array(keys))
+    theirs = [tier.batch(np.array(each, np.int64)) for each in others]
+    early = early_rows(plan.keys.view(np.int64), [each.keys.view(np.int64) for each in theirs])
+    np.testing.assert_array_equal(plan.overlap(theirs), ~early)

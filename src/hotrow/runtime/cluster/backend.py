@@ -27,7 +27,7 @@ from hotrow.runtime.cluster.executor import RemoteExecutor
 from hotrow.runtime.cluster.reading_roles import ReadingRoles
 from hotrow.runtime.cluster.remote_parameters import RemoteParameters
 from hotrow.runtime.cluster.roles import Roles
-from hotrow.runtime.look_ahead import LookAheadChoice, expiry_fault
+from hotrow.runtime.look_ahead import LookAheadChoice, LookAheadChoices, expiry_fault
 from hotrow.runtime.state import RunState
 from hotrow.server.replicas import k_step_adam
 from hotrow.transport.client import Answer
@@ -82,7 +82,7 @@ class ClusterBackend:
         self._order = 0  # number of the last order
         self._fetched = (-1, False)  # the order after which the dense state was fetched, and whether all of it
         self._failed = False
-        self._choice = LookAheadChoice()
+        self._choices = LookAheadChoices()
         self._collections = 0  # of scores
         self._scores_left = ScoreSketch()  # of trainers that have left
 
@@ -118,7 +118,7 @@ class ClusterBackend:
     def look_ahead_choice(self, mode: Mode, facts: RunFacts) -> LookAheadChoice | None:
         """The measurement that decides on the look-ahead of a mode; None: there is nothing to decide."""
         auto = getattr(mode, "look_ahead", 0) == "auto"
-        return self._choice if auto and expiry_fault(self.tables.specs, facts) is None else None
+        return self._choices.of(mode, facts) if auto and expiry_fault(self.tables.specs, facts) is None else None
 
     def newest_grant(self) -> int:
         """The largest that the shards or their segments know."""

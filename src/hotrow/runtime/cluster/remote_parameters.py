@@ -90,7 +90,7 @@ class RemoteParameters:
         self._take_answers(self._messages, UNDER_WAY)
 
     def prepare(self, order: ApplyOrder) -> None:
-        """Tell the shards how a step will be ordered. Unlike orders it has no number: nothing waits for it."""
+        """Tell the shards how a step will be ordered. Unlike an order it has no number: no order waits for it."""
         for name, incarnation in zip(self._roles.shards, self._incarnations, strict=True):
             self._messages.append(self._roles.rpc.request(name, Prepare(incarnation, order)))
 
