@@ -228,3 +228,16 @@ def test_trainers_that_read_join_and_leave_in_the_middle(file: Path) -> None:
         assert {each[4] for each in found[11:]} == {"trainer 1", "trainer 2"}
         assert loaders.processes.ended == ["trainer 0"]
         assert loader.position().samples == ROWS - 12 * sum(kept.loader != "trainer 0" for _, kept in held)
+
+
+def test_a_trainer_whose_join_was_refused_stops_at_once_while_others_read(file: Path) -> None:
+    with loaders_of(2, as_trainers=True) as loaders:
+        loader = Loader(ParquetSource(file, SCHEMA), 12)
+        with read_remotely(loaders, loader) as reading:
+            items = iter(loader)
+            next(items)
+            refused = RoleId("trainer", 2)
+            loaders.start(refused)
+            reading.stop_trainer(refused).result(20)
+            assert loaders.processes.ended == [refused]
+            assert [lease.index for lease, _ in items] == list(range(1, 37))

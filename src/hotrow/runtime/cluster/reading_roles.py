@@ -73,7 +73,7 @@ class ReadingRoles:
 
     def stop_trainer(self, name: RoleId) -> "Future[None]":
         """Stop a trainer once no batch that it has read is needed; the future is done when it has stopped."""
-        if self._reading is None or self._roles.loaders:
+        if self._reading is None or self._roles.loaders or name not in self._roles.trainers:  # its join was refused
             return self._roles.stop_trainer(name)
         stopped = uncancellable_future()
         self._roles.trainers.remove(name)
