@@ -58,6 +58,7 @@ class LoaderService:
         self._fetch = fetch
         self._sources: dict[str, Source] = {}  # the last one, by key
         self._readings: dict[int, _Reading] = {}
+        self._closed: list[_Reading] = []  # whose threads have not ended
         self.batches = self.samples = 0  # announced by readings that are closed
 
     @staticmethod
@@ -97,9 +98,11 @@ class LoaderService:
         }
 
     def close(self) -> None:
-        """End all readings."""
+        """End all readings, and wait for their threads."""
         for reading in list(self._readings):
             self._close(reading)
+        for closed in self._closed:
+            closed.join(JOIN_S)
 
     def _prepare(self, prepare: PrepareSource, request: Request) -> None:
         """In a thread of its own: files may be far away."""
@@ -120,8 +123,11 @@ class LoaderService:
             self._readings[opened.reading] = _Reading(source, opened)
 
     def _close(self, number: int) -> None:
+        """Its thread ends when its input comes: the server does not wait for that."""
+        self._closed = [each for each in self._closed if each.is_reading]
         if (reading := self._readings.pop(number, None)) is not None:
             reading.close()
+            self._closed.append(reading)
             self.batches += reading.batches
             self.samples += reading.samples
 
@@ -160,13 +166,19 @@ class _Reading:
         with self._changed:
             return self._buffer.batch(epoch, index)
 
+    @property
+    def is_reading(self) -> bool:
+        return self._thread.is_alive()
+
     def close(self) -> None:
         with self._changed:
             self._closed = True
             self._buffer.end()
             self._answer()
             self._changed.notify_all()
-        self._thread.join(JOIN_S)
+
+    def join(self, seconds: float) -> None:
+        self._thread.join(seconds)
 
     def _run(self, source: Source, opened: OpenReading) -> None:
         error: BaseException | None = None

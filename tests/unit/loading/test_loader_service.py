@@ -1,0 +1,68 @@
+"""A loader answers its requests while its threads read, refuses readings that cannot be, and repeats lost replies."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hotrow.data.parquet import ParquetSource
+from hotrow.data.position import Position
+from hotrow.data.source import Source
+from hotrow.loading import service
+from hotrow.loading.process import LoaderServer
+from hotrow.transport.client import RpcClient
+from hotrow.transport.messages import CloseReading, Done, NextBatches, OpenReading, PrepareSource
+from hotrow.transport.server import RpcServer
+from hotrow.types import RoleId
+from unit.runtime.loader_threads import SCHEMA, table
+from unit.worker.embedding_threads import in_thread
+
+NAME = RoleId("loader", 0)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    pq.write_table(table(range(3)), tmp_path / "x.parquet", row_group_size=40)
+    return tmp_path / "x.parquet"
+
+
+@contextmanager
+def loader_of(source: Source) -> Iterator[RpcClient]:
+    """A loader that has prepared a source, and a client of it."""
+    with ExitStack() as stack:
+        wire = stack.enter_context(RpcClient(security="off"))
+        server = stack.enter_context(RpcServer(security="off"))
+        in_thread(stack, LoaderServer(NAME, server, lambda key: source).serve, server.stop)
+        wire.connect(NAME, server.address)
+        assert wire.request(NAME, PrepareSource("source", ())).result(20).message == Done()
+        yield wire
+
+
+def opened(reading: int = 1, **changed: Any) -> OpenReading:
+    given = {"key": "source", "position": Position(batch=10).model_dump_json(), "epochs": 1, "labels": True}
+    return OpenReading(**{"reading": reading, **given, "number": 0, "loaders": 1, "stretch": 1, **changed})
+
+
+def test_a_reading_is_closed_at_once_while_its_input_hangs(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "JOIN_S", 60.0)
+    begun, comes = threading.Event(), threading.Event()
+
+    class Hanging(ParquetSource):
+        def _group(self, *given: Any) -> Iterator[pa.RecordBatch]:
+            begun.set()
+            comes.wait(40)
+            return super()._group(*given)
+
+    with loader_of(Hanging(file, SCHEMA, limit=20)) as wire:
+        try:
+            wire.request(NAME, opened()).result(20)
+            wire.request(NAME, NextBatches(1, 0, 4))
+            assert begun.wait(20)
+            assert wire.request(NAME, CloseReading(1)).result(10).message == Done()
+        finally:
+            comes.set()
