@@ -3,6 +3,7 @@
 Each reading has a thread. It reads as far as the driver has granted, and answers the request that waits for batches.
 """
 
+import json
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from hotrow.data.reading import BatchRead, BatchReader
 from hotrow.data.row_ranges import files_of
 from hotrow.data.source import Source, Trouble
 from hotrow.data.stretches import Assignment
-from hotrow.errors import HotrowError, InputError
+from hotrow.errors import ConfigError, HotrowError, InputError
 from hotrow.loading.core import ReadingBuffer
 from hotrow.transport.batches import pack_batch
 from hotrow.transport.faults import fault_of
@@ -119,8 +120,11 @@ class LoaderService:
     def _open(self, opened: OpenReading) -> None:
         if (source := self._sources.get(opened.key)) is None:
             raise InputError(f"source {opened.key!r}: is not here: send PrepareSource first")
+        if opened.number >= opened.loaders:
+            message = f"number={opened.number}: must be below loaders={opened.loaders}, they are numbered from 0"
+            raise InputError(message)
         if opened.reading not in self._readings:
-            self._readings[opened.reading] = _Reading(source, opened)
+            self._readings[opened.reading] = _Reading(source, opened, _position(opened.position))
 
     def _close(self, number: int) -> None:
         """Its thread ends when its input comes: the server does not wait for that."""
@@ -140,7 +144,7 @@ class LoaderService:
 class _Reading:
     """A thread that reads, and the request that waits for it."""
 
-    def __init__(self, source: Source, opened: OpenReading) -> None:
+    def __init__(self, source: Source, opened: OpenReading, position: Position) -> None:
         self.batches = self.samples = 0
         self._buffer = ReadingBuffer()
         self._trouble = source.trouble
@@ -148,7 +152,13 @@ class _Reading:
         self._waiting: Request | None = None
         self._changed = threading.Condition()
         self._closed = False
-        self._thread = threading.Thread(target=self._run, args=(source, opened), name="hotrow-loader", daemon=True)
+        reader = BatchReader(
+            source,
+            epochs=opened.epochs,
+            labels=opened.labels,
+            assignment=Assignment(opened.number, opened.loaders, opened.stretch),
+        )
+        self._thread = threading.Thread(target=self._run, args=(reader, position), name="hotrow-loader", daemon=True)
         self._thread.start()
 
     @property
@@ -180,12 +190,10 @@ class _Reading:
     def join(self, seconds: float) -> None:
         self._thread.join(seconds)
 
-    def _run(self, source: Source, opened: OpenReading) -> None:
+    def _run(self, reader: BatchReader, position: Position) -> None:
         error: BaseException | None = None
         try:
-            assignment = Assignment(opened.number, opened.loaders, opened.stretch)
-            reader = BatchReader(source, epochs=opened.epochs, labels=opened.labels, assignment=assignment)
-            items = reader.read(Position.model_validate_json(opened.position))
+            items = reader.read(position)
             while self._may_make() and (item := next(items, None)) is not None:
                 self._made(item)
                 del item  # the buffer's alone from here on
@@ -240,6 +248,13 @@ def file_facts(files: Sequence[File]) -> tuple[FileFacts, ...]:
         for file, info in zip(group, infos, strict=True):
             found[file.name] = info.size if info.type == fs.FileType.File else None
     return tuple(FileFacts(name, size) for name, size in found.items())
+
+
+def _position(document: str) -> Position:
+    try:
+        return Position.of(json.loads(document))
+    except (ValueError, ConfigError) as error:
+        raise InputError(f"position: {error}: send the document of a Position, as JSON") from None
 
 
 def _given(batch: Batch, part: str) -> tuple[Message, Sequence[object]]:

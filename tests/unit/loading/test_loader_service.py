@@ -16,6 +16,7 @@ from hotrow.data.source import Source
 from hotrow.loading import service
 from hotrow.loading.process import LoaderServer
 from hotrow.transport.client import RpcClient
+from hotrow.transport.errors import RemoteFault
 from hotrow.transport.messages import CloseReading, Done, NextBatches, OpenReading, PrepareSource
 from hotrow.transport.server import RpcServer
 from hotrow.types import RoleId
@@ -66,3 +67,23 @@ def test_a_reading_is_closed_at_once_while_its_input_hangs(file: Path, monkeypat
             assert wire.request(NAME, CloseReading(1)).result(10).message == Done()
         finally:
             comes.set()
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"number": 2, "loaders": 2}, r"number=2: must be below loaders=2, they are numbered from 0"),
+        ({"loaders": 0}, r"a header that is not a message: Expected `int` >= 1"),
+        ({"stretch": 0}, r"a header that is not a message: Expected `int` >= 1"),
+        ({"position": "{"}, r"position: .*: send the document of a Position, as JSON"),
+        ({"position": '{"batch": 0}'}, r"position: Position.batch=0: .*: send the document"),
+        ({"position": "[]"}, r"position is a list"),
+    ],
+)
+def test_a_reading_that_cannot_be_is_refused_in_a_sentence(file: Path, changed: dict[str, Any], sentence: str) -> None:
+    with loader_of(ParquetSource(file, SCHEMA, limit=20)) as wire:
+        with pytest.raises(RemoteFault, match=sentence) as refused:
+            wire.request(NAME, opened(**changed)).result(20)
+        assert "\n" not in str(refused.value)
+        with pytest.raises(RemoteFault, match="reading 1: is not open here"):
+            wire.request(NAME, NextBatches(1, 0, 4)).result(20)

@@ -35,8 +35,8 @@ class OpenReading(Header, frozen=True, tag="open_reading"):
     epochs: Number | None
     labels: bool
     number: Count  # of this loader
-    loaders: Count
-    stretch: Number  # batches
+    loaders: Annotated[int, Meta(ge=1, le=2**31)]
+    stretch: Annotated[int, Meta(ge=1, le=2**62)]  # batches
 
 
 class NextBatches(Header, frozen=True, tag="next_batches"):
