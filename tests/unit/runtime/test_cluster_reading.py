@@ -188,6 +188,14 @@ def test_rows_in_memory_are_read_by_the_driver(caplog: pytest.LogCaptureFixture)
         assert "the run's own process reads the data: ArrowSource is not read from files" in caplog.text
 
 
+def test_the_reason_why_the_driver_reads_is_no_context_of_a_later_error() -> None:
+    with loaders_of(2) as loaders:
+        reading = ReadingRoles(loaders.roles).prepared(Loader(ArrowSource(table(), SCHEMA), 12))
+        with pytest.raises(InputError, match="the training failed") as later, reading:
+            raise InputError("the training failed")
+        assert later.value.__context__ is None
+
+
 def test_trainers_that_read_join_and_leave_in_the_middle(file: Path) -> None:
     """One that leaves stops when no batch of it is needed, and batches and their order stay the same."""
     settings: dict[str, Any] = {"batch": 12, "shuffle": 24, "seed": 2}
