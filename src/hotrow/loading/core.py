@@ -52,6 +52,12 @@ class ReadingBuffer:
         for each in released:
             self._batches.pop(each, None)  # the request may come a second time
 
+    def keep(self, kept: Iterable[tuple[int, int]]) -> None:
+        """Nothing more is made; of the batches here only `kept` are needed."""
+        self.ended = True
+        self._items.clear()
+        self._batches = {each: self._batches[each] for each in kept if each in self._batches}
+
     def made(self) -> list[BatchRead] | None:
         """Items that were not received; None where there is nothing to tell yet."""
         if self._items or self.ended:

@@ -32,6 +32,7 @@ from hotrow.transport.messages import (
     Fault,
     FileFacts,
     IdsGiven,
+    KeepBatches,
     MalformedLine,
     Message,
     NextBatches,
@@ -65,7 +66,7 @@ class LoaderService:
     @staticmethod
     def handles(message: Message) -> bool:
         """Whether a request is for a loader."""
-        return isinstance(message, PrepareSource | OpenReading | NextBatches | CloseReading | PullBatch)
+        return isinstance(message, PrepareSource | OpenReading | NextBatches | KeepBatches | CloseReading | PullBatch)
 
     def handle(self, request: Request) -> None:
         """Answer now or later. In the thread of the server."""
@@ -79,6 +80,9 @@ class LoaderService:
                 request.reply(Done())
             case NextBatches() as asked:
                 self._reading(asked.reading).ask(asked, request)
+            case KeepBatches(number, kept):
+                self._reading(number).keep(kept)
+                request.reply(Done())
             case CloseReading(reading):
                 self._close(reading)
                 request.reply(Done())
@@ -176,6 +180,13 @@ class _Reading:
         with self._changed:
             return self._buffer.batch(epoch, index)
 
+    def keep(self, kept: Sequence[tuple[int, int]]) -> None:
+        with self._changed:
+            self._closed = True
+            self._buffer.keep(kept)
+            self._answer()
+            self._changed.notify_all()
+
     @property
     def is_reading(self) -> bool:
         return self._thread.is_alive()
@@ -210,8 +221,9 @@ class _Reading:
 
     def _made(self, item: BatchRead) -> None:
         with self._changed:
-            self._buffer.add(item)
-            self._answer()
+            if not self._closed:
+                self._buffer.add(item)
+                self._answer()
 
     def _answer(self) -> None:
         """Reply to the request that waits, if there is something to tell."""

@@ -6,6 +6,7 @@ those that stay; a loader that leaves keeps its batches until they are done.
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 
 from hotrow.data.loader import Loader
 from hotrow.data.position import Position
@@ -16,7 +17,7 @@ from hotrow.errors import InputError
 from hotrow.runtime.cluster.loader_link import LoaderLink
 from hotrow.transport.client import RpcClient
 from hotrow.transport.futures import uncancellable_future
-from hotrow.transport.messages import CloseReading, OpenReading
+from hotrow.transport.messages import CloseReading, KeepBatches, Message, OpenReading
 from hotrow.types import RoleId
 
 
@@ -81,6 +82,8 @@ class ClusterReading:
         )
         self._sessions.append(session)
         self._changed = False
+        for before in self._sessions[:-1]:
+            before.supersede()
         self._close([each for each in self._sessions[:-1] if not each.handed_out])
         for item in in_order(position, self._loader.epochs, dealt[0], session.next_of):
             position = advanced(position, item)
@@ -122,6 +125,7 @@ class _Session:
         self.number, self.names = number, list(names)
         self.handed_out: dict[tuple[int, int], str] = {}  # and not released, with their loaders
         self._rpc = rpc
+        self._superseded = False
         ahead = loader.prefetch + (dealt[0].stretch if len(dealt) > 1 else 0)
         self._links = {
             name: LoaderLink(rpc, name, self.number, ahead, loader.source.trouble, check_alive) for name in names
@@ -145,13 +149,30 @@ class _Session:
 
     def release(self, batch: BatchName) -> None:
         self.handed_out.pop((batch.epoch, batch.index), None)
-        self._links[RoleId.parse(batch.loader)].release(batch)
+        name = RoleId.parse(batch.loader)
+        if self._superseded:
+            self._send(name, self._keep(name))
+        else:
+            self._links[name].release(batch)
+
+    def supersede(self) -> None:
+        """Another session reads: the loaders of this one keep what was handed out, and make no more."""
+        if not self._superseded:
+            self._superseded = True
+            for name, link in self._links.items():
+                link.close()
+                self._send(name, self._keep(name))
 
     def close(self) -> None:
-        """Drop what the loaders still keep. One that is lost, or whose connection is closed, has nothing to drop."""
+        """Drop what the loaders still keep."""
         for name, link in self._links.items():
             link.close()
-            try:
-                self._rpc.request(name, CloseReading(self.number))
-            except InputError:
-                continue
+            self._send(name, CloseReading(self.number))
+
+    def _keep(self, name: RoleId) -> KeepBatches:
+        return KeepBatches(self.number, tuple(batch for batch, loader in self.handed_out.items() if loader == name))
+
+    def _send(self, name: RoleId, message: Message) -> None:
+        """A loader that is lost, or whose connection is closed, has nothing to drop."""
+        with suppress(InputError):
+            self._rpc.request(name, message)

@@ -85,6 +85,13 @@ class BatchesMade(Header, frozen=True, tag="batches_made"):
     trouble: TroubleMet | None = None  # None: as in the reply before
 
 
+class KeepBatches(Header, frozen=True, tag="keep_batches"):
+    """Make no more batches of a reading, and keep only those in `kept`, by (epoch, index)."""
+
+    reading: Number
+    kept: tuple[tuple[Number, Number], ...]
+
+
 class CloseReading(Header, frozen=True, tag="close_reading"):
     """End a reading, and drop its batches."""
 
