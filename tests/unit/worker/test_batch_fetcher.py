@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
 
 import pytest
@@ -80,7 +81,7 @@ def test_batches_begin_in_the_order_of_their_requests_and_the_error_of_a_pull_is
         assert [each.message for each in pulls] == [PullBatch(1, 0, grant, "all") for grant in (1, 2, 3)]
         ended: list[int] = []
         for place, each in enumerate(asked):
-            each.add_done_callback(lambda _, place=place: ended.append(place))
+            each.add_done_callback(partial(lambda place, _: ended.append(place), place))
         give(pulls[2])
         pulls[1].reply(Fault.of("input", "batch 2 of epoch 0: is not here"))
         give(pulls[0])

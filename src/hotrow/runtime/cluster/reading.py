@@ -50,6 +50,7 @@ class ClusterReading:
 
     def close(self) -> None:
         """Drop all batches. The fit has ended."""
+        self._loaders = []
         self._close(self._sessions)
 
     def release(self, batch: BatchName) -> None:
@@ -62,7 +63,7 @@ class ClusterReading:
     def leave(self, loader: RoleId) -> "Future[None]":
         """Read without a loader from the next batch on; the future is done when no batch of it is needed."""
         left = self._left[loader] = uncancellable_future()
-        if len(self._loaders) > 1:  # the last one reads to the end
+        if loader in self._loaders and len(self._loaders) > 1:  # the last one reads until another joins
             self._loaders = [each for each in self._loaders if each != loader]
             self._changed = True
         self._finish_leaves()
@@ -70,7 +71,7 @@ class ClusterReading:
 
     def join(self, loader: RoleId) -> None:
         """Read with one more loader, which has prepared the source, from the next batch on."""
-        self._loaders = [*self._loaders, loader]
+        self._loaders = [*(each for each in self._loaders if each not in self._left), loader]
         self._changed = True
 
     def _read(self, position: Position) -> Generator[BatchRead, None, Position | None]:
@@ -101,8 +102,9 @@ class ClusterReading:
         self._finish_leaves()
 
     def _finish_leaves(self) -> None:
-        """A loader is needed while it reads, and while a batch of it is not done."""
-        busy = {name for session in self._sessions for name in session.handed_out.values()}
+        """A loader is needed while it reads, or is to, and while a batch of it is not done."""
+        busy: set[str] = set(self._loaders)
+        busy |= {name for session in self._sessions for name in session.handed_out.values()}
         busy |= {name for session in self._sessions[-1:] for name in session.names}
         for name in [each for each in self._left if each not in busy]:
             self._left.pop(name).set_result(None)
