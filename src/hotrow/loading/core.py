@@ -31,6 +31,11 @@ class ReadingBuffer:
         """Batches in memory."""
         return len(self._batches)
 
+    @property
+    def received(self) -> int:
+        """Items that the driver has."""
+        return self._received
+
     def add(self, item: BatchRead) -> None:
         """One more item was made."""
         self._made += 1

@@ -152,7 +152,8 @@ class _Reading:
         self.batches = self.samples = 0
         self._buffer = ReadingBuffer()
         self._trouble = source.trouble
-        self._told = TroubleMet({}, ())
+        self._announced = 0  # items
+        self._told = self._known = TroubleMet({}, ())  # in the reply before, and what the driver has for certain
         self._waiting: Request | None = None
         self._changed = threading.Condition()
         self._closed = False
@@ -171,6 +172,8 @@ class _Reading:
 
     def ask(self, asked: NextBatches, request: Request) -> None:
         with self._changed:
+            if asked.received > self._buffer.received:  # else the reply may be lost
+                self._known = self._told
             self._buffer.grant(asked.received, asked.until, asked.released)
             self._waiting = request
             self._changed.notify_all()
@@ -231,11 +234,12 @@ class _Reading:
             return
         self._waiting = None
         heads = tuple(_head(item) for item in items)
-        self.batches += sum(each.samples is not None for each in heads)
-        self.samples += sum(each.samples or 0 for each in heads)
-        trouble = _trouble_met(self._trouble)
-        news = None if trouble == self._told else trouble
-        self._told = trouble
+        new = heads[self._announced - self._buffer.received :]
+        self._announced += len(new)
+        self.batches += sum(each.samples is not None for each in new)
+        self.samples += sum(each.samples or 0 for each in new)
+        self._told = _trouble_met(self._trouble)
+        news = None if self._told == self._known else self._told
         request.reply(BatchesMade(heads, self._buffer.ended, _fault(self._buffer.error), news))
 
 

@@ -17,7 +17,16 @@ from hotrow.loading import service
 from hotrow.loading.process import LoaderServer
 from hotrow.transport.client import RpcClient
 from hotrow.transport.errors import RemoteFault
-from hotrow.transport.messages import CloseReading, Done, NextBatches, OpenReading, PrepareSource
+from hotrow.transport.messages import (
+    BatchesMade,
+    CloseReading,
+    Done,
+    NextBatches,
+    OpenReading,
+    PrepareSource,
+    Query,
+    QueryReply,
+)
 from hotrow.transport.server import RpcServer
 from hotrow.types import RoleId
 from unit.runtime.loader_threads import SCHEMA, table
@@ -87,3 +96,16 @@ def test_a_reading_that_cannot_be_is_refused_in_a_sentence(file: Path, changed: 
         assert "\n" not in str(refused.value)
         with pytest.raises(RemoteFault, match="reading 1: is not open here"):
             wire.request(NAME, NextBatches(1, 0, 4)).result(20)
+
+
+def test_a_lost_reply_is_repeated_with_its_malformed_lines_and_its_batches_count_once(file: Path) -> None:
+    with loader_of(ParquetSource(file, SCHEMA, limit=20)) as wire:
+        wire.request(NAME, opened()).result(20)
+        found = [wire.request(NAME, NextBatches(1, 0, 1)).result(20).of(BatchesMade, NAME) for _ in range(2)]
+        assert found[0] == found[1]
+        assert found[0].trouble is not None
+        assert len(found[0].trouble.first) == 3
+        told = wire.request(NAME, Query("status")).result(20).of(QueryReply, NAME)
+        assert (told.figures["loaded_batches"], told.figures["loaded_samples"]) == (1.0, 10.0)
+        later = wire.request(NAME, NextBatches(1, 1, 2)).result(20).of(BatchesMade, NAME)
+        assert [(each.index, each.samples) for each in later.items] == [(1, 10)], "also where one loader has stretches"

@@ -82,7 +82,7 @@ class BatchesMade(Header, frozen=True, tag="batches_made"):
     items: tuple[BatchHead, ...]
     ended: bool = False  # no further items follow
     fault: Fault | None = None
-    trouble: TroubleMet | None = None  # None: as in the reply before
+    trouble: TroubleMet | None = None  # None: as before the first of the items
 
 
 class KeepBatches(Header, frozen=True, tag="keep_batches"):
