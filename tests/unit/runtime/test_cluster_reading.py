@@ -17,6 +17,7 @@ from hotrow.data.reading import BatchName
 from hotrow.data.source import ArrowSource, Source
 from hotrow.data.text import TextSource
 from hotrow.errors import HotrowError, InputError
+from hotrow.runtime.cluster import reading as reading_module
 from hotrow.runtime.cluster.reading_roles import ReadingRoles
 from hotrow.types import RoleId
 from unit.runtime.loader_threads import (
@@ -314,3 +315,16 @@ def test_a_trainer_that_never_read_leaves_at_once_and_changes_nothing(file: Path
 
 def named(leases: Sequence[tuple[Lease, object]]) -> list[str]:
     return [name.loader for _, name in leases if isinstance(name, BatchName)]
+
+
+def test_row_groups_that_several_loaders_have_to_read_are_told(
+    file: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for most, warnings in ((40, 0), (39, 1)):
+        monkeypatch.setattr(reading_module, "ROWS_MOST", most)
+        caplog.clear()
+        with caplog.at_level("WARNING"), loaders_of(2) as loaders:
+            remote_plan(loaders, Loader(ParquetSource(file, SCHEMA), 20), stop=2)
+        found = [each.getMessage() for each in caplog.records if "row groups of 40 rows" in each.getMessage()]
+        assert len(found) == warnings
+        assert all("write them with row_group_size=39 or less" in each for each in found)

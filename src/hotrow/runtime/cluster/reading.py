@@ -4,6 +4,7 @@ The loaders are roles of their own, or the trainers. Where they change, what was
 those that stay; a loader that leaves keeps its batches until they are done.
 """
 
+import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -12,13 +13,15 @@ from hotrow.data.loader import Loader
 from hotrow.data.position import Position
 from hotrow.data.reading import BatchName, BatchRead, advanced, in_order
 from hotrow.data.row_ranges import group_rows_of
-from hotrow.data.stretches import Assignment, deal, stretch_of
+from hotrow.data.stretches import ROWS_MOST, Assignment, deal, stretch_of
 from hotrow.errors import InputError
 from hotrow.runtime.cluster.loader_link import LoaderLink
 from hotrow.transport.client import RpcClient
 from hotrow.transport.futures import uncancellable_future
 from hotrow.transport.messages import CloseReading, KeepBatches, Message, OpenReading
 from hotrow.types import RoleId
+
+_log = logging.getLogger("hotrow.runtime")
 
 
 class ClusterReading:
@@ -43,7 +46,11 @@ class ClusterReading:
 
     def read(self, position: Position) -> Generator[BatchRead, None, None]:
         """What is not done at a position, in order."""
-        self._stretch = stretch_of(position.batch, position.shuffle, group_rows_of(self._loader.source))
+        group_rows = group_rows_of(self._loader.source)
+        if group_rows > ROWS_MOST and len(self._loaders) > 1:
+            remedy = f"write them with row_group_size={ROWS_MOST:,} or less"
+            _log.warning("row groups of %s rows: several loaders read each of them: %s", f"{group_rows:,}", remedy)
+        self._stretch = stretch_of(position.batch, position.shuffle, group_rows)
         reading: Position | None = position
         while reading is not None:
             reading = yield from self._read(reading)
