@@ -19,6 +19,7 @@ from hotrow.data.shuffle import batches_of, shuffled, window_order
 from hotrow.data.source import Source
 from hotrow.data.stretches import Assignment
 from hotrow.errors import InputError
+from hotrow.sizes import MOST
 
 
 @runtime_checkable
@@ -123,7 +124,7 @@ class BatchReader:
         spans = (_span(position, stretch) for stretch in self._assignment.stretches(mark.below))
         if isinstance(self._source, BatchSource):
             yield from _batch_ranges(self._source, spans, labels=self._labels)
-        elif self._assignment.loaders > 1:
+        elif self._assignment.stretch < MOST:
             yield from read_ranges(self._source, spans)
         else:
             row, _ = next(spans)

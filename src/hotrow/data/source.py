@@ -6,6 +6,7 @@ counted, and refused above a limit.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -62,6 +63,7 @@ class Trouble:
     first: list[Malformed] = field(default_factory=list)
     watch: Watch | None = None  # called for every block, also when it is read again
     files: dict[str, FileTrouble] = field(default_factory=dict)  # by name
+    _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)  # several threads may read
 
     @property
     def malformed(self) -> int:
@@ -77,20 +79,30 @@ class Trouble:
         """What the lines of `file` up to a number hold, as far as it is new: lines come in rising order."""
         if self.watch is not None:
             self.watch(up_to, faults, blank)
-        known = self.files.setdefault(file, FileTrouble())
-        new = [fault for fault in faults if fault.line > known.up_to]
-        known.malformed += len(new)
-        known.blank += sum(line > known.up_to for line in blank)
-        self.first += new[: KEPT - len(self.first)]
-        known.up_to = max(known.up_to, up_to)
+        with self._lock:
+            known = self.files.setdefault(file, FileTrouble())
+            new = [fault for fault in faults if fault.line > known.up_to]
+            known.malformed += len(new)
+            known.blank += sum(line > known.up_to for line in blank)
+            self.first += new[: KEPT - len(self.first)]
+            known.up_to = max(known.up_to, up_to)
 
     def merge(self, files: Mapping[str, FileTrouble], first: Sequence[Malformed]) -> None:
         """Take over what another reader of the same files has met, as far as it is new."""
-        for name, file in files.items():
-            if name not in self.files or file.up_to > self.files[name].up_to:
-                self.files[name] = file
-        known = {(each.file, each.line) for each in self.first}  # others may show other columns of a row
-        self.first += [each for each in first if (each.file, each.line) not in known][: KEPT - len(self.first)]
+        with self._lock:
+            for name, file in files.items():
+                if name not in self.files or file.up_to > self.files[name].up_to:
+                    self.files[name] = file
+            known = {(each.file, each.line) for each in self.first}  # others may show other columns of a row
+            self.first += [each for each in first if (each.file, each.line) not in known][: KEPT - len(self.first)]
+
+    def __getstate__(self) -> tuple[list[Malformed], Watch | None, dict[str, FileTrouble]]:
+        with self._lock:
+            return list(self.first), self.watch, dict(self.files)
+
+    def __setstate__(self, state: tuple[list[Malformed], Watch | None, dict[str, FileTrouble]]) -> None:
+        self.first, self.watch, self.files = state
+        self._lock = Lock()
 
 
 class Tally:

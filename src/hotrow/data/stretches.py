@@ -6,7 +6,7 @@ from itertools import count
 
 from hotrow.sizes import MOST
 
-ROWS_MOST = 2**18  # of a stretch, where the settings allow it: a loader holds about as many rows ahead
+ROWS_MOST = 2**20  # of a row group that is read by one loader, the largest that pyarrow writes by default
 SHARED_WINDOWS = 4  # in a stretch whose first and last shuffle window another loader reads too
 
 
@@ -37,6 +37,7 @@ def deal(loaders: int, stretch: int) -> list[Assignment]:
 def stretch_of(batch: int, shuffle: int, group_rows: int = 0) -> int:
     """The batches of a stretch: no loader reads much that another one needs.
 
+    It is a row group, up to ROWS_MOST rows: a loader holds a stretch ahead, because all of them read at once only then.
     It is whole shuffle windows where they are whole batches. Else the windows at both ends are read twice, so there are
     some between; then the stretches of one loader have no window in common either.
     """

@@ -31,6 +31,11 @@ class ReadingBuffer:
         """Batches in memory."""
         return len(self._batches)
 
+    @property
+    def received(self) -> int:
+        """Items that the driver has."""
+        return self._received
+
     def add(self, item: BatchRead) -> None:
         """One more item was made."""
         self._made += 1
@@ -51,6 +56,12 @@ class ReadingBuffer:
         self._received, self._until = received, max(self._until, until)
         for each in released:
             self._batches.pop(each, None)  # the request may come a second time
+
+    def keep(self, kept: Iterable[tuple[int, int]]) -> None:
+        """Nothing more is made; of the batches here only `kept` are needed."""
+        self.ended = True
+        self._items.clear()
+        self._batches = {each: self._batches[each] for each in kept if each in self._batches}
 
     def made(self) -> list[BatchRead] | None:
         """Items that were not received; None where there is nothing to tell yet."""

@@ -3,6 +3,7 @@
 Each reading has a thread. It reads as far as the driver has granted, and answers the request that waits for batches.
 """
 
+import json
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from hotrow.data.reading import BatchRead, BatchReader
 from hotrow.data.row_ranges import files_of
 from hotrow.data.source import Source, Trouble
 from hotrow.data.stretches import Assignment
-from hotrow.errors import HotrowError, InputError
+from hotrow.errors import ConfigError, HotrowError, InputError
 from hotrow.loading.core import ReadingBuffer
 from hotrow.transport.batches import pack_batch
 from hotrow.transport.faults import fault_of
@@ -31,6 +32,7 @@ from hotrow.transport.messages import (
     Fault,
     FileFacts,
     IdsGiven,
+    KeepBatches,
     MalformedLine,
     Message,
     NextBatches,
@@ -58,12 +60,13 @@ class LoaderService:
         self._fetch = fetch
         self._sources: dict[str, Source] = {}  # the last one, by key
         self._readings: dict[int, _Reading] = {}
+        self._closed: list[_Reading] = []  # whose threads have not ended
         self.batches = self.samples = 0  # announced by readings that are closed
 
     @staticmethod
     def handles(message: Message) -> bool:
         """Whether a request is for a loader."""
-        return isinstance(message, PrepareSource | OpenReading | NextBatches | CloseReading | PullBatch)
+        return isinstance(message, PrepareSource | OpenReading | NextBatches | KeepBatches | CloseReading | PullBatch)
 
     def handle(self, request: Request) -> None:
         """Answer now or later. In the thread of the server."""
@@ -77,6 +80,9 @@ class LoaderService:
                 request.reply(Done())
             case NextBatches() as asked:
                 self._reading(asked.reading).ask(asked, request)
+            case KeepBatches(number, kept):
+                self._reading(number).keep(kept)
+                request.reply(Done())
             case CloseReading(reading):
                 self._close(reading)
                 request.reply(Done())
@@ -97,9 +103,11 @@ class LoaderService:
         }
 
     def close(self) -> None:
-        """End all readings."""
+        """End all readings, and wait for their threads."""
         for reading in list(self._readings):
             self._close(reading)
+        for closed in self._closed:
+            closed.join(JOIN_S)
 
     def _prepare(self, prepare: PrepareSource, request: Request) -> None:
         """In a thread of its own: files may be far away."""
@@ -116,12 +124,18 @@ class LoaderService:
     def _open(self, opened: OpenReading) -> None:
         if (source := self._sources.get(opened.key)) is None:
             raise InputError(f"source {opened.key!r}: is not here: send PrepareSource first")
+        if opened.number >= opened.loaders:
+            message = f"number={opened.number}: must be below loaders={opened.loaders}, they are numbered from 0"
+            raise InputError(message)
         if opened.reading not in self._readings:
-            self._readings[opened.reading] = _Reading(source, opened)
+            self._readings[opened.reading] = _Reading(source, opened, _position(opened.position))
 
     def _close(self, number: int) -> None:
+        """Its thread ends when its input comes: the server does not wait for that."""
+        self._closed = [each for each in self._closed if each.is_reading]
         if (reading := self._readings.pop(number, None)) is not None:
             reading.close()
+            self._closed.append(reading)
             self.batches += reading.batches
             self.samples += reading.samples
 
@@ -134,15 +148,22 @@ class LoaderService:
 class _Reading:
     """A thread that reads, and the request that waits for it."""
 
-    def __init__(self, source: Source, opened: OpenReading) -> None:
+    def __init__(self, source: Source, opened: OpenReading, position: Position) -> None:
         self.batches = self.samples = 0
         self._buffer = ReadingBuffer()
         self._trouble = source.trouble
-        self._told = TroubleMet({}, ())
+        self._announced = 0  # items
+        self._told = self._known = TroubleMet({}, ())  # in the reply before, and what the driver has for certain
         self._waiting: Request | None = None
         self._changed = threading.Condition()
         self._closed = False
-        self._thread = threading.Thread(target=self._run, args=(source, opened), name="hotrow-loader", daemon=True)
+        reader = BatchReader(
+            source,
+            epochs=opened.epochs,
+            labels=opened.labels,
+            assignment=Assignment(opened.number, opened.loaders, opened.stretch),
+        )
+        self._thread = threading.Thread(target=self._run, args=(reader, position), name="hotrow-loader", daemon=True)
         self._thread.start()
 
     @property
@@ -151,6 +172,8 @@ class _Reading:
 
     def ask(self, asked: NextBatches, request: Request) -> None:
         with self._changed:
+            if asked.received > self._buffer.received:  # else the reply may be lost
+                self._known = self._told
             self._buffer.grant(asked.received, asked.until, asked.released)
             self._waiting = request
             self._changed.notify_all()
@@ -160,20 +183,31 @@ class _Reading:
         with self._changed:
             return self._buffer.batch(epoch, index)
 
+    def keep(self, kept: Sequence[tuple[int, int]]) -> None:
+        with self._changed:
+            self._closed = True
+            self._buffer.keep(kept)
+            self._answer()
+            self._changed.notify_all()
+
+    @property
+    def is_reading(self) -> bool:
+        return self._thread.is_alive()
+
     def close(self) -> None:
         with self._changed:
             self._closed = True
             self._buffer.end()
             self._answer()
             self._changed.notify_all()
-        self._thread.join(JOIN_S)
 
-    def _run(self, source: Source, opened: OpenReading) -> None:
+    def join(self, seconds: float) -> None:
+        self._thread.join(seconds)
+
+    def _run(self, reader: BatchReader, position: Position) -> None:
         error: BaseException | None = None
         try:
-            assignment = Assignment(opened.number, opened.loaders, opened.stretch)
-            reader = BatchReader(source, epochs=opened.epochs, labels=opened.labels, assignment=assignment)
-            items = reader.read(Position.model_validate_json(opened.position))
+            items = reader.read(position)
             while self._may_make() and (item := next(items, None)) is not None:
                 self._made(item)
                 del item  # the buffer's alone from here on
@@ -190,8 +224,9 @@ class _Reading:
 
     def _made(self, item: BatchRead) -> None:
         with self._changed:
-            self._buffer.add(item)
-            self._answer()
+            if not self._closed:
+                self._buffer.add(item)
+                self._answer()
 
     def _answer(self) -> None:
         """Reply to the request that waits, if there is something to tell."""
@@ -199,11 +234,12 @@ class _Reading:
             return
         self._waiting = None
         heads = tuple(_head(item) for item in items)
-        self.batches += sum(each.samples is not None for each in heads)
-        self.samples += sum(each.samples or 0 for each in heads)
-        trouble = _trouble_met(self._trouble)
-        news = None if trouble == self._told else trouble
-        self._told = trouble
+        new = heads[self._announced - self._buffer.received :]
+        self._announced += len(new)
+        self.batches += sum(each.samples is not None for each in new)
+        self.samples += sum(each.samples or 0 for each in new)
+        self._told = _trouble_met(self._trouble)
+        news = None if self._told == self._known else self._told
         request.reply(BatchesMade(heads, self._buffer.ended, _fault(self._buffer.error), news))
 
 
@@ -228,6 +264,13 @@ def file_facts(files: Sequence[File]) -> tuple[FileFacts, ...]:
         for file, info in zip(group, infos, strict=True):
             found[file.name] = info.size if info.type == fs.FileType.File else None
     return tuple(FileFacts(name, size) for name, size in found.items())
+
+
+def _position(document: str) -> Position:
+    try:
+        return Position.of(json.loads(document))
+    except (ValueError, ConfigError) as error:
+        raise InputError(f"position: {error}: send the document of a Position, as JSON") from None
 
 
 def _given(batch: Batch, part: str) -> tuple[Message, Sequence[object]]:

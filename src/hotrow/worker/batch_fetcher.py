@@ -17,7 +17,8 @@ from hotrow.types import RoleId
 
 JOIN_S = 1.0
 
-Begin: TypeAlias = Callable[[BatchRequest, Request, Batch], None]
+Begin: TypeAlias = Callable[[Batch], None]
+Pulled: TypeAlias = tuple[BatchRequest, Request, BatchAt, Begin, Future[Answer] | None]
 ReplyErrors: TypeAlias = Callable[[Request, Callable[[], None]], None]
 
 
@@ -27,21 +28,21 @@ class BatchFetcher:
     Batches of this process's own loader are taken from it without a copy.
     """
 
-    def __init__(self, role: RoleId, wire: RpcClient, own: LoaderService, begin: Begin, errors: ReplyErrors) -> None:
+    def __init__(self, role: RoleId, wire: RpcClient, own: LoaderService, errors: ReplyErrors) -> None:
         """`errors` answers a request with the error of what it calls."""
-        self._role, self._wire, self._own, self._begin, self._errors = role, wire, own, begin, errors
-        self._pulled: SimpleQueue[tuple[BatchRequest, Request, BatchAt, Future[Answer] | None] | None] = SimpleQueue()
+        self._role, self._wire, self._own, self._errors = role, wire, own, errors
+        self._pulled: SimpleQueue[Pulled | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="trainer-batches", daemon=True)
         self._thread.start()
 
-    def fetch(self, work: BatchRequest, request: Request, at: BatchAt) -> None:
-        """Pull the batch of a request."""
+    def fetch(self, work: BatchRequest, request: Request, at: BatchAt, begin: Begin) -> None:
+        """Pull the batch of a request, then call `begin` with it."""
         asked = None
         if at.loader != self._role:
             self._wire.connect(at.loader, at.address, near=True)
             pull = PullBatch(at.reading, at.epoch, at.index, "all" if work.sample is None else "features")
             asked = self._wire.request(at.loader, pull)
-        self._pulled.put((work, request, at, asked))
+        self._pulled.put((work, request, at, begin, asked))
 
     def close(self) -> None:
         """A pull that is never answered ends with the client."""
@@ -50,12 +51,13 @@ class BatchFetcher:
 
     def _run(self) -> None:
         while (pulled := self._pulled.get()) is not None:
-            self._errors(pulled[1], partial(self._begin_pulled, *pulled))
+            work, request, at, begin, asked = pulled
+            self._errors(request, partial(self._begin_pulled, work, at, begin, asked))
 
-    def _begin_pulled(self, work: BatchRequest, request: Request, at: BatchAt, asked: "Future[Answer] | None") -> None:
+    def _begin_pulled(self, work: BatchRequest, at: BatchAt, begin: Begin, asked: "Future[Answer] | None") -> None:
         if asked is None:
             batch = self._own.batch(at.reading, at.epoch, at.index)
         else:
             answer = asked.result()
             batch = unpack_batch(answer.of(BatchGiven, at.loader).batch, answer.frames, ids=work.sample is None)
-        self._begin(work, request, batch)
+        begin(batch)

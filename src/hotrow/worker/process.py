@@ -89,9 +89,9 @@ class TrainerProcess:
         check_device(setup.device)
         self._learner = self._spec.learner(device=setup.device)
         self._meeting = Rendezvous(urlsplit(server.address).hostname or "", setup.device)
-        self._inbox: SimpleQueue[PendingBatch | Request | BaseException] = SimpleQueue()
+        self._inbox: SimpleQueue[tuple[TrainerMode, PendingBatch] | Request | BaseException] = SimpleQueue()
         self._loader = LoaderService(fetch_source)
-        self._fetcher = BatchFetcher(role, wire, self._loader, self._begin_work, self._reply_errors)
+        self._fetcher = BatchFetcher(role, wire, self._loader, self._reply_errors)
         self._seen = SeenGrants()
         self._open: TrainerMode | None = None  # between two modes
         self._scores = ScoreCollector(self._spec.task)
@@ -130,10 +130,11 @@ class TrainerProcess:
         match request.message:
             case BatchRequest() as work:
                 self._check_new(work.grant)
+                opened = self._opened()
                 if work.at is None:
-                    self._begin_work(work, request, _batch_of(work, request))
+                    self._begin_work(opened, work, request, _batch_of(work, request))
                 else:
-                    self._fetcher.fetch(work, request, work.at)
+                    self._fetcher.fetch(work, request, work.at, partial(self._begin_work, opened, work, request))
                 self._seen.add(work.grant)
             case message if self._loader.handles(message):
                 self._loader.handle(request)
@@ -178,9 +179,10 @@ class TrainerProcess:
             message = f"grant={grant}: was computed before a connection broke, and its reply is not kept"
             raise InputError(f"{message}: resume from the last checkpoint")
 
-    def _begin_work(self, work: BatchRequest, request: Request, batch: Batch) -> None:
-        """Also in the thread of the fetcher."""
-        opened = self._opened()
+    def _begin_work(self, opened: TrainerMode, work: BatchRequest, request: Request, batch: Batch) -> None:
+        """Also in the thread of the fetcher; `opened`: when the batch was requested."""
+        if opened is not self._open:
+            raise _mode_ended(work)
         began = time.perf_counter()
         self._client.samples = work.trained
         late = opened.mode.late
@@ -194,7 +196,7 @@ class TrainerProcess:
         busy_s = time.perf_counter() - began
         task = PendingBatch(work.token, work.grant, work, request, batch, lookup, busy_s, looked_step)
         opened.look_up(task)
-        self._inbox.put(task)
+        self._inbox.put((opened, task))
 
     def figures(self) -> dict[str, float]:
         """Counters by name."""
@@ -213,15 +215,17 @@ class TrainerProcess:
 
     # In the thread that computes.
 
-    def _take(self, item: PendingBatch | Request | BaseException) -> None:
+    def _take(self, item: tuple[TrainerMode, PendingBatch] | Request | BaseException) -> None:
         if isinstance(item, BaseException):
             raise item
         if isinstance(item, Request):
             self._reply_errors(item, lambda: item.reply(*self._dispatch(item)))
-        elif self._open is None:
-            _refuse(item)
+            return
+        opened, task = item
+        if opened is self._open:
+            opened.add(task)
         else:
-            self._open.add(item)
+            _refuse(task)
 
     def _dispatch(self, request: Request) -> tuple[Any, Sequence[Any]]:
         match request.message:
@@ -352,4 +356,8 @@ def _batch_of(work: BatchRequest, request: Request) -> Batch:
 
 
 def _refuse(task: PendingBatch) -> None:
-    task.request.reply(Fault.of("input", f"grant={task.work.grant}: its mode ended before it was computed"))
+    task.request.reply(fault_of(_mode_ended(task.work)))
+
+
+def _mode_ended(work: BatchRequest) -> InputError:
+    return InputError(f"grant={work.grant}: its mode ended before it was computed")

@@ -253,6 +253,7 @@ def test_a_stretch_is_whole_windows_where_they_are_whole_batches_and_bounded() -
     assert stretch_of(16, 64) == 4
     assert stretch_of(16, 64, 100) == 8
     assert stretch_of(16, 50) == 13
+    assert stretch_of(16, 0, 2**20) == 2**20 // 16, "a row group as pyarrow writes it by default has one reader"
     assert stretch_of(16, 0, 2**30) == ROWS_MOST // 16
     assert [list(each) for each in islice(Assignment(1, 2, 3).stretches(4), 2)] == [[4, 5], [9, 10, 11]]
     assert [Assignment(0, 2, 3).owner(index) for index in range(8)] == [0, 0, 0, 1, 1, 1, 0, 0]

@@ -1,7 +1,7 @@
 """Loaders behind real sockets: the batches, the order, the counts and the errors of a loader in this process."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from hotrow.data.reading import BatchName
 from hotrow.data.source import ArrowSource, Source
 from hotrow.data.text import TextSource
 from hotrow.errors import HotrowError, InputError
+from hotrow.runtime.cluster import reading as reading_module
 from hotrow.runtime.cluster.reading_roles import ReadingRoles
 from hotrow.types import RoleId
 from unit.runtime.loader_threads import (
@@ -188,6 +189,14 @@ def test_rows_in_memory_are_read_by_the_driver(caplog: pytest.LogCaptureFixture)
         assert "the run's own process reads the data: ArrowSource is not read from files" in caplog.text
 
 
+def test_the_reason_why_the_driver_reads_is_no_context_of_a_later_error() -> None:
+    with loaders_of(2) as loaders:
+        reading = ReadingRoles(loaders.roles).prepared(Loader(ArrowSource(table(), SCHEMA), 12))
+        with pytest.raises(InputError, match="the training failed") as later, reading:
+            raise InputError("the training failed")
+        assert later.value.__context__ is None
+
+
 def test_trainers_that_read_join_and_leave_in_the_middle(file: Path) -> None:
     """One that leaves stops when no batch of it is needed, and batches and their order stay the same."""
     settings: dict[str, Any] = {"batch": 12, "shuffle": 24, "seed": 2}
@@ -228,3 +237,94 @@ def test_trainers_that_read_join_and_leave_in_the_middle(file: Path) -> None:
         assert {each[4] for each in found[11:]} == {"trainer 1", "trainer 2"}
         assert loaders.processes.ended == ["trainer 0"]
         assert loader.position().samples == ROWS - 12 * sum(kept.loader != "trainer 0" for _, kept in held)
+
+
+def test_a_trainer_whose_join_was_refused_stops_at_once_while_others_read(file: Path) -> None:
+    with loaders_of(2, as_trainers=True) as loaders:
+        loader = Loader(ParquetSource(file, SCHEMA), 12)
+        with read_remotely(loaders, loader) as reading:
+            items = iter(loader)
+            next(items)
+            refused = RoleId("trainer", 2)
+            loaders.start(refused)
+            reading.stop_trainer(refused).result(20)
+            assert loaders.processes.ended == [refused]
+            assert [lease.index for lease, _ in items] == list(range(1, 37))
+
+
+def test_a_loader_of_the_reading_before_keeps_what_was_handed_out_and_reads_no_further(file: Path) -> None:
+    with loaders_of(2, as_trainers=True) as loaders:
+        loader = Loader(ParquetSource(file, SCHEMA), 4, prefetch=20)
+        with read_remotely(loaders, loader) as reading:
+            items = iter(loader)
+            held = [next(items) for _ in range(12)]
+            left = reading.stop_trainer(RoleId("trainer", 0))
+            held.append(next(items))
+            of_left = [lease for lease, name in held if isinstance(name, BatchName) and name.loader == "trainer 0"]
+            assert 0 < len(of_left) < len(held)
+            for count in range(len(of_left), 0, -1):
+                assert loaders.kept("trainer 0") == count
+                loader.done(of_left.pop())
+            left.result(20)
+
+
+def test_the_last_one_that_leaves_reads_until_another_joins(file: Path) -> None:
+    with loaders_of(1, as_trainers=True) as loaders:
+        loader = Loader(ParquetSource(file, SCHEMA), 12)
+        with read_remotely(loaders, loader) as reading:
+            items = iter(loader)
+            held = [next(items)]
+            left = reading.stop_trainer(RoleId("trainer", 0))
+            held.append(next(items))
+            assert named(held) == ["trainer 0"] * 2
+            newcomer = RoleId("trainer", 1)
+            loaders.start(newcomer)
+            loaders.roles.trainers.append(newcomer)
+            reading.add_trainer(newcomer)
+            later = [next(items) for _ in range(6)]
+            assert named(later) == ["trainer 1"] * 6
+            for lease, _ in held:
+                assert not left.done()
+                loader.done(lease)
+            left.result(20)
+
+
+def test_a_trainer_that_leaves_before_anything_is_read_goes_on_where_it_is_the_only_reader(file: Path) -> None:
+    with loaders_of(1, as_trainers=True) as loaders:
+        loader = Loader(ParquetSource(file, SCHEMA), 12)
+        with read_remotely(loaders, loader) as reading:
+            left = reading.stop_trainer(RoleId("trainer", 0))
+            assert not left.done()
+            assert len(list(loader)) == 37
+        left.result(20)
+
+
+def test_a_trainer_that_never_read_leaves_at_once_and_changes_nothing(file: Path) -> None:
+    with loaders_of(2, as_trainers=True) as loaders:
+        loader = Loader(ParquetSource(file, SCHEMA), 12)
+        with read_remotely(loaders, loader) as reading:
+            items = iter(loader)
+            held: list[tuple[Lease, object]] = [next(items)]
+            other = RoleId("trainer", 2)
+            loaders.start(other)
+            loaders.roles.trainers.append(other)  # it could not prepare the source
+            reading.stop_trainer(other).result(20)
+            held.append(next(items))
+            assert {name.reading for _, name in held if isinstance(name, BatchName)} == {1}
+
+
+def named(leases: Sequence[tuple[Lease, object]]) -> list[str]:
+    return [name.loader for _, name in leases if isinstance(name, BatchName)]
+
+
+def test_row_groups_that_several_loaders_have_to_read_are_told(
+    file: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for most, warnings in ((40, 0), (39, 1)):
+        monkeypatch.setattr(reading_module, "ROWS_MOST", most)
+        caplog.clear()
+        with caplog.at_level("WARNING"), loaders_of(2) as loaders:
+            remote_plan(loaders, Loader(ParquetSource(file, SCHEMA), 20), stop=2)
+        found = [each.getMessage() for each in caplog.records if "row groups of 40 rows" in each.getMessage()]
+        assert len(found) == warnings
+        assert all("write them with row_group_size=39 or less" in each for each in found)

@@ -37,7 +37,7 @@ class LoaderLink:
         self._items: deque[BatchRead] = deque()
         self._released: list[tuple[int, int]] = []
         self._received = self._taken = 0
-        self._asked = self._ended = False
+        self._asked = self._ended = self._closed = False
         self._error: BaseException | None = None
 
     def next(self) -> BatchRead:
@@ -70,8 +70,10 @@ class LoaderLink:
             self._released.append((batch.epoch, batch.index))
 
     def close(self) -> None:
+        """Ask for nothing more, and drop what was announced."""
         with self._changed:
-            self._ended = True
+            self._ended = self._closed = True
+            self._items.clear()
 
     def wait(self, asked: Future[Answer]) -> Answer:
         """Wait for a reply; RoleLost where a role ends meanwhile."""
@@ -100,6 +102,8 @@ class LoaderLink:
     def _take(self, made: BatchesMade) -> None:
         if made.trouble is not None:
             _merge(self._trouble, made.trouble)
+        if self._closed:
+            return
         for head in made.items:
             batch = None
             if head.samples is not None:

@@ -4,20 +4,24 @@ The loaders are roles of their own, or the trainers. Where they change, what was
 those that stay; a loader that leaves keeps its batches until they are done.
 """
 
+import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 
 from hotrow.data.loader import Loader
 from hotrow.data.position import Position
 from hotrow.data.reading import BatchName, BatchRead, advanced, in_order
 from hotrow.data.row_ranges import group_rows_of
-from hotrow.data.stretches import Assignment, deal, stretch_of
+from hotrow.data.stretches import ROWS_MOST, Assignment, deal, stretch_of
 from hotrow.errors import InputError
 from hotrow.runtime.cluster.loader_link import LoaderLink
 from hotrow.transport.client import RpcClient
 from hotrow.transport.futures import uncancellable_future
-from hotrow.transport.messages import CloseReading, OpenReading
+from hotrow.transport.messages import CloseReading, KeepBatches, Message, OpenReading
 from hotrow.types import RoleId
+
+_log = logging.getLogger("hotrow.runtime")
 
 
 class ClusterReading:
@@ -42,13 +46,18 @@ class ClusterReading:
 
     def read(self, position: Position) -> Generator[BatchRead, None, None]:
         """What is not done at a position, in order."""
-        self._stretch = stretch_of(position.batch, position.shuffle, group_rows_of(self._loader.source))
+        group_rows = group_rows_of(self._loader.source)
+        if group_rows > ROWS_MOST and len(self._loaders) > 1:
+            remedy = f"write them with row_group_size={ROWS_MOST:,} or less"
+            _log.warning("row groups of %s rows: several loaders read each of them: %s", f"{group_rows:,}", remedy)
+        self._stretch = stretch_of(position.batch, position.shuffle, group_rows)
         reading: Position | None = position
         while reading is not None:
             reading = yield from self._read(reading)
 
     def close(self) -> None:
         """Drop all batches. The fit has ended."""
+        self._loaders = []
         self._close(self._sessions)
 
     def release(self, batch: BatchName) -> None:
@@ -61,7 +70,7 @@ class ClusterReading:
     def leave(self, loader: RoleId) -> "Future[None]":
         """Read without a loader from the next batch on; the future is done when no batch of it is needed."""
         left = self._left[loader] = uncancellable_future()
-        if len(self._loaders) > 1:  # the last one reads to the end
+        if loader in self._loaders and len(self._loaders) > 1:  # the last one reads until another joins
             self._loaders = [each for each in self._loaders if each != loader]
             self._changed = True
         self._finish_leaves()
@@ -69,7 +78,7 @@ class ClusterReading:
 
     def join(self, loader: RoleId) -> None:
         """Read with one more loader, which has prepared the source, from the next batch on."""
-        self._loaders = [*self._loaders, loader]
+        self._loaders = [*(each for each in self._loaders if each not in self._left), loader]
         self._changed = True
 
     def _read(self, position: Position) -> Generator[BatchRead, None, Position | None]:
@@ -81,6 +90,8 @@ class ClusterReading:
         )
         self._sessions.append(session)
         self._changed = False
+        for before in self._sessions[:-1]:
+            before.supersede()
         self._close([each for each in self._sessions[:-1] if not each.handed_out])
         for item in in_order(position, self._loader.epochs, dealt[0], session.next_of):
             position = advanced(position, item)
@@ -98,8 +109,9 @@ class ClusterReading:
         self._finish_leaves()
 
     def _finish_leaves(self) -> None:
-        """A loader is needed while it reads, and while a batch of it is not done."""
-        busy = {name for session in self._sessions for name in session.handed_out.values()}
+        """A loader is needed while it reads, or is to, and while a batch of it is not done."""
+        busy: set[str] = set(self._loaders)
+        busy |= {name for session in self._sessions for name in session.handed_out.values()}
         busy |= {name for session in self._sessions[-1:] for name in session.names}
         for name in [each for each in self._left if each not in busy]:
             self._left.pop(name).set_result(None)
@@ -122,6 +134,7 @@ class _Session:
         self.number, self.names = number, list(names)
         self.handed_out: dict[tuple[int, int], str] = {}  # and not released, with their loaders
         self._rpc = rpc
+        self._superseded = False
         ahead = loader.prefetch + (dealt[0].stretch if len(dealt) > 1 else 0)
         self._links = {
             name: LoaderLink(rpc, name, self.number, ahead, loader.source.trouble, check_alive) for name in names
@@ -145,13 +158,30 @@ class _Session:
 
     def release(self, batch: BatchName) -> None:
         self.handed_out.pop((batch.epoch, batch.index), None)
-        self._links[RoleId.parse(batch.loader)].release(batch)
+        name = RoleId.parse(batch.loader)
+        if self._superseded:
+            self._send(name, self._keep(name))
+        else:
+            self._links[name].release(batch)
+
+    def supersede(self) -> None:
+        """Another session reads: the loaders of this one keep what was handed out, and make no more."""
+        if not self._superseded:
+            self._superseded = True
+            for name, link in self._links.items():
+                link.close()
+                self._send(name, self._keep(name))
 
     def close(self) -> None:
-        """Drop what the loaders still keep. One that is lost, or whose connection is closed, has nothing to drop."""
+        """Drop what the loaders still keep."""
         for name, link in self._links.items():
             link.close()
-            try:
-                self._rpc.request(name, CloseReading(self.number))
-            except InputError:
-                continue
+            self._send(name, CloseReading(self.number))
+
+    def _keep(self, name: RoleId) -> KeepBatches:
+        return KeepBatches(self.number, tuple(batch for batch, loader in self.handed_out.items() if loader == name))
+
+    def _send(self, name: RoleId, message: Message) -> None:
+        """A loader that is lost, or whose connection is closed, has nothing to drop."""
+        with suppress(InputError):
+            self._rpc.request(name, message)

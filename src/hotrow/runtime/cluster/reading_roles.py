@@ -34,26 +34,13 @@ class ReadingRoles:
         """Send the source to the roles that read; None where the driver reads, with the reason in the log."""
         names = list(self._roles.loaders or self._roles.trainers)
         with ExitStack() as stack:
-            try:
-                key = self._store(stack, loader)
-            except InputError as error:
-                level = logging.WARNING if self._roles.loaders else logging.INFO
-                _log.log(level, "the run's own process reads the data: %s", error)
-                yield None
-                return
-            prepare = PrepareSource(key, file_facts(files_of(loader.source) or ()))
-            try:
-                self._prepare(names, prepare)
-            except InputError as error:
-                if self._roles.loaders:
-                    remedy = "give every host the same files, or set loaders = 0"
-                    raise InputError(f"engine.loaders={len(names)}: {error}: {remedy}") from None
-                _log.warning("the run's own process reads the data: %s", error)
+            prepare = self._prepare_all(stack, names, loader)
+            if prepare is None:
                 yield None
                 return
             self._prepared = prepare
             rpc, check_alive = self._roles.rpc, self._roles.processes.check_alive
-            self._reading = ClusterReading(rpc, check_alive, names, loader, key, self._numbers)
+            self._reading = ClusterReading(rpc, check_alive, names, loader, prepare.key, self._numbers)
             try:
                 yield self._reading
             finally:
@@ -73,12 +60,31 @@ class ReadingRoles:
 
     def stop_trainer(self, name: RoleId) -> "Future[None]":
         """Stop a trainer once no batch that it has read is needed; the future is done when it has stopped."""
-        if self._reading is None or self._roles.loaders:
+        if self._reading is None or self._roles.loaders or name not in self._roles.trainers:  # its join was refused
             return self._roles.stop_trainer(name)
         stopped = uncancellable_future()
         self._roles.trainers.remove(name)
         self._reading.leave(name).add_done_callback(lambda _: _follow(self._roles.stop_trainer(name), stopped))
         return stopped
+
+    def _prepare_all(self, stack: ExitStack, names: list[RoleId], loader: Loader) -> PrepareSource | None:
+        """Store the source, and prepare it on all roles that read; None where the driver has to read."""
+        try:
+            key = self._store(stack, loader)
+        except InputError as error:
+            level = logging.WARNING if self._roles.loaders else logging.INFO
+            _log.log(level, "the run's own process reads the data: %s", error)
+            return None
+        prepare = PrepareSource(key, file_facts(files_of(loader.source) or ()))
+        try:
+            self._prepare(names, prepare)
+        except InputError as error:
+            if self._roles.loaders:
+                remedy = "give every host the same files, or set loaders = 0"
+                raise InputError(f"engine.loaders={len(names)}: {error}: {remedy}") from None
+            _log.warning("the run's own process reads the data: %s", error)
+            return None
+        return prepare
 
     def _store(self, stack: ExitStack, loader: Loader) -> str:
         if files_of(loader.source) is None:

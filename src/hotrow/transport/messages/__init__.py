@@ -44,6 +44,7 @@ from hotrow.transport.messages.loading import (
     CloseReading,
     FileFacts,
     IdsGiven,
+    KeepBatches,
     MalformedLine,
     NextBatches,
     OpenReading,
@@ -121,6 +122,7 @@ Message = (
     | OpenReading
     | NextBatches
     | BatchesMade
+    | KeepBatches
     | CloseReading
     | PullBatch
     | BatchGiven
@@ -162,6 +164,7 @@ __all__ = [
     "IdsGiven",
     "Import",
     "JoinRole",
+    "KeepBatches",
     "LeaveRole",
     "LookUp",
     "MalformedLine",

@@ -35,8 +35,8 @@ class OpenReading(Header, frozen=True, tag="open_reading"):
     epochs: Number | None
     labels: bool
     number: Count  # of this loader
-    loaders: Count
-    stretch: Number  # batches
+    loaders: Annotated[int, Meta(ge=1, le=2**31)]
+    stretch: Annotated[int, Meta(ge=1, le=2**62)]  # batches
 
 
 class NextBatches(Header, frozen=True, tag="next_batches"):
@@ -82,7 +82,14 @@ class BatchesMade(Header, frozen=True, tag="batches_made"):
     items: tuple[BatchHead, ...]
     ended: bool = False  # no further items follow
     fault: Fault | None = None
-    trouble: TroubleMet | None = None  # None: as in the reply before
+    trouble: TroubleMet | None = None  # None: as before the first of the items
+
+
+class KeepBatches(Header, frozen=True, tag="keep_batches"):
+    """Make no more batches of a reading, and keep only those in `kept`, by (epoch, index)."""
+
+    reading: Number
+    kept: tuple[tuple[Number, Number], ...]
 
 
 class CloseReading(Header, frozen=True, tag="close_reading"):
