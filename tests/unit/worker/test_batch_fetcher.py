@@ -1,10 +1,6 @@
 """Batches that a trainer pulls begin in the order of their requests, in the mode that was open then, or not at all."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from functools import partial
-from queue import SimpleQueue
 
 import pytest
 import torch
@@ -16,29 +12,8 @@ from hotrow.transport.batches import pack_batch
 from hotrow.transport.errors import RemoteFault
 from hotrow.transport.messages import BatchAt, BatchGiven, BatchReply, BatchRequest, Begin, Fault, PullBatch
 from hotrow.transport.request import Request
-from hotrow.transport.server import RpcServer
 from unit.runtime.cluster_threads import SAMPLES, Cluster, Net, batches, cluster
-from unit.worker.embedding_threads import in_thread
-
-
-@dataclass(slots=True)
-class SlowLoader:
-    """A loader that answers when the test says so."""
-
-    address: str
-    asked: "SimpleQueue[Request]" = field(default_factory=SimpleQueue)
-
-    def next(self) -> Request:
-        return self.asked.get(timeout=20)
-
-
-@contextmanager
-def slow_loader() -> Iterator[SlowLoader]:
-    with ExitStack() as stack:
-        server = stack.enter_context(RpcServer(security="off"))
-        loader = SlowLoader(server.address)
-        in_thread(stack, lambda: server.serve(loader.asked.put), server.stop)
-        yield loader
+from unit.worker.slow_loader import SlowLoader, slow_loader
 
 
 def begin(made: Cluster) -> None:
