@@ -34,6 +34,7 @@ from hotrow.transport.messages import (
     Done,
     Fault,
     Folded,
+    ForgetLoader,
     IdsGiven,
     LookUp,
     Pooled,
@@ -93,6 +94,7 @@ class EmbeddingServer:
         self._pulls: dict[int, list[tuple[float, Request]]] = {}  # by sample id, with the time of arrival
         self._pushes: dict[int, list[Request]] = {}
         self._pulling: deque[_PulledIds] = deque()  # from loaders, in the order of the requests
+        self._connected: set[str] = set()  # loaders
         self._id_bytes = 0  # of ids that were pulled from loaders
         self._swept_s = time.monotonic()
         self._stopping = False
@@ -139,6 +141,11 @@ class EmbeddingServer:
                 self._look_up(request, message, request.frames)
             case LookUp(at=BatchAt() as at) as message:
                 self._pull_ids(request, message, at)
+            case ForgetLoader(loader):
+                if loader in self._connected:
+                    self._connected.remove(loader)
+                    self._wire.forget(loader)
+                request.reply(Done())
             case PullPooled(sample):
                 self._pull(request, sample)
             case PushPooled() as push:
@@ -156,6 +163,7 @@ class EmbeddingServer:
     def _pull_ids(self, request: Request, message: LookUp, at: BatchAt) -> None:
         """Look up ids that a loader has, once they and those of the requests before are here."""
         self._wire.connect(at.loader, at.address, near=True)
+        self._connected.add(at.loader)
         asked = self._wire.request(at.loader, PullBatch(at.reading, at.epoch, at.index, "ids"))
         self._pulling.append(_PulledIds(request, message, at.loader, asked))
         asked.add_done_callback(lambda _: self._inbox.put(self._look_up_pulled))

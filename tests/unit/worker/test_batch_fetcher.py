@@ -10,7 +10,16 @@ from hotrow.modes import GBA
 from hotrow.runtime.state import RunState
 from hotrow.transport.batches import pack_batch
 from hotrow.transport.errors import RemoteFault
-from hotrow.transport.messages import BatchAt, BatchGiven, BatchReply, BatchRequest, Begin, Fault, PullBatch
+from hotrow.transport.messages import (
+    BatchAt,
+    BatchGiven,
+    BatchReply,
+    BatchRequest,
+    Begin,
+    Fault,
+    ForgetLoader,
+    PullBatch,
+)
 from hotrow.transport.request import Request
 from unit.runtime.cluster_threads import SAMPLES, Cluster, Net, batches, cluster
 from unit.worker.slow_loader import SlowLoader, slow_loader
@@ -65,3 +74,16 @@ def test_batches_begin_in_the_order_of_their_requests_and_the_error_of_a_pull_is
         for place in (0, 2):
             assert isinstance(asked[place].result(20).message, BatchReply)
         assert ended.index(0) < ended.index(2)
+
+
+def test_the_connection_to_a_loader_that_left_is_closed() -> None:
+    with cluster(RunState(), 1, 0) as made, slow_loader() as loader, slow_loader() as other:
+        begin(made)
+        for grant, at in ((1, loader), (2, other)):
+            asked = made.wire.request("trainer 0", work(grant, at), deadline=False)
+            pull = at.next()
+            made.wire.request("trainer 0", ForgetLoader("loader 0")).result(20)
+            with pytest.raises(RemoteFault, match="it was forgotten"):
+                asked.result(20)
+            assert not pull.answered
+        made.wire.request("trainer 0", ForgetLoader("loader 0")).result(20)

@@ -7,8 +7,9 @@ import pytest
 
 from hotrow.client.pooled import peer_name
 from hotrow.transport.client import Answer
+from hotrow.transport.errors import RemoteFault
 from hotrow.transport.ids import pack_ids, sample_id
-from hotrow.transport.messages import BatchAt, Done, IdsGiven, LookUp
+from hotrow.transport.messages import BatchAt, Done, ForgetLoader, IdsGiven, LookUp
 from hotrow.transport.request import Request
 from hotrow.worker.embedding import BufferLimits
 from unit.worker.embedding_threads import Cluster, batch_of, cluster
@@ -47,3 +48,14 @@ def test_pulls_in_progress_count_in_the_bound_of_the_queue() -> None:
             give(each)
         give(loader.next())
         assert [each.result(20).message for each in asked] == [Done()] * 3
+
+
+def test_the_connection_to_a_loader_that_left_is_closed() -> None:
+    with cluster() as made, slow_loader() as loader:
+        asked = send(made, loader, 1)
+        pull = loader.next()
+        for _ in range(2):
+            assert made.wire.request(peer_name(0), ForgetLoader("loader 0")).result(20).message == Done()
+        with pytest.raises(RemoteFault, match="it was forgotten"):
+            asked.result(20)
+        assert not pull.answered
