@@ -96,7 +96,7 @@ def test_modes_with_tokens_train_every_batch_once_with_its_rows_whichever_traine
         with lock:
             found.setdefault((work.at.epoch, work.at.index), []).append(contents(batch))
             pulled_from.add(work.at.loader == self.role)
-        begin_work(self, opened, work, asked, batch)
+        begin_work(self, opened, work, request, batch)
 
     monkeypatch.setattr(TrainerProcess, "_begin_work", recording)
     _, samples = trained(file, GBA(), 2, 0, remote=True)
