@@ -88,7 +88,7 @@ class Loader:
         self.waited_s = 0.0  # by the consumer, for data
         self.counts: dict[str, int] = {}  # trouble met so far
         self._epoch_counts: dict[int, dict[str, int]] = {}  # the same by epoch, as far as they are counted in each
-        self.remote: RemoteReading | None = None  # who reads; None: a thread of this process
+        self.remote: RemoteReading | None = None  # loaders that read; None: a thread of this process
         fresh = Position(batch=batch, shuffle=shuffle, seed=seed, drop_last=drop_last)
         self._position = fresh if position is None else _checked(position, fresh, source)
         self._out: dict[int, tuple[Lease, AnyBatch]] = {}  # by number, oldest first

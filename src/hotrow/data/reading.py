@@ -31,7 +31,7 @@ class BatchSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BatchName:
-    """A batch that is kept by a loader of a cluster. Whoever computes it pulls it there."""
+    """A batch that is kept by a loader of a cluster. The trainer that computes it pulls it there."""
 
     loader: str  # its name, as "loader 0"
     address: str
@@ -103,7 +103,7 @@ class BatchReader:
     ) -> Iterator[Batch]:
         start, stop = _span(position, stretch)
         first = stretch.start * position.batch
-        # A window that begins in the stretch before is counted there, if anybody reads that.
+        # A window that begins in the stretch before is counted there, if that is read.
         counted = start if stretch.start == mark.below or start == first else start + position.shuffle
         pieces = self._decoded(rows, stop, counted, counts)
         if position.shuffle:

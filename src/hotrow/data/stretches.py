@@ -12,7 +12,7 @@ SHARED_WINDOWS = 4  # in a stretch whose first and last shuffle window another l
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Stretches of consecutive batches, dealt to `loaders` by turns; `number` is one of them."""
+    """Stretches of consecutive batches, assigned to `loaders` by turns; `number` is one of them."""
 
     number: int = 0
     loaders: int = 1
@@ -29,7 +29,7 @@ class Assignment:
                 yield range(max(below, place * self.stretch), (place + 1) * self.stretch)
 
 
-def deal(loaders: int, stretch: int) -> list[Assignment]:
+def assign(loaders: int, stretch: int) -> list[Assignment]:
     """The assignments of all loaders; one alone reads in one go."""
     return [Assignment(number, loaders, stretch) for number in range(loaders)] if loaders > 1 else [Assignment()]
 

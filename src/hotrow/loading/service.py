@@ -49,7 +49,7 @@ JOIN_S = 5.0  # a reader that hangs in its input longer than this ends by itself
 
 
 def no_source(key: str) -> Source:
-    """The `FetchSource` of a role that nobody gave one."""
+    """The `FetchSource` of a role that was started without one."""
     raise InputError(f"source {key!r}: this role was started without a way to fetch it")
 
 

@@ -32,6 +32,7 @@ class BatchFetcher:
         """`errors` answers a request with the error of what it calls."""
         self._role, self._wire, self._own, self._errors = role, wire, own, errors
         self._pulled: SimpleQueue[Pulled | None] = SimpleQueue()
+        self._connected: set[str] = set()  # loaders
         self._thread = threading.Thread(target=self._run, name="trainer-batches", daemon=True)
         self._thread.start()
 
@@ -40,9 +41,16 @@ class BatchFetcher:
         asked = None
         if at.loader != self._role:
             self._wire.connect(at.loader, at.address, near=True)
+            self._connected.add(at.loader)
             pull = PullBatch(at.reading, at.epoch, at.index, "all" if work.sample is None else "features")
             asked = self._wire.request(at.loader, pull)
         self._pulled.put((work, request, at, begin, asked))
+
+    def forget(self, loader: str) -> None:
+        """Close the connection to a loader that has left."""
+        if loader in self._connected:
+            self._connected.remove(loader)
+            self._wire.forget(loader)
 
     def close(self) -> None:
         """A pull that is never answered ends with the client."""

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
@@ -33,6 +34,7 @@ from hotrow.transport.messages import (
     Done,
     Fault,
     Folded,
+    ForgetLoader,
     IdsGiven,
     LookUp,
     Pooled,
@@ -67,6 +69,16 @@ class EmbeddingSetup:
     bounds: BufferLimits = field(default_factory=BufferLimits)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _PulledIds:
+    """Ids that were requested from a loader."""
+
+    request: Request
+    message: LookUp
+    loader: str
+    asked: Future[Answer]
+
+
 class EmbeddingServer:
     """Serves one embedding worker. The caller closes server and client."""
 
@@ -81,6 +93,8 @@ class EmbeddingServer:
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._pulls: dict[int, list[tuple[float, Request]]] = {}  # by sample id, with the time of arrival
         self._pushes: dict[int, list[Request]] = {}
+        self._pulling: deque[_PulledIds] = deque()  # from loaders, in the order of the requests
+        self._connected: set[str] = set()  # loaders
         self._id_bytes = 0  # of ids that were pulled from loaders
         self._swept_s = time.monotonic()
         self._stopping = False
@@ -111,7 +125,7 @@ class EmbeddingServer:
             self._inbox.put(partial(_throw, error))
 
     def _handle(self, request: Request) -> None:
-        queued = self._inbox.qsize()
+        queued = self._inbox.qsize() + len(self._pulling)
         if isinstance(request.message, LookUp) and queued >= self._setup.bounds.queued:
             raise Busy(f"{queued} requests are queued here: send ids later")
         self._inbox.put(partial(self._answer, request))
@@ -127,6 +141,11 @@ class EmbeddingServer:
                 self._look_up(request, message, request.frames)
             case LookUp(at=BatchAt() as at) as message:
                 self._pull_ids(request, message, at)
+            case ForgetLoader(loader):
+                if loader in self._connected:
+                    self._connected.remove(loader)
+                    self._wire.forget(loader)
+                request.reply(Done())
             case PullPooled(sample):
                 self._pull(request, sample)
             case PushPooled() as push:
@@ -142,17 +161,24 @@ class EmbeddingServer:
                 raise InputError(f"an embedding worker does not handle {type(other).__name__}")
 
     def _pull_ids(self, request: Request, message: LookUp, at: BatchAt) -> None:
-        """Look up ids that a loader has, once they are here."""
+        """Look up ids that a loader has, once they and those of the requests before are here."""
         self._wire.connect(at.loader, at.address, near=True)
+        self._connected.add(at.loader)
         asked = self._wire.request(at.loader, PullBatch(at.reading, at.epoch, at.index, "ids"))
-        look_up = partial(self._look_up_pulled, request, message, at, asked)
-        asked.add_done_callback(lambda _: self._inbox.put(partial(self._reply_errors, [request], look_up)))
+        self._pulling.append(_PulledIds(request, message, at.loader, asked))
+        asked.add_done_callback(lambda _: self._inbox.put(self._look_up_pulled))
 
-    def _look_up_pulled(self, request: Request, message: LookUp, at: BatchAt, asked: "Future[Answer]") -> None:
-        answer = asked.result()
-        ids = answer.of(IdsGiven, at.loader)
+    def _look_up_pulled(self) -> None:
+        while self._pulling and self._pulling[0].asked.done():
+            pulled = self._pulling.popleft()
+            self._reply_errors([pulled.request], partial(self._look_up_ids, pulled))
+
+    def _look_up_ids(self, pulled: "_PulledIds") -> None:
+        answer = pulled.asked.result()
+        ids = answer.of(IdsGiven, pulled.loader)
         self._id_bytes += sum(frame.nbytes for frame in answer.frames)
-        self._look_up(request, replace(message, count=ids.count, parts=ids.parts, at=None), answer.frames)
+        message = replace(pulled.message, count=ids.count, parts=ids.parts, at=None)
+        self._look_up(pulled.request, message, answer.frames)
 
     def _look_up(self, request: Request, message: LookUp, frames: Sequence[memoryview]) -> None:
         kept = self._buffers.take(message, frames, time.monotonic())
@@ -285,8 +311,10 @@ class EmbeddingServer:
     def _stop(self, request: Request) -> None:
         waiting = [each for pulls in self._pulls.values() for _, each in pulls]
         waiting += [each for pushes in self._pushes.values() for each in pushes]
+        waiting += [each.request for each in self._pulling]
         self._pulls.clear()
         self._pushes.clear()
+        self._pulling.clear()
         for each in waiting:
             each.reply(Fault("closing", f"{self.role} is stopping"))
         self._stopping = True

@@ -41,6 +41,7 @@ from hotrow.transport.messages import (
     DenseGiven,
     Done,
     Fault,
+    ForgetLoader,
     GiveDense,
     Meet,
     Query,
@@ -136,6 +137,9 @@ class TrainerProcess:
                 else:
                     self._fetcher.fetch(work, request, work.at, partial(self._begin_work, opened, work, request))
                 self._seen.add(work.grant)
+            case ForgetLoader(loader):
+                self._fetcher.forget(loader)
+                request.reply(Done())
             case message if self._loader.handles(message):
                 self._loader.handle(request)
             case Query("meeting"):

@@ -19,7 +19,7 @@ from hotrow.data.row_ranges import RowSpan, group_rows_of, read_ranges
 from hotrow.data.schema import Schema
 from hotrow.data.source import ArrowSource, Source
 from hotrow.data.splits import Fraction, RowRange
-from hotrow.data.stretches import ROWS_MOST, Assignment, deal, stretch_of
+from hotrow.data.stretches import ROWS_MOST, Assignment, assign, stretch_of
 from hotrow.data.synthetic import SyntheticConfig, SyntheticSource
 from hotrow.data.text import TextSource
 from hotrow.errors import InputError
@@ -45,9 +45,9 @@ def read_by(
     source: Source, position: Position, epochs: int | None, loaders: int, group_rows: int = 0
 ) -> Iterator[BatchRead]:
     stretch = stretch_of(position.batch, position.shuffle, group_rows or group_rows_of(source))
-    dealt = deal(loaders, stretch)
-    readers = [BatchReader(source, epochs=epochs, assignment=each).read(position) for each in dealt]
-    return in_order(position, epochs, dealt[0], lambda loader: next(readers[loader]))
+    assigned = assign(loaders, stretch)
+    readers = [BatchReader(source, epochs=epochs, assignment=each).read(position) for each in assigned]
+    return in_order(position, epochs, assigned[0], lambda loader: next(readers[loader]))
 
 
 def listed(items: Iterator[BatchRead]) -> tuple[list[tuple[int, int, object]], dict[int, dict[str, int]]]:
@@ -148,7 +148,7 @@ def test_a_loader_reads_the_row_groups_of_its_own_stretches_only(tmp_path: Path,
 
 
 @pytest.mark.parametrize("loaders", [2, 3])
-def test_sources_around_others_and_computed_ones_are_dealt_too(tmp_path: Path, loaders: int) -> None:
+def test_sources_around_others_and_computed_ones_are_assigned_too(tmp_path: Path, loaders: int) -> None:
     pq.write_table(table(500), tmp_path / "x.parquet", row_group_size=40)
     inner = ParquetSource(tmp_path / "x.parquet", SCHEMA)
     config = SyntheticConfig(rows=40_000, features=2, days=2)
@@ -213,12 +213,12 @@ def test_data_that_shrank_since_a_position_is_refused_by_any_number_of_loaders()
     for loaders in (1, 2, 3):
         source = source_of(24)
         loader = Loader(source, 4, position=position)
-        loader.remote = Dealt(source, loaders)
+        loader.remote = AssignedReading(source, loaders)
         with pytest.raises(InputError, match="batch 9 of epoch 0 is done, but there are only 6"):
             list(loader)
 
 
-class Dealt:
+class AssignedReading:
     """Loaders in this process: a `RemoteReading` without a network."""
 
     def __init__(self, source: Source, loaders: int) -> None:
@@ -231,10 +231,10 @@ class Dealt:
 
 
 def test_hosts_with_different_files_are_told_apart() -> None:
-    given = zip((source_of(20), source_of(40)), dealt := deal(2, 1), strict=True)
+    given = zip((source_of(20), source_of(40)), assigned := assign(2, 1), strict=True)
     readers = [BatchReader(source, assignment=each).read(Position(batch=4)) for source, each in given]
     with pytest.raises(InputError, match="read different data: one has batch 7 of epoch 0, another only 6 batches"):
-        list(in_order(Position(batch=4), 1, dealt[0], lambda loader: next(readers[loader])))
+        list(in_order(Position(batch=4), 1, assigned[0], lambda loader: next(readers[loader])))
 
 
 def test_ranges_are_cut_from_whatever_comes() -> None:

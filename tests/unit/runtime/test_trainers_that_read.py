@@ -2,12 +2,15 @@
 
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Lock
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from hotrow.data.batch import Batch
 from hotrow.data.loader import Loader
 from hotrow.data.parquet import ParquetSource
 from hotrow.data.reading import BatchName
@@ -16,6 +19,10 @@ from hotrow.modes import GBA, Mode, Sync
 from hotrow.modes.base import RunFacts
 from hotrow.runtime import LeaseQueue, TrainingLoop
 from hotrow.runtime.state import RunState
+from hotrow.transport.messages import BatchRequest
+from hotrow.transport.request import Request
+from hotrow.worker.process import TrainerProcess
+from hotrow.worker.trainer_mode import TrainerMode
 from unit.runtime.cluster_threads import SAMPLES, cluster
 
 SCHEMA = Schema(
@@ -75,6 +82,30 @@ def test_steps_of_sync_are_those_of_a_driver_that_reads(file: Path, embedding_wo
     assert found[1] == wanted[1] == 2 * ROWS
 
 
-def test_modes_with_tokens_train_every_batch_once(file: Path) -> None:
+def test_modes_with_tokens_train_every_batch_once_with_its_rows_whichever_trainer_has_read_it(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin_work, lock = TrainerProcess._begin_work, Lock()
+    found: dict[tuple[int, int], list[Any]] = {}
+    pulled_from: set[bool] = set()
+
+    def recording(
+        self: TrainerProcess, opened: TrainerMode, work: BatchRequest, request: Request, batch: Batch
+    ) -> None:
+        assert work.at is not None
+        with lock:
+            found.setdefault((work.at.epoch, work.at.index), []).append(contents(batch))
+            pulled_from.add(work.at.loader == self.role)
+        begin_work(self, opened, work, request, batch)
+
+    monkeypatch.setattr(TrainerProcess, "_begin_work", recording)
     _, samples = trained(file, GBA(), 2, 0, remote=True)
     assert samples == 2 * ROWS
+    assert pulled_from == {True, False}, "of its own loader, and of that of the other trainer"
+    alone = Loader(ParquetSource(file, SCHEMA), SAMPLES, epochs=2, shuffle=4 * SAMPLES)
+    assert found == {(lease.epoch, lease.index): [contents(batch)] for lease, batch in alone}
+
+
+def contents(batch: Batch) -> list[Any]:
+    parts = [each for part in batch.parts for each in (part.keys, part.bounds)]
+    return [None if each is None else each.tolist() for each in (batch.numbers, batch.labels, batch.weights, *parts)]

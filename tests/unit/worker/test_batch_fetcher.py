@@ -1,10 +1,6 @@
 """Batches that a trainer pulls begin in the order of their requests, in the mode that was open then, or not at all."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from functools import partial
-from queue import SimpleQueue
 
 import pytest
 import torch
@@ -14,31 +10,19 @@ from hotrow.modes import GBA
 from hotrow.runtime.state import RunState
 from hotrow.transport.batches import pack_batch
 from hotrow.transport.errors import RemoteFault
-from hotrow.transport.messages import BatchAt, BatchGiven, BatchReply, BatchRequest, Begin, Fault, PullBatch
+from hotrow.transport.messages import (
+    BatchAt,
+    BatchGiven,
+    BatchReply,
+    BatchRequest,
+    Begin,
+    Fault,
+    ForgetLoader,
+    PullBatch,
+)
 from hotrow.transport.request import Request
-from hotrow.transport.server import RpcServer
 from unit.runtime.cluster_threads import SAMPLES, Cluster, Net, batches, cluster
-from unit.worker.embedding_threads import in_thread
-
-
-@dataclass(slots=True)
-class SlowLoader:
-    """A loader that answers when the test says so."""
-
-    address: str
-    asked: "SimpleQueue[Request]" = field(default_factory=SimpleQueue)
-
-    def next(self) -> Request:
-        return self.asked.get(timeout=20)
-
-
-@contextmanager
-def slow_loader() -> Iterator[SlowLoader]:
-    with ExitStack() as stack:
-        server = stack.enter_context(RpcServer(security="off"))
-        loader = SlowLoader(server.address)
-        in_thread(stack, lambda: server.serve(loader.asked.put), server.stop)
-        yield loader
+from unit.worker.slow_loader import SlowLoader, slow_loader
 
 
 def begin(made: Cluster) -> None:
@@ -90,3 +74,16 @@ def test_batches_begin_in_the_order_of_their_requests_and_the_error_of_a_pull_is
         for place in (0, 2):
             assert isinstance(asked[place].result(20).message, BatchReply)
         assert ended.index(0) < ended.index(2)
+
+
+def test_the_connection_to_a_loader_that_left_is_closed() -> None:
+    with cluster(RunState(), 1, 0) as made, slow_loader() as loader, slow_loader() as other:
+        begin(made)
+        for grant, at in ((1, loader), (2, other)):
+            asked = made.wire.request("trainer 0", work(grant, at), deadline=False)
+            pull = at.next()
+            made.wire.request("trainer 0", ForgetLoader("loader 0")).result(20)
+            with pytest.raises(RemoteFault, match="it was forgotten"):
+                asked.result(20)
+            assert not pull.answered
+        made.wire.request("trainer 0", ForgetLoader("loader 0")).result(20)

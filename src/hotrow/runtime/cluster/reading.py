@@ -13,7 +13,7 @@ from hotrow.data.loader import Loader
 from hotrow.data.position import Position
 from hotrow.data.reading import BatchName, BatchRead, advanced, in_order
 from hotrow.data.row_ranges import group_rows_of
-from hotrow.data.stretches import ROWS_MOST, Assignment, deal, stretch_of
+from hotrow.data.stretches import ROWS_MOST, Assignment, assign, stretch_of
 from hotrow.errors import InputError
 from hotrow.runtime.cluster.loader_link import LoaderLink
 from hotrow.transport.client import RpcClient
@@ -83,17 +83,17 @@ class ClusterReading:
 
     def _read(self, position: Position) -> Generator[BatchRead, None, Position | None]:
         """Read with the current loaders; returns the position where they changed, None at the end."""
-        dealt = deal(len(self._loaders), self._stretch)
+        assigned = assign(len(self._loaders), self._stretch)
         number = next(self._numbers)
         session = _Session(
-            number, self._rpc, self._check_alive, self._loader, self._key, self._loaders, dealt, position
+            number, self._rpc, self._check_alive, self._loader, self._key, self._loaders, assigned, position
         )
         self._sessions.append(session)
         self._changed = False
         for before in self._sessions[:-1]:
             before.supersede()
         self._close([each for each in self._sessions[:-1] if not each.handed_out])
-        for item in in_order(position, self._loader.epochs, dealt[0], session.next_of):
+        for item in in_order(position, self._loader.epochs, assigned[0], session.next_of):
             position = advanced(position, item)
             if isinstance(item.batch, BatchName):
                 session.handed_out[item.epoch, item.index] = item.batch.loader
@@ -128,14 +128,14 @@ class _Session:
         loader: Loader,
         key: str,
         names: Sequence[RoleId],
-        dealt: Sequence[Assignment],
+        assigned: Sequence[Assignment],
         position: Position,
     ) -> None:
         self.number, self.names = number, list(names)
         self.handed_out: dict[tuple[int, int], str] = {}  # and not released, with their loaders
         self._rpc = rpc
         self._superseded = False
-        ahead = loader.prefetch + (dealt[0].stretch if len(dealt) > 1 else 0)
+        ahead = loader.prefetch + (assigned[0].stretch if len(assigned) > 1 else 0)
         self._links = {
             name: LoaderLink(rpc, name, self.number, ahead, loader.source.trouble, check_alive) for name in names
         }
@@ -147,7 +147,7 @@ class _Session:
                     self.number, key, document, loader.epochs, loader.labels, each.number, each.loaders, each.stretch
                 ),
             )
-            for name, each in zip(names, dealt, strict=True)
+            for name, each in zip(names, assigned, strict=True)
         ]
         for asked, link in zip(opened, self._links.values(), strict=True):
             link.wait(asked)

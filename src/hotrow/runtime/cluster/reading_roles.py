@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 
 from hotrow.data.loader import Loader
@@ -14,7 +14,7 @@ from hotrow.runtime.cluster.reading import ClusterReading
 from hotrow.runtime.cluster.roles import Roles
 from hotrow.transport.errors import RemoteFault
 from hotrow.transport.futures import uncancellable_future
-from hotrow.transport.messages import PrepareSource
+from hotrow.transport.messages import ForgetLoader, PrepareSource
 from hotrow.types import RoleId
 
 _log = logging.getLogger("hotrow.runtime")
@@ -64,8 +64,20 @@ class ReadingRoles:
             return self._roles.stop_trainer(name)
         stopped = uncancellable_future()
         self._roles.trainers.remove(name)
-        self._reading.leave(name).add_done_callback(lambda _: _follow(self._roles.stop_trainer(name), stopped))
+
+        def stop(_: "Future[None]") -> None:
+            self._forget(name)
+            _follow(self._roles.stop_trainer(name), stopped)
+
+        self._reading.leave(name).add_done_callback(stop)
         return stopped
+
+    def _forget(self, name: RoleId) -> None:
+        """Let the roles that may have pulled batches from a trainer close their connections to it."""
+        workers = self._roles.embedding_workers
+        for other in (*self._roles.trainers, *(() if workers is None else workers.names)):
+            with suppress(InputError):  # that one has left too, or the run ends
+                self._roles.rpc.request(other, ForgetLoader(str(name)))
 
     def _prepare_all(self, stack: ExitStack, names: list[RoleId], loader: Loader) -> PrepareSource | None:
         """Store the source, and prepare it on all roles that read; None where the driver has to read."""

@@ -43,6 +43,7 @@ from hotrow.transport.messages.loading import (
     BatchHead,
     CloseReading,
     FileFacts,
+    ForgetLoader,
     IdsGiven,
     KeepBatches,
     MalformedLine,
@@ -124,6 +125,7 @@ Message = (
     | BatchesMade
     | KeepBatches
     | CloseReading
+    | ForgetLoader
     | PullBatch
     | BatchGiven
     | IdsGiven
@@ -158,6 +160,7 @@ __all__ = [
     "Features",
     "FileFacts",
     "Folded",
+    "ForgetLoader",
     "GiveDense",
     "Header",
     "IdPart",

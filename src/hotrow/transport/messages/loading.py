@@ -98,6 +98,12 @@ class CloseReading(Header, frozen=True, tag="close_reading"):
     reading: Number
 
 
+class ForgetLoader(Header, frozen=True, tag="forget_loader"):
+    """A loader has left, and no batch of it is needed: close the connection to it, if there is one."""
+
+    loader: Name
+
+
 class PullBatch(Header, frozen=True, tag="pull_batch"):
     """Requests a batch that was announced: all of it, everything but its ids, or only these."""
 
