@@ -133,6 +133,7 @@ def test_batches_of_a_mode_that_was_broken_off_are_not_computed_in_the_next_one(
         engine.close()
         tensors, _ = dense_state.to_bytes(Net(), None)
         asked = there.wire.request("trainer 0", begin, [tensors])
+        there.figures("trainer 0")  # requests are received in order: the trainer has the new mode
         released.set()
         asked.result(20)
         assert isinstance(active.executor, RemoteExecutor)
