@@ -90,4 +90,6 @@ def test_answers_that_come_twice_are_used_once() -> None:
             answer = wire.request("shard", READY, [bytes([number])]).result(LONG_S)
             assert answer.frames == [bytes([number])]
         assert (server.counts.requests, wire.counts.answers) == (20, 20)
-        until(lambda: wire.counts.refused_mac >= 20)  # the order of a session is kept without MACs too; an offer counts too
+        until(
+            lambda: wire.counts.refused_mac >= 20
+        )  # the order of a session is kept without MACs too; an offer counts too

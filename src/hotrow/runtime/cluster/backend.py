@@ -116,8 +116,11 @@ class ClusterBackend:
             )
 
     def look_ahead_choice(self, mode: Mode, facts: RunFacts) -> LookAheadChoice | None:
-        """The measurement that decides on the look-ahead of a mode; None: there is nothing to decide."""
-        auto = getattr(mode, "look_ahead", 0) == "auto"
+        """The measurement that decides on the look-ahead of a mode; None: there is nothing to decide.
+
+        KStep is not measured: with look-ahead a prediction between two steps is a rest, which merges the copies.
+        """
+        auto = getattr(mode, "look_ahead", 0) == "auto" and mode.dense != "local"
         return self._choices.of(mode, facts) if auto and expiry_fault(self.tables.specs, facts) is None else None
 
     def newest_grant(self) -> int:
