@@ -13,14 +13,14 @@ from typing import Literal
 from pydantic import Field
 
 from hotrow.modes.base import Apply, Discipline, Effect, Event, Grants, Group, RunFacts
-from hotrow.modes.mode import Dense, Mode, Steps
+from hotrow.modes.mode import Dense, LookAheadMode
 from hotrow.modes.synchronous import Synchronous
 from hotrow.sizes import Whole
 
 WARM = 50  # steps. Cold, the second moment of a few batches, frozen for k steps, makes the next ones far too long.
 
 
-class KStep(Mode):
+class KStep(LookAheadMode):
     """Merges dense parameters every `k` steps; embeddings are trained as in Sync.
 
     The dense optimizer is `hotrow.optim.KStepAdam`.
@@ -34,19 +34,10 @@ class KStep(Mode):
     name: Literal["k_step"] = "k_step"
     k: Whole = Field(default=20, ge=1, le=1_000_000)
     warmup: Whole | None = Field(default=None, ge=0)  # samples through which every step merges; None: 50 global batches
-    look_ahead: Steps = Field(default="auto")  # steps whose rows are read early, as in Sync
 
     @property
     def groups(self) -> tuple[Group, ...]:
         return ("embedding",)
-
-    @property
-    def looks_ahead(self) -> bool:
-        return True
-
-    @property
-    def first_look_ahead(self) -> int:
-        return 1 if self.look_ahead == 1 else 0
 
     @property
     def dense(self) -> Dense:

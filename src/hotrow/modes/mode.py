@@ -90,6 +90,20 @@ class Mode(Spec):
         """Make the discipline of a run."""
 
 
+class LookAheadMode(Mode):
+    """Base of modes whose steps can be granted before the open one is applied."""
+
+    look_ahead: Steps = "auto"  # steps whose rows are read early; "auto": what is faster
+
+    @property
+    def looks_ahead(self) -> bool:
+        return True
+
+    @property
+    def first_look_ahead(self) -> int:
+        return 1 if self.look_ahead == 1 else 0
+
+
 def check_whole_parts(mode: str, facts: RunFacts) -> None:
     """A global batch is made of whole local ones."""
     if facts.global_batch % facts.local_batch == 0:

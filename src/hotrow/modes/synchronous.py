@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Literal
 
-from pydantic import Field
-
 from hotrow.modes.base import (
     Apply,
     Discipline,
@@ -35,13 +33,13 @@ from hotrow.modes.base import (
     Resume,
     RunFacts,
 )
-from hotrow.modes.mode import Dense, Mode, Steps
+from hotrow.modes.mode import Dense, LookAheadMode
 from hotrow.modes.stepping import Stepping
 
 grant_of = attrgetter("grant")
 
 
-class Sync(Mode):
+class Sync(LookAheadMode):
     """Synchronous training: all workers together compute what one worker would with the global batch.
 
     Example:
@@ -51,15 +49,6 @@ class Sync(Mode):
     """
 
     name: Literal["sync"] = "sync"
-    look_ahead: Steps = Field(default="auto")  # steps whose rows are read early; "auto": what is faster
-
-    @property
-    def looks_ahead(self) -> bool:
-        return True
-
-    @property
-    def first_look_ahead(self) -> int:
-        return 1 if self.look_ahead == 1 else 0
 
     @property
     def dense(self) -> Dense:
@@ -77,7 +66,7 @@ class Sync(Mode):
 
 
 @dataclass(slots=True)
-class OpenStep:
+class StepSlices:
     """A step whose slices are being dealt, or whose gradients come in."""
 
     out: set[int] = field(default_factory=set)  # grants
@@ -96,7 +85,7 @@ class Synchronous(Stepping):
     slices: int  # in a step
     live: set[int] = field(default_factory=set)
     waiting: dict[int, int] = field(default_factory=dict)  # live worker -> batches requested, not granted; none is 0
-    dealt: dict[int, OpenStep] = field(default_factory=dict)  # by number; none is empty
+    dealt: dict[int, StepSlices] = field(default_factory=dict)  # by number; none is empty
     ahead: int = 0  # steps that are dealt before the open one is applied
 
     def on(self, event: Event) -> list[Effect]:
@@ -156,7 +145,7 @@ class Synchronous(Stepping):
         if number not in self.dealt and not self._may_begin(number):
             return []
         granted: list[Effect] = []
-        step = self.dealt.setdefault(number, OpenStep())
+        step = self.dealt.setdefault(number, StepSlices())
         while self.waiting and (left := self.slices - step.dealt):
             for worker in sorted(self.waiting)[:left]:
                 granted.append(self.grants.give(worker, token=number))
