@@ -221,7 +221,8 @@ class ShardedTables:
 
     def exchange(self, push: RowPush | None, lookup: ShardedRequest) -> PendingExchange:
         """Send a lookup, and with it gradients unless they are None."""
-        asked, rest = self._send(push, lookup), list[Future[Answer]]()
+        asked = self._send(push, lookup)
+        rest: list[Future[Answer]] = []
         if lookup.rest_of is not None:
             incarnations = zip(self._shards, self._incarnations, strict=True)
             rest = [self._wire.request(name, PullRest(known, lookup.rest_of)) for name, known in incarnations]
