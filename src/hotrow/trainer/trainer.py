@@ -289,10 +289,11 @@ class Trainer:
         found: NDArray[np.float32] = self._predictions(self._loop.predict(batch)).numpy()
         return found
 
-    def save(self, folder: str | Path, **about: Any) -> Path:
+    def save(self, folder: str | Path, *, keep: int = 1, **about: Any) -> Path:
         """Save everything for a later `load`: rows, dense parameters, optimizer state, counters, position in the data.
 
-        `about` is JSON that is kept with it.
+        The folder, a path or a URI such as s3://bucket/folder, keeps the newest `keep` checkpoints. `about` is JSON
+        that is kept with it.
         """
         self.check_consistent()
         self._loop.rest()
@@ -308,8 +309,9 @@ class Trainer:
             },
             position=None if position is None else position.document(),
             about=about,
+            mode=self.mode.model_dump(mode="json"),
         )
-        return checkpoint.save(Path(folder), self.model, self.optimizer, self.tables.tiers, saved)
+        return checkpoint.save(folder, self.model, self.optimizer, self.tables.tiers, saved, keep=keep)
 
     @property
     def checkpoint_bytes(self) -> int:
@@ -326,7 +328,7 @@ class Trainer:
             raise InputError(
                 "load() while a fit is under way: end it first, or its gradients would change what is loaded"
             )
-        saved = checkpoint.load(Path(folder), self.model, self.optimizer, self.tables.tiers)
+        saved = checkpoint.load(folder, self.model, self.optimizer, self.tables.tiers, changing=self._loop.half_loaded)
         self._loop.loaded()
         for name, tier in self.tables.tiers.items():
             self.rows_loaded[name] = self.rows_loaded.get(name, 0) + len(tier)

@@ -16,13 +16,13 @@ limit, *arguments = sys.argv[1:]
 whole = checkpoint.save
 
 
-def save_then_limit(*given: Any) -> Path:
+def save_then_limit(*given: Any, **named: Any) -> Path:
     """Write one checkpoint; from then on no file may be larger."""
-    done = whole(*given)
+    done = whole(*given, **named)
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.RLIM_INFINITY))
     return done
 
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # then a write fails with EFBIG, which is an OSError as ENOSPC is
-checkpoint.save = save_then_limit  # type: ignore[assignment]
+checkpoint.save = save_then_limit
 app(arguments)
