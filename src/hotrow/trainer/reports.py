@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hotrow.metrics import Errors, Scores
+from hotrow.worker.evaluators import Pictured
 
 Split = Literal["valid", "test", "progressive"]
 Stopped = Literal["data ended", "epochs done", "early stopping", "enough samples"]
@@ -38,7 +38,8 @@ class Evaluated:
     rows: int
     metrics: dict[str, float | None]
     day: str | None = None  # the test day, where there are several
-    scores: Scores | Errors | None = field(default=None, repr=False, compare=False)  # everything, for pictures
+    auc_error: float = 0.0  # no AUC among the metrics is further from the exact one
+    scores: Pictured | None = field(default=None, repr=False, compare=False)  # everything, for pictures
 
 
 @dataclass(frozen=True, slots=True)
