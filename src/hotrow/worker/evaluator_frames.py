@@ -60,7 +60,5 @@ def merged_evaluators(parts: Sequence[Evaluator], dealt: Sequence[Dealt]) -> Eva
     if numbers:
         errors = [[each for each in column if isinstance(each, ErrorSketch)] for column in zip(*numbers, strict=True)]
         return NumberEvaluator([merged_in_order(column, dealt, ErrorSketch()) for column in errors])
-    found, *others = parts
-    for each in others:
-        found = found.plus(each)
-    return found
+    first, *others = parts
+    return first.plus(*others)

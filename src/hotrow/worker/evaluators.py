@@ -42,8 +42,8 @@ class Evaluator(Protocol):
     def add(self, output: Tensor, batch: Batch) -> None:
         """Add the outputs of one batch."""
 
-    def plus(self, other: Any) -> "Evaluator":
-        """One of the same kind with the samples of both, by sketches where one has sketches."""
+    def plus(self, *others: Any) -> "Evaluator":
+        """A new one with the samples of all, which are of the same kind; by sketches where one has sketches."""
 
     def metrics(self) -> Metrics:
         """Over all of them."""
@@ -87,7 +87,7 @@ class AnyEvaluator:
     def merge(self, other: "AnyEvaluator") -> None:
         """Add what another evaluator of the same model got."""
         if other.chosen is not None:
-            self.chosen = other.chosen if self.chosen is None else self.chosen.plus(other.chosen)
+            self.chosen = other.chosen.plus() if self.chosen is None else self.chosen.plus(other.chosen)
 
     def metrics(self) -> Metrics:
         """Over all batches; empty where there were none."""
@@ -140,8 +140,9 @@ class LabelEvaluator:
             else:
                 scores.add(labels[:, column], logits[:, column], batch.groups, batch.weights)
 
-    def plus(self, other: "LabelEvaluator") -> "LabelEvaluator":
-        return LabelEvaluator([_scores_of(*pair) for pair in zip(self.columns, other.columns, strict=True)])
+    def plus(self, *others: "LabelEvaluator") -> "LabelEvaluator":
+        parts = zip(self.columns, *(other.columns for other in others), strict=True)
+        return LabelEvaluator([_scores_of(*of_label) for of_label in parts])
 
     def metrics(self) -> Metrics:
         return _by_label([scores.metrics() for scores in self.columns])
@@ -171,9 +172,9 @@ class NumberEvaluator:
         for column, errors in enumerate(self.columns):
             errors.add(labels[:, column], numbers[:, column], batch.weights)
 
-    def plus(self, other: "NumberEvaluator") -> "NumberEvaluator":
-        columns = [_errors_of(*pair) for pair in zip(self.columns, other.columns, strict=True)]
-        return NumberEvaluator(columns, self._predictions)
+    def plus(self, *others: "NumberEvaluator") -> "NumberEvaluator":
+        parts = zip(self.columns, *(other.columns for other in others), strict=True)
+        return NumberEvaluator([_errors_of(*of_label) for of_label in parts], self._predictions)
 
     def metrics(self) -> Metrics:
         return _by_label([errors.metrics() for errors in self.columns])
@@ -207,10 +208,10 @@ class ClassEvaluator:
         self.weight += float(weights.sum())
         self.rows += len(batch)
 
-    def plus(self, other: "ClassEvaluator") -> "ClassEvaluator":
-        return ClassEvaluator(
-            self.rows + other.rows, self.weight + other.weight, self.right + other.right, self.loss + other.loss
-        )
+    def plus(self, *others: "ClassEvaluator") -> "ClassEvaluator":
+        parts = self, *others
+        rows, weight = sum(each.rows for each in parts), sum(each.weight for each in parts)
+        return ClassEvaluator(rows, weight, sum(each.right for each in parts), sum(each.loss for each in parts))
 
     def metrics(self) -> Metrics:
         if self.weight == 0:
