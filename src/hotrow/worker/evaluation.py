@@ -6,12 +6,12 @@ step. An evaluation has the parameters that the driver sends, and rows as an ord
 
 import threading
 from collections.abc import Callable
-from copy import deepcopy
 from functools import partial
 from queue import SimpleQueue
 from typing import TypeAlias
 
 import torch
+from torch import nn
 
 from hotrow.checkpoint import dense as dense_state
 from hotrow.client.sharded import PendingExchange, ShardedTables
@@ -36,10 +36,12 @@ Work: TypeAlias = tuple[Request, Callable[[], None]]
 class EvaluationService:
     """One evaluation at a time. Batches are added in the order of their requests."""
 
-    def __init__(self, setup: TrainerSetup, wire: RpcClient, fetcher: BatchFetcher, errors: ReplyErrors) -> None:
-        """`errors` answers a request with the error of what it calls."""
-        self._setup, self._wire, self._fetcher, self._errors = setup, wire, fetcher, errors
-        self._model = deepcopy(setup.role.spec.model)  # now: what a model keeps of a batch may not be copied later
+    def __init__(
+        self, setup: TrainerSetup, model: nn.Module, wire: RpcClient, fetcher: BatchFetcher, errors: ReplyErrors
+    ) -> None:
+        """`model`: a copy; it goes to the trainer's device with the first evaluation. `errors` answers a request with
+        the error of what it calls."""
+        self._setup, self._model, self._wire, self._fetcher, self._errors = setup, model, wire, fetcher, errors
         self._learner: Learner | None = None
         self._tables: ShardedTables | None = None
         self._evaluation, self._after = -1, 0  # in the thread of the server

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import asdict
 from functools import partial
 from queue import SimpleQueue
@@ -89,12 +90,13 @@ class TrainerProcess:
             else ShardedTables(tables, wire, setup.shards, values=values, threads=threads)
         )
         check_device(setup.device)
+        evaluated = deepcopy(self._spec.model)  # now, in host memory: what a model keeps of a batch has no copy
         self._learner = self._spec.learner(device=setup.device)
         self._meeting = Rendezvous(urlsplit(server.address).hostname or "", setup.device)
         self._inbox: SimpleQueue[tuple[TrainerMode, PendingBatch] | Request | BaseException] = SimpleQueue()
         self._loader = LoaderService(fetch_source)
         self._fetcher = BatchFetcher(role, wire, self._loader, self._reply_errors)
-        self._evaluation = EvaluationService(setup, wire, self._fetcher, self._reply_errors)
+        self._evaluation = EvaluationService(setup, evaluated, wire, self._fetcher, self._reply_errors)
         self._seen = SeenGrants()
         self._open: TrainerMode | None = None  # between two modes
         self._scores = ScoreCollector(self._spec.task)

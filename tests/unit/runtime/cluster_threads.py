@@ -52,6 +52,7 @@ class Net(nn.Module):
         history = inputs.sequence("h")
         mean = history.rows.sum(1) / history.mask.sum(1, keepdim=True).clamp(min=1)
         hidden = torch.cat([inputs.rows.flatten(1), mean, inputs.numbers], 1)
+        self.kept = hidden  # a tensor with a graph, as models keep for inspection: it has no copy
         given: Tensor = self.last(torch.relu(self.first(hidden)))
         return given[:, 0] if given.shape[1] == 1 else given
 
