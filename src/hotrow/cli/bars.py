@@ -16,6 +16,7 @@ from hotrow.trainer import Progress as Trained
 
 QUIET_S = 5.0  # between two plain lines
 WIDE = 110  # columns of a terminal that fits all digits
+WIDEST = 145  # and the calibration
 STABLE_S, STABLE_REPORTS = 10.0, 3  # after which an estimate of the time left is worth showing
 
 
@@ -104,7 +105,10 @@ class Bar:
 
     @property
     def _room(self) -> bool:
-        return not self._live or self.console.width >= WIDE
+        return self._fits(WIDE)
+
+    def _fits(self, columns: int) -> bool:
+        return not self._live or self.console.width >= columns
 
     def line(self, text: str) -> None:
         """Print a line that stays."""
@@ -132,7 +136,7 @@ class TrainBar(Bar):
         match report:
             case Trained():
                 epoch = [f"epoch {report.epoch + 1}/{self._epochs}"] if self._epochs > 1 else []
-                shown = [*epoch, *formatting.quality(report.loss, report.auc)]
+                shown = [*epoch, *formatting.quality(report, room=self._fits(WIDEST))]
                 if self._room:
                     shown += formatting.lateness(report.staleness)
                 self.show(report.samples, report.samples_per_s, *shown)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from hotrow.data.source import Trouble
-from hotrow.trainer import Evaluated, Remark, Switched, TrainingEnded
+from hotrow.trainer import Evaluated, Progress, Remark, Switched, TrainingEnded
 
 METRICS = {  # others are shown unchanged
     "auc": "AUC",
@@ -45,9 +45,18 @@ def magnitude(number: float) -> str:
     return f"{number:.3g}"
 
 
-def quality(loss: float, auc: float | None) -> list[str]:
-    """Of a stretch of training."""
-    return [f"loss {metric_value('loss', loss)}", *([] if auc is None else [f"AUC {auc:.4f}"])]
+def quality(report: Progress, *, room: bool = True) -> list[str]:
+    """Of a stretch of training; without room, of the two figures that matter most."""
+    shown = [f"loss {metric_value('loss', report.loss)}"]
+    shown += [] if report.auc is None else [f"AUC {report.auc:.4f}{error_of(report.auc_error)}"]
+    if room and report.calibration is not None:
+        shown.append(f"calibration {metric_value('calibration', report.calibration)}")
+    return shown
+
+
+def error_of(error: float) -> str:
+    """ " ±3e-05" behind a figure; nothing where it is exact."""
+    return f" ±{error:.0e}" if error else ""
 
 
 def lateness(staleness: float | None) -> list[str]:
@@ -67,13 +76,14 @@ def evaluation(report: Evaluated, epochs: int = 1) -> str:
     """One evaluation in a line."""
     when = [f"epoch {report.epoch + 1}"] if report.split == "valid" and epochs > 1 else []
     when += [f"day {report.day}"] if report.day is not None else []
-    return "  ".join([report.split, *when, *metrics(report.metrics), f"{report.rows:,} rows"])
+    return "  ".join([report.split, *when, *metrics(report.metrics, report.auc_error), f"{report.rows:,} rows"])
 
 
-def metrics(found: dict[str, float | None]) -> list[str]:
+def metrics(found: dict[str, float | None], auc_error: float = 0.0) -> list[str]:
     """Each with its name; how many groups there were is left to a table."""
     shown = {name: value for name, value in found.items() if not name.startswith(GROUPS)}
-    return [f"{metric_name(name)} {metric_value(name, value)}" for name, value in shown.items()]
+    errors = {name: error_of(auc_error) if name.startswith("auc") and shown[name] is not None else "" for name in shown}
+    return [f"{metric_name(name)} {metric_value(name, value)}{errors[name]}" for name, value in shown.items()]
 
 
 def metric_name(name: str) -> str:

@@ -25,7 +25,10 @@ from hotrow.transport.errors import PeerLost
 from hotrow.worker.losses import Task
 
 INTERRUPTED = 130  # the shells' exit code after Ctrl-C
-MEASURES: dict[Task, tuple[str, ...]] = {"classification": ("auc", "logloss"), "regression": ("rmse", "mae", "r2")}
+MEASURES: dict[Task, tuple[str, ...]] = {
+    "classification": ("auc", "auc_error", "logloss", "calibration"),
+    "regression": ("rmse", "mae", "r2"),
+}
 
 OPTIONS = {"name": "--engine"}  # of run.engine, where they have another name than their field
 

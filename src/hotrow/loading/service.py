@@ -31,6 +31,7 @@ from hotrow.transport.messages import (
     Done,
     Fault,
     FileFacts,
+    ForgetSource,
     IdsGiven,
     KeepBatches,
     MalformedLine,
@@ -45,6 +46,7 @@ from hotrow.transport.request import Request
 
 FetchSource: TypeAlias = Callable[[str], Source]  # by key
 
+LOADING = PrepareSource | ForgetSource | OpenReading | NextBatches | KeepBatches | CloseReading | PullBatch
 JOIN_S = 5.0  # a reader that hangs in its input longer than this ends by itself once its input comes
 
 
@@ -58,7 +60,7 @@ class LoaderService:
 
     def __init__(self, fetch: FetchSource = no_source) -> None:
         self._fetch = fetch
-        self._sources: dict[str, Source] = {}  # the last one, by key
+        self._sources: dict[str, Source] = {}  # by key: of a fit, and of an evaluation during it
         self._readings: dict[int, _Reading] = {}
         self._closed: list[_Reading] = []  # whose threads have not ended
         self.batches = self.samples = 0  # announced by readings that are closed
@@ -66,7 +68,7 @@ class LoaderService:
     @staticmethod
     def handles(message: Message) -> bool:
         """Whether a request is for a loader."""
-        return isinstance(message, PrepareSource | OpenReading | NextBatches | KeepBatches | CloseReading | PullBatch)
+        return isinstance(message, LOADING)
 
     def handle(self, request: Request) -> None:
         """Answer now or later. In the thread of the server."""
@@ -75,6 +77,9 @@ class LoaderService:
                 threading.Thread(
                     target=self._prepare, args=(prepare, request), name="hotrow-source", daemon=True
                 ).start()
+            case ForgetSource(key):
+                self._sources.pop(key, None)
+                request.reply(Done())
             case OpenReading() as opened:
                 self._open(opened)
                 request.reply(Done())
@@ -113,7 +118,7 @@ class LoaderService:
         """In a thread of its own: files may be far away."""
         try:
             if prepare.key not in self._sources:
-                self._sources = {prepare.key: self._fetch(prepare.key)}
+                self._sources[prepare.key] = self._fetch(prepare.key)
             check_files(self._sources[prepare.key], prepare.files)
             request.reply(Done())
         except HotrowError as error:

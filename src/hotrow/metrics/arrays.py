@@ -33,6 +33,14 @@ def numbers_of(name: str, values: npt.ArrayLike) -> Array:
     return given
 
 
+def finite_numbers_of(name: str, values: npt.ArrayLike) -> Array:
+    """One row of finite numbers."""
+    given = numbers_of(name, values)
+    if not np.isfinite(given).all():
+        raise InputError(f"{name} hold {given[~np.isfinite(given)][0]}: each must be a finite number")
+    return given
+
+
 def beside(labels: Array, name: str, values: npt.ArrayLike) -> Array:
     """Values, one for each label."""
     given = np.asarray(values)

@@ -8,6 +8,8 @@ import numpy.typing as npt
 from hotrow.errors import InputError
 from hotrow.metrics.arrays import Array, Floats, Truth, beside, mean, truth_of, weights_beside
 
+BINS = 20  # of a picture
+
 
 def logloss(labels: npt.ArrayLike, probabilities: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float | None:
     """Mean negative log-likelihood in nats. Infinite where a probability of exactly 0 or 1 is wrong.
@@ -93,7 +95,7 @@ def sigmoid(logits: npt.ArrayLike) -> Floats:
 
 
 def calibration_points(
-    labels: npt.ArrayLike, probabilities: npt.ArrayLike, bins: int = 20, weights: npt.ArrayLike | None = None
+    labels: npt.ArrayLike, probabilities: npt.ArrayLike, bins: int = BINS, weights: npt.ArrayLike | None = None
 ) -> list[dict[str, float | int]]:
     """Mean prediction and mean label in bins of equal count, lowest predictions first.
 

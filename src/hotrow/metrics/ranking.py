@@ -8,6 +8,7 @@ import numpy.typing as npt
 from hotrow.errors import InputError
 from hotrow.metrics.arrays import Array, Floats, Truth, Whole, beside, has_nan, truth_of, weights_beside
 
+POINTS_OF_ROC = 400  # of a picture
 GROUPS_MOST = 2**31  # group, score and label share the 64 bits of a sort key
 
 
@@ -87,7 +88,7 @@ def grouped_auc(
 
 
 def roc_points(
-    labels: npt.ArrayLike, scores: npt.ArrayLike, most: int = 400, weights: npt.ArrayLike | None = None
+    labels: npt.ArrayLike, scores: npt.ArrayLike, most: int = POINTS_OF_ROC, weights: npt.ArrayLike | None = None
 ) -> list[tuple[float, float]]:
     """Points (false positive rate, true positive rate) from (0, 0) to (1, 1), spread evenly along the curve.
 
@@ -107,8 +108,13 @@ def roc_points(
     ties = _ties(truth, ordered, weight)
     if not ties.positives.any() or not ties.negatives.any():
         return []
-    true_rate = np.concatenate([[0], np.cumsum(ties.positives[::-1])]) / ties.positives.sum()
-    false_rate = np.concatenate([[0], np.cumsum(ties.negatives[::-1])]) / ties.negatives.sum()
+    return points_along(ties.positives, ties.negatives, most)
+
+
+def points_along(positives: Array, negatives: Array, most: int) -> list[tuple[float, float]]:
+    """At most about `most` points of a ROC curve; positives and negatives at each score, lowest first."""
+    true_rate = np.concatenate([[0], np.cumsum(positives[::-1])]) / positives.sum()
+    false_rate = np.concatenate([[0], np.cumsum(negatives[::-1])]) / negatives.sum()
     way = true_rate + false_rate  # from 0 to 2 along the curve
     chosen = np.unique(np.searchsorted(way, np.linspace(0.0, way[-1], most)))
     return [(float(x), float(y)) for x, y in zip(false_rate[chosen], true_rate[chosen], strict=True)]

@@ -7,10 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hotrow.errors import InputError
-from hotrow.metrics.arrays import Array, Floats, beside, mean, numbers_of, weights_beside
-from hotrow.metrics.probabilities import binned_means
-
-BINS = 20  # of a picture
+from hotrow.metrics.arrays import Array, Floats, beside, finite_numbers_of, mean, numbers_of, weights_beside
+from hotrow.metrics.probabilities import BINS, binned_means
 
 
 def root_mean_squared_error(
@@ -106,9 +104,18 @@ class Errors:
         self._predictions.append(given.astype(np.float32))
         self._count += len(truth)
 
+    def extend(self, other: "Errors") -> None:
+        """All samples of another evaluation too."""
+        if len(self) and len(other) and bool(other._weights) != bool(self._weights):
+            raise InputError("weights: one evaluation has them and the other has not; take them with both or with none")
+        self._labels += other._labels
+        self._predictions += other._predictions
+        self._weights += other._weights
+        self._count += len(other)
+
     def metrics(self) -> dict[str, float | None]:
         """rmse, mae, r2 and bias."""
-        joined = self._joined()
+        joined = self.joined()
         return {
             "rmse": root_mean_squared_error(*joined),
             "mae": mean_absolute_error(*joined),
@@ -118,11 +125,12 @@ class Errors:
 
     def pictures(self) -> dict[str, list[Any]]:
         """What a page draws: mean label by mean prediction."""
-        labels, predictions, weights = self._joined()
+        labels, predictions, weights = self.joined()
         weight = None if weights is None else weights.astype(np.float64)
         return {"calibration": binned_means(labels, predictions.astype(np.float64), BINS, weight)}
 
-    def _joined(self) -> tuple[Array, Array, Array | None]:
+    def joined(self) -> tuple[Array, Array, Array | None]:
+        """Labels, predictions and weights of all samples, in the order in which they came."""
         if not self._labels:
             return np.zeros(0, np.float32), np.zeros(0, np.float32), None
         weights = np.concatenate(self._weights) if self._weights else None
@@ -132,8 +140,6 @@ class Errors:
 def _errors(
     labels: npt.ArrayLike, predictions: npt.ArrayLike, weights: npt.ArrayLike | None
 ) -> tuple[Floats, Floats, Floats | None]:
-    truth = numbers_of("labels", labels).astype(np.float64)
-    if not np.isfinite(truth).all():
-        raise InputError(f"labels hold {truth[~np.isfinite(truth)][0]}: each must be a finite number")
+    truth = finite_numbers_of("labels", labels).astype(np.float64)
     guesses = beside(truth, "predictions", predictions).astype(np.float64)
     return truth, guesses - truth, weights_beside(truth, weights)

@@ -71,7 +71,7 @@ class Scores:
 
     def metrics(self) -> dict[str, float | None]:
         """auc, logloss, normalised_entropy and calibration; with groups also grouped_auc and the groups behind it."""
-        labels, logits, weights = self._joined()
+        labels, logits, weights = self.joined()
         loss = logloss_of_logits(labels, logits, weights)
         figures = {
             "auc": auc(labels, logits, weights),
@@ -88,13 +88,14 @@ class Scores:
 
     def pictures(self) -> dict[str, list[Any]]:
         """What a page draws: points of the ROC curve and of the calibration."""
-        labels, logits, weights = self._joined()
+        labels, logits, weights = self.joined()
         return {
             "roc": [list(point) for point in roc_points(labels, logits, weights=weights)],
             "calibration": calibration_points(labels, sigmoid(logits), weights=weights),
         }
 
-    def _joined(self) -> tuple[Array, Array, Array | None]:
+    def joined(self) -> tuple[Array, Array, Array | None]:
+        """Labels, logits and weights of all samples, in the order in which they came."""
         if not self._labels:
             return np.zeros(0, np.float32), np.zeros(0, np.float32), None
         weights = np.concatenate(self._weights) if self._weights else None

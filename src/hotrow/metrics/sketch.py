@@ -9,6 +9,7 @@ sketch is sent.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from hotrow.metrics.arrays import Floats, Truth, beside, truth_of, weights_besid
 from hotrow.metrics.probabilities import entropy, logloss_terms, sigmoid
 from hotrow.metrics.quantiles import Scores32, WeightedPoints, add_part, auc_error, auc_of, reduce_points, unite
 from hotrow.metrics.scores import Scores
+from hotrow.metrics.sketch_pictures import calibration_of, roc_of
 
 PAIRS_MOST = (
     2**17
@@ -107,7 +109,7 @@ class ScoreSketch:
     def auc(self) -> float | None:
         """None without both classes, NaN where a score is NaN."""
         if self.exact:
-            return self._exact()["auc"]
+            return self._scores().metrics()["auc"]
         return float("nan") if self.nan else auc_of(*self._distributions())
 
     @property
@@ -118,7 +120,7 @@ class ScoreSketch:
     def metrics(self) -> dict[str, float | None]:
         """auc, logloss, normalised_entropy and calibration, as `Scores.metrics` has them."""
         if self.exact:
-            return self._exact()
+            return self._scores().metrics()
         sums = self.sums + _sums_of(self.pairs)
         if not sums.weight:
             return {"auc": None, "logloss": None, "normalised_entropy": None, "calibration": None}
@@ -128,6 +130,18 @@ class ScoreSketch:
             "logloss": loss,
             "normalised_entropy": loss / entropy(rate) if 0 < rate < 1 else None,
             "calibration": sums.predicted / sums.positive if sums.positive else None,
+        }
+
+    def pictures(self) -> dict[str, list[Any]]:
+        """What a page draws, as `Scores.pictures`; where it is not exact, from the distributions of the classes."""
+        if self.exact:
+            return self._scores().pictures()
+        if self.nan:
+            return {"roc": [], "calibration": []}
+        classes = self._distributions()
+        return {
+            "roc": [list(point) for point in roc_of(*classes)],
+            "calibration": calibration_of(*classes, self.samples),
         }
 
     def _append(self, pairs: Pairs, *, not_finite: int, nan: bool) -> None:
@@ -154,12 +168,12 @@ class ScoreSketch:
         positives, negatives = _distributions_of(self.pairs)
         return unite([*self.positives, positives]), unite([*self.negatives, negatives])
 
-    def _exact(self) -> dict[str, float | None]:
+    def _scores(self) -> Scores:
         scores = Scores()
         if self.pairs:
             pairs = joined_pairs(self.pairs)
             scores.add(pairs.labels, pairs.scores, weights=pairs.weights)
-        return scores.metrics()
+        return scores
 
 
 def merged(sketches: Iterable[ScoreSketch]) -> ScoreSketch:

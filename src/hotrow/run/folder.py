@@ -205,6 +205,8 @@ class RunFolder:
             self._metrics.observe("train/step_ms", 1e3 * samples / report.samples_per_s / max(steps, 1))
         self._samples, self._step = report.samples, report.step
         shown = {"epoch": report.epoch + 1, "loss": report.loss, "auc": report.auc, "lr": lr}
+        shown |= {"logloss": report.logloss, "calibration": report.calibration}
+        shown |= {"auc_error": None if report.auc is None else report.auc_error}
         shown |= {"samples_per_s": report.samples_per_s, "reading_share": report.reading_share}
         for name, value in shown.items():
             self._set(f"train/{name}", value, report.samples)
@@ -219,12 +221,14 @@ class RunFolder:
             day=report.day,
             rows=report.rows,
             metrics=report.metrics,
+            auc_error=report.auc_error,
         )
-        for name, value in {"rows": report.rows, **report.metrics}.items():
+        error = {"auc_error": report.auc_error} if "auc" in report.metrics else {}
+        for name, value in {"rows": report.rows, **report.metrics, **error}.items():
             if f"evaluation/{name}" in ALL:
                 self._set(f"evaluation/{name}", value, report.samples, split=report.split)
         if report.scores is not None:
-            self.pictures[report.split] = {**report.scores.pictures(), "metrics": report.metrics}
+            self.pictures[report.split] = {**report.scores.pictures(), "metrics": report.metrics, **error}
             self._try_json(EVALUATION, self.pictures)
 
     def _serve_metrics(self, port: int) -> None:

@@ -180,6 +180,8 @@ class RunRecorder:
 
     def _summarize(self, report: Evaluated) -> None:
         self.summary |= {f"{report.split}_{name}": value for name, value in report.metrics.items()}
+        if "auc" in report.metrics:
+            self.summary[f"{report.split}_auc_error"] = report.auc_error
         if report.split == "valid":
             self._validations[report.epoch] = replace(report, scores=None)
 

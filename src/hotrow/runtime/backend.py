@@ -18,6 +18,7 @@ from hotrow.runtime.executors import Executor
 from hotrow.runtime.look_ahead import LookAheadChoice
 from hotrow.server.replicas import Parameters
 from hotrow.types import RoleId
+from hotrow.worker.evaluators import AnyEvaluator
 
 
 class WorkerPool(Protocol):
@@ -74,3 +75,6 @@ class Backend(Protocol):
 
     def predict(self, batch: Batch) -> Tensor:
         """The model's output; no row is created or changed."""
+
+    def evaluate(self, loader: Loader) -> AnyEvaluator | None:
+        """Let the workers predict all batches of a loader; None where this process has to."""

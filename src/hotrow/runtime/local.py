@@ -111,6 +111,9 @@ class LocalBackend:
         """The model's output; no row is created or changed."""
         return self._learner.predict(batch, self.tables.lookup(batch, learn=False))
 
+    def evaluate(self, loader: Loader) -> None:
+        """None: this process predicts."""
+
     def close(self) -> None:
         """Release all rows; segments that are to be kept stay."""
         self.tables.close()

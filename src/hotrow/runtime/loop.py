@@ -14,6 +14,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from hotrow.data.batch import Batch
+from hotrow.data.loader import Loader
 from hotrow.errors import InputError
 from hotrow.modes import Mode, Sync
 from hotrow.modes.base import RunFacts
@@ -28,6 +29,7 @@ from hotrow.runtime.state import RunState
 from hotrow.runtime.training_performer import StepResult, TrainingPerformer
 from hotrow.staleness import Statistics
 from hotrow.types import RoleId
+from hotrow.worker.evaluators import AnyEvaluator
 
 
 class TrainingLoop:
@@ -54,6 +56,7 @@ class TrainingLoop:
         self._membership = None if pool is None else Membership(pool, backend.check_mode)
         self._opening = threading.RLock()  # held while a mode opens or closes: its members do not change then
         self._steps: deque[StepResult] = deque()  # of modes that have ended, not yet taken by the caller
+        self._evaluating = False
         self._grants = 0  # numbers of grants that were used so far
         self._refused = 0  # rows whose gradient was not finite, not yet in a step result
         self._half_applied = False  # a mode ended in the middle of a step
@@ -150,6 +153,20 @@ class TrainingLoop:
             self.rest()
         return self.backend.predict(batch)
 
+    def evaluate(self, loader: Loader) -> AnyEvaluator | None:
+        """Let the workers predict all batches of a loader; None where this process has to. Members stay meanwhile."""
+        if self._active is not None and self._active.executor.runs_ahead:
+            self.rest()
+        with self._opening:
+            self._evaluating = True
+        try:
+            return self.backend.evaluate(loader)
+        finally:
+            with self._opening:
+                self._evaluating = False
+                if self._active is None:
+                    self._change_members_at_rest()
+
     def take_steps(self) -> list[StepResult]:
         """Steps that `rest` applied, and that the caller of `steps` did not get."""
         return list(self._each_step())
@@ -204,10 +221,10 @@ class TrainingLoop:
         self._members().check_leave(name, self._mode, self.facts)
 
     def scale(self, request: ScaleRequest) -> None:
-        """Queue a join or leave. Thread-safe; applied at the next safe point, at once where no mode is active."""
+        """Queue a join or leave. Thread-safe; applied at the next safe point, at once where the workers do nothing."""
         self._members().add(request)
         with self._opening:
-            if self._active is None:
+            if self._active is None and not self._evaluating:
                 self._change_members_at_rest()
 
     def close(self) -> None:

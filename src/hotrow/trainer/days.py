@@ -9,7 +9,7 @@ from hotrow.data.loader import Loader
 from hotrow.data.position import Position
 from hotrow.data.source import Source
 from hotrow.data.splits import Day
-from hotrow.trainer.reports import Evaluated, Report, TrainingEnded
+from hotrow.trainer.reports import Report, TrainingEnded
 from hotrow.trainer.streams import evaluation_batches
 from hotrow.trainer.trainer import Trainer
 
@@ -95,9 +95,7 @@ def fit_days(
         trainer.forget_position()  # after the test: a run that is interrupted in it has trained the day
         yield tested
     if everything.rows:
-        yield Evaluated(
-            "test", trainer.samples, trainer.step, 0, everything.rows, everything.metrics(), scores=everything.scores
-        )
+        yield trainer.evaluation_report("test", everything, epoch=0)
     yield _together(trainer, ends, counts)
 
 

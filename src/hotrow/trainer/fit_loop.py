@@ -9,12 +9,12 @@ from hotrow.data.loader import Loader
 from hotrow.errors import ConfigError, InputError
 from hotrow.runtime import LeaseQueue, TrainingLoop
 from hotrow.staleness import Statistics
-from hotrow.trainer.evaluation import AnyEvaluator
 from hotrow.trainer.meter import ProgressMeter
 from hotrow.trainer.mode_selector import ModeSelector
 from hotrow.trainer.reports import Best, EpochEnded, Evaluated, Report, Stopped, TrainingEnded
 from hotrow.trainer.schedule import EarlyStoppingState
 from hotrow.trainer.streams import Batches, Leases
+from hotrow.worker.evaluators import AnyEvaluator
 
 if TYPE_CHECKING:
     from hotrow.trainer.trainer import Trainer

@@ -1,4 +1,4 @@
-"""Loss, AUC (of a classification) and speed since the last report."""
+"""Loss, AUC, logloss and calibration (of a classification) and speed since the last report."""
 
 import time
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from hotrow.metrics import auc
+from hotrow.metrics import Scores
 from hotrow.metrics.sketch import ScoreSketch
 from hotrow.runtime import StepResult
 from hotrow.trainer.reports import Progress
@@ -71,30 +71,40 @@ class ProgressMeter:
         """What happened since the last one. `scores`: of batches whose outputs did not come with their steps."""
         losses, counts = (torch.tensor(each, dtype=torch.double) for each in (self._losses, self._counts))
         self.losses_not_finite += int((~losses.isfinite()).sum())
+        if scores is None:
+            quality, auc_error = self._quality(), 0.0
+        else:
+            quality, auc_error = {} if scores.not_finite else scores.metrics(), scores.auc_error
         progress = Progress(
             samples=samples,
             step=step,
             epoch=epoch,
             loss=float((losses * counts).sum() / counts.sum()),
-            auc=self._auc() if scores is None else None if scores.not_finite else scores.auc(),
+            auc=quality.get("auc"),
             samples_per_s=self._samples / max(self._seconds, 1e-9),
             lr_scale=lr_scale,
             reading_share=min(1.0, self._waited_s / max(self._seconds, 1e-9)),
             staleness=staleness,
+            logloss=quality.get("logloss"),
+            calibration=quality.get("calibration"),
+            auc_error=auc_error if quality else 0.0,
         )
         self.trained_s += self._seconds
         self.trained += self._samples
         self._clear()
         return progress
 
-    def _auc(self) -> float | None:
+    def _quality(self) -> dict[str, float | None]:
+        """Empty where there is no score, or one that is not finite."""
         if not self._outputs:
-            return None
+            return {}
         outputs = torch.cat(self._outputs)
         if not outputs.isfinite().all():
-            return None
+            return {}
+        scores = Scores()
         weights = torch.cat(self._weights).numpy() if self._weights else None
-        return auc(torch.cat(self._labels).numpy(), outputs.numpy(), weights)
+        scores.add(torch.cat(self._labels).numpy(), outputs.numpy(), weights=weights)
+        return scores.metrics()
 
     def _clear(self) -> None:
         self._seconds = self._waited_s = 0.0

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hotrow.metrics import Errors, Scores
+from hotrow.worker.evaluators import Pictured
 
 Split = Literal["valid", "test", "progressive"]
 Stopped = Literal["data ended", "epochs done", "early stopping", "enough samples"]
@@ -18,13 +18,14 @@ class Progress:
     step: int
     epoch: int
     loss: float  # mean
-    auc: (
-        float | None
-    )  # of the predictions made before each update; None where one class is missing or it has no meaning
+    auc: float | None  # of the first label's predictions, before each update; None without both classes or a meaning
     samples_per_s: float
     lr_scale: float
     reading_share: float  # of the time, waiting for data
     staleness: float | None = None  # of gradients, in steps: the mean since the start; None where one worker trains
+    logloss: float | None = None  # of the same predictions as `auc`; with sample weights it differs from the loss
+    calibration: float | None = None  # their mean over that of the labels
+    auc_error: float = 0.0  # `auc` is not further from the exact one
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,8 @@ class Evaluated:
     rows: int
     metrics: dict[str, float | None]
     day: str | None = None  # the test day, where there are several
-    scores: Scores | Errors | None = field(default=None, repr=False, compare=False)  # everything, for pictures
+    auc_error: float = 0.0  # no AUC among the metrics is further from the exact one
+    scores: Pictured | None = field(default=None, repr=False, compare=False)  # everything, for pictures
 
 
 @dataclass(frozen=True, slots=True)

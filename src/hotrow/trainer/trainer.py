@@ -35,7 +35,6 @@ from hotrow.staleness import Statistics
 from hotrow.trainer.autocast import Autocast, gains_from_bfloat16
 from hotrow.trainer.batches import check_local_batches, check_same_batches, facts_of
 from hotrow.trainer.dense import OptimizerMaker, dense_optimizer
-from hotrow.trainer.evaluation import AnyEvaluator
 from hotrow.trainer.fit_loop import FitLoop
 from hotrow.trainer.meter import ProgressMeter
 from hotrow.trainer.mode_selector import Choice, ModeSelector, initial_mode, parse_mode
@@ -43,6 +42,7 @@ from hotrow.trainer.reports import Evaluated, FoundRows, Report, Split
 from hotrow.trainer.scaling import JoiningKind, RoleScaling
 from hotrow.trainer.schedule import EarlyStopping, EarlyStoppingState, Schedule
 from hotrow.trainer.streams import Batches, Leases, evaluation_batches, is_source, leases
+from hotrow.worker.evaluators import AnyEvaluator
 from hotrow.worker.losses import Loss, Task, objective_of, predictions_of
 from hotrow.worker.spec import TrainingSpec
 
@@ -261,13 +261,19 @@ class Trainer:
         day: str | None = None,
         also: AnyEvaluator | None = None,
     ) -> Evaluated:
-        """The metrics on these batches; nothing is trained and no row is created. `also` gets the outputs too."""
-        judge = self.evaluator()
-        for batch in evaluation_batches(batches, self.global_batch):
-            deliver_pending_sigint()
-            output = self._loop.predict(batch)
-            for taker in (judge, also) if also is not None else (judge,):
-                taker.add(output, batch)
+        """The metrics on these batches; nothing is trained and no row is created. `also` gets the samples too.
+
+        The trainers of a cluster read and predict where they can (docs/cluster.md).
+        """
+        stream = leases(batches, self.global_batch)
+        judge = self._loop.evaluate(stream) if isinstance(stream, Loader) else None
+        if judge is None:
+            judge = self.evaluator()
+            for _, batch in stream:
+                deliver_pending_sigint()
+                judge.add(self._loop.predict(batch), batch)
+        if also is not None:
+            also.merge(judge)
         return self.evaluation_report(split, judge, epoch, day=day)
 
     def evaluator(self) -> AnyEvaluator:
@@ -277,7 +283,9 @@ class Trainer:
     def evaluation_report(self, split: Split, judge: AnyEvaluator, epoch: int, day: str | None = None) -> Evaluated:
         """A judgement as a report of now."""
         metrics = judge.metrics()
-        return Evaluated(split, self.samples, self.step, epoch, judge.rows, metrics, day=day, scores=judge.scores)
+        return Evaluated(
+            split, self.samples, self.step, epoch, judge.rows, metrics, day, judge.auc_error, scores=judge.scores
+        )
 
     def predict(self, batches: Batches) -> Iterator[NDArray[np.float32]]:
         """Probabilities, or the numbers of a regression: [samples], or [samples, labels] where there are several."""

@@ -1,4 +1,4 @@
-"""A sketch of scores on the wire: its counts as a header, its arrays as frames."""
+"""Sketches on the wire: their counts as headers, their arrays as frames."""
 
 from collections.abc import Sequence
 from dataclasses import astuple
@@ -37,6 +37,13 @@ def pack_sketch(sketch: ScoreSketch) -> tuple[CollectedScores, list[NDArray[np.g
 def unpack_sketch(header: CollectedScores, frames: Sequence[memoryview]) -> ScoreSketch:
     """The sketch of a header; InputError where the frames do not fit it."""
     reader = FrameReader(frames)
+    sketch = read_sketch(header, reader)
+    reader.check_end()
+    return sketch
+
+
+def read_sketch(header: CollectedScores, reader: FrameReader) -> ScoreSketch:
+    """The sketch of a header, from the next frames."""
     sketch = ScoreSketch()
     labels = reader.flags("labels", header.pairs)
     scores = reader.floats("scores", header.pairs, 1)[:, 0]
@@ -45,7 +52,6 @@ def unpack_sketch(header: CollectedScores, frames: Sequence[memoryview]) -> Scor
         sketch.pairs = [Pairs(labels, scores, weights)]
     if header.classes is not None:
         sketch.positives, sketch.negatives = ([_points(head, reader)] for head in header.classes)
-    reader.check_end()
     sketch.sums = ScoreSums(*header.sums)
     sketch.samples, sketch.not_finite, sketch.nan = header.samples, header.not_finite, header.nan
     return sketch

@@ -11,14 +11,14 @@ from hotrow.data.batch import Batch
 from hotrow.loading.service import LoaderService
 from hotrow.transport.batches import unpack_batch
 from hotrow.transport.client import Answer, RpcClient
-from hotrow.transport.messages import BatchAt, BatchGiven, BatchRequest, PullBatch
+from hotrow.transport.messages import BatchAt, BatchGiven, PullBatch
 from hotrow.transport.request import Request
 from hotrow.types import RoleId
 
 JOIN_S = 1.0
 
 Begin: TypeAlias = Callable[[Batch], None]
-Pulled: TypeAlias = tuple[BatchRequest, Request, BatchAt, Begin, Future[Answer] | None]
+Pulled: TypeAlias = tuple[Request, BatchAt, bool, Begin, Future[Answer] | None]
 ReplyErrors: TypeAlias = Callable[[Request, Callable[[], None]], None]
 
 
@@ -36,15 +36,15 @@ class BatchFetcher:
         self._thread = threading.Thread(target=self._run, name="trainer-batches", daemon=True)
         self._thread.start()
 
-    def fetch(self, work: BatchRequest, request: Request, at: BatchAt, begin: Begin) -> None:
-        """Pull the batch of a request, then call `begin` with it."""
+    def fetch(self, request: Request, at: BatchAt, begin: Begin, *, ids: bool) -> None:
+        """Pull the batch of a request, with or without its ids, then call `begin` with it."""
         asked = None
         if at.loader != self._role:
             self._wire.connect(at.loader, at.address, near=True)
             self._connected.add(at.loader)
-            pull = PullBatch(at.reading, at.epoch, at.index, "all" if work.sample is None else "features")
+            pull = PullBatch(at.reading, at.epoch, at.index, "all" if ids else "features")
             asked = self._wire.request(at.loader, pull)
-        self._pulled.put((work, request, at, begin, asked))
+        self._pulled.put((request, at, ids, begin, asked))
 
     def forget(self, loader: str) -> None:
         """Close the connection to a loader that has left."""
@@ -59,13 +59,13 @@ class BatchFetcher:
 
     def _run(self) -> None:
         while (pulled := self._pulled.get()) is not None:
-            work, request, at, begin, asked = pulled
-            self._errors(request, partial(self._begin_pulled, work, at, begin, asked))
+            request, at, ids, begin, asked = pulled
+            self._errors(request, partial(self._begin_pulled, at, ids, begin, asked))
 
-    def _begin_pulled(self, work: BatchRequest, at: BatchAt, begin: Begin, asked: "Future[Answer] | None") -> None:
+    def _begin_pulled(self, at: BatchAt, ids: bool, begin: Begin, asked: "Future[Answer] | None") -> None:
         if asked is None:
             batch = self._own.batch(at.reading, at.epoch, at.index)
         else:
             answer = asked.result()
-            batch = unpack_batch(answer.of(BatchGiven, at.loader).batch, answer.frames, ids=work.sample is None)
+            batch = unpack_batch(answer.of(BatchGiven, at.loader).batch, answer.frames, ids=ids)
         begin(batch)

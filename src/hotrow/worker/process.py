@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import asdict
 from functools import partial
 from queue import SimpleQueue
@@ -56,6 +57,7 @@ from hotrow.types import RoleId
 from hotrow.worker.all_reduce_dense import AllReduceDense
 from hotrow.worker.batch_fetcher import BatchFetcher
 from hotrow.worker.dense_strategy import DenseStrategy, Learned, LearningRates
+from hotrow.worker.evaluation import EvaluationService
 from hotrow.worker.exchange_queue import PendingBatch
 from hotrow.worker.local_dense import LocalDense
 from hotrow.worker.rendezvous import Rendezvous
@@ -88,11 +90,13 @@ class TrainerProcess:
             else ShardedTables(tables, wire, setup.shards, values=values, threads=threads)
         )
         check_device(setup.device)
+        evaluated = deepcopy(self._spec.model)  # now, in host memory: what a model keeps of a batch has no copy
         self._learner = self._spec.learner(device=setup.device)
         self._meeting = Rendezvous(urlsplit(server.address).hostname or "", setup.device)
         self._inbox: SimpleQueue[tuple[TrainerMode, PendingBatch] | Request | BaseException] = SimpleQueue()
         self._loader = LoaderService(fetch_source)
         self._fetcher = BatchFetcher(role, wire, self._loader, self._reply_errors)
+        self._evaluation = EvaluationService(setup, evaluated, wire, self._fetcher, self._reply_errors)
         self._seen = SeenGrants()
         self._open: TrainerMode | None = None  # between two modes
         self._scores = ScoreCollector(self._spec.task)
@@ -116,6 +120,7 @@ class TrainerProcess:
             self._server.stop()
             listening.join()
             self._fetcher.close()
+            self._evaluation.close()
             self._loader.close()
             self._meeting.close()
 
@@ -135,13 +140,16 @@ class TrainerProcess:
                 if work.at is None:
                     self._begin_work(opened, work, request, _batch_of(work, request))
                 else:
-                    self._fetcher.fetch(work, request, work.at, partial(self._begin_work, opened, work, request))
+                    begin = partial(self._begin_work, opened, work, request)
+                    self._fetcher.fetch(request, work.at, begin, ids=work.sample is None)
                 self._seen.add(work.grant)
             case ForgetLoader(loader):
                 self._fetcher.forget(loader)
                 request.reply(Done())
             case message if self._loader.handles(message):
                 self._loader.handle(request)
+            case message if self._evaluation.handles(message):
+                self._evaluation.handle(request)
             case Query("meeting"):
                 request.reply(QueryReply(str(self.role), {"port": float(self._meeting.listen())}))
             case Query():

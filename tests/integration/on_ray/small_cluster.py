@@ -6,12 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import hotrow as hr
 from hotrow.data.batch import Batch, FeatureBlock
+from hotrow.data.loader import Loader
+from hotrow.data.parquet import ParquetSource
+from hotrow.data.schema import Schema
+from hotrow.data.source import Source
 from hotrow.nn.inputs import Inputs
 from hotrow.trainer import Trainer
 from hotrow.trainer.reports import Progress, Report
@@ -71,6 +77,23 @@ def joined(parts: Iterable[Batch], size: int) -> Iterator[Batch]:
     for start in range(0, len(numbers), size):
         part = FeatureBlock("default", "one", tuple("abcd"), keys[start : start + size].reshape(-1))
         yield Batch((part,), numbers[start : start + size], labels[start : start + size])
+
+
+def file_of(batches: Iterable[Batch], path: Path) -> ParquetSource:
+    """The samples of batches, in a file that any role can read."""
+    parts = list(batches)
+    keys = np.concatenate([each.parts[0].keys.reshape(-1, FEATURES) for each in parts])
+    numbers = np.concatenate([each.numbers for each in parts])
+    columns: dict[str, Any] = {name: keys[:, place] for place, name in enumerate("abcd")}
+    columns |= {name: numbers[:, place] for place, name in enumerate("xyz")}
+    columns["click"] = np.concatenate([each.labels[:, 0] for each in parts if each.labels is not None])
+    pq.write_table(pa.table(columns), path, row_group_size=64)
+    return ParquetSource(path, Schema(label="click", numbers=("x", "y", "z"), ids=("a", "b", "c", "d")))
+
+
+def evaluated_in_the_driver(trainer: Trainer, source: Source) -> dict[str, float | None]:
+    """The metrics of batches in memory, which no other process reads."""
+    return trainer.evaluate([batch for _, batch in Loader(source, trainer.global_batch)]).metrics
 
 
 def trainer_of(engine: hr.Ray | str = "local", rows: Any = None, dense: Any = None, **settings: Any) -> Trainer:

@@ -99,6 +99,25 @@ def test_a_run_is_looked_at_interrupted_and_goes_on_with_other_roles(
     found = json.loads(Path("all.json").read_text()), json.loads(Path("alone.json").read_text())
     assert found[1]["auc"] == pytest.approx(found[0]["test_auc"], abs=1e-6)
 
+    local = hotrow("train", config, "--set", "run.name=local", "--json", "local.json")
+    assert local.exit_code == 0, local.stderr
+    assert keys_of(Path("runs/local")) == keys_of(Path("runs/small"))
+    assert json.loads(Path("local.json").read_text()).keys() == found[0].keys()
+    assert found[0]["test_auc_error"] == 0.0, "few samples: all of them are kept"
+
+
+def keys_of(folder: Path) -> dict[str, set[str]]:
+    """The figures of progress and evaluations that a run has written."""
+    found: dict[str, set[str]] = {}
+    for line in (folder / "events.jsonl").read_text().splitlines():
+        event = json.loads(line)
+        if event["kind"] in ("progress", "evaluation"):
+            mine = {name for name in event if event[name] is not None and name != "staleness"}
+            found[event["kind"]] = found.get(event["kind"], set()) | mine | set(event.get("metrics", ()))
+    assert {"auc", "auc_error", "logloss", "calibration"} <= found["progress"] & found["evaluation"]
+    pictures = json.loads((folder / "evaluation.json").read_text())["test"]
+    return found | {"pictures": set(pictures), "figures": set(pictures["metrics"])}
+
 
 @pytest.mark.usefixtures("quick_stop")
 def test_a_role_that_is_lost_ends_the_run_with_its_name_and_the_checkpoint_stays(

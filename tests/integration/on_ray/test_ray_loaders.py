@@ -17,7 +17,14 @@ from hotrow.data.schema import Schema
 from hotrow.runtime.ray.cluster import RoleLost
 from hotrow.trainer import Trainer
 from hotrow.types import RoleId
-from integration.on_ray.small_cluster import asked, check_settled, largest_difference, losses, trainer_of
+from integration.on_ray.small_cluster import (
+    asked,
+    check_settled,
+    evaluated_in_the_driver,
+    largest_difference,
+    losses,
+    trainer_of,
+)
 
 pytestmark = pytest.mark.usefixtures("one_ray")
 
@@ -86,6 +93,16 @@ def test_loaders_read_for_trainers_as_one_process_does(
     file: Path, expected: tuple[Trainer, list[float]], loaded: Trainer
 ) -> None:
     check_equal(loaded, ["loader 0", "loader 1"], file, expected)
+
+
+def test_loaders_read_for_an_evaluation_too_and_its_figures_are_those_of_the_driver(
+    file: Path, loaded: Trainer
+) -> None:
+    before = [asked(loaded, f"loader {number}")["loaded_samples"] for number in range(2)]
+    found = loaded.evaluate(source_of(file))
+    after = [asked(loaded, f"loader {number}")["loaded_samples"] for number in range(2)]
+    assert sum(after) - sum(before) == found.rows == ROWS
+    assert found.metrics == evaluated_in_the_driver(loaded, source_of(file))
 
 
 @pytest.mark.usefixtures("quick_stop")

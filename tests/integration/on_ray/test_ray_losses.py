@@ -16,7 +16,7 @@ from hotrow.runtime.ray.cluster import RoleLost
 from hotrow.trainer import Progress, Trainer
 from hotrow.transport.errors import RemoteFault
 from hotrow.types import RoleId
-from integration.on_ray.small_cluster import UNLUCKY, batches, losses, trainer_of
+from integration.on_ray.small_cluster import UNLUCKY, batches, file_of, losses, trainer_of
 
 pytestmark = pytest.mark.usefixtures("one_ray")
 
@@ -62,10 +62,14 @@ def test_a_role_that_is_killed_is_named_and_a_new_cluster_can_begin(role: str, m
     trainer.close()
 
 
-def test_a_role_that_is_lost_between_two_fits_is_named() -> None:
+def test_a_role_that_is_lost_between_two_fits_is_named(tmp_path: Path) -> None:
     trainer = trainer_of(hr.Ray(trainers=1, shards=1))
+    source = file_of(batches(2, 16), tmp_path / "x.parquet")
     assert len(losses(trainer.fit(batches(2, 16)))) == 2
+    assert trainer.evaluate(source).rows == 32
     kill(trainer, "trainer 0")
+    with pytest.raises(RoleLost, match="trainer 0 is gone"):
+        trainer.evaluate(source)
     with pytest.raises(RoleLost, match="trainer 0 is gone"):
         losses(trainer.fit(batches(2, 16)))
     trainer.close()

@@ -10,11 +10,13 @@ import torch
 
 import hotrow as hr
 from hotrow.data.batch import Batch
-from hotrow.trainer import Progress, Trainer
+from hotrow.trainer import Evaluated, Progress, Trainer
 from integration.on_ray.small_cluster import (
     aucs,
     batches,
     check_settled,
+    evaluated_in_the_driver,
+    file_of,
     joined,
     largest_difference,
     losses,
@@ -123,6 +125,32 @@ def test_a_checkpoint_in_the_middle_of_a_fit_has_all_of_it(
     assert largest_difference(again, local) < OPTIMIZERS[kind][2]
     assert (again.samples, again.step) == (80, 5)
     again.close()
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        hr.Sync(look_ahead=1),
+        pytest.param(hr.Sync(look_ahead=0), marks=pytest.mark.slow),
+        pytest.param(hr.Hybrid(), marks=pytest.mark.slow),
+    ],
+    ids=["look-ahead", "in line", "hybrid"],
+)
+def test_trainers_evaluate_at_the_end_of_an_epoch_and_between_two_steps_as_the_driver_does(
+    kind: str, both: tuple[Trainer, Trainer], mode: hr.Sync | hr.Hybrid, tmp_path: Path
+) -> None:
+    trainer, _ = both
+    trainer.switch(mode)
+    train, valid = (file_of(batches(20, 16, seed=seed), tmp_path / f"{seed}.parquet") for seed in (1, 2))
+    found = []
+    for report in trainer.fit(train, valid=valid, epochs=2):
+        if isinstance(report, Progress) and report.step == 7:
+            assert trainer.evaluate(valid).rows == 320
+        if isinstance(report, Evaluated):
+            found.append(report)
+            assert report.metrics == evaluated_in_the_driver(trainer, valid)
+    assert [(each.epoch, each.rows, each.auc_error) for each in found] == [(0, 320, 0.0), (1, 320, 0.0)]
+    assert trainer.samples == 2 * 320
 
 
 def test_a_checkpoint_goes_to_one_process_and_to_a_cluster_of_another_size(tmp_path: Path) -> None:

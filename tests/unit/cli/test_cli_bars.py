@@ -1,6 +1,7 @@
 """Bars: plain lines now and then where nobody watches, one moving line where somebody does; never standard output."""
 
 import io
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -86,6 +87,15 @@ def test_the_time_left_is_not_told_before_the_speed_is_stable() -> None:
 def test_a_resumed_run_does_not_take_the_rest_of_an_epoch_for_a_whole_one() -> None:
     text = shown(None, 3, EpochEnded(0, 1000), QUIET_S, progress(1500, epoch=1), before=700)
     assert text.startswith("1,500 samples  1,000/s")
+
+
+def test_calibration_is_shown_where_there_is_room_and_an_auc_with_the_error_of_its_sketch() -> None:
+    report = replace(progress(3000), calibration=1.0203, auc_error=3.1e-5)
+    assert formatting.quality(report) == ["loss 0.5000", "AUC 0.7500 ±3e-05", "calibration 1.0203"]
+    assert "calibration" not in shown(9000, 1, report, terminal=True, width=120)
+    assert "AUC 0.7500 ±3e-05  calibration 1.0203" in shown(9000, 1, report, terminal=True, width=160)
+    found = Evaluated("test", 1, 1, 0, rows=9, metrics={"auc": 0.8, "logloss": 0.4, "auc_2": None}, auc_error=2e-5)
+    assert formatting.evaluation(found) == "test  AUC 0.8000 ±2e-05  logloss 0.4000  AUC of label 2 unknown  9 rows"
 
 
 def test_more_than_the_total_is_no_negative_time() -> None:

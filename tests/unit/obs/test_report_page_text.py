@@ -45,8 +45,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Page:
 
 def test_a_whole_folder_shows_every_part(whole: Page) -> None:
     assert list(whole.figures) == [
-        "Loss", "AUC", "Samples per second", "Waiting for data", "AUC day by day", "ROC curve", "Calibration",
-        "Rows over the run", "Memory", "Skew", "Updates per row",
+        "Loss", "AUC", "Calibration over samples", "Samples per second", "Waiting for data", "AUC day by day",
+        "ROC curve", "Calibration", "Rows over the run", "Memory", "Skew", "Updates per row",
     ]  # fmt: skip
     headings = ("Curves", "Predictions", "Mode and staleness", "Tables", "Trouble", "Configuration", "Machine")
     assert [name for name in headings if name not in whole.text] == []
@@ -77,6 +77,31 @@ def test_figures_hold_the_numbers_of_the_folder(tmp_path: Path) -> None:
     skew = json.loads((folder / "tables.json").read_text())["default"]["skew"]
     assert page.figures["Skew"]["data"][0]["y"] == [times for _, times in skew]
     assert sum(page.figures["Updates per row"]["data"][0]["y"]) == pytest.approx(1)
+
+
+def test_calibration_is_drawn_over_samples_and_the_error_of_a_sketch_is_told_with_its_auc(tmp_path: Path) -> None:
+    folder = write_run(tmp_path)
+    exact = page_of(folder)
+    assert "±" not in exact.text
+    log = folder / "events.jsonl"
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    for event in events:
+        if event["kind"] == "progress":
+            event |= {"calibration": 1.01, "auc_error": 6e-5}
+        if event["kind"] == "evaluation":
+            event["auc_error"] = 3e-5
+    log.write_text("".join(json.dumps(event) + "\n" for event in events))
+    document = json.loads((folder / "evaluation.json").read_text())
+    document["test"]["auc_error"] = 3e-5
+    (folder / "evaluation.json").write_text(json.dumps(document))
+    page = page_of(folder)
+    training, valid, test = page.figures["Calibration over samples"]["data"]
+    assert set(training["y"]) == {1.01}
+    assert valid["y"] == [event["metrics"]["calibration"] for event in events if event.get("split") == "valid"]
+    assert len(test["x"]) == 1
+    assert "no AUC is wrong by more than 6e-05" in page.text
+    evaluations = sum(event["kind"] == "evaluation" for event in events)
+    assert page.text.count("±3e-05") == evaluations + 1, "in the table, and beside the ROC curve"
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -20,7 +20,7 @@ from hotrow.data.source import Source
 from hotrow.nn.inputs import Inputs
 from hotrow.runtime.cluster.backend import ClusterBackend
 from hotrow.runtime.cluster.embedding_workers import EmbeddingWorkers
-from hotrow.runtime.cluster.roles import Roles
+from hotrow.runtime.cluster.roles import RoleProcesses, Roles
 from hotrow.runtime.state import RunState
 from hotrow.server.dense_service import DenseService
 from hotrow.server.dense_shard import DenseShard
@@ -32,6 +32,7 @@ from hotrow.transport.messages import Query, QueryReply
 from hotrow.transport.server import RpcServer
 from hotrow.types import RoleId
 from hotrow.worker.embedding_process import EmbeddingSetup
+from hotrow.worker.losses import Squared, Task
 from hotrow.worker.process import TrainerProcess
 from hotrow.worker.setup import RoleSpec, TrainerSetup
 from hotrow.worker.spec import TrainingSpec
@@ -42,17 +43,18 @@ SAMPLES = 8
 
 
 class Net(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, outputs: int = 1) -> None:
         super().__init__()
         torch.manual_seed(1)
-        self.first, self.last = nn.Linear(2 * 4 + 4 + 3, 8), nn.Linear(8, 1)
+        self.first, self.last = nn.Linear(2 * 4 + 4 + 3, 8), nn.Linear(8, outputs)
 
     def forward(self, inputs: Inputs) -> Tensor:
         history = inputs.sequence("h")
         mean = history.rows.sum(1) / history.mask.sum(1, keepdim=True).clamp(min=1)
         hidden = torch.cat([inputs.rows.flatten(1), mean, inputs.numbers], 1)
-        given: Tensor = self.last(torch.relu(self.first(hidden)))[:, 0]
-        return given
+        self.kept = hidden  # a tensor with a graph, as models keep for inspection: it has no copy
+        given: Tensor = self.last(torch.relu(self.first(hidden)))
+        return given[:, 0] if given.shape[1] == 1 else given
 
 
 def batches(count: int) -> Iterator[tuple[Lease, Batch]]:
@@ -106,6 +108,9 @@ def cluster(
     tables: Mapping[str, Table] = TABLES,
     limits: Limits | None = None,
     parked_bytes: int = 2**30,
+    outputs: int = 1,
+    task: Task = "classification",
+    processes: RoleProcesses | None = None,
 ) -> Iterator[Cluster]:
     """Two shards and all others in threads of this process, behind real sockets. Trainers read, where they can."""
     stored: dict[str, bytes] = {}
@@ -116,12 +121,14 @@ def cluster(
 
     @contextmanager
     def store(source: Source) -> Iterator[str]:
-        stored["source"] = pickle.dumps(source)
-        yield "source"
+        key = f"source-{len(stored)}"
+        stored[key] = pickle.dumps(source)
+        yield key
 
     lines: dict[str, Any] = {"retry": retry, "limits": limits, "most_open": 1_024}
+    loss = Squared() if task == "regression" else None
     with ExitStack() as stack:
-        model = Net()
+        model = Net(outputs)
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
         wire = stack.enter_context(RpcClient(security="off", **lines))
         shards = [RoleId("shard", number) for number in range(2)]
@@ -132,7 +139,7 @@ def cluster(
             server = stack.enter_context(RpcServer(security="off", limits=limits))
             cores.append(Shard(tables, number=number, shards=2, parked_bytes=parked_bytes))
             stack.callback(cores[-1].close)
-            own = Net()
+            own = Net(outputs)
             piece = DenseShard(
                 own,
                 torch.optim.Adam(own.parameters(), lr=0.01),
@@ -147,8 +154,8 @@ def cluster(
         at: dict[str, str] = {}
 
         def start_trainer(name: RoleId) -> None:
-            own = Net()
-            spec = TrainingSpec(own, tables, torch.optim.Adam(own.parameters(), lr=0.01))
+            own = Net(outputs)
+            spec = TrainingSpec(own, tables, torch.optim.Adam(own.parameters(), lr=0.01), loss, task=task)
             setup = TrainerSetup(RoleSpec(spec), shards, [0.01], places, pooled=embedding_workers > 0)
             at[name] = served(
                 stack, lambda server, wire: TrainerProcess(setup, name, server, wire, fetch).serve, addresses, **lines
@@ -166,7 +173,8 @@ def cluster(
         for number in range(embedding_workers):
             assert known is not None
             known.join(peer_name(number), start_embedding_worker(number))
-        roles = Roles(wire, shards, workers, Threads(), known, stored_source=store)
+        roles = Roles(wire, shards, workers, processes or Threads(), known, stored_source=store)
         client = ShardedTables(tables, wire, shards, threads=1)
-        site = ClusterBackend(TrainingSpec(model, tables, optimizer), client, roles, state, places=places)
+        spec = TrainingSpec(model, tables, optimizer, loss, task=task)
+        site = ClusterBackend(spec, client, roles, state, places=places)
         yield Cluster(site, wire, cores, known, start_embedding_worker, start_trainer, at)

@@ -77,8 +77,9 @@ def loaders_of(
 
     @contextmanager
     def store(source: Source) -> Iterator[str]:
-        stored["source-1"] = pickle.dumps(source)
-        yield "source-1"
+        key = f"source-{len(stored)}"
+        stored[key] = pickle.dumps(source)
+        yield key
 
     with ExitStack() as stack:
         wire = stack.enter_context(RpcClient(security="off"))

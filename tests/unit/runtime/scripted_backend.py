@@ -102,6 +102,9 @@ class ScriptedBackend:
     def predict(self, batch: Batch) -> Tensor:
         raise AssertionError("nobody predicts in these tests")
 
+    def evaluate(self, loader: Loader) -> None:
+        raise AssertionError("nobody evaluates in these tests")
+
     def admit(self, name: RoleId) -> None:
         self.names.append(name)
 

@@ -1,4 +1,4 @@
-"""The AUC of a cluster comes from sketches of its trainers, and is that of one process."""
+"""AUC, logloss and calibration of a cluster come from sketches of its trainers, and are those of one process."""
 
 import numpy as np
 import pytest
@@ -17,10 +17,11 @@ from hotrow.worker.spec import TrainingSpec
 from unit.runtime.cluster_threads import SAMPLES, TABLES, Net, batches, cluster
 
 COUNT = 24
+ROUNDING = 1e-8  # of steps, whose gradients are added up in another order
 
 
-def reported(backend: Backend, mode: Mode, workers: int) -> float:
-    """The AUC of a run, as its report has it."""
+def reported(backend: Backend, mode: Mode, workers: int) -> tuple[float | None, ...]:
+    """AUC with its error, logloss and calibration of a run, as its report has them."""
     meter = ProgressMeter(0.0)
     loop = TrainingLoop(backend, RunState(), mode=mode, facts=RunFacts(workers, SAMPLES, workers * SAMPLES))
     leases = LeaseQueue(batches(COUNT))
@@ -30,11 +31,12 @@ def reported(backend: Backend, mode: Mode, workers: int) -> float:
     loop.rest()
     loop.close()
     report = meter.report(samples=0, step=0, epoch=0, lr_scale=1.0, scores=backend.take_scores())
-    assert report.auc is not None
-    return report.auc
+    found = report.auc, report.auc_error, report.logloss, report.calibration
+    assert None not in found
+    return found
 
 
-def in_one_process(mode: Mode, workers: int) -> float:
+def in_one_process(mode: Mode, workers: int) -> tuple[float | None, ...]:
     model = Net()
     local = LocalBackend(TrainingSpec(model, TABLES, torch.optim.Adam(model.parameters(), lr=0.01)), RunState())
     try:
@@ -44,9 +46,11 @@ def in_one_process(mode: Mode, workers: int) -> float:
 
 
 @pytest.mark.parametrize("mode", [Sync(), GBA(), Async()], ids=lambda mode: str(mode.name))
-def test_one_trainer_reports_the_auc_of_one_process(mode: Mode) -> None:
+def test_one_trainer_reports_the_figures_of_one_process(mode: Mode) -> None:
     with cluster(RunState(), 1, 0) as there:
-        assert reported(there.site, mode, 1) == in_one_process(mode, 1)
+        found, wanted = reported(there.site, mode, 1), in_one_process(mode, 1)
+    assert found[:2] == wanted[:2]
+    assert found[2:] == pytest.approx(wanted[2:], rel=ROUNDING)
 
 
 def test_each_sample_is_in_one_collection() -> None:
@@ -82,6 +86,20 @@ def test_the_scores_of_a_trainer_that_leaves_are_kept() -> None:
         loop.close()
 
 
+def test_a_sketch_that_is_not_exact_says_its_error_and_has_the_logloss_and_calibration_of_one_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wanted = in_one_process(Sync(), 1)
+    monkeypatch.setattr("hotrow.metrics.sketch.PAIRS_MOST", 20)
+    monkeypatch.setattr("hotrow.metrics.quantiles.POINTS_MOST", 8)
+    with cluster(RunState(), 1, 0) as there:
+        auc, error, logloss, calibration = reported(there.site, Sync(), 1)
+    assert error is not None
+    assert 0 < error < 1
+    assert auc == pytest.approx(wanted[0], abs=error)
+    assert (logloss, calibration) == pytest.approx(wanted[2:], rel=ROUNDING)
+
+
 def test_scores_that_are_not_finite_give_no_auc() -> None:
     with cluster(RunState(), 1, 0) as there:
         loop = TrainingLoop(there.site, RunState(), mode=Async(), facts=RunFacts(1, SAMPLES, SAMPLES))
@@ -95,5 +113,6 @@ def test_scores_that_are_not_finite_give_no_auc() -> None:
         loop.rest()
         scores = there.site.take_scores()
         assert scores.not_finite > 0
-        assert meter.report(samples=0, step=0, epoch=0, lr_scale=1.0, scores=scores).auc is None
+        report = meter.report(samples=0, step=0, epoch=0, lr_scale=1.0, scores=scores)
+        assert (report.auc, report.auc_error, report.logloss, report.calibration) == (None, 0.0, None, None)
         loop.close()

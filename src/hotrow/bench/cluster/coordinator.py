@@ -133,6 +133,9 @@ class _Backend:
     def predict(self, batch: Batch) -> Tensor:
         raise AssertionError("nothing is predicted here")
 
+    def evaluate(self, loader: Loader) -> None:
+        raise AssertionError("nothing is evaluated here")
+
 
 class _AlwaysThere:
     def check_alive(self) -> None: ...

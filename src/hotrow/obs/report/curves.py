@@ -33,7 +33,7 @@ def curves(run: RunRecord) -> Markup:
     hidden = len(evaluations) - len(rows)
     return render(
         "obs/report/templates/curves.html",
-        pictures=[_loss(run), _quality(run), _speed(run), _waiting(run), _days(run)],
+        pictures=[_loss(run), _quality(run), _calibration(run), _speed(run), _waiting(run), _days(run)],
         evaluations=formatting.count(len(evaluations)),
         hidden=formatting.count(hidden) if hidden else None,
         titles=["split", "epoch", "day", "samples", "rows", *metrics.values()],
@@ -72,7 +72,18 @@ def _auc(run: RunRecord) -> Markup:
     seen = any((epoch(event) or 1) > 1 for event in run.progress)
     again = " From the second epoch on it has seen them before." if seen else ""
     note = f"Of training: from the predictions made just before the samples were learned.{again}"
+    worst = max((number(event, "auc_error") or 0.0 for event in [*run.progress, *run.evaluations]), default=0.0)
+    note += f" From sketches of several trainers: no AUC is wrong by more than {worst:.0e}." if worst else ""
     return chart(title, note, traces, xaxis=samples_axis(), yaxis=axis("AUC"))
+
+
+def _calibration(run: RunRecord) -> Markup | None:
+    """None of a regression, and where no report has it."""
+    traces = [*_trained(run, "calibration"), *_measured(run, "calibration")]
+    if headline_metrics(run) == NUMBERS or not traces:
+        return None
+    note = "Mean prediction over mean label; 1 is right. Of training: from the same predictions as the AUC."
+    return chart("Calibration over samples", note, traces, xaxis=samples_axis(), yaxis=axis("calibration"))
 
 
 def _speed(run: RunRecord) -> Markup:
@@ -152,5 +163,10 @@ def _cells(event: Record, metrics: Iterable[str]) -> list[str]:
         formatting.plain_text(event.get("day")),
         formatting.count(number(event, "samples")),
         formatting.count(number(event, "rows")),
-        *(formatting.figure(number(event, "metrics", name)) for name in metrics),
+        *(_cell(event, name) for name in metrics),
     ]
+
+
+def _cell(event: Record, metric: str) -> str:
+    value = number(event, "metrics", metric)
+    return formatting.auc(value, number(event, "auc_error")) if metric == "auc" else formatting.figure(value)

@@ -26,6 +26,11 @@ def figure(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.4f}"
 
 
+def auc(value: float | None, error: float | None) -> str:
+    """An AUC with its largest possible error, where it has one."""
+    return f"{figure(value)} ±{error:.0e}" if value is not None and error else figure(value)
+
+
 def short_tick(value: float) -> str:
     """16, 1k, 2M in powers of two: for an axis whose steps are such."""
     for unit, letter in ((2**30, "G"), (2**20, "M"), (2**10, "k")):

@@ -38,7 +38,7 @@ def quality(folder: ReportInputs) -> Markup:
         template,
         why=None,
         split=SPLITS[split].lower(),
-        figures=_figures(pictures.get("metrics")),
+        figures=_figures(pictures.get("metrics"), number(pictures, "auc_error")),
         pictures=_charts(pictures),
     )
 
@@ -48,12 +48,17 @@ def _charts(pictures: Record) -> list[Markup]:
     return [_observed(pictures)] if "rmse" in metrics_of(pictures) else [_roc(pictures), _calibration(pictures)]
 
 
-def _figures(metrics: Any) -> list[tuple[str, str]]:
+def _figures(metrics: Any, auc_error: float | None) -> list[tuple[str, str]]:
     if not isinstance(metrics, dict):
         return []
-    shown = [(word, number(metrics, name)) for name, word in FIGURES.items() if name in metrics]
-    form = {True: formatting.count, False: formatting.figure}
-    return [(word, form[word.startswith("Groups")](value)) for word, value in shown]
+    shown = {name: number(metrics, name) for name in FIGURES if name in metrics}
+    return [(FIGURES[name], _figure(name, value, auc_error)) for name, value in shown.items()]
+
+
+def _figure(name: str, value: float | None, auc_error: float | None) -> str:
+    if name == "auc":
+        return formatting.auc(value, auc_error)
+    return formatting.count(value) if name.startswith("groups_") else formatting.figure(value)
 
 
 def _roc(pictures: Record) -> Markup:

@@ -4,6 +4,7 @@ At rest the dense state is in the driver. When a mode begins it is sent to the t
 when the mode ends it is fetched from the first trainer, or from the shards.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
@@ -23,6 +24,7 @@ from hotrow.metrics.sketch import ScoreSketch
 from hotrow.modes import MODES, Mode
 from hotrow.modes.base import RunFacts
 from hotrow.runtime.clock import RunClock
+from hotrow.runtime.cluster.evaluation import ClusterEvaluation
 from hotrow.runtime.cluster.executor import RemoteExecutor
 from hotrow.runtime.cluster.reading_roles import ReadingRoles
 from hotrow.runtime.cluster.remote_parameters import RemoteParameters
@@ -34,6 +36,7 @@ from hotrow.transport.client import Answer
 from hotrow.transport.limits import Limits
 from hotrow.transport.messages import (
     Begin,
+    BeginEvaluation,
     CollectedScores,
     CollectScores,
     DenseGiven,
@@ -45,7 +48,10 @@ from hotrow.transport.messages import (
 from hotrow.transport.sketches import unpack_sketch
 from hotrow.transport.tensors import cut, joined
 from hotrow.types import RoleId
+from hotrow.worker.evaluators import AnyEvaluator
 from hotrow.worker.spec import TrainingSpec
+
+_log = logging.getLogger("hotrow.runtime")
 
 IN_FLIGHT_MOST = Limits().open_requests // 4  # a batch has a lookup, a push and some messages open at one shard
 
@@ -83,6 +89,7 @@ class ClusterBackend:
         self._fetched = (-1, False)  # the order after which the dense state was fetched, and whether all of it
         self._failed = False
         self._choices = LookAheadChoices()
+        self._evaluations = 0
         self._collections = 0  # of scores
         self._scores_left = ScoreSketch()  # of trainers that have left
 
@@ -222,10 +229,30 @@ class ClusterBackend:
     def predict(self, batch: Batch) -> Tensor:
         """The model's output; no row is created or changed."""
         self.check_consistent()
-        if self._open is not None:
-            self._fetch(self._open, optimizer=False)
-        after = self._order if self._open is None else self._open.parameters.number
+        after = self._prepare_prediction()
         return self._learner.predict(batch, self.tables.lookup(batch, learn=False, after=after))
+
+    def evaluate(self, loader: Loader) -> AnyEvaluator | None:
+        """Let the trainers predict batches that loaders or trainers read; None where the driver has to."""
+        self.check_consistent()
+        if loader.source.schema.group is not None:
+            _log.info("the run's own process evaluates: a grouped AUC needs all samples of a group in one place")
+            return None
+        with self._reading.prepared_for_evaluation(loader) as reading:
+            if reading is None:
+                return None
+            after = self._prepare_prediction()
+            tensors, _ = dense_state.to_bytes(self._spec.model, None)
+            self._evaluations += 1
+            evaluation = ClusterEvaluation(self._roles, BeginEvaluation(self._evaluations, after))
+            return evaluation.run(loader, reading, self._frames(tensors))
+
+    def _prepare_prediction(self) -> int:
+        """Fetch the dense state where it is not here; returns the order that lookups have to wait for."""
+        if self._open is None:
+            return self._order
+        self._fetch(self._open, optimizer=False)
+        return self._open.parameters.number
 
     def check_consistent(self) -> None:
         """InputError after a failure: rows and dense parameters may be of different steps."""

@@ -23,7 +23,6 @@ from hotrow.transport.ids import pack_ids
 from hotrow.transport.messages import BatchAt, BatchReply, BatchRequest, LookUp
 
 WAKE_S = 0.1  # how long an interrupt, or the loss of a role, may go unnoticed
-LOSS_S = 2.0  # from a failure until the lost role that caused it is known
 
 
 def rank_for(worker: int, given: Sequence[int], share: int) -> int:
@@ -181,7 +180,7 @@ class RemoteExecutor:
             try:
                 self._parameters.raise_failures()
             except HotrowError:
-                self._look_for_loss()
+                self._roles.raise_loss()
                 raise
 
     def _answer(self, done: Future[Answer]) -> Answer:
@@ -189,15 +188,8 @@ class RemoteExecutor:
             return done.result()
         except BaseException:
             with self._parameters.failing():
-                self._look_for_loss()
+                self._roles.raise_loss()
                 raise
-
-    def _look_for_loss(self) -> None:
-        """Raise the loss of a role instead of the error that it caused, once it is known."""
-        until = time.monotonic() + LOSS_S
-        while time.monotonic() < until:
-            self._roles.processes.check_alive()
-            time.sleep(WAKE_S)
 
     def _finished(self, grant: Grant, answer: Answer) -> BatchResult:
         reply = answer.of(BatchReply, self.trainers[grant.worker])

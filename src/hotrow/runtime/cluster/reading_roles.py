@@ -14,7 +14,7 @@ from hotrow.runtime.cluster.reading import ClusterReading
 from hotrow.runtime.cluster.roles import Roles
 from hotrow.transport.errors import RemoteFault
 from hotrow.transport.futures import uncancellable_future
-from hotrow.transport.messages import ForgetLoader, PrepareSource
+from hotrow.transport.messages import ForgetLoader, ForgetSource, PrepareSource
 from hotrow.types import RoleId
 
 _log = logging.getLogger("hotrow.runtime")
@@ -31,21 +31,39 @@ class ReadingRoles:
 
     @contextmanager
     def prepared(self, loader: Loader) -> Iterator[ClusterReading | None]:
-        """Send the source to the roles that read; None where the driver reads, with the reason in the log."""
-        names = list(self._roles.loaders or self._roles.trainers)
-        with ExitStack() as stack:
-            prepare = self._prepare_all(stack, names, loader)
-            if prepare is None:
+        """Send the source of a fit to the roles that read; None where the driver reads, with the reason in the log."""
+        with self._opened(loader, required=True) as opened:
+            if opened is None:
                 yield None
                 return
-            self._prepared = prepare
-            rpc, check_alive = self._roles.rpc, self._roles.processes.check_alive
-            self._reading = ClusterReading(rpc, check_alive, names, loader, prepare.key, self._numbers)
+            self._reading, self._prepared = opened
             try:
                 yield self._reading
             finally:
-                self._reading.close()
                 self._reading = None
+
+    @contextmanager
+    def prepared_for_evaluation(self, loader: Loader) -> Iterator[ClusterReading | None]:
+        """The same for an evaluation, also during a fit. No trainer joins or leaves meanwhile."""
+        with self._opened(loader, required=False) as opened:
+            yield None if opened is None else opened[0]
+
+    @contextmanager
+    def _opened(self, loader: Loader, *, required: bool) -> Iterator[tuple[ClusterReading, PrepareSource] | None]:
+        """`required`: loaders that cannot read are an error."""
+        names = list(self._roles.loaders or self._roles.trainers)
+        with ExitStack() as stack:
+            prepare = self._prepare_all(stack, names, loader, required=required)
+            if prepare is None:
+                yield None
+                return
+            rpc, check_alive = self._roles.rpc, self._roles.processes.check_alive
+            reading = ClusterReading(rpc, check_alive, names, loader, prepare.key, self._numbers)
+            try:
+                yield reading, prepare
+            finally:
+                reading.close()
+                self._forget_source(prepare.key)
 
     def add_trainer(self, name: RoleId) -> None:
         """Let a trainer that joins read too, where trainers read and it can."""
@@ -79,7 +97,14 @@ class ReadingRoles:
             with suppress(InputError):  # that one has left too, or the run ends
                 self._roles.rpc.request(other, ForgetLoader(str(name)))
 
-    def _prepare_all(self, stack: ExitStack, names: list[RoleId], loader: Loader) -> PrepareSource | None:
+    def _forget_source(self, key: str) -> None:
+        for name in self._roles.loaders or self._roles.trainers:
+            with suppress(InputError):  # that one has left, or the run ends
+                self._roles.rpc.request(name, ForgetSource(key))
+
+    def _prepare_all(
+        self, stack: ExitStack, names: list[RoleId], loader: Loader, *, required: bool
+    ) -> PrepareSource | None:
         """Store the source, and prepare it on all roles that read; None where the driver has to read."""
         try:
             key = self._store(stack, loader)
@@ -91,7 +116,8 @@ class ReadingRoles:
         try:
             self._prepare(names, prepare)
         except InputError as error:
-            if self._roles.loaders:
+            self._forget_source(key)
+            if self._roles.loaders and required:
                 remedy = "give every host the same files, or set loaders = 0"
                 raise InputError(f"engine.loaders={len(names)}: {error}: {remedy}") from None
             _log.warning("the run's own process reads the data: %s", error)
@@ -107,11 +133,14 @@ class ReadingRoles:
 
     def _prepare(self, names: list[RoleId], prepare: PrepareSource) -> None:
         """InputError where a role cannot read what this process reads."""
+        refused = []
         for name, asked in zip(names, self._roles.request_all(names, prepare), strict=True):
             try:
                 self._roles.answer(asked)
-            except RemoteFault as fault:
-                raise InputError(f"{name} cannot: {fault.sentence}") from None
+            except RemoteFault as fault:  # the others are waited for: what they have prepared can be dropped then
+                refused.append(f"{name} cannot: {fault.sentence}")
+        if refused:
+            raise InputError(refused[0])
 
 
 def _follow(first: "Future[None]", then: "Future[None]") -> None:

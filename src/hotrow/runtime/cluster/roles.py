@@ -1,5 +1,6 @@
 """The roles of a cluster by name, and requests to several of them."""
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager
@@ -16,6 +17,7 @@ from hotrow.transport.messages import Exchange, Exchanged, Message, Stop
 from hotrow.types import RoleId
 
 WAKE_S = 0.1  # how long the loss of a role may go unnoticed
+LOSS_S = 2.0  # from a failure until the lost role that caused it is known
 
 
 # Stores a source where loaders fetch it by the key; InputError where that is not possible.
@@ -80,6 +82,13 @@ class Roles:
         while not asked.done() and not wait([asked], timeout=WAKE_S).done:
             self.processes.check_alive()
         return asked.result()
+
+    def raise_loss(self) -> None:
+        """Raise the loss of a role that is the cause of an error, once it is known; return where none is lost."""
+        until = time.monotonic() + LOSS_S
+        while time.monotonic() < until:
+            self.processes.check_alive()
+            time.sleep(WAKE_S)
 
     def request_all(
         self, names: Sequence[RoleId], message: Message, frames: Sequence[Buffer] = (), *, deadline: bool = True

@@ -21,8 +21,8 @@ from hotrow.server.core import ParameterServer
 from hotrow.sim.gradients import RealWork
 from hotrow.sim.leases import SimLease
 from hotrow.sim.study.config import SimulationConfig
-from hotrow.trainer.evaluation import AnyEvaluator, Metrics
 from hotrow.worker.core import Learner
+from hotrow.worker.evaluators import AnyEvaluator, Metrics
 from hotrow.worker.losses import objective_of, predictions_of
 
 BLOCK = 8192  # samples read at once; leases are cut from them

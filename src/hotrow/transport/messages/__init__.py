@@ -5,6 +5,7 @@ orders     shards: the driver's decisions
 dense      dense parameters on shards
 work       trainers: batches of the driver
 scores     trainers: sketches of their predictions
+evaluation trainers: batches to predict
 embedding  embedding workers
 loading    loaders
 control    every role, and the process of the run
@@ -36,6 +37,13 @@ from hotrow.transport.messages.embedding import (
     Release,
     Vectors,
 )
+from hotrow.transport.messages.evaluation import (
+    BeginEvaluation,
+    CollectedErrors,
+    EndEvaluation,
+    EvaluateBatch,
+    EvaluationScores,
+)
 from hotrow.transport.messages.header import Header
 from hotrow.transport.messages.loading import (
     BatchesMade,
@@ -44,6 +52,7 @@ from hotrow.transport.messages.loading import (
     CloseReading,
     FileFacts,
     ForgetLoader,
+    ForgetSource,
     IdsGiven,
     KeepBatches,
     MalformedLine,
@@ -119,6 +128,10 @@ Message = (
     | Meet
     | CollectScores
     | CollectedScores
+    | BeginEvaluation
+    | EvaluateBatch
+    | EndEvaluation
+    | EvaluationScores
     | PrepareSource
     | OpenReading
     | NextBatches
@@ -126,6 +139,7 @@ Message = (
     | KeepBatches
     | CloseReading
     | ForgetLoader
+    | ForgetSource
     | PullBatch
     | BatchGiven
     | IdsGiven
@@ -142,15 +156,20 @@ __all__ = [
     "BatchRequest",
     "BatchesMade",
     "Begin",
+    "BeginEvaluation",
     "Clear",
     "CloseReading",
     "CloseStep",
     "Coded",
     "CollectScores",
+    "CollectedErrors",
     "CollectedScores",
     "DenseGiven",
     "DensePulled",
     "Done",
+    "EndEvaluation",
+    "EvaluateBatch",
+    "EvaluationScores",
     "Exchange",
     "Exchanged",
     "Export",
@@ -161,6 +180,7 @@ __all__ = [
     "FileFacts",
     "Folded",
     "ForgetLoader",
+    "ForgetSource",
     "GiveDense",
     "Header",
     "IdPart",

@@ -26,6 +26,12 @@ class PrepareSource(Header, frozen=True, tag="prepare_source"):
     files: tuple[FileFacts, ...]
 
 
+class ForgetSource(Header, frozen=True, tag="forget_source"):
+    """Drop a source that was prepared: no reading of it is opened any more."""
+
+    key: Name
+
+
 class OpenReading(Header, frozen=True, tag="open_reading"):
     """Read the batches of one loader that are not done at a position."""
 

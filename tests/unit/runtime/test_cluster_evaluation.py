@@ -1,0 +1,230 @@
+"""Trainers evaluate: the figures are those of an evaluation in the driver, and the driver sees no predictions."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hotrow.data.loader import Loader
+from hotrow.data.parquet import ParquetSource
+from hotrow.data.schema import Schema
+from hotrow.errors import HotrowError, InputError
+from hotrow.metrics import error_sketch, sketch
+from hotrow.modes import GBA, Async, Hybrid, Mode, Sync
+from hotrow.modes.base import RunFacts
+from hotrow.runtime import LeaseQueue, TrainingLoop
+from hotrow.runtime.cluster.backend import ClusterBackend
+from hotrow.runtime.membership import ScaleRequest
+from hotrow.runtime.state import RunState
+from hotrow.types import RoleId
+from hotrow.worker.evaluation import EvaluationService
+from hotrow.worker.evaluators import AnyEvaluator
+from hotrow.worker.losses import Task
+from unit.runtime.cluster_threads import SAMPLES, Cluster, batches, cluster
+from unit.runtime.loader_threads import Processes
+
+ROWS, BATCH = 500, 16
+IDS = (
+    {"column": "a", "table": "t"},
+    {"column": "b", "table": "t"},
+    {"column": "h", "table": "t", "sequence": 5},
+)
+
+
+def schema(label: str | tuple[str, ...] = "y", **more: Any) -> Schema:
+    return Schema(label=label, numbers=("x0", "x1", "x2"), ids=IDS, **more)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    chance = np.random.default_rng(4)
+    columns = {name: pa.array(chance.integers(0, 50, ROWS)) for name in "ab"}
+    columns["h"] = pa.array([chance.integers(0, 50, length).tolist() for length in chance.integers(0, 4, ROWS)])
+    columns |= {f"x{place}": pa.array(chance.normal(size=ROWS).astype(np.float32)) for place in range(3)}
+    columns |= {name: pa.array(chance.integers(0, 2, ROWS)) for name in ("y", "z")}
+    columns |= {"w": pa.array(chance.random(ROWS)), "user": pa.array(chance.integers(0, 9, ROWS))}
+    columns["price"] = pa.array(chance.normal(size=ROWS))
+    path = tmp_path_factory.mktemp("data") / "x.parquet"
+    pq.write_table(pa.table(columns), path, row_group_size=64)
+    return path
+
+
+def in_the_driver(site: ClusterBackend, loader: Loader, task: Task = "classification") -> AnyEvaluator:
+    judge = AnyEvaluator(task)
+    for _, batch in loader:
+        judge.add(site.predict(batch), batch)
+    return judge
+
+
+def trained(made: Cluster, state: RunState, mode: Mode, trainers: int, count: int = 12) -> TrainingLoop:
+    """Some steps, the mode still open."""
+    loop = TrainingLoop(made.site, state, mode=mode, facts=RunFacts(trainers, SAMPLES, 2 * SAMPLES))
+    leases = LeaseQueue(batches(count))
+    leases.open_epoch()
+    for number, _ in enumerate(loop.steps(leases, 0)):
+        if number == 2:
+            break
+    return loop
+
+
+@pytest.mark.parametrize(
+    ("label", "weight", "task"),
+    [("y", None, "classification"), (("y", "z"), "w", "classification"), ("price", "w", "regression")],
+    ids=["one label", "two labels with weights", "regression"],
+)
+@pytest.mark.parametrize(("trainers", "embedding_workers"), [(1, 0), (3, 0), (2, 1)])
+def test_figures_have_the_bits_of_an_evaluation_in_the_driver(
+    file: Path, label: Any, weight: str | None, task: Task, trainers: int, embedding_workers: int
+) -> None:
+    outputs = 1 if isinstance(label, str) else len(label)
+    source = ParquetSource(file, schema(label, weight=weight))
+    with cluster(RunState(), trainers, embedding_workers, outputs=outputs, task=task) as made:
+        found = made.site.evaluate(Loader(source, BATCH))
+        wanted = in_the_driver(made.site, Loader(source, BATCH), task)
+        assert found is not None
+        assert found.metrics() == wanted.metrics()
+        assert (found.rows, found.auc_error) == (ROWS, 0.0)
+        assert found.scores is not None
+        assert wanted.scores is not None
+        assert found.scores.pictures() == wanted.scores.pictures()
+        figures = [made.figures(name) for name in made.addresses]
+        assert sum(each["loaded_samples"] for each in figures) == ROWS, "trainers have read"
+
+
+@pytest.mark.parametrize(
+    ("mode", "trainers"),  # two ranks of one process cannot meet
+    [(Sync(), 1), (Sync(look_ahead=1), 1), (Hybrid(), 1), (Async(), 2), (GBA(), 2)],
+    ids=["sync", "sync with look-ahead", "hybrid", "async", "gba"],
+)
+def test_between_two_steps_of_a_mode_the_figures_are_those_of_the_driver(file: Path, mode: Mode, trainers: int) -> None:
+    state, source = RunState(), ParquetSource(file, schema())
+    with cluster(state, trainers, 0) as made:
+        loop = trained(made, state, mode, trainers)
+        if mode.name != "sync":
+            loop.rest()  # gradients in flight would change rows between the two
+        found, wanted = loop.evaluate(Loader(source, BATCH)), in_the_driver(made.site, Loader(source, BATCH))
+        assert found is not None
+        assert found.metrics() == wanted.metrics()
+        loop.rest()
+        loop.close()
+        again = loop.evaluate(Loader(source, BATCH))
+        assert again is not None
+        assert again.metrics() == in_the_driver(made.site, Loader(source, BATCH)).metrics(), "at rest too"
+
+
+def test_with_batches_in_progress_an_evaluation_neither_waits_for_them_nor_changes_them(file: Path) -> None:
+    state, source = RunState(), ParquetSource(file, schema())
+    with cluster(state, 2, 0) as made:
+        loop = TrainingLoop(made.site, state, mode=GBA(), facts=RunFacts(2, SAMPLES, 2 * SAMPLES))
+        leases = LeaseQueue(batches(12))
+        leases.open_epoch()
+        for _ in loop.steps(leases, 0):
+            assert loop.evaluate(Loader(source, BATCH)) is not None
+        loop.rest()
+        loop.close()
+        assert state.samples == 12 * SAMPLES
+
+
+def test_beyond_the_kept_pairs_figures_are_within_the_stated_error(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sketch, "PAIRS_MOST", 60)
+    monkeypatch.setattr("hotrow.metrics.quantiles.POINTS_MOST", 16)
+    monkeypatch.setattr(error_sketch, "PAIRS_MOST", 60)
+    for label, task in (("y", "classification"), ("price", "regression")):
+        source = ParquetSource(file, schema(label))
+        with cluster(RunState(), 2, 0, task=task) as made:  # type: ignore[arg-type]
+            found = made.site.evaluate(Loader(source, BATCH))
+            assert found is not None
+            wanted = in_the_driver(made.site, Loader(source, BATCH), task).metrics()  # type: ignore[arg-type]
+            metrics = found.metrics()
+            assert list(metrics) == list(wanted)
+            if task == "classification":
+                assert 0 < found.auc_error < 1
+                assert metrics.pop("auc") == pytest.approx(wanted.pop("auc"), abs=found.auc_error)
+            assert metrics == pytest.approx(wanted, rel=1e-12)
+            assert found.scores is not None
+            assert all(len(points) > 5 for points in found.scores.pictures().values())
+
+
+def test_an_evaluation_during_a_fit_leaves_its_reading_as_it_was(file: Path) -> None:
+    """Also where the fit begins a new reading after it."""
+    state, loader = RunState(), Loader(ParquetSource(file, schema()), SAMPLES)
+    loader.held = None
+    with cluster(state, 2, 0) as made, ExitStack() as stack:
+        loader.remote = stack.enter_context(made.site.reading(loader))
+        loop = TrainingLoop(made.site, state, mode=GBA(), facts=RunFacts(2, SAMPLES, 2 * SAMPLES))
+        leases = LeaseQueue(iter(loader), loader.done)
+        leases.open_epoch()
+        for number, _ in enumerate(loop.steps(leases, 0)):
+            if number in (2, 5):
+                assert loop.evaluate(Loader(ParquetSource(file, schema("z")), BATCH)) is not None
+            if number == 3:
+                name = RoleId("trainer", 2)
+                made.start_trainer(name)
+                loop.scale(ScaleRequest(name, joins=True))
+        loop.rest()
+        loop.close()
+        assert loader.position().samples == state.samples == ROWS
+
+
+def test_members_that_change_during_an_evaluation_wait_for_its_end(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, leaves = RunState(), ScaleRequest(RoleId("trainer", 0), joins=False)
+    with cluster(state, 2, 0) as made:
+        loop = TrainingLoop(made.site, state, mode=GBA(), facts=RunFacts(2, SAMPLES, 2 * SAMPLES))
+        evaluate = made.site.evaluate
+
+        def leaving(loader: Loader) -> AnyEvaluator | None:
+            loop.scale(leaves)
+            assert not leaves.done.done()
+            return evaluate(loader)
+
+        monkeypatch.setattr(made.site, "evaluate", leaving)
+        found = loop.evaluate(Loader(ParquetSource(file, schema()), BATCH))
+        leaves.done.result(20)
+        assert found is not None
+        assert found.rows == ROWS
+        assert made.site.names == [RoleId("trainer", 1)]
+
+
+def test_what_a_trainer_refuses_is_told_as_the_driver_would(file: Path) -> None:
+    with cluster(RunState(), 2, 0) as made:
+        with pytest.raises(InputError, match="labels are missing: an evaluation needs them"):
+            made.site.evaluate(Loader(ParquetSource(file, schema()), BATCH, labels=False))
+        with pytest.raises(InputError, match="labels hold"):
+            made.site.evaluate(Loader(ParquetSource(file, schema("price")), BATCH))
+        found = made.site.evaluate(Loader(ParquetSource(file, schema()), BATCH))
+        assert found is not None, "and the next one goes on"
+        assert found.rows == ROWS
+
+
+def test_a_lost_trainer_fails_the_evaluation_with_its_name(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unanswered: list[Any] = []
+    monkeypatch.setattr(EvaluationService, "_look_up", lambda *given: unanswered.append(given))
+    processes = Processes()
+    alive = processes.check_alive
+
+    def lost_once_it_has_batches() -> None:
+        processes.lost = "trainer 1" if len(unanswered) == 4 else None
+        alive()
+
+    monkeypatch.setattr(processes, "check_alive", lost_once_it_has_batches)
+    lost = pytest.raises(HotrowError, match="trainer 1 is gone: it was killed")
+    with cluster(RunState(), 2, 0, processes=processes) as made, lost:
+        made.site.evaluate(Loader(ParquetSource(file, schema()), BATCH))
+
+
+def test_sources_that_others_cannot_read_are_left_to_the_driver(file: Path) -> None:
+    with cluster(RunState(), 1, 0) as made:
+        assert made.site.evaluate(Loader(ParquetSource(file, schema(group="user")), BATCH)) is None
+        assert made.site.evaluate(Loader(Unshared(file, schema()), BATCH)) is None
+
+
+class Unshared(ParquetSource):
+    """A source whose rows are not in files."""
+
+    def files(self) -> Sequence[Any] | None:  # type: ignore[override]
+        return None
