@@ -1,15 +1,19 @@
-"""The rows of tables that this process reaches, written by this process: one file for each table."""
+"""Tables of this process at one moment, written as files: by the process of a run, or by a shard its own part."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import ExitStack
 
-import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
 
 from hotrow.checkpoint.manifest import SavedShard, SavedTableFacts
 from hotrow.checkpoint.place import FileFacts, Place
-from hotrow.checkpoint.rows import CHUNK, RowShape, Watch, write_rows
-from hotrow.store import RamTier, Rows, SavedTable
-from hotrow.store.saved import eviction_order
+from hotrow.checkpoint.rows import RowShape, Watch, write_columns, write_rows
+from hotrow.config import Table
+from hotrow.store import RamTier, SavedTable
+from hotrow.store.cut import TableCut
+
+KEYS = {"key": pa.uint64()}
+COUNTS = {"key": pa.uint64(), "count": pa.uint32()}
 
 
 def shape_of(tier: SavedTable) -> RowShape:
@@ -18,70 +22,77 @@ def shape_of(tier: SavedTable) -> RowShape:
 
 
 class LocalCut:
-    """All rows as they are now: nothing may change them until they are written."""
+    """The rows of some tables at one moment. Nothing may train while it is made; from then on it may."""
 
-    delta = False
+    def __init__(
+        self, tiers: Mapping[str, RamTier], *, delta: bool = False, shard: int = 0, shards: int = 1
+    ) -> None:
+        """With `delta` only what changed since the cut before; InputError where a table does not know all of it.
 
-    def __init__(self, tiers: Mapping[str, SavedTable]) -> None:
-        self._tiers = tiers
+        The tables are those of shard `shard` of `shards`.
+        """
+        self.delta = delta
+        self._shard, self._shards = shard, shards
+        self._shapes = {name: shape_of(tier) for name, tier in tiers.items()}
+        self._settings: dict[str, Table] = {name: tier.table for name, tier in tiers.items()}
+        self._cuts: dict[str, TableCut] = {}
+        with ExitStack() as undo:
+            for name, tier in tiers.items():
+                self._cuts[name] = tier.begin_cut(changed_only=delta)
+                undo.callback(self._cuts[name].close, saved=False)
+            undo.pop_all()
 
     @property
     def bytes(self) -> int:
-        return sum(len(tier) * shape_of(tier).bytes for tier in self._tiers.values())
+        """About what will be written."""
+        return sum(cut.changed_rows * self._shapes[name].bytes for name, cut in self._cuts.items())
+
+    @property
+    def copied_bytes(self) -> int:
+        """Rows that were changed since and are held in their old form until they are written."""
+        return sum(cut.copied_bytes for cut in self._cuts.values())
 
     def write(self, place: Place, watch: Watch) -> tuple[dict[str, SavedTableFacts], dict[str, FileFacts]]:
+        """Write all files; the facts of each table, and of each file."""
         tables, files = {}, {}
-        for number, (name, tier) in enumerate(self._tiers.items()):
-            file, shape = f"tables/{number}/0-of-1.arrow", shape_of(tier)  # a table's name need not fit a file's
-            count, files[file] = write_rows(place, file, shape, _chunks(tier), watch)
+        for number, (name, cut) in enumerate(self._cuts.items()):
+            stem = f"tables/{number}/{self._shard}-of-{self._shards}"  # a table's name need not fit a file's
+            part, written = self._write_table(place, stem, name, cut, watch)
+            shape = self._shapes[name]
             tables[name] = SavedTableFacts(
-                settings=tier.table.model_dump(mode="json"),
+                settings=self._settings[name].model_dump(mode="json"),
                 dim=shape.dim,
                 state_dim=shape.state_dim,
                 fields=shape.fields,
-                rows=count,
-                shards=(SavedShard(rows=file, count=count),),
+                rows=cut.rows,
+                shards=(part,),
             )
+            files |= written
         return tables, files
 
     def close(self, *, saved: bool) -> None:
-        """Nothing was kept for it."""
+        """Forget the moment. Where it was not saved, what changed before it still counts as changed."""
+        with ExitStack() as every:
+            for cut in self._cuts.values():
+                every.callback(cut.close, saved=saved)
 
-
-def _chunks(tier: SavedTable) -> Iterator[Rows]:
-    """All rows. Of a table of this process that evicts, those that would go first come first: rows that are put are the
-    newest.
-    """
-    if not isinstance(tier, RamTier) or tier.table.policy not in ("lru", "lfu"):
-        yield from tier.export(CHUNK)
-        return
-    chunks = list(tier.export(CHUNK))
-    if not chunks:
-        return
-    keys = np.concatenate([chunk.keys for chunk in chunks])
-    take = eviction_order(tier, keys)
-    chunk_of, row_of = np.divmod(take, CHUNK)
-    for start in range(0, len(take), CHUNK):
-        yield _gathered(chunks, chunk_of[start : start + CHUNK], row_of[start : start + CHUNK])
-
-
-def _gathered(chunks: list[Rows], chunk_of: NDArray[np.int64], row_of: NDArray[np.int64]) -> Rows:
-    """Rows from many chunks, in the order asked for."""
-    first = chunks[0]
-    out = Rows(
-        np.empty(len(row_of), np.uint64),
-        np.empty((len(row_of), first.values.shape[1]), np.float32),
-        np.empty((len(row_of), first.state.shape[1]), np.float32),
-        {name: np.empty(len(row_of), np.uint32) for name in first.fields},
-    )
-    for number, chunk in enumerate(chunks):
-        mine = np.flatnonzero(chunk_of == number)
-        theirs = row_of[mine]
-        out.keys[mine], out.values[mine], out.state[mine] = (
-            chunk.keys[theirs],
-            chunk.values[theirs],
-            chunk.state[theirs],
+    def _write_table(
+        self, place: Place, stem: str, name: str, cut: TableCut, watch: Watch
+    ) -> tuple[SavedShard, dict[str, FileFacts]]:
+        files: dict[str, FileFacts] = {}
+        rows, removed, waiting = f"{stem}.arrow", f"{stem}.removed.arrow", f"{stem}.admission.arrow"
+        count, files[rows] = write_rows(place, rows, self._shapes[name], cut.chunks(), watch)
+        gone = 0
+        if self.delta:
+            gone, files[removed] = write_columns(place, removed, [{"key": cut.removed}], KEYS)
+        if cut.counts_admission:
+            chunks = ({"key": keys, "count": counts} for keys, counts in cut.waiting())
+            files[waiting] = write_columns(place, waiting, chunks, COUNTS)[1]
+        part = SavedShard(
+            rows=rows,
+            count=count,
+            removed=removed if self.delta else None,
+            removed_count=gone,
+            admission=waiting if cut.counts_admission else None,
         )
-        for name, column in out.fields.items():
-            column[mine] = chunk.fields[name][theirs]
-    return out
+        return part, files
