@@ -71,8 +71,12 @@ def aggregated(
     average: Average,
     late: Staleness | None,
     staleness: Histogram | None = None,
+    plan: Plan | None = None,
 ) -> Update:
-    """The parts that have gradients for a table, as one update; `whole` counts the samples of all parts of the step."""
+    """The parts that have gradients for a table, as one update; `whole` counts the samples of all parts of the step.
+
+    `plan`: of the keys of these parts, one after the other, where it is made already.
+    """
     there = [part for part in parts if table in part.rows]
     given = [part.rows[table] for part in there]
     weights = [_row_weights(tier, part, part.rows[table], step, late, staleness) for part in there]
@@ -80,7 +84,8 @@ def aggregated(
         share = there[0].factor * (1.0 if average == "present" else there[0].samples / whole)
         only = given[0]
         return Update(only.plan, only.gradients, only.rows, _scaled(only, weights[0], share))
-    plan = tier.batch(np.concatenate([each.keys for each in given]))
+    if plan is None:
+        plan = tier.batch(np.concatenate([each.keys for each in given]))
     divisors: Sequence[float | F64] = [float(whole)] * len(there)
     if average == "present":
         divisors = _present(plan, there, given)
