@@ -3,13 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from hotrow.client.aggregate import I64, Average, RowGradients, RowPart, Update, aggregated
 from hotrow.client.base import FeatureVectors
 from hotrow.client.buffers import BufferPool
-from hotrow.client.local_lookup import BatchKeys, BegunLookup, LocalLookup, TableLookup, room_for
+from hotrow.client.local_lookup import BatchKeys, BegunLookup, LocalLookup, TableLookup, table_lookup
 from hotrow.client.open_step import OpenStep, StepKeys
 from hotrow.client.pooling import row_gradients
 from hotrow.config import Table
@@ -52,7 +51,7 @@ class LocalTables:
 
         The step's `apply` then updates rows that both steps have at once, and leaves the others to `settle`.
         """
-        self._open = OpenStep(self.tiers, batches, self.threads)
+        self._open = OpenStep(self.tiers, batches, self._buffers, self.threads)
 
     def look_ahead(self, batch: Batch, in_use: Plans = NO_PLANS) -> BegunLookup:
         """Begin the lookup of a batch of the step after the open one, whose gradients are not applied yet."""
@@ -77,7 +76,7 @@ class LocalTables:
         found, keys = {}, {}
         for table, mine in places.items():
             parts = [batch.parts[place] for place in mine]
-            keys[table] = parts[0].keys if len(parts) == 1 else np.concatenate([part.keys for part in parts])
+            keys[table] = self._buffers.join([part.keys for part in parts])
             tier, pinned = self.tiers[table], in_use.get(table, ())
             found[table] = self._look_up(tier, parts, keys[table], len(batch), learn, pinned, now)
         plans = {table: lookup.plan for table, lookup in found.items()}
@@ -117,7 +116,7 @@ class LocalTables:
             given = [part.rows[table].plan for part in parts if table in part.rows]
             split = None if opened is None else opened.keys_of(table, given)
             joint = split.plan if split is not None and len(given) == len(split.batches) else None
-            update = aggregated(tier, table, parts, whole, step, average, late, staleness, joint)
+            update = aggregated(tier, table, parts, whole, step, average, late, staleness, joint, self._buffers)
             when = {"step": step, "samples": samples, "lr_scale": lr_scale}
             applied[table] = _apply(tier, update, when) if split is None else _split(tier, update, given, split, when)
         return applied
@@ -169,7 +168,7 @@ class LocalTables:
         now: int,
     ) -> TableLookup:
         plan = tier.batch(keys)
-        found = TableLookup(tier, parts, samples, plan, room_for(self._buffers, parts, samples, plan, tier.dim))
+        found = table_lookup(tier, parts, samples, plan, self._buffers)
         out = found.rows.view(-1, tier.dim)
         if learn:
             tier.find_or_init(plan, out, per=found.per, samples=now, pinned=pinned)

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -45,12 +44,13 @@ class TableLookup:
     samples: int
     plan: Plan
     rows: Tensor  # by position where the table has one part with one id each, else by unique key
+    inverse: U32 | None  # of the plan, in the second case
     unread: Flags | None = None  # unique keys whose rows have to be read again
 
     @property
     def per(self) -> Per:
         """Which rows are read."""
-        return "key" if is_direct(self.parts) else "unique"
+        return "key" if self.inverse is None else "unique"
 
     def outputs(self, *, learn: bool) -> list[FeatureVectors]:
         """The vectors of each part."""
@@ -59,9 +59,9 @@ class TableLookup:
             # A later batch of the step may have made a row that this one did not get.
             self.tier.read_rows(self.plan, flat, per=self.per, only=self.unread, as_found=True, settled=False)
             self.unread = None
-        if is_direct(self.parts):
+        if self.inverse is None:
             return [FeatureVectors(self.parts[0], self.rows.requires_grad_(learn))]
-        shares = shares_of(self.plan.inverse, self.parts)
+        shares = shares_of(self.inverse, self.parts)
         made = [
             spread(part, self.rows.numpy(), which, self.samples, self.tier.threads)
             for part, which in zip(self.parts, shares, strict=True)
@@ -103,8 +103,11 @@ def is_direct(parts: Sequence[FeatureBlock]) -> bool:
     return len(parts) == 1 and parts[0].kind == "one"
 
 
-def room_for(buffers: BufferPool, parts: Sequence[FeatureBlock], samples: int, plan: Plan, dim: int) -> Tensor:
-    """What the rows of a table are read into."""
+def table_lookup(
+    tier: RamTier, parts: Sequence[FeatureBlock], samples: int, plan: Plan, buffers: BufferPool
+) -> TableLookup:
+    """A lookup with room for its rows."""
     if is_direct(parts):
-        return buffers.take(samples, len(parts[0].features), dim)
-    return torch.empty(plan.unique, dim)
+        return TableLookup(tier, parts, samples, plan, buffers.take(samples, len(parts[0].features), tier.dim), None)
+    inverse = plan.read_inverse(buffers.take_integers(len(plan)))
+    return TableLookup(tier, parts, samples, plan, buffers.take_rows(plan.unique, tier.dim), inverse)

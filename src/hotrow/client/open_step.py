@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hotrow.client.aggregate import Update
+from hotrow.client.buffers import BufferPool
 from hotrow.client.local_lookup import BatchKeys, BegunLookup
 from hotrow.store import LookupPlan as Plan
 from hotrow.store import RamTier
@@ -53,12 +54,14 @@ class StepKeys:
 class OpenStep:
     """A step whose batches are all looked up, and none of whose gradients is applied."""
 
-    def __init__(self, tiers: Mapping[str, RamTier], batches: Sequence[BatchKeys], threads: int) -> None:
+    def __init__(
+        self, tiers: Mapping[str, RamTier], batches: Sequence[BatchKeys], buffers: BufferPool, threads: int
+    ) -> None:
         """Called before the first lookup of the next step: rows that it makes are not those of this one."""
         self.samples = sum(batch.samples for batch in batches)
         self._threads = threads
         tables = dict.fromkeys(table for batch in batches for table in batch.plans)
-        self._tables = {table: _step_keys(tiers[table], table, batches) for table in tables}
+        self._tables = {table: _step_keys(tiers[table], table, batches, buffers) for table in tables}
 
     def need(self, lookup: BegunLookup) -> None:
         """Note a batch of the next step: its rows that this step has are read again, and updated first."""
@@ -76,9 +79,9 @@ class OpenStep:
         return step if found == sorted(set(found)) and -1 not in found else None
 
 
-def _step_keys(tier: RamTier, table: str, batches: Sequence[BatchKeys]) -> StepKeys:
+def _step_keys(tier: RamTier, table: str, batches: Sequence[BatchKeys], buffers: BufferPool) -> StepKeys:
     mine = [batch for batch in batches if table in batch.plans]
     plan = mine[0].plans[table]
     if len(mine) > 1:
-        plan = tier.find(tier.batch(np.concatenate([batch.keys[table] for batch in mine])))
+        plan = tier.find(tier.batch(buffers.join([batch.keys[table] for batch in mine])))
     return StepKeys([batch.plans[table] for batch in mine], plan, np.zeros(plan.unique, np.bool_))

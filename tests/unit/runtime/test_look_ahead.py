@@ -95,7 +95,7 @@ def leaves_all_to_later(patch: pytest.MonkeyPatch) -> None:
 
 def knows_the_last_batch_of_a_step_only(patch: pytest.MonkeyPatch) -> None:
     real = OpenStep.__init__
-    patch.setattr(OpenStep, "__init__", lambda self, tiers, batches, threads: real(self, tiers, batches[-1:], threads))
+    patch.setattr(OpenStep, "__init__", lambda self, tiers, batches, *more: real(self, tiers, batches[-1:], *more))
 
 
 def updates_first_for_the_last_batch_only(patch: pytest.MonkeyPatch) -> None:
