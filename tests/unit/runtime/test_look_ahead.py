@@ -34,7 +34,11 @@ from unit.runtime.ahead_training import (
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
-BRIEF = {"two workers": ("sgd", "all"), "replicas": ("adam", "all")}  # the others are marked `slow`
+BRIEF = {  # the others are marked `slow`
+    "three batches": ("adam", "swap", "lru of less than two batches", "lfu", "refuse", "at least", "expiry", "all"),
+    "two workers": ("sgd", "all"),
+    "replicas": ("adam", "all"),
+}
 
 
 def matrix() -> list[Any]:

@@ -43,7 +43,7 @@ def count(trainer: Trainer, batch: Batch) -> None:
     trainer.tables.tiers["ones"].stats()
 
 
-@pytest.mark.parametrize("shape", [ONE, THREE, REPLICAS], ids=["one batch", "three batches", "replicas"])
+@pytest.mark.parametrize("shape", [ONE, REPLICAS], ids=["one batch", "replicas"])
 @pytest.mark.parametrize("touch", [touch_nothing, predict, evaluate, count])
 def test_whoever_looks_between_two_steps_finds_them_applied(
     touch: Callable[[Trainer, Batch], None], shape: Shape
