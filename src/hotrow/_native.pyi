@@ -240,6 +240,7 @@ class RamTier:
         out: NDArray[numpy.float32],
         per_unique: bool,
         only: NDArray[numpy.bool_] | None,
+        as_found: bool,
         threads: int,
     ) -> None: ...
     def apply(
