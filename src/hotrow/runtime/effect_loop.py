@@ -125,19 +125,20 @@ class EffectLoop(Generic[LeaseT]):
 
     def handle(self, event: Event) -> None:
         """Pass an event to the discipline, and perform its effects."""
-        effects = self.discipline.on(event)
-        self.performer.observe(event, effects)
-        if effects:
-            lost = self._samples_lost(effects) if isinstance(event, Lost) else NO_GRANTS
-            self.statistics.take(event, effects, lost)
-            for effect in effects:
-                if isinstance(effect, Grant):
-                    self._grant(effect)
-                elif isinstance(effect, Apply):
-                    self.performer.apply(effect, effect.samples if effect.group == self._first_group else 0)
-                elif isinstance(effect, Drop):
-                    self.performer.drop(effect)
-        self.performer.settle()
+        effects, performer = self.discipline.on(event), self.performer
+        performer.observe(event, effects)
+        if not effects:
+            return
+        lost = self._samples_lost(effects) if isinstance(event, Lost) else NO_GRANTS
+        self.statistics.take(event, effects, lost)
+        for effect in effects:
+            if isinstance(effect, Grant):
+                self._grant(effect)
+            elif isinstance(effect, Apply):
+                performer.apply(effect, effect.samples if effect.group == self._first_group else 0)
+            elif isinstance(effect, Drop):
+                performer.drop(effect)
+        performer.settle()
         if self._took_from_others:
             self._took_from_others = False
             self._withdraw_requests()

@@ -176,6 +176,7 @@ def check_sizes(header: bytes, frames: Sequence[memoryview], limits: Limits) -> 
         )
     longest = len(header)
     for frame in frames:
-        longest = max(longest, frame.nbytes)
+        if frame.nbytes > longest:
+            longest = frame.nbytes
     if longest > limits.frame_bytes:
         raise InputError(f"a frame of {longest:,} bytes: at most {limits.frame_bytes:,} (Limits.frame_bytes); split it")

@@ -6,6 +6,7 @@ The time of the other side, which has processes of its own on a cluster, is meas
 """
 
 import gc
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -150,6 +151,7 @@ class _MemoryRpc:
         self.limits, self.elsewhere_s = Limits(), 0.0
         self._key, self._counts, self._number = ClusterKey.generate(), WireCounts(), 0
         self._peers: dict[str, tuple[Connection, Peers]] = {}
+        self._chance = random.Random(0).random
 
     def request(self, name: str, message: Message) -> "Future[Answer]":
         future: Future[Answer] = Future()
@@ -183,7 +185,7 @@ class _MemoryRpc:
 
     def _connected(self, name: str) -> tuple[Connection, Peers]:
         """A connection after its handshake."""
-        connection = Connection(self._key, macs=True, retry=RetryPolicy(), chance=lambda: 0.5, counts=self._counts)
+        connection = Connection(self._key, macs=True, retry=RetryPolicy(), chance=self._chance, counts=self._counts)
         peers = Peers(self._key, self.limits, macs=True)
         connection.tick(time.monotonic())
         while connection.outbox:
