@@ -24,10 +24,10 @@ struct Gradients {
 
 // One row of an update: where its parts lie, and what differs from row to row.
 struct RowUpdate {
-  std::byte* row;
+  std::byte* row = nullptr;
   float* value = nullptr;  // the row's own, or a copy of a 16-bit one
   float* state = nullptr;
-  const float* gradient;
+  const float* gradient = nullptr;
   RowTouch touch = {};
 };
 
