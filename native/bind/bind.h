@@ -17,5 +17,6 @@ void bind_batch_kernels(nb::module_& m);
 void bind_shards(nb::module_& m);
 void bind_limits(nb::module_& m);
 void bind_segment(nb::module_& m);
+void bind_stream_copy(nb::module_& m);
 
 }  // namespace hotrow::bind

@@ -19,4 +19,5 @@ NB_MODULE(_native, m) {
   hotrow::bind::bind_shards(m);
   hotrow::bind::bind_limits(m);
   hotrow::bind::bind_segment(m);
+  hotrow::bind::bind_stream_copy(m);
 }

@@ -79,10 +79,10 @@ std::size_t find_or_init(RamTier& tier, Batch& batch, const std::optional<Rows>&
 }
 
 void read_rows(const RamTier& tier, Batch& batch, const Rows& out, bool per_unique, const std::optional<Flags>& only,
-               int threads) {
+               bool as_found, int threads) {
   check_threads(threads);
   check_shape("read_rows: out", out, {rows_of(batch, per_unique), tier.layout().dim()});
-  const store::Selection selected = selection("read_rows", batch, only, false);
+  const store::Selection selected = selection("read_rows", batch, only, as_found);
   const nb::gil_scoped_release unlocked;
   tier.read(batch, out.data(), per(per_unique), selected, threads);
 }
@@ -362,7 +362,7 @@ void bind_table(nb::module_& m) {
       .def("find_or_init", &find_or_init, "batch"_a, "out"_a.noconvert().none(), "per_unique"_a, "seen"_a,
            "samples"_a.none(), "pinned"_a, "threads"_a)
       .def("read_rows", &read_rows, "batch"_a, "out"_a.noconvert(), "per_unique"_a, "only"_a.noconvert().none(),
-           "threads"_a)
+           "as_found"_a, "threads"_a)
       .def("apply", &apply, "batch"_a, "gradients"_a.noconvert(), "weights"_a.noconvert().none(),
            "rows"_a.noconvert().none(), "per_unique"_a, "step"_a, "samples"_a, "lr_scale"_a,
            "only"_a.noconvert().none(), "as_found"_a, "threads"_a)

@@ -24,7 +24,7 @@ Batch::Batch(std::span<const Key> keys, int partitions_log2, bool counted, int t
   static thread_local Scratch<std::uint32_t> counts_room;
   Key* const found = found_room.take(size_);
   std::uint32_t* const numbers = counts_room.take(size_);
-  inverse_.reset(new std::uint32_t[size_]);
+  inverse_.make(size_);
   if (const int worth = folding_threads(size_, threads);
       worth > 1 && partitions() >= kPartitionsMin && partitions() <= kScatterPartsMax) {
     fold_partitions(keys, partitions_log2, counted, worth);
@@ -56,9 +56,9 @@ void Batch::fold_partitions(std::span<const Key> keys, int partitions_log2, bool
         static_cast<std::uint32_t>(unique_serial({own, scattered.size(p)}, own, local + begin, occurs + begin, slots));
   });
   for (std::size_t p = 0; p < partitions(); ++p) unique_begin_[p + 1] += unique_begin_[p];
-  keys_.reset(new Key[unique()]);
-  slots_.reset(new std::uint32_t[unique()]);
-  if (counted) counts_.reset(new std::uint32_t[unique()]);
+  keys_.make(unique());
+  slots_.make(unique());
+  if (counted) counts_.make(unique());
   parallel_for(threads, partitions() + scattered.chunks(), [&](std::size_t task) {
     if (task >= scattered.chunks()) {
       const std::size_t p = task - scattered.chunks(), count = unique_begin_[p + 1] - unique_begin_[p];
@@ -109,9 +109,9 @@ void Batch::group(const Key* found, std::size_t count, int partitions_log2, bool
   const auto partition = [=](Key key) { return partition_bits(hash_key(key)) >> (kPartitionBits - partitions_log2); };
   for (std::size_t u = 0; u < count; ++u) ++unique_begin_[partition(found[u]) + 1];
   for (std::size_t p = 0; p < partitions(); ++p) unique_begin_[p + 1] += unique_begin_[p];
-  keys_.reset(new Key[count]);
-  slots_.reset(new std::uint32_t[count]);
-  if (counted) counts_.reset(new std::uint32_t[count]);
+  keys_.make(count);
+  slots_.make(count);
+  if (counted) counts_.make(count);
   std::vector<std::uint32_t> next(unique_begin_);
   for (std::size_t u = 0; u < count; ++u) {
     const std::uint32_t place = next[partition(found[u])]++;

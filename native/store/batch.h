@@ -4,11 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "store/hash.h"
+#include "store/recycled.h"
 
 namespace hotrow::store {
 
@@ -25,7 +25,7 @@ class Batch {
 
   const Key* keys() const { return keys_.get(); }                  // unique, by partition, then by first occurrence
   const std::uint32_t* inverse() const { return inverse_.get(); }  // key of the batch -> number of its unique key
-  bool counted() const { return counts_ != nullptr || unique() == 0; }
+  bool counted() const { return counts_.get() != nullptr || unique() == 0; }
   std::uint32_t occurrences(std::size_t unique) const { return counts_[unique]; }
   std::uint32_t* slots() { return slots_.get(); }
   const std::uint32_t* slots() const { return slots_.get(); }
@@ -45,8 +45,8 @@ class Batch {
 
   std::size_t size_;
   std::vector<std::uint32_t> unique_begin_;
-  std::unique_ptr<Key[]> keys_;
-  std::unique_ptr<std::uint32_t[]> inverse_, slots_, counts_;
+  Recycled<Key> keys_;
+  Recycled<std::uint32_t> inverse_, slots_, counts_;
 };
 
 }  // namespace hotrow::store

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <shared_mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -232,7 +233,8 @@ class RamTier {
   };
   Update update_of(When when) const;
   void stamp(std::byte* row, When when) const;
-  bool apply_row(Partition& partition, std::byte* row, const float* gradient, const Update& update) const;
+  RowTouch touch_of(std::byte* row, float squares, const Update& update) const;
+  void apply_rows(Partition& partition, std::span<RowUpdate> rows, const Update& update, Applied& done) const;
   bool add_row(Partition& partition, std::byte* row, const float* value, float* state, When when) const;
   void put_row(Partition& partition, std::uint32_t index, const Columns& columns, std::size_t at) const;
   Applied count(const Applied& applied);

@@ -1,6 +1,9 @@
 // Changing rows: gradients, changes from caches, whole rows.
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <span>
 
 #include "store/ram_tier_visit.h"
 #include "store/scratch.h"
@@ -91,25 +94,43 @@ RamTier::Update RamTier::update_of(When when) const {
   return update;
 }
 
-// False: the gradient is not finite (or too large to be squared), and the row stays as it is.
-bool RamTier::apply_row(Partition& partition, std::byte* row, const float* gradient, const Update& update) const {
-  const RowKernels& kernels = row_kernels();
+RowTouch RamTier::touch_of(std::byte* row, float squares, const Update& update) const {
   const Optimizer& optimizer = spec_.optimizer;
-  const float squares = kernels.squared_norm(gradient, layout_.dim());
-  if (!std::isfinite(squares)) return false;
   RowTouch touch{.squares = squares};
   const double clip = optimizer.clip;
   if (clip > 0 && double{squares} > clip * clip) touch.scale = static_cast<float>(clip / std::sqrt(double{squares}));
-  const When& when = update.when;
   if (optimizer.swap_period != 0) touch.swap_decay = swap_decay(row, update.period);
   if (optimizer.rule == Rule::adam)
     touch.step_size = optimizer.correct_by_row ? update.adam_scale * adam_steps_.at(++layout_.field(row, kUpdates))
                                                : update.adam_step;
-  float* value = open_value(row);
-  kernels.update[static_cast<int>(rule_.rule)](update.rule, touch, value, layout_.state(row), gradient, layout_.dim());
-  stamp(row, when);
-  if (layout_.narrow()) partition.counts.saturated += store_value(row, value, Layout::version(row));
-  return true;
+  return touch;
+}
+
+// A row whose gradient is not finite (or too large to be squared) stays as it is.
+void RamTier::apply_rows(Partition& partition, std::span<RowUpdate> rows, const Update& update, Applied& done) const {
+  const RowKernels& kernels = row_kernels();
+  const std::size_t dim = layout_.dim();
+  kernels.squared_norms(rows.data(), rows.size(), dim);
+  const auto refused = std::ranges::remove_if(
+      rows, [](float squares) { return !std::isfinite(squares); },
+      [](const RowUpdate& row) { return row.touch.squares; });
+  done.refused += refused.size();
+  rows = rows.first(rows.size() - refused.size());
+  done.rows += rows.size();
+  static thread_local Scratch<float> room;
+  float* const wide = layout_.narrow() ? room.take(rows.size() * dim) : nullptr;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    RowUpdate& row = rows[i];
+    row.touch = touch_of(row.row, row.touch.squares, update);
+    row.state = layout_.state(row.row);
+    row.value = layout_.narrow() ? wide + i * dim : layout_.value(row.row);
+    if (layout_.narrow()) widen_into(row.row, row.value);
+  }
+  kernels.update[static_cast<int>(rule_.rule)](update.rule, rows.data(), rows.size(), dim);
+  for (const RowUpdate& row : rows) {
+    stamp(row.row, update.when);
+    if (layout_.narrow()) partition.counts.saturated += store_value(row.row, row.value, Layout::version(row.row));
+  }
 }
 
 Applied RamTier::apply(Batch& batch, const Gradients& gradients, Per per, When when, int threads,
@@ -124,13 +145,18 @@ Applied RamTier::apply(Batch& batch, const Gradients& gradients, Per per, When w
     fold(batch, gradients, selection.only, own, dim, threads);
     sums = own;
   }
-  const auto update = [&](Partition& partition, const Visit& visit, Applied& done) {
-    if (visit.row == nullptr)
-      ++(batch.slots()[visit.unique] == kTurnedAway ? done.unadmitted : done.absent);
-    else if (!weighted.empty() && !weighted[visit.unique])
-      ++done.weightless;
-    else
-      ++(apply_row(partition, visit.row, sums + visit.unique * dim, shared) ? done.rows : done.refused);
+  const auto update = [&](Partition& partition, std::span<Visit> visits, Applied& done) {
+    std::array<RowUpdate, kVisitBlock> rows;
+    std::size_t count = 0;
+    for (const Visit& visit : visits) {
+      if (visit.row == nullptr)
+        ++(batch.slots()[visit.unique] == kTurnedAway ? done.unadmitted : done.absent);
+      else if (!weighted.empty() && !weighted[visit.unique])
+        ++done.weightless;
+      else
+        rows[count++] = {.row = visit.row, .gradient = sums + visit.unique * dim};
+    }
+    apply_rows(partition, {rows.data(), count}, shared, done);
   };
   return count(visit(batch, threads, {true, layout_.row_bytes(), selection}, update));
 }

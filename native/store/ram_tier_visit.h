@@ -2,11 +2,14 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <mutex>
+#include <span>
 #include <stdexcept>
+#include <type_traits>
 
 #include "store/admission.h"
 #include "store/order.h"
@@ -19,6 +22,7 @@ namespace hotrow::store {
 constexpr std::size_t kSmallBatch = 2048;        // not worth a second thread
 constexpr std::size_t kPrefetchBytesMax = 1024;  // longer rows: the processor's own prefetcher follows
 constexpr std::uintptr_t kLine = 64;
+constexpr std::uint32_t kVisitBlock = 16;  // keys that go through a stage of visit together
 
 inline void prefetch(const std::byte* from, std::size_t bytes) {
   const auto begin = reinterpret_cast<std::uintptr_t>(from);
@@ -138,9 +142,10 @@ inline void RamTier::check_plan(const Batch& batch) const {
     throw std::invalid_argument("the batch was planned for a table with another number of partitions");
 }
 
-// Calls body(partition, visit, done) for every chosen unique key of the batch under its partition's lock, and, before
-// the lock is given back, finish(partition, first, end) for the partition's unique keys together; returns the sum of
-// what the bodies counted in `done`.
+// Calls body(partition, visit, done) for every chosen unique key of the batch under its partition's lock, or, if it
+// takes them, body(partition, visits, done) for up to kVisitBlock of them at a time; and, before the lock is given
+// back, finish(partition, first, end) for the partition's unique keys together; returns the sum of what the bodies
+// counted in `done`.
 template <typename Body, typename Finish>
 Applied RamTier::visit(Batch& batch, int threads, const Access& access, Body&& body, Finish&& finish) const {
   check_plan(batch);
@@ -186,29 +191,36 @@ Applied RamTier::visit(Batch& batch, int threads, const Access& access, Body&& b
   return visit(batch, threads, access, body, [](const Partition&, std::size_t, std::size_t) {});
 }
 
-// A pipeline: while one key's row is worked on, the row of a key kAhead further is asked for, and the index line of one
-// 2 kAhead further. So the misses of many keys overlap with each other and with the work.
+// A pipeline of blocks: while the rows of one block are worked on, those of the next are on their way, and the index
+// lines of the one after it. So the misses of many keys overlap with each other and with the work.
 template <typename Body>
 Applied RamTier::visit_partition(Batch& batch, std::size_t p, const Access& access, Body&& body) const {
-  constexpr std::uint32_t kAhead = 16;
   Partition& partition = *partitions_[p];
   const ChosenKeys chosen(access.selection.only, batch.unique_begin(p), batch.unique_begin(p + 1));
-  const std::uint32_t count = chosen.count;
   const bool as_found = access.selection.as_found && batch.looked_up;
-  Visit ring[2 * kAhead];  // a key keeps its place from the first stage to the last
+  const std::uint32_t blocks = (chosen.count + kVisitBlock - 1) / kVisitBlock;
+  std::array<std::array<Visit, kVisitBlock>, 3> ring;  // a block keeps its place from the first stage to the last
+  const auto visits = [&](std::uint32_t block) {
+    return std::span(ring[block % 3]).first(std::min(kVisitBlock, chosen.count - block * kVisitBlock));
+  };
   Applied done;
-  for (std::uint32_t tick = 0; tick < count + 2 * kAhead; ++tick) {
-    if (tick >= 2 * kAhead) {
-      Visit& visit = ring[tick % (2 * kAhead)];
-      settle(partition, batch, visit, as_found);
-      body(partition, visit, done);
+  for (std::uint32_t block = 0; block < blocks + 2; ++block) {
+    if (block < blocks) {
+      std::uint32_t next = block * kVisitBlock;
+      for (Visit& visit : visits(block)) {
+        visit.unique = chosen[next++];
+        if (!batch.looked_up) ask_index(partition, batch, visit);
+      }
     }
-    if (tick >= kAhead && tick < count + kAhead)
-      ask_row(partition, batch, ring[(tick - kAhead) % (2 * kAhead)], access);
-    if (tick < count) {
-      Visit& visit = ring[tick % (2 * kAhead)];
-      visit.unique = chosen[tick];
-      if (!batch.looked_up) ask_index(partition, batch, visit);
+    if (block >= 1 && block - 1 < blocks)
+      for (Visit& visit : visits(block - 1)) ask_row(partition, batch, visit, access);
+    if (block < 2) continue;
+    const std::span<Visit> settled = visits(block - 2);
+    for (Visit& visit : settled) settle(partition, batch, visit, as_found);
+    if constexpr (std::is_invocable_v<Body&, Partition&, std::span<Visit>, Applied&>) {
+      body(partition, settled, done);
+    } else {
+      for (Visit& visit : settled) body(partition, visit, done);
     }
   }
   return done;

@@ -22,6 +22,15 @@ struct Gradients {
   }
 };
 
+// One row of an update: where its parts lie, and what differs from row to row.
+struct RowUpdate {
+  std::byte* row = nullptr;
+  float* value = nullptr;  // the row's own, or a copy of a 16-bit one
+  float* state = nullptr;
+  const float* gradient = nullptr;
+  RowTouch touch = {};
+};
+
 enum class InitKind : int { uniform, normal, constant };
 
 struct FirstValues {
@@ -40,8 +49,10 @@ struct RowKernels {
   float (*squared_norm)(const float* values, std::size_t dim);
   void (*add)(float* to, const float* from, std::size_t dim);
   void (*decay)(float* moment, float factor, float floor, std::size_t count);
-  void (*update[static_cast<int>(Rule::count)])(const UpdateRule&, const RowTouch&, float* value, float* state,
-                                                const float* gradient, std::size_t dim);
+  // Of many rows at a time: a call for each row took as long as the cache misses of the row.
+  void (*squared_norms)(RowUpdate* rows, std::size_t count, std::size_t dim);  // of the gradients, into touch.squares
+  void (*update[static_cast<int>(Rule::count)])(const UpdateRule&, const RowUpdate* rows, std::size_t count,
+                                                std::size_t dim);
   void (*first_values)(const FirstValues&, std::uint64_t key, float* out, std::size_t dim);
   // The state of a fresh row; FTRL's is such that it stands for the row's first value.
   void (*first_state)(const UpdateRule&, float initial, const float* value, float* state, std::size_t dim);

@@ -240,6 +240,7 @@ class RamTier:
         out: NDArray[numpy.float32],
         per_unique: bool,
         only: NDArray[numpy.bool_] | None,
+        as_found: bool,
         threads: int,
     ) -> None: ...
     def apply(
@@ -518,3 +519,5 @@ class Segment:
     def leave(self) -> None: ...
 
 def inspect_segment(path: str) -> tuple[int, list[tuple[str, str]], bool, int, bool, str]: ...
+def stream_copy(data: NDArray[numpy.uint8], out: NDArray[numpy.uint8]) -> None:
+    """Copy bytes past the caches."""

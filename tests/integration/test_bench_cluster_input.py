@@ -78,4 +78,6 @@ def test_only_the_process_that_is_told_so_is_slow(tmp_path: Path, monkeypatch: p
 def test_shared_memory_is_measured_beside_tcp() -> None:
     found = talk_rings.measure(PLAN, SilentProgress())
     assert set(found) >= {"shm_vs_tcp", "shm_read_vs_tcp", "shm_small_vs_tcp", "shm_gibps", "tcp_gibps"}
+    sizes = {name for name in talk_rings.SIZES if f"shm_{name}_vs_tcp" in found}
+    assert sizes == {name for name, size in talk_rings.SIZES.items() if size < PLAN.large_bytes} != set()
     assert all(value is not None and 0 < value < float("inf") for value in found.values())

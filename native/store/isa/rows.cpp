@@ -11,6 +11,8 @@
 #include <immintrin.h>
 #endif
 
+#define HOTROW_INLINE inline __attribute__((always_inline))
+
 namespace hotrow::store::HOTROW_ISA {
 namespace {
 
@@ -18,7 +20,7 @@ constexpr size_t kLanes = 16;
 
 // body(i) for every element, in blocks the compiler turns into whole vectors.
 template <typename Body>
-inline __attribute__((always_inline)) void each(size_t dim, Body body) {
+HOTROW_INLINE void each(size_t dim, Body body) {
   size_t i = 0;
   for (; i + kLanes <= dim; i += kLanes) {
 #pragma GCC ivdep
@@ -41,7 +43,7 @@ inline float total(Lanes lanes) {
 }
 
 template <typename Element>  // element(i): what to square and add
-inline __attribute__((always_inline)) float sum_of_squares(size_t dim, Element element) {
+HOTROW_INLINE float sum_of_squares(size_t dim, Element element) {
   Lanes sums = {};
   size_t i = 0;
   for (; i + kLanes <= dim; i += kLanes) {
@@ -86,8 +88,8 @@ inline void end_stream() {}
 #endif
 
 template <typename Copy>
-inline __attribute__((always_inline)) void expand_by(Copy copy, float* out, const float* rows, const uint32_t* inverse,
-                                                     size_t begin, size_t end, size_t dim) {
+HOTROW_INLINE void expand_by(Copy copy, float* out, const float* rows, const uint32_t* inverse, size_t begin,
+                             size_t end, size_t dim) {
   for (size_t n = begin; n < end; ++n) {
     if (n + kAhead < end) prefetch_row(rows + size_t{inverse[n + kAhead]} * dim, dim);
     copy(out + n * dim, rows + size_t{inverse[n]} * dim);
@@ -128,11 +130,18 @@ float squared_norm(const float* values, size_t dim) {
   return sum_of_squares(dim, [=](size_t i) { return values[i]; });
 }
 
+void squared_norms(RowUpdate* rows, size_t count, size_t dim) {
+  for (size_t n = 0; n < count; ++n) {
+    const float* gradient = rows[n].gradient;
+    rows[n].touch.squares = sum_of_squares(dim, [=](size_t i) { return gradient[i]; });
+  }
+}
+
 void add(float* __restrict to, const float* __restrict from, size_t dim) {
   each(dim, [=](size_t i) { to[i] += from[i]; });
 }
 
-void decay(float* __restrict moment, float factor, float floor, size_t count) {
+HOTROW_INLINE void decay(float* __restrict moment, float factor, float floor, size_t count) {
   each(count, [=](size_t i) {
     const float least = moment[i] < floor ? moment[i] : floor;  // the floor stops decay, it never raises
     const float decayed = moment[i] * factor;
@@ -140,8 +149,8 @@ void decay(float* __restrict moment, float factor, float floor, size_t count) {
   });
 }
 
-void sgd(const UpdateRule& rule, const RowTouch& touch, float* __restrict value, float* /*state*/,
-         const float* __restrict gradient, size_t dim) {
+HOTROW_INLINE void sgd(const UpdateRule& rule, const RowTouch& touch, float* __restrict value, float* /*state*/,
+                       const float* __restrict gradient, size_t dim) {
   const float lr = rule.lr, l2 = rule.l2, keep = rule.keep, scale = touch.scale;
   each(dim, [=](size_t i) {
     const float g = scale * gradient[i] + l2 * value[i];
@@ -150,8 +159,9 @@ void sgd(const UpdateRule& rule, const RowTouch& touch, float* __restrict value,
 }
 
 template <bool eps_inside>
-void adagrad_elements(const UpdateRule& rule, const RowTouch& touch, float* __restrict value, float* __restrict moment,
-                      const float* __restrict gradient, size_t dim, float old_share, float new_share) {
+HOTROW_INLINE void adagrad_elements(const UpdateRule& rule, const RowTouch& touch, float* __restrict value,
+                                    float* __restrict moment, const float* __restrict gradient, size_t dim,
+                                    float old_share, float new_share) {
   const float lr = rule.lr, l2 = rule.l2, keep = rule.keep, eps = rule.eps, scale = touch.scale;
   each(dim, [=](size_t i) {
     const float g = scale * gradient[i] + l2 * value[i];
@@ -163,8 +173,8 @@ void adagrad_elements(const UpdateRule& rule, const RowTouch& touch, float* __re
   });
 }
 
-void adagrad(const UpdateRule& rule, const RowTouch& touch, float* value, float* state, const float* gradient,
-             size_t dim) {
+HOTROW_INLINE void adagrad(const UpdateRule& rule, const RowTouch& touch, float* value, float* state,
+                           const float* gradient, size_t dim) {
   if (touch.swap_decay != 1.0f) decay(state, touch.swap_decay, rule.swap_floor, dim);
   if (rule.eps_inside)
     adagrad_elements<true>(rule, touch, value, state, gradient, dim, 1.0f, 1.0f);
@@ -172,16 +182,16 @@ void adagrad(const UpdateRule& rule, const RowTouch& touch, float* value, float*
     adagrad_elements<false>(rule, touch, value, state, gradient, dim, 1.0f, 1.0f);
 }
 
-void decayed_adagrad(const UpdateRule& rule, const RowTouch& touch, float* value, float* state, const float* gradient,
-                     size_t dim) {
+HOTROW_INLINE void decayed_adagrad(const UpdateRule& rule, const RowTouch& touch, float* value, float* state,
+                                   const float* gradient, size_t dim) {
   if (rule.eps_inside)
     adagrad_elements<true>(rule, touch, value, state, gradient, dim, rule.rate, rule.rate_rest);
   else
     adagrad_elements<false>(rule, touch, value, state, gradient, dim, rule.rate, rule.rate_rest);
 }
 
-void rowwise_adagrad(const UpdateRule& rule, const RowTouch& touch, float* __restrict value, float* state,
-                     const float* __restrict gradient, size_t dim) {
+HOTROW_INLINE void rowwise_adagrad(const UpdateRule& rule, const RowTouch& touch, float* __restrict value, float* state,
+                                   const float* __restrict gradient, size_t dim) {
   if (touch.swap_decay != 1.0f) decay(state, touch.swap_decay, rule.swap_floor, 1);
   const float l2 = rule.l2, keep = rule.keep, scale = touch.scale;
   const bool plain = scale == 1.0f && l2 == 0.0f;  // then the sum is known already
@@ -197,8 +207,8 @@ void rowwise_adagrad(const UpdateRule& rule, const RowTouch& touch, float* __res
   });
 }
 
-void adam(const UpdateRule& rule, const RowTouch& touch, float* __restrict value, float* __restrict state,
-          const float* __restrict gradient, size_t dim) {
+HOTROW_INLINE void adam(const UpdateRule& rule, const RowTouch& touch, float* __restrict value, float* __restrict state,
+                        const float* __restrict gradient, size_t dim) {
   float* __restrict mean = state;
   float* __restrict moment = state + dim;
   if (touch.swap_decay != 1.0f) decay(moment, touch.swap_decay, rule.swap_floor, dim);
@@ -223,8 +233,8 @@ inline float ftrl_z(const UpdateRule& rule, float value, float n) {
   return -value * ftrl_denominator(rule, n) - (value > 0 ? rule.l1 : value < 0 ? -rule.l1 : 0.0f);
 }
 
-void ftrl(const UpdateRule& rule, const RowTouch& touch, float* __restrict value, float* __restrict state,
-          const float* __restrict gradient, size_t dim) {
+HOTROW_INLINE void ftrl(const UpdateRule& rule, const RowTouch& touch, float* __restrict value, float* __restrict state,
+                        const float* __restrict gradient, size_t dim) {
   float* __restrict zs = state;
   float* __restrict ns = state + dim;
   for (size_t i = 0; i < dim; ++i) {
@@ -242,6 +252,17 @@ void ftrl(const UpdateRule& rule, const RowTouch& touch, float* __restrict value
     ns[i] = n;
     const float beyond = z > rule.l1 ? z - rule.l1 : z < -rule.l1 ? z + rule.l1 : 0.0f;
     value[i] = -beyond / ftrl_denominator(rule, n);
+  }
+}
+
+// A rule of one row for many of them. The rule is copied: what a row's floats are stored through might point into the
+// caller's, which would then be read again for every row.
+template <auto update_row>
+void update_rows(const UpdateRule& callers, const RowUpdate* rows, size_t count, size_t dim) {
+  const UpdateRule rule = callers;
+  for (size_t n = 0; n < count; ++n) {
+    const RowUpdate& row = rows[n];
+    update_row(rule, row.touch, row.value, row.state, row.gradient, dim);
   }
 }
 
@@ -347,7 +368,9 @@ extern const RowKernels row_kernels_table = {
     .squared_norm = squared_norm,
     .add = add,
     .decay = decay,
-    .update = {sgd, adagrad, rowwise_adagrad, decayed_adagrad, adam, ftrl},
+    .squared_norms = squared_norms,
+    .update = {update_rows<sgd>, update_rows<adagrad>, update_rows<rowwise_adagrad>, update_rows<decayed_adagrad>,
+               update_rows<adam>, update_rows<ftrl>},
     .first_values = first_values,
     .first_state = first_state,
     .follow_value = follow_value,

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hotrow.client.buffers import BufferPool
 from hotrow.staleness import Histogram, Staleness
 from hotrow.store import LookupPlan as Plan
 from hotrow.store import RamTier
@@ -71,8 +72,15 @@ def aggregated(
     average: Average,
     late: Staleness | None,
     staleness: Histogram | None = None,
+    plan: Plan | None = None,
+    buffers: BufferPool | None = None,
 ) -> Update:
-    """The parts that have gradients for a table, as one update; `whole` counts the samples of all parts of the step."""
+    """The parts that have gradients for a table, as one update; `whole` counts the samples of all parts of the step.
+
+    `plan`: of the keys of these parts, one after the other, where it is made already. `buffers` are used again when
+    the update is performed and gone.
+    """
+    buffers = buffers or BufferPool()
     there = [part for part in parts if table in part.rows]
     given = [part.rows[table] for part in there]
     weights = [_row_weights(tier, part, part.rows[table], step, late, staleness) for part in there]
@@ -80,7 +88,8 @@ def aggregated(
         share = there[0].factor * (1.0 if average == "present" else there[0].samples / whole)
         only = given[0]
         return Update(only.plan, only.gradients, only.rows, _scaled(only, weights[0], share))
-    plan = tier.batch(np.concatenate([each.keys for each in given]))
+    if plan is None:
+        plan = tier.batch(buffers.join([each.keys for each in given]))
     divisors: Sequence[float | F64] = [float(whole)] * len(there)
     if average == "present":
         divisors = _present(plan, there, given)
@@ -89,7 +98,7 @@ def aggregated(
         for part, each, weight, divisor in zip(there, given, weights, divisors, strict=True)
     ]
     rows = _joined_rows(given)
-    return Update(plan, np.concatenate([each.gradients for each in given]), rows, np.concatenate(scaled))
+    return Update(plan, buffers.join([each.gradients for each in given]), rows, buffers.join(scaled))
 
 
 def _row_weights(

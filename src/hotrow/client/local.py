@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
-from hotrow.client.aggregate import Average, RowGradients, RowPart, Update, aggregated
+from hotrow.client.aggregate import I64, Average, RowGradients, RowPart, Update, aggregated
 from hotrow.client.base import FeatureVectors
 from hotrow.client.buffers import BufferPool
-from hotrow.client.local_lookup import EarlyLookup, LocalLookup, TableLookup, room_for, shared_keys
+from hotrow.client.local_lookup import BatchKeys, BegunLookup, LocalLookup, TableLookup, table_lookup
+from hotrow.client.open_step import OpenStep, StepKeys
 from hotrow.client.pooling import row_gradients
 from hotrow.config import Table
 from hotrow.data.batch import Batch, FeatureBlock
@@ -18,12 +18,12 @@ from hotrow.spec import whole_number
 from hotrow.staleness import Histogram, Staleness
 from hotrow.store import Applied, RamTier, find_or_first
 from hotrow.store import LookupPlan as Plan
-from hotrow.store.arrays import Flags
 from hotrow.store.tiers import listed, named_tables, open_tiers
 
 __all__ = ["LocalLookup", "LocalTables"]
 
-NO_PLANS: Mapping[str, Plan] = {}
+Plans = Mapping[str, Sequence[Plan]]  # by table
+NO_PLANS: Plans = {}
 
 
 class LocalTables:
@@ -34,52 +34,53 @@ class LocalTables:
         self.threads = whole_number("threads", torch.get_num_threads() if threads is None else threads, 1, 1024)
         self.tiers: dict[str, RamTier] = open_tiers(self.specs, self.threads, attach=attach)
         self.samples = max((tier.samples for tier in self.tiers.values() if tier.attached), default=0)
-        self._urgent: dict[str, tuple[Plan, Flags]] = {}  # by table: of the open batch, keys that the next one needs
+        self._open: OpenStep | None = None  # the step before those that are looked up early
         self._buffers = BufferPool()
         self.absent_ids = 0  # distinct ids without a row, summed over lookups that create none
 
-    def lookup(
-        self, batch: Batch, *, learn: bool, versions: bool = False, in_use: Mapping[str, Plan] = NO_PLANS
-    ) -> LocalLookup:
-        """Vectors for all ids of a batch; with `versions` the handle holds those of the rows.
+    def lookup(self, batch: Batch, *, learn: bool, versions: bool = False) -> LocalLookup:
+        """Vectors for all ids of a batch; with `versions` the handle holds those of the rows."""
+        return self.finish(self._begin(batch, learn, NO_PLANS, self.samples), learn=learn, versions=versions)
 
-        Rows of plans in use (by table) are not evicted for it.
+    def begin(self, batch: Batch, in_use: Plans = NO_PLANS) -> BegunLookup:
+        """Begin the lookup of a batch of the open step. Rows of plans in use are not evicted for it."""
+        return self._begin(batch, True, in_use, self.samples)
+
+    def open_step(self, batches: Sequence[BatchKeys]) -> None:
+        """The batches of the open step are all looked up, and `look_ahead` follows.
+
+        The step's `apply` then updates rows that both steps have at once, and leaves the others to `settle`.
         """
-        found = self._begin(batch, learn, in_use, self.samples)
-        return self._lookup_of(found, learn=learn, versions=versions)
+        self._open = OpenStep(self.tiers, batches, self._buffers, self.threads)
 
-    def look_ahead(self, batch: Batch, after: LocalLookup) -> EarlyLookup:
-        """Begin the lookup of the batch after the open one, whose gradients are not applied yet.
+    def look_ahead(self, batch: Batch, in_use: Plans = NO_PLANS) -> BegunLookup:
+        """Begin the lookup of a batch of the step after the open one, whose gradients are not applied yet."""
+        if self._open is None:
+            raise AssertionError("look_ahead follows open_step")
+        begun = self._begin(batch, True, in_use, self.samples + self._open.samples)  # as when it is computed
+        self._open.need(begun)
+        return begun
 
-        The open one's `apply` then updates shared rows at once, and leaves the others to `settle`.
-        """
-        early = self._begin(batch, True, after.plans, self.samples + after.samples)  # as when this batch is computed
-        shared = shared_keys(after.plans, early.plans, self.threads)
-        for table, lookup in early.tables.items():
-            lookup.unread = shared[table].of_next
-        self._urgent = {table: (plan, shared[table].of_open) for table, plan in after.plans.items()}
-        return early
+    def finish(self, begun: BegunLookup, *, learn: bool = True, versions: bool = False) -> LocalLookup:
+        """The vectors of a lookup; the step before is applied, at least to the rows that both have."""
+        outputs: dict[int, FeatureVectors] = {}
+        for table, mine in begun.places.items():
+            outputs.update(zip(mine, begun.tables[table].outputs(learn=learn), strict=True))
+        plans = dict(begun.keys.plans)
+        pulled = {table: self.tiers[table].versions(plan) for table, plan in plans.items()} if versions else {}
+        return LocalLookup(begun.keys.samples, tuple(outputs[place] for place in range(len(outputs))), plans, pulled)
 
-    def finish(self, early: EarlyLookup) -> LocalLookup:
-        """The vectors of an early lookup; the batch before is applied, at least to the rows that both share."""
-        return self._lookup_of(early, learn=True)
-
-    def _begin(self, batch: Batch, learn: bool, in_use: Mapping[str, Plan], now: int) -> EarlyLookup:
+    def _begin(self, batch: Batch, learn: bool, in_use: Plans, now: int) -> BegunLookup:
         """The rows of a batch after `now` samples; those of plans in use are not evicted for it."""
         places = self._places(batch)
-        found = {}
+        found, keys = {}, {}
         for table, mine in places.items():
-            parts, pinned = [batch.parts[place] for place in mine], [in_use[table]] if table in in_use else []
-            found[table] = self._look_up(self.tiers[table], parts, len(batch), learn, pinned, now)
-        return EarlyLookup(len(batch), places, found)
-
-    def _lookup_of(self, found: EarlyLookup, *, learn: bool, versions: bool = False) -> LocalLookup:
-        outputs: dict[int, FeatureVectors] = {}
-        for table, mine in found.places.items():
-            outputs.update(zip(mine, found.tables[table].outputs(learn=learn), strict=True))
-        plans = found.plans
-        pulled = {table: self.tiers[table].versions(plan) for table, plan in plans.items()} if versions else {}
-        return LocalLookup(found.samples, tuple(outputs[place] for place in range(len(outputs))), plans, pulled)
+            parts = [batch.parts[place] for place in mine]
+            keys[table] = self._buffers.join([part.keys for part in parts])
+            tier, pinned = self.tiers[table], in_use.get(table, ())
+            found[table] = self._look_up(tier, parts, keys[table], len(batch), learn, pinned, now)
+        plans = {table: lookup.plan for table, lookup in found.items()}
+        return BegunLookup(BatchKeys(len(batch), keys, plans), places, found)
 
     def gradients(self, handle: LocalLookup) -> dict[str, RowGradients]:
         """The gradients that backward left in the outputs, by table; tables that the model did not use are left out."""
@@ -103,29 +104,21 @@ class LocalTables:
     ) -> dict[str, Applied]:
         """Apply the parts of one aggregate, one update per table; returns the result by table.
 
-        After `look_ahead` rows that the next batch does not need are left to `settle`.
+        After `look_ahead` rows that the next step does not need are left to `settle`.
         `samples` counts all samples up to and including it. `staleness` collects the staleness of the rows' gradients.
         """
         self.samples = max(self.samples, samples)
         whole = sum(part.samples for part in parts)
+        opened, self._open = self._open, None
         applied = {}
         for table in dict.fromkeys(table for part in parts for table in part.rows):
             tier = self.tiers[table]
-            update = aggregated(tier, table, parts, whole, step, average, late, staleness)
-            applied[table] = self._update(table, update, step=step, samples=samples, lr_scale=lr_scale)
-        self._urgent = {}
-        return applied
-
-    def _update(self, table: str, update: Update, **when: Any) -> Applied:
-        """Apply an update; where the next batch is looked up already, only to rows that it needs."""
-        tier = self.tiers[table]
-        settings = {"rows": update.rows, "weights": update.weights, **when}
-        plan, first = self._urgent.get(table, (None, None))
-        if plan is None or first is None or update.keys is not plan:
-            return tier.apply(update.keys, update.gradients, **settings)
-        # Rows that the early lookup has made are not the ones that these gradients were computed with.
-        applied = tier.apply(plan, update.gradients, only=first, as_found=True, **settings)
-        tier.apply_later(plan, update.gradients, only=~first, as_found=True, **settings)
+            given = [part.rows[table].plan for part in parts if table in part.rows]
+            split = None if opened is None else opened.keys_of(table, given)
+            joint = split.plan if split is not None and len(given) == len(split.batches) else None
+            update = aggregated(tier, table, parts, whole, step, average, late, staleness, joint, self._buffers)
+            when = {"step": step, "samples": samples, "lr_scale": lr_scale}
+            applied[table] = _apply(tier, update, when) if split is None else _split(tier, update, given, split, when)
         return applied
 
     def settle(self) -> None:
@@ -168,16 +161,36 @@ class LocalTables:
         self,
         tier: RamTier,
         parts: Sequence[FeatureBlock],
+        keys: I64,
         samples: int,
         learn: bool,
         pinned: Sequence[Plan],
         now: int,
     ) -> TableLookup:
-        plan = tier.batch(parts[0].keys if len(parts) == 1 else np.concatenate([part.keys for part in parts]))
-        found = TableLookup(tier, parts, samples, plan, room_for(self._buffers, parts, samples, plan, tier.dim))
+        plan = tier.batch(keys)
+        found = table_lookup(tier, parts, samples, plan, self._buffers)
         out = found.rows.view(-1, tier.dim)
         if learn:
             tier.find_or_init(plan, out, per=found.per, samples=now, pinned=pinned)
         else:
             self.absent_ids += find_or_first(tier, plan, out.numpy(), per=found.per).absent
         return found
+
+
+def _apply(tier: RamTier, update: Update, settings: Mapping[str, Any]) -> Applied:
+    return tier.apply(update.keys, update.gradients, rows=update.rows, weights=update.weights, **settings)
+
+
+def _split(
+    tier: RamTier, update: Update, given: Sequence[Plan], step: StepKeys, settings: Mapping[str, Any]
+) -> Applied:
+    """Apply the update of a step to rows that the next step needs, and leave the others for later."""
+    update, concerned = step.of_all_batches(update, given)
+    first, rest = step.needed, ~step.needed
+    if concerned is not None:
+        first, rest = first & concerned, rest & concerned
+    # Rows that early lookups have made are not the ones that these gradients were computed with.
+    settings = {"rows": update.rows, "weights": update.weights, "as_found": True, **settings}
+    applied = tier.apply(step.plan, update.gradients, only=first, **settings)
+    tier.apply_later(step.plan, update.gradients, only=rest, **settings)
+    return applied

@@ -1,15 +1,14 @@
 """Lookups in tables of this process: in line, or a step early in two parts.
 
-An early lookup (t+1) is begun while a batch (t) is computed. Its ids are folded and its rows are found or made. Rows
-that batch t does not have are final then: nothing changes them before batch t+1 is computed. The others are read again
-when batch t is applied, and `shared_keys` has decided before that which these are.
+An early lookup (of step t+1) is begun while step t is computed. Its ids are folded and its rows are found or made. Rows
+that step t does not have are final then: nothing changes them before step t+1 is computed. The others are read again
+when step t is applied (`open_step`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -23,6 +22,7 @@ from hotrow.store.arrays import Flags
 from hotrow.store.ram import Per
 
 U32 = NDArray[np.uint32]
+I64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,22 +44,24 @@ class TableLookup:
     samples: int
     plan: Plan
     rows: Tensor  # by position where the table has one part with one id each, else by unique key
+    inverse: U32 | None  # of the plan, in the second case
     unread: Flags | None = None  # unique keys whose rows have to be read again
 
     @property
     def per(self) -> Per:
         """Which rows are read."""
-        return "key" if is_direct(self.parts) else "unique"
+        return "key" if self.inverse is None else "unique"
 
     def outputs(self, *, learn: bool) -> list[FeatureVectors]:
         """The vectors of each part."""
         if self.unread is not None:
             flat = self.rows.view(-1, self.tier.dim)
-            self.tier.read_rows(self.plan, flat, per=self.per, only=self.unread, settled=False)
+            # A later batch of the step may have made a row that this one did not get.
+            self.tier.read_rows(self.plan, flat, per=self.per, only=self.unread, as_found=True, settled=False)
             self.unread = None
-        if is_direct(self.parts):
+        if self.inverse is None:
             return [FeatureVectors(self.parts[0], self.rows.requires_grad_(learn))]
-        shares = shares_of(self.plan.inverse, self.parts)
+        shares = shares_of(self.inverse, self.parts)
         made = [
             spread(part, self.rows.numpy(), which, self.samples, self.tier.threads)
             for part, which in zip(self.parts, shares, strict=True)
@@ -70,43 +72,30 @@ class TableLookup:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class EarlyLookup:
-    """A lookup of the batch after the one that is being computed."""
+class BatchKeys:
+    """The keys of a batch, by table, and their plans."""
 
     samples: int
-    places: Mapping[str, Sequence[int]]  # of the outputs, by table
-    tables: Mapping[str, TableLookup]
-
-    @property
-    def plans(self) -> dict[str, Plan]:
-        """By table."""
-        return {table: found.plan for table, found in self.tables.items()}
+    keys: Mapping[str, I64]
+    plans: Mapping[str, Plan]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SharedKeys:
-    """The keys that two batches share in one table: a flag for each unique key of each plan."""
+class BegunLookup:
+    """A lookup whose rows are found or made. `LocalTables.finish` returns its vectors."""
 
-    of_open: Flags  # the batch that is being computed
-    of_next: Flags
-
-
-def shared_keys(
-    open_plans: Mapping[str, Plan], next_plans: Mapping[str, Plan], threads: int = 1
-) -> dict[str, SharedKeys]:
-    """By table of either batch. Only these keys are updated first and read last."""
-    shared = {}
-    for table in open_plans.keys() | next_plans.keys():
-        mine, theirs = open_plans.get(table), next_plans.get(table)
-        if mine is not None and theirs is not None:
-            shared[table] = SharedKeys(*mine.shared(theirs, threads=threads))
-        else:
-            shared[table] = SharedKeys(_none_of(mine), _none_of(theirs))
-    return shared
+    keys: BatchKeys
+    places: Mapping[str, Sequence[int]]  # of the outputs, by table
+    tables: Mapping[str, TableLookup]
 
 
-def _none_of(plan: Plan | None) -> Flags:
-    return np.zeros(0 if plan is None else plan.unique, np.bool_)
+def plans_by_table(batches: Iterable[BatchKeys]) -> dict[str, list[Plan]]:
+    """The plans of several batches."""
+    found: dict[str, list[Plan]] = {}
+    for batch in batches:
+        for table, plan in batch.plans.items():
+            found.setdefault(table, []).append(plan)
+    return found
 
 
 def is_direct(parts: Sequence[FeatureBlock]) -> bool:
@@ -114,8 +103,11 @@ def is_direct(parts: Sequence[FeatureBlock]) -> bool:
     return len(parts) == 1 and parts[0].kind == "one"
 
 
-def room_for(buffers: BufferPool, parts: Sequence[FeatureBlock], samples: int, plan: Plan, dim: int) -> Tensor:
-    """What the rows of a table are read into."""
+def table_lookup(
+    tier: RamTier, parts: Sequence[FeatureBlock], samples: int, plan: Plan, buffers: BufferPool
+) -> TableLookup:
+    """A lookup with room for its rows."""
     if is_direct(parts):
-        return buffers.take(samples, len(parts[0].features), dim)
-    return torch.empty(plan.unique, dim)
+        return TableLookup(tier, parts, samples, plan, buffers.take(samples, len(parts[0].features), tier.dim), None)
+    inverse = plan.read_inverse(buffers.take_integers(len(plan)))
+    return TableLookup(tier, parts, samples, plan, buffers.take_rows(plan.unique, tier.dim), inverse)

@@ -1,7 +1,8 @@
 """Everything that exists only while a mode runs: its effect loop, its performer, its executor."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import ParamSpec
 
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Lease
@@ -12,7 +13,10 @@ from hotrow.runtime.executors import BatchResult, Executor
 from hotrow.runtime.interrupts import defer_sigint, deliver_pending_sigint
 from hotrow.runtime.lease_queue import LeaseQueue
 from hotrow.runtime.look_ahead import LookAheadChoice
+from hotrow.runtime.observer import observation
 from hotrow.runtime.training_performer import TrainingPerformer
+
+Arguments = ParamSpec("Arguments")
 
 TOGETHER = 256  # results whose effects are settled at once: their workers wait 10 ms at most
 
@@ -53,8 +57,7 @@ class ActiveMode:
 
     def join(self, worker: int) -> None:
         """Add a worker."""
-        with self._event():
-            self.loop.join(worker)
+        self._handle(self.loop.join, worker)
 
     def begin(self) -> None:
         """All workers have joined; measured steps begin now."""
@@ -65,13 +68,11 @@ class ActiveMode:
 
     def leave(self, worker: int) -> None:
         """Remove a worker that holds no batch."""
-        with self._event():
-            self.loop.leave(worker)
+        self._handle(self.loop.leave, worker)
 
     def rejoin(self) -> None:
         """Let workers that found no more data join again: there is some."""
-        with self._event():
-            self.loop.rejoin()
+        self._handle(self.loop.rejoin)
 
     def request_batch(self, worker: int) -> bool:
         """Request one more batch for a worker; False where it may not have one.
@@ -81,21 +82,18 @@ class ActiveMode:
         if self.loop.draining or not self.loop.may_request(worker) or self._is_far_enough(worker):
             return False
         reserved = self.leases.reserve()
-        with self._event():
-            self.loop.requested(worker, reserved=reserved)
+        self._handle(self.loop.requested, worker, reserved)
         return reserved
 
     def drain(self) -> None:
         """Stop granting batches."""
-        with self._event():
-            self.loop.drain()
+        self._handle(self.loop.drain)
 
     def resume(self) -> None:
         """Grant again. The time at rest is not that of a step."""
         if self._choice is not None:
             self._choice.restart()
-        with self._event():
-            self.loop.resume()
+        self._handle(self.loop.resume)
 
     def finish_next(self) -> None:
         """Wait for the gradients of a batch, and perform the effects of their arrival.
@@ -104,11 +102,7 @@ class ActiveMode:
         """
         with defer_sigint():  # one unit: gradients that arrived must not be lost to a deferred interrupt
             result = self._next_result()
-            with self._event():
-                if self.executor.has_result:
-                    self._pushed_together(result)
-                else:
-                    self._pushed(result)
+            self._handle(self._pushed_together if self.executor.has_result else self._pushed, result)
             self._measure()
         deliver_pending_sigint()
 
@@ -149,14 +143,13 @@ class ActiveMode:
                 self.failed = True
                 raise
 
-    @contextmanager
-    def _event(self) -> Iterator[None]:
+    def _handle(self, event: Callable[Arguments, None], *arguments: Arguments.args, **named: Arguments.kwargs) -> None:
         """One event with all its effects."""
         performer, before = self.performer, len(self.performer.steps)
         with defer_sigint():
             try:
                 with self.executor.lock:
-                    yield
+                    event(*arguments, **named)
                     if len(performer.steps) > before:  # the last counts of a mode are taken when it closes
                         self.loop.statistics.update(self.loop.discipline.counts)
                     self.executor.set_step(self.loop.step)
@@ -190,8 +183,7 @@ class ActiveMode:
             self.remarks.append(choice.sentence)
 
     def _look_ahead(self, steps: int) -> None:
-        with self._event():
-            self.loop.look_ahead(steps)
+        self._handle(self.loop.look_ahead, steps)
 
     def _submit(self, grant: Grant, batch: Batch) -> None:
         if self.leases.before is not None:
@@ -208,8 +200,10 @@ class ActiveMode:
             raise
 
     def _pushed(self, result: BatchResult) -> None:
-        grant = result.grant
-        self.performer.pushed(result, self.step)
+        grant, performer = result.grant, self.performer
+        if performer.observer is not None:
+            performer.observer.finished(observation(result, self._clock(), self.step - result.pulled_step))
+        performer.pushed(result)
         self.loop.finish(grant.worker)
         for group in self._groups:
             pulled = result.looked_step if group == "embedding" else result.pulled_step

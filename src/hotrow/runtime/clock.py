@@ -51,8 +51,9 @@ class RunClock:
 
     def resume(self) -> None:
         """Resume the clock."""
+        run_s, since_s = self._state
         real_s = self._clock()
-        self._state = (self._run_s(real_s), real_s)
+        self._state = (run_s if since_s is None else self._run_s(real_s), real_s)
 
     def pause(self) -> None:
         """Pause the clock."""

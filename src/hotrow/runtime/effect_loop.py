@@ -125,19 +125,20 @@ class EffectLoop(Generic[LeaseT]):
 
     def handle(self, event: Event) -> None:
         """Pass an event to the discipline, and perform its effects."""
-        effects = self.discipline.on(event)
-        self.performer.observe(event, effects)
-        if effects:
-            lost = self._samples_lost(effects) if isinstance(event, Lost) else NO_GRANTS
-            self.statistics.take(event, effects, lost)
-            for effect in effects:
-                if isinstance(effect, Grant):
-                    self._grant(effect)
-                elif isinstance(effect, Apply):
-                    self.performer.apply(effect, effect.samples if effect.group == self._first_group else 0)
-                elif isinstance(effect, Drop):
-                    self.performer.drop(effect)
-        self.performer.settle()
+        effects, performer = self.discipline.on(event), self.performer
+        performer.observe(event, effects)
+        if not effects:
+            return
+        lost = self._samples_lost(effects) if isinstance(event, Lost) else NO_GRANTS
+        self.statistics.take(event, effects, lost)
+        for effect in effects:
+            if isinstance(effect, Grant):
+                self._grant(effect)
+            elif isinstance(effect, Apply):
+                performer.apply(effect, effect.samples if effect.group == self._first_group else 0)
+            elif isinstance(effect, Drop):
+                performer.drop(effect)
+        performer.settle()
         if self._took_from_others:
             self._took_from_others = False
             self._withdraw_requests()
@@ -156,19 +157,20 @@ class EffectLoop(Generic[LeaseT]):
     def request_batch(self, worker: int) -> None:
         """Request one more batch, if the worker may hold one more."""
         if self.may_request(worker):
-            self.requested(worker, reserved=self.leases.reserve())
+            self.requested(worker, self.leases.reserve())
 
     def may_request(self, worker: int) -> bool:
         """Whether a worker may hold one more batch."""
         return self._held[worker] + self._requested.get(worker, 0) < self._most_held
 
-    def requested(self, worker: int, *, reserved: bool) -> None:
+    def requested(self, worker: int, reserved: bool) -> None:
         """A worker requested a batch, and a lease was reserved for it or not."""
         if reserved:
-            self._free |= self._ended  # there is data again
-            if worker in self._ended:
-                self._ended.discard(worker)
-                self.handle(Joined(worker))
+            if self._ended:  # there is data again
+                self._free |= self._ended
+                if worker in self._ended:
+                    self._ended.discard(worker)
+                    self.handle(Joined(worker))
             self._requested[worker] = self._requested.get(worker, 0) + 1
             self.handle(Ready(worker))
         if not reserved or not self.may_request(worker):

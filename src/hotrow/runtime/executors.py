@@ -5,7 +5,7 @@ is after the dense step before its token. Gradients are parked under their grant
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
@@ -14,15 +14,14 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from hotrow.client.local import NO_PLANS, LocalTables
-from hotrow.client.local_lookup import EarlyLookup, LocalLookup
+from hotrow.client.local import LocalTables
+from hotrow.client.local_lookup import BegunLookup, LocalLookup
 from hotrow.data.batch import Batch
 from hotrow.modes import Mode
 from hotrow.modes.base import Grant, value
 from hotrow.runtime.clock import Elapsed, RunClock
 from hotrow.runtime.interrupts import deliver_pending_sigint
 from hotrow.server.replicas import LocalParameters
-from hotrow.store import LookupPlan
 from hotrow.worker.core import Gradients, Learner, buffer_changes
 
 Pull = Callable[[nn.Module], None]
@@ -99,16 +98,16 @@ class LocalWork:
         self.mode, self.tables, self.parameters, self._clock = mode, tables, parameters, clock
         self._versions = mode.late is not None and mode.late.by == "version"  # staleness by version needs them
 
-    def look_up(self, grant: Grant, batch: Batch, step: int, in_use: Mapping[str, LookupPlan] = NO_PLANS) -> Task:
-        """The rows of a batch after `step` dense steps; none of the plans in use is evicted for it."""
+    def look_up(self, grant: Grant, batch: Batch, step: int) -> Task:
+        """The rows of a batch after `step` dense steps."""
         began = self._clock.moment()
-        rows = self.tables.lookup(batch, learn=True, versions=self._versions, in_use=in_use)
+        rows = self.tables.lookup(batch, learn=True, versions=self._versions)
         return Task(grant.token, grant.grant, grant, batch, rows, step, self._clock.moment().since(began))
 
-    def finish_lookup(self, grant: Grant, batch: Batch, step: int, early: EarlyLookup) -> Task:
-        """The rows of a batch whose lookup was begun early, after `step` dense steps."""
+    def finish_lookup(self, grant: Grant, batch: Batch, step: int, begun: BegunLookup) -> Task:
+        """The rows of a batch whose lookup has begun, after `step` dense steps."""
         began = self._clock.moment()
-        rows = self.tables.finish(early)
+        rows = self.tables.finish(begun, versions=self._versions)
         return Task(grant.token, grant.grant, grant, batch, rows, step, self._clock.moment().since(began))
 
     def compute(self, task: Task, pulled_step: int, learner: Learner) -> ComputedTask:
@@ -142,7 +141,7 @@ class ThreadExecutor:
         self._work, self._pull, self._step = work, pull, step
         self._results: SimpleQueue[ComputedTask | BaseException] = SimpleQueue()
         self.lock: AbstractContextManager[object] = threading.Lock()
-        self._inboxes: list[SimpleQueue[tuple[Grant, Batch] | int | None]] = [SimpleQueue() for _ in learners]
+        self._inboxes: list[SimpleQueue[tuple[Grant, Batch] | Task | int | None]] = [SimpleQueue() for _ in learners]
         self._threads = [
             threading.Thread(target=self._run, args=(worker, learner), name=f"worker-{worker}", daemon=True)
             for worker, learner in enumerate(learners)
@@ -190,7 +189,9 @@ class ThreadExecutor:
         begun: list[Task] = []
         try:
             while (message := self._inboxes[worker].get()) is not None:
-                if isinstance(message, tuple):
+                if isinstance(message, Task):
+                    begun.append(message)
+                elif isinstance(message, tuple):
                     begun.append(self._work.look_up(*message, self._step))
                 while self._inboxes[worker].empty() and begun and self._may_compute(min(begun)):
                     self._results.put(self._compute(learner, begun))

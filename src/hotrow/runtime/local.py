@@ -15,9 +15,10 @@ from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
 from hotrow.runtime.clock import RunClock
 from hotrow.runtime.executors import Executor, LocalWork, ThreadExecutor
-from hotrow.runtime.inline import InlineExecutor
+from hotrow.runtime.inline import InlineExecutor, InlineStepExecutor
 from hotrow.runtime.look_ahead import LookAheadChoice, LookAheadChoices, expiry_fault
 from hotrow.runtime.state import RunState
+from hotrow.runtime.step_threads import StepThreadExecutor
 from hotrow.server.core import ParameterServer
 from hotrow.server.replicas import Parameters, ReplicatedParameters, k_step_adam
 from hotrow.store.heap import keep_freed_memory
@@ -49,7 +50,7 @@ class LocalBackend:
         mode.check(facts)
         if mode.dense == "local":
             k_step_adam(self.optimizer)
-        fault = self._no_look_ahead(mode, facts)
+        fault = expiry_fault(self.tables.specs, facts)
         if fault is not None and mode.first_look_ahead:
             raise ConfigError(f"look_ahead=1: {fault}, or leave it at 'auto'")
 
@@ -74,15 +75,9 @@ class LocalBackend:
 
     def look_ahead_choice(self, mode: Mode, facts: RunFacts) -> LookAheadChoice | None:
         """The measurement that decides on the look-ahead of a mode; None: there is nothing to decide."""
-        if getattr(mode, "look_ahead", 0) != "auto" or self._no_look_ahead(mode, facts) is not None:
+        if getattr(mode, "look_ahead", 0) != "auto" or expiry_fault(self.tables.specs, facts) is not None:
             return None
         return self._choices.of(mode, facts)
-
-    def _no_look_ahead(self, mode: Mode, facts: RunFacts) -> str | None:
-        """Why a mode does not look ahead here, and what to change; None: it can."""
-        if mode.dense == "local" or facts.workers > 1 or facts.parts > 1:
-            return "in one process it needs mode 'sync' with one worker and one local batch per step; change these"
-        return expiry_fault(self.tables.specs, facts)
 
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[Parameters, Executor]:
         """Start a mode. The tables count samples from where the run is, which after a load may be earlier."""
@@ -93,12 +88,14 @@ class LocalBackend:
             return replicas, self._threads(LocalWork(mode, self.tables, replicas, clock), replicas.copies, facts)
         work = LocalWork(mode, self.tables, self.server, clock)
         if facts.workers == 1:
-            return self.server, InlineExecutor(work, self._learner, facts.step)
+            inline = InlineStepExecutor if mode.looks_ahead else InlineExecutor
+            return self.server, inline(work, self._learner, facts.step)
         return self.server, self._threads(work, [deepcopy(self._spec.model) for _ in range(facts.workers)], facts)
 
     def _threads(self, work: LocalWork, models: Sequence[nn.Module], facts: RunFacts) -> ThreadExecutor:
         learners = [self._spec.learner(model) for model in models]
-        return ThreadExecutor(work, learners, self.server.pull_into, facts.step)
+        threads = StepThreadExecutor if work.mode.looks_ahead else ThreadExecutor
+        return threads(work, learners, self.server.pull_into, facts.step)
 
     def take_scores(self) -> None:
         """None: outputs come with their steps."""

@@ -249,7 +249,7 @@ class TrainingLoop:
             mode, statistics = self._mode, self.statistics
             discipline = mode.start(facts)  # first: a mode may refuse to start
             parameters, executor = self.backend.open(mode, facts, self.clock)
-            performer = TrainingPerformer(mode, parameters, leases, self.state, statistics, self.clock, self.observer)
+            performer = TrainingPerformer(mode, parameters, leases, self.state, statistics, self.observer)
             loop = EffectLoop(mode, facts, discipline, leases, performer, statistics)
             choice = self.backend.look_ahead_choice(mode, facts)
             active = self._active = ActiveMode(loop, performer, executor, leases, self.clock, choice)

@@ -10,11 +10,10 @@ from hotrow.data.batch import Batch
 from hotrow.data.loader import Lease
 from hotrow.modes import Mode
 from hotrow.modes.base import Apply, Drop, Effect, Event, Grant, value
-from hotrow.runtime.clock import RunClock
 from hotrow.runtime.executors import BatchResult
 from hotrow.runtime.interrupts import defer_every_sigint
 from hotrow.runtime.lease_queue import LeaseQueue
-from hotrow.runtime.observer import ModeObserver, notify, observation
+from hotrow.runtime.observer import ModeObserver, notify
 from hotrow.runtime.state import RunState
 from hotrow.server.core import NOTHING_NEW, ApplyResult
 from hotrow.server.replicas import Parameters
@@ -40,14 +39,6 @@ class StepResult:
     refused: int  # rows whose gradient was not finite
 
 
-@value
-class _PushedBatch:
-    """A batch whose gradients arrived and are not all applied."""
-
-    lease: Lease
-    trained: TrainedBatch
-
-
 class TrainingPerformer:
     """The performer of a mode that trains. `steps` are applied and not yet taken."""
 
@@ -58,16 +49,15 @@ class TrainingPerformer:
         leases: LeaseQueue,
         state: RunState,
         statistics: Statistics,
-        clock: RunClock,
         observer: ModeObserver | None,
     ) -> None:
         self.parameters, self.observer = parameters, observer
         self.granted: deque[tuple[Grant, Batch]] = deque()  # by the current event, not submitted yet
         self.steps: deque[StepResult] = deque()
-        self._leases, self._state, self._statistics, self._clock = leases, state, statistics, clock
+        self._leases, self._state, self._statistics = leases, state, statistics
         self._last_group, self._replicated = mode.groups[-1], mode.dense == "local"
         self._unpushed: dict[int, tuple[Lease, Batch]] = {}  # by grant
-        self._pushed: dict[int, _PushedBatch] = {}  # by grant
+        self._pushed: dict[int, tuple[Lease, TrainedBatch]] = {}  # by grant, not all gradients are applied
         self._rows_ahead: set[int] = set()  # grants whose rows are applied, and whose dense gradients are not
         self._applying = False
         self._refused = 0
@@ -86,7 +76,7 @@ class TrainingPerformer:
     @property
     def samples_granted(self) -> int:
         """Of all batches that were granted and not dropped, in modes that apply rows and dense parameters together."""
-        arrived = sum(len(pushed.trained.batch) for pushed in self._pushed.values())
+        arrived = sum(len(trained.batch) for _, trained in self._pushed.values())
         return self._state.samples + arrived + sum(len(batch) for _, batch in self._unpushed.values())
 
     def observe(self, event: Event, effects: Sequence[Effect]) -> None:
@@ -97,12 +87,11 @@ class TrainingPerformer:
         self._unpushed[grant.grant] = lease
         self.granted.append((grant, lease[1]))
 
-    def pushed(self, result: BatchResult, step: int) -> None:
-        """The gradients of a batch arrived after `step` dense steps; its mode has not decided on them."""
-        if self.observer is not None:
-            self.observer.finished(observation(result, self._clock(), step - result.pulled_step))
-        lease, batch = self._unpushed.pop(result.grant.grant)
-        self._pushed[result.grant.grant] = _PushedBatch(lease, TrainedBatch(batch, result.loss, result.output))
+    def pushed(self, result: BatchResult) -> None:
+        """The gradients of a batch arrived; its mode has not decided on them."""
+        grant = result.grant.grant
+        lease, batch = self._unpushed.pop(grant)
+        self._pushed[grant] = lease, TrainedBatch(batch, result.loss, result.output)
 
     def apply(self, effect: Apply, samples: int) -> None:
         """Parameters, counters and position change together; a fault in between leaves `half_applied`."""
@@ -121,7 +110,7 @@ class TrainingPerformer:
     def drop(self, effect: Drop) -> None:
         """Count a batch that came too late for its mode as trained. Workers of the loop are never lost."""
         self.parameters.discard(effect.grant)
-        self._leases.done(self._pushed.pop(effect.grant).lease)
+        self._leases.done(self._pushed.pop(effect.grant)[0])
 
     def samples_of(self, grant: int) -> int:
         return len(self._unpushed[grant][1])
@@ -161,9 +150,10 @@ class TrainingPerformer:
             self._rows_ahead.difference_update(part.grant for part in effect.parts)
 
     def _step_result(self, effect: Apply) -> StepResult:
-        batches = []
+        batches, samples = [], 0
         for part in effect.parts:
-            done = self._pushed.pop(part.grant)
-            self._leases.done(done.lease)
-            batches.append(done.trained)
-        return StepResult(effect.step, effect.samples, tuple(batches), self.take_refused())
+            samples += part.samples
+            lease, trained = self._pushed.pop(part.grant)
+            self._leases.done(lease)
+            batches.append(trained)
+        return StepResult(effect.step, samples, tuple(batches), self.take_refused())

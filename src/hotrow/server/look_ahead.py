@@ -48,7 +48,7 @@ class _TableRead:
         return self._block(~self.late_rows, versions, mask=~self.late_rows)
 
     def rest(self, versions: bool) -> RowBlock:
-        self.tier.read_rows(self.plan, self.values, only=self.late)
+        self.tier.read_rows(self.plan, self.values, only=self.late, as_found=True)
         return self._block(self.late_rows, versions)
 
     def _block(self, rows: Flags, versions: bool, mask: Flags | None = None) -> RowBlock:

@@ -94,8 +94,8 @@ class ReplicatedParameters:
         self._move(merges=False)
 
     def rest(self) -> ApplyResult:
-        """An empty result: updates are applied at once."""
-        return ApplyResult()
+        """Perform updates of rows that were left for later."""
+        return self._server.rest()
 
     def _move(self, *, merges: bool) -> None:
         self._apart.update(self._moves)

@@ -95,17 +95,20 @@ class RamTier(TableInspection):
         *,
         per: Per = "key",
         only: Flags | None = None,
+        as_found: bool = False,
         settled: bool = True,
     ) -> LookupPlan:
         """Copy rows that exist into `out`, those of unique keys whose flag in `only` is set.
 
-        The rest of `out` stays as it is. No row is created or seen. Without `settled` an update that waits goes on
-        waiting: its rows must not be among these.
+        The rest of `out` stays as it is. No row is created or seen. With `as_found` a row that was made since the last
+        lookup of the plan is left out. Without `settled` an update that waits goes on waiting: its rows must not be
+        among these.
         """
         batch = self._batch(keys)
         buffer = self._output(out, _count(batch, per))
+        _check_as_found(as_found, batch)
         native = self._native if settled else self._unsettled
-        native.read_rows(batch._native, buffer, per == "unique", _only(only, batch), self.threads)
+        native.read_rows(batch._native, buffer, per == "unique", _only(only, batch), bool(as_found), self.threads)
         return batch
 
     def apply(
@@ -140,8 +143,7 @@ class RamTier(TableInspection):
         row = None if rows is None else as_integers("rows", rows, count)
         if row is not None and row.size and row.max() >= len(gradient):
             raise InputError(f"rows names gradient row {row.max()}, but there are only {len(gradient)}")
-        if as_found and not batch._native.looked_up:
-            raise InputError("as_found: the keys have not been looked up yet: give the plan of a lookup")
+        _check_as_found(as_found, batch)
         when = *_when(step, samples), self._lr_scale(lr_scale)
         chosen = _only(only, batch), bool(as_found)
         return Applied(
@@ -273,6 +275,11 @@ def _count(batch: LookupPlan, per: Per) -> int:
 
 def _only(only: Flags | None, batch: LookupPlan) -> Flags | None:
     return None if only is None else as_flags("only", only, batch.unique)
+
+
+def _check_as_found(as_found: bool, batch: LookupPlan) -> None:
+    if as_found and not batch._native.looked_up:
+        raise InputError("as_found: the keys have not been looked up yet: give the plan of a lookup")
 
 
 def _when(step: int, samples: int) -> tuple[int, int]:

@@ -114,7 +114,10 @@ class LookupPlan:
     @property
     def inverse(self) -> Integers:
         """For each key of the batch, which unique key it is."""
-        out = np.empty(len(self), np.uint32)
+        return self.read_inverse(np.empty(len(self), np.uint32))
+
+    def read_inverse(self, out: Integers) -> Integers:
+        """The same, in an array of the caller."""
         self._native.inverse(out)
         return out
 

@@ -3,8 +3,9 @@
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from itertools import count
 
 import zmq
@@ -12,7 +13,7 @@ import zmq
 from hotrow.errors import ConfigError, InputError
 from hotrow.transport import sockets
 from hotrow.transport.authenticator import ZapAuthenticator
-from hotrow.transport.client_loop import Answer, ClientLoop, PeerConnection
+from hotrow.transport.client_loop import Answer, ClientLoop, Outcome, PeerConnection
 from hotrow.transport.connection import Connection
 from hotrow.transport.counts import WireCounts
 from hotrow.transport.envelope import Buffer, check_sizes, encode, lent
@@ -24,7 +25,7 @@ from hotrow.transport.ring_ends import RingClient, uses_rings
 from hotrow.transport.security import ClusterKey, checked_key
 from hotrow.types import Security
 
-__all__ = ["Answer", "RpcClient"]
+__all__ = ["Answer", "Outcome", "RpcClient"]
 
 
 class RpcClient:
@@ -89,14 +90,28 @@ class RpcClient:
         is sent again until it is accepted. Callbacks of the future run in the thread of the client: they may send
         requests, and should be short.
         """
+        future: Future[Answer] = Future()
+        future.set_running_or_notify_cancel()  # from here on it cannot be cancelled
+        self.send(name, message, frames, partial(complete, future), deadline=deadline)
+        return future
+
+    def send(
+        self,
+        name: str,
+        message: Message,
+        frames: Sequence[Buffer],
+        done: Callable[[Outcome], None],
+        *,
+        deadline: bool = True,
+    ) -> None:
+        """Send a request as `request` does, without a future: `done` gets the reply or the error, in the thread of the
+        client. For callers that wait for no single reply."""
         header, views = encode(message), lent(frames)
         check_sizes(header, views, self.limits)
         peer = self._enter(name, deadline)
         with self._numbering:
-            request = PendingRequest(next(self._numbers), header, views, deadline, time.monotonic())
-            request.future.set_running_or_notify_cancel()  # from here on it cannot be cancelled
+            request = PendingRequest(next(self._numbers), header, views, deadline, time.monotonic(), done)
             self._loop.put(peer, request)
-        return request.future
 
     def address_of(self, name: str) -> str:
         """The address of a peer."""
@@ -174,3 +189,11 @@ class RpcClient:
                     message = f"{peer.open} requests are open and nothing was heard for {silent:.1f} s"
                     raise PeerLost(name, peer.address, silent, f"{message}: {peer.connection.trouble}")
                 peer.changed.wait(min(1.0, self._retry.give_up_s / 4))
+
+
+def complete(future: "Future[Answer]", outcome: Outcome) -> None:
+    """Set the result of a request."""
+    if isinstance(outcome, Exception):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)

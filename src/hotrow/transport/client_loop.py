@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import zmq
+from msgspec import Struct
 
 from hotrow.errors import InputError
 from hotrow.transport import sockets
@@ -30,11 +31,11 @@ from hotrow.transport.sockets import Socket
 
 _log = logging.getLogger("hotrow.transport")
 
+Outcome: TypeAlias = "Answer | Exception"
 Expected = TypeVar("Expected", bound=Message)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """The reply of a peer. Its frames are in the memory they were received in."""
 
     message: Message
@@ -233,14 +234,14 @@ class ClientLoop:
             return RemoteFault(message.kind, message.sentence, peer.name)
         return Answer(message, answered.frames)
 
-    def _finish(self, peer: PeerConnection, request: PendingRequest, outcome: Answer | Exception) -> None:
+    def _finish(self, peer: PeerConnection, request: PendingRequest, outcome: Outcome) -> None:
         with peer.changed:
             peer.open -= 1
             peer.changed.notify()
-        if isinstance(outcome, Exception):
-            request.future.set_exception(outcome)
-        else:
-            request.future.set_result(outcome)
+        try:
+            request.done(outcome)
+        except Exception:  # the loop goes on: other requests are open
+            _log.exception("a callback for the reply of %s failed", peer.name)
 
     def _flush(self, peer: PeerConnection) -> None:
         for message in peer.connection.outbox:

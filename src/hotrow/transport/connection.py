@@ -77,18 +77,15 @@ class Connection:
 
     def receive(self, frames: Sequence[memoryview], now: float) -> Answered | None:
         """Handle one message. One that cannot be read is counted and changes nothing."""
-        first, rest = bytes(frames[0][: envelope.LONGEST + 1]), frames[1:]
-        match first[:1]:
+        first = bytes(frames[0][: envelope.LONGEST + 1])
+        kind = first[:1]
+        if kind in envelope.SEALED_TO_CLIENT and self._session is not None:
+            return self._open(self._session, kind, first, frames[1:], now)
+        match kind:
             case envelope.CHALLENGE:
                 self._prove(first[1:], now)
-            case envelope.UNAUTHENTICATED if self._session is not None:
+            case envelope.UNAUTHENTICATED:  # several may come of one session, when a server has restarted
                 self._session = None  # _greet_s is past, unless a handshake failed a moment ago
-            case (
-                envelope.ANSWER | envelope.PLACED_ANSWER | envelope.IN_PROGRESS | envelope.UNKNOWN | envelope.SHARED
-            ) if self._session is not None:
-                return self._open(self._session, first, rest, now)
-            case envelope.UNAUTHENTICATED:
-                pass  # several messages of the old session reached a server that restarted
             case _:
                 self._counts.refused_decode += 1
         return None
@@ -128,17 +125,19 @@ class Connection:
         for request in self.requests.all():
             self._send(request, self._session, now)
 
-    def _open(self, session: Session, first: bytes, rest: Sequence[memoryview], now: float) -> Answered | None:
+    def _open(
+        self, session: Session, kind: bytes, first: bytes, rest: Sequence[memoryview], now: float
+    ) -> Answered | None:
         message = opened(session, first, rest)
         if message is None:
             self._counts.refused_mac += 1
             return None
         self.received_s, self._greetings, self._greet_s = now, 0, now
-        if first[:1] in (envelope.ANSWER, envelope.PLACED_ANSWER):
+        if kind == envelope.ANSWER or kind == envelope.PLACED_ANSWER:
             return self._answered(message)
-        if first[:1] == envelope.SHARED:
+        if kind == envelope.SHARED:
             self._share(bytes(message.header))
-        elif first[:1] == envelope.UNKNOWN and (request := self.requests.find(message.number)) is not None:
+        elif kind == envelope.UNKNOWN and (request := self.requests.find(message.number)) is not None:
             self._send(request, session, now)
         return None
 

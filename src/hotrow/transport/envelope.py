@@ -12,11 +12,10 @@ request of a lower number is open any more, its reply has arrived or is not awai
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import torch
-from msgspec import MsgspecError, Raw
+from msgspec import MsgspecError, Raw, Struct
 from msgspec.msgpack import Decoder, Encoder
 
 from hotrow.errors import InputError
@@ -31,6 +30,7 @@ HELLO, CHALLENGE, PROOF, UNAUTHENTICATED = b"h", b"c", b"p", b"w"
 REQUEST, ANSWER, PROBE, IN_PROGRESS, UNKNOWN = b"q", b"a", b"?", b"i", b"n"
 PLACED_REQUEST, PLACED_ANSWER = b"Q", b"A"  # with frames in a ring
 OFFER, SHARED = b"o", b"s"
+SEALED_TO_CLIENT = frozenset((ANSWER, PLACED_ANSWER, IN_PROGRESS, UNKNOWN, SHARED))
 
 LABEL, REQUEST_LABEL = 9, 17  # kind and number, and of a request `below`
 LONGEST = max(1 + 3 * SIZE, REQUEST_LABEL + SEQUENCE + MAC)
@@ -51,8 +51,7 @@ class Opened(NamedTuple):
     table: bytes = b""  # of frames in a ring, which are not among `frames`
 
 
-@dataclass(slots=True)
-class Outgoing:
+class Outgoing(Struct):
     """A message as its frames. `rings` are where some of its tensors were placed."""
 
     frames: list[bytes | memoryview]
@@ -125,13 +124,17 @@ def sealed(
 
 def opened(session: Session, first: bytes, rest: Sequence[memoryview]) -> Opened | None:
     """A received message, or None where its MAC does not match."""
-    kind, placed = first[:1], first[:1] in _PLACED
-    if placed and len(rest) < 2:
-        return None
+    kind, table = first[:1], b""
     header: bytes | memoryview = rest[0] if rest else b""
-    table, frames = (bytes(rest[1]), list(rest[2:])) if placed else (b"", list(rest[1:]))
-    lengths = [frame.nbytes for frame in frames]
-    covered, lengths = (bytes(header) + table, [len(header), *lengths]) if placed else (header, lengths)
+    if kind in _PLACED:
+        if len(rest) < 2:
+            return None
+        table, frames = bytes(rest[1]), list(rest[2:])
+        covered: bytes | memoryview = bytes(header) + table
+        lengths = [len(header), *[frame.nbytes for frame in frames]]
+    else:
+        frames, covered = list(rest[1:]), header
+        lengths = [frame.nbytes for frame in frames]
     label = REQUEST_LABEL if kind in _REQUESTS else LABEL
     if len(first) < label or not session.open(first[label:], first[:label], covered, lengths):
         return None
@@ -173,6 +176,7 @@ def check_sizes(header: bytes, frames: Sequence[memoryview], limits: Limits) -> 
         )
     longest = len(header)
     for frame in frames:
-        longest = max(longest, frame.nbytes)
+        if frame.nbytes > longest:
+            longest = frame.nbytes
     if longest > limits.frame_bytes:
         raise InputError(f"a frame of {longest:,} bytes: at most {limits.frame_bytes:,} (Limits.frame_bytes); split it")

@@ -8,25 +8,27 @@ A request to a busy peer stays open: it is sent again after a pause, any number 
 """
 
 from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from hotrow.transport.limits import RetryPolicy
 
 NEVER = float("inf")
 
 
-@dataclass(slots=True, eq=False)
-class PendingRequest:
-    """One request, with everything needed to send it again."""
+def _ignore(outcome: Any) -> None: ...
+
+
+class PendingRequest(Struct, eq=False):
+    """One request, with everything needed to send it again. `done` gets its reply, or the error."""
 
     number: int
     header: bytes
     frames: tuple[memoryview, ...]
     deadline: bool
     created_s: float
-    future: "Future[Any]" = field(default_factory=Future)
+    done: Callable[[Any], None] = _ignore
     attempts: int = 0
     due_s: float = NEVER  # when to probe; never before it was sent
     busy: int = 0  # replies "busy" so far
@@ -46,14 +48,16 @@ class PendingRequests:
 
     def add(self, request: PendingRequest) -> None:
         self._open[request.number] = request
-        self._next_s = min(self._next_s, self._lost_s(request, request.created_s))
+        if request.deadline:
+            self._next_s = min(self._next_s, self._lost_s(request, request.created_s))
 
     def sent(self, request: PendingRequest, now: float) -> None:
         """Note that the request or a probe for it was sent: the next pause begins."""
-        request.due_s = now + self._retry.pause_s(request.attempts, self._chance())
+        due_s = request.due_s = now + self._retry.pause_s(request.attempts, self._chance())
         request.attempts += 1
         request.put_off = False
-        self._next_s = min(self._next_s, request.due_s)
+        if due_s < self._next_s:
+            self._next_s = due_s
 
     def put_off(self, request: PendingRequest, now: float) -> None:
         """Reopen a request that a "busy" reply closed; it is sent again later."""

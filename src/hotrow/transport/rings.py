@@ -5,8 +5,9 @@ where it is; when the last view of it is gone, a flag in the shared memory tells
 it places the next frame. A frame that finds no room goes through the socket, and nothing ever waits for room.
 
 Flags are single bytes with one writer at a time: the receiver sets one, the sender clears it when it frees the slot.
-The place reaches the receiver by a system call, after the bytes. The flag is set after the last read of the bytes: x86
-keeps that order by itself, and between the two lies the end of a Python object, longer than any processor reorders.
+The place reaches the receiver by a system call, after the bytes; a copy past the caches ends with a fence. The flag is
+set after the last read of the bytes: x86 keeps that order by itself, and between the two lies the end of a Python
+object, longer than any processor reorders.
 """
 
 import mmap
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hotrow.errors import InputError
+from hotrow.store.copies import copy_bytes
 from hotrow.transport.counts import ServerCounts, WireCounts
 from hotrow.transport.ring_memory import FLAGS, PAGE, SLOTS, TOKEN, RingMemory
 from hotrow.transport.slots import Slot, SlotAllocator
@@ -146,4 +148,4 @@ def _copy(frame: memoryview, mapped: mmap.mmap, offset: int) -> None:
     if frame.nbytes < UNLOCKED_LEAST:
         mapped[offset : offset + frame.nbytes] = frame
     else:
-        np.copyto(np.frombuffer(mapped, np.uint8, frame.nbytes, offset), np.frombuffer(frame, np.uint8))
+        copy_bytes(np.frombuffer(frame, np.uint8), np.frombuffer(mapped, np.uint8, frame.nbytes, offset))

@@ -21,7 +21,7 @@ from hashlib import blake2b, sha256
 from hmac import compare_digest
 from hmac import new as new_hmac
 from pathlib import Path
-from struct import pack
+from struct import Struct
 from typing import NamedTuple
 
 from hotrow.errors import ConfigError
@@ -32,6 +32,14 @@ SIZE = 32  # bytes of keys, nonces and proofs
 SEQUENCE, MAC = 8, 16  # bytes of sequence number and MAC
 NAME = 16  # bytes of a client's name
 _PURPOSE = b"hotrow wire 2: "  # another version of the handshake has other proofs
+
+
+def _counts(frames: int) -> Struct:
+    """The size of what follows, the length of the header, those of the frames."""
+    return Struct(f"<{2 + frames}Q")
+
+
+_COUNTS = tuple(_counts(frames) for frames in range(16))  # made once: most messages have few frames
 
 
 @dataclass(frozen=True, slots=True, repr=False)  # the secret must not appear in a log
@@ -138,10 +146,10 @@ class Session:
     ) -> bytes:
         if self._keyed is None:
             return b""
-        size = 8 + 8 * len(lengths)
-        counts = pack(f"<{2 + len(lengths)}Q", size, len(header), *lengths)
+        frames = len(lengths)
+        counts = _COUNTS[frames] if frames < len(_COUNTS) else _counts(frames)
         mac = self._keyed.copy()
-        mac.update(way + number + label + counts)
+        mac.update(way + number + label + counts.pack(8 + 8 * frames, len(header), *lengths))
         mac.update(header)
         return mac.digest()
 

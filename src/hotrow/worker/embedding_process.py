@@ -94,6 +94,7 @@ class EmbeddingServer:
         self._pulls: dict[int, list[tuple[float, Request]]] = {}  # by sample id, with the time of arrival
         self._pushes: dict[int, list[Request]] = {}
         self._pulling: deque[_PulledIds] = deque()  # from loaders, in the order of the requests
+        self._counting, self._lookups = threading.Lock(), 0  # accepted and not handled
         self._connected: set[str] = set()  # loaders
         self._id_bytes = 0  # of ids that were pulled from loaders
         self._swept_s = time.monotonic()
@@ -125,15 +126,24 @@ class EmbeddingServer:
             self._inbox.put(partial(_throw, error))
 
     def _handle(self, request: Request) -> None:
-        queued = self._inbox.qsize() + len(self._pulling)
-        if isinstance(request.message, LookUp) and queued >= self._setup.bounds.queued:
-            raise Busy(f"{queued} requests are queued here: send ids later")
+        if isinstance(request.message, LookUp):
+            with self._counting:  # a request on its way from the inbox to the pulls is in neither
+                queued = max(self._inbox.qsize() + len(self._pulling), self._lookups)
+                if queued >= self._setup.bounds.queued:
+                    raise Busy(f"{queued} requests are queued here: send ids later")
+                self._lookups += 1
         self._inbox.put(partial(self._answer, request))
 
     # In the thread that computes.
 
     def _answer(self, request: Request) -> None:
         self._reply_errors([request], partial(self._dispatch, request))
+        if isinstance(request.message, LookUp) and request.answered:
+            self._count_handled()
+
+    def _count_handled(self) -> None:
+        with self._counting:
+            self._lookups -= 1
 
     def _dispatch(self, request: Request) -> None:
         match request.message:
@@ -172,6 +182,7 @@ class EmbeddingServer:
         while self._pulling and self._pulling[0].asked.done():
             pulled = self._pulling.popleft()
             self._reply_errors([pulled.request], partial(self._look_up_ids, pulled))
+            self._count_handled()
 
     def _look_up_ids(self, pulled: "_PulledIds") -> None:
         answer = pulled.asked.result()

@@ -2,7 +2,10 @@
 
 import threading
 
+import numpy as np
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hotrow.client import buffers
 from hotrow.client.buffers import BufferPool
@@ -51,3 +54,33 @@ def test_threads_never_get_the_same_memory() -> None:
         thread.join()
     assert all(seen)
     assert torch.is_tensor(pool.take(1))
+
+
+def test_numbers_of_rows_that_differ_a_little_share_memory() -> None:
+    pool = BufferPool()
+    address = pool.take_rows(1000, 4).data_ptr()
+    for count in (1000, 961, 1024):
+        rows = pool.take_rows(count, 4)
+        assert (rows.data_ptr(), rows.shape) == (address, (count, 4))
+        del rows
+    kept = pool.take_integers(1000)
+    assert (kept.dtype.name, len(kept)) == ("uint32", 1000)
+    assert pool.take_integers(1000).ctypes.data != kept.ctypes.data
+
+
+@given(st.integers(0, 1 << 40))
+def test_room_is_an_eighth_larger_than_asked_at_most(count: int) -> None:
+    assert count <= buffers._rounded(count) <= count + count / 8
+
+
+def test_joined_arrays_keep_their_memory_while_they_are_used() -> None:
+    pool = BufferPool()
+    parts = [np.arange(5), np.arange(7)]
+    joined = pool.join(parts)
+    np.testing.assert_array_equal(joined, np.concatenate(parts))
+    other = pool.join(parts[::-1])
+    assert other.ctypes.data != joined.ctypes.data
+    address = joined.ctypes.data
+    del joined
+    assert pool.join(parts).ctypes.data == address
+    assert pool.join(parts[:1]) is parts[0]

@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import pytest
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import hotrow as hr
 from hotrow.data import Batch, FeatureBlock
-from hotrow.modes import Sync
+from hotrow.modes import KStep, Sync
 from hotrow.nn.inputs import Inputs
 from hotrow.trainer import Progress, Report, Trainer, TrainingEnded
 
@@ -30,16 +31,77 @@ class Net(nn.Module):
         return odds
 
 
-def batches_of(steps: int, seed: int = 0, keys: int = 400) -> list[Batch]:
-    """Ids of which some come in most batches and others once: one per feature in one table, bags in the other."""
+@dataclass(frozen=True)
+class Shape:
+    """What a step is made of."""
+
+    workers: int = 1
+    parts: int = 1  # batches a step
+    k_step: bool = False
+    average: Literal["batch", "present"] = "batch"
+
+    @property
+    def samples(self) -> int:
+        """Of a batch."""
+        return SAMPLES // self.parts
+
+    def mode(self, look_ahead: Any) -> Sync | KStep:
+        return KStep(k=3, warmup=0, look_ahead=look_ahead) if self.k_step else Sync(look_ahead=look_ahead)
+
+
+ONE = Shape()
+THREE = Shape(parts=3)
+TWO_WORKERS = Shape(workers=2, parts=4)
+REPLICAS = Shape(workers=2, parts=2, k_step=True)
+SHAPES = {"one batch": ONE, "three batches": THREE, "two workers": TWO_WORKERS, "replicas": REPLICAS}
+shapes = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+several = pytest.mark.parametrize("shape", [THREE, TWO_WORKERS, REPLICAS], ids=[*SHAPES][1:])
+STEPS = 10
+SWAP = hr.Swap(period=3 * SAMPLES, decay=0.5)
+TABLES: dict[str, dict[str, Any]] = {
+    "sgd": {"optimizer": hr.SGD(lr=0.1)},
+    "adagrad": {"optimizer": hr.Adagrad(lr=0.1)},
+    "rowwise": {"optimizer": hr.RowwiseAdagrad(lr=0.1)},
+    "decayed": {"optimizer": hr.DecayedAdagrad(lr=0.1, rate=0.9)},
+    "adam": {"optimizer": hr.Adam(lr=0.1)},
+    "adam by step": {"optimizer": hr.Adam(lr=0.1, correction="global")},
+    "ftrl": {"optimizer": hr.FTRL(lr=0.1)},
+    "swap": {"optimizer": hr.Adagrad(lr=0.1, initial=0.5, swap=SWAP)},
+    "float16": {"type": "float16"},
+    "bfloat16": {"type": "bfloat16"},
+    "lru": {"capacity": 150},
+    "lfu": {"capacity": 150, "eviction": "lfu"},
+    "lru of less than two batches": {"capacity": 90},
+    "refuse": {"capacity": 100, "eviction": "refuse"},
+    "at least": {"admission": hr.AtLeast(count=3)},
+    "chance": {"admission": hr.Chance(probability=0.3)},
+    "expiry": {"expiry": 2 * SAMPLES},
+    "all": {
+        "optimizer": hr.Adam(lr=0.1, swap=SWAP),
+        "type": "bfloat16",
+        "capacity": 90,
+        "eviction": "lfu",
+        "admission": hr.AtLeast(count=2),
+        "expiry": 4 * SAMPLES,
+    },
+}
+
+
+def batches_of(steps: int, seed: int = 0, keys: int = 400, shape: Shape = ONE) -> list[Batch]:
+    """Ids of which some come in most batches and others once: one per feature in one table, bags in the other.
+
+    Of several batches a step, the last step has one less; in KStep it has all, or the speed of workers would decide
+    which of them trains.
+    """
     random = np.random.default_rng(seed)
 
     def drawn(count: int) -> NDArray[np.int64]:
         return (random.zipf(1.15, count) % keys).astype(np.int64)
 
     made = []
-    for step in range(steps):
-        samples = SAMPLES if step < steps - 1 else SAMPLES // 3
+    count = steps * shape.parts - (shape.parts > 1 and not shape.k_step)
+    for number in range(count):
+        samples = shape.samples if number < count - 1 else shape.samples // 3
         bounds = np.concatenate([[0], np.cumsum(random.integers(0, 4, 2 * samples))])
         parts = (
             FeatureBlock("ones", "one", ("a", "b"), drawn(2 * samples)),
@@ -50,15 +112,18 @@ def batches_of(steps: int, seed: int = 0, keys: int = 400) -> list[Batch]:
     return made
 
 
-def trainer_of(look_ahead: Any, model: Callable[[], nn.Module] = Net, **table: Any) -> Trainer:
+def trainer_of(look_ahead: Any, model: Callable[[], nn.Module] = Net, shape: Shape = ONE, **table: Any) -> Trainer:
     torch.manual_seed(0)
     tables = {name: hr.Table(**{"dim": DIM, "init": hr.Normal(std=0.3), **table}) for name in ("ones", "bags")}
     return Trainer(
         model(),
         tables,
-        optimizer=lambda p: torch.optim.Adam(p, lr=0.01),
-        mode=Sync(look_ahead=look_ahead),
+        optimizer=lambda p: (hr.KStepAdam if shape.k_step else torch.optim.Adam)(p, lr=0.01),
+        mode=shape.mode(look_ahead),
         global_batch=SAMPLES,
+        local_batch=shape.samples,
+        workers=shape.workers,
+        embedding_average=shape.average,
         threads=2,
         report_every_s=0,
     )
@@ -107,9 +172,9 @@ def arrays_of(trainer: Trainer) -> dict[str, NDArray[Any]]:
     return found
 
 
-def run(look_ahead: Any, batches: list[Batch], **table: Any) -> Outcome:
+def run(look_ahead: Any, batches: list[Batch], shape: Shape = ONE, **table: Any) -> Outcome:
     """One fit, closed."""
-    trainer = trainer_of(look_ahead, **table)
+    trainer = trainer_of(look_ahead, shape=shape, **table)
     try:
         reports = list(trainer.fit(batches))
         assert isinstance(reports[-1], TrainingEnded)

@@ -106,9 +106,7 @@ class Run:
         queue = LeaseQueue(leases(), done=lambda lease: self.done.append(lease.number))
         queue.open_epoch()
         facts = RunFacts(workers=workers, local_batch=local, global_batch=local * parts)
-        performer = TrainingPerformer(
-            mode, self.parameters, queue, self.state, self.statistics, RunClock(), observer=None
-        )
+        performer = TrainingPerformer(mode, self.parameters, queue, self.state, self.statistics, observer=None)
         loop = EffectLoop(mode, facts, mode.start(facts), queue, performer, self.statistics)
         self.active = ActiveMode(loop, performer, self.executor, queue, RunClock())
         for worker in range(workers):

@@ -20,10 +20,10 @@ COUNT = 24
 ROUNDING = 1e-8  # of steps, whose gradients are added up in another order
 
 
-def reported(backend: Backend, mode: Mode, workers: int) -> tuple[float | None, ...]:
+def reported(backend: Backend, state: RunState, mode: Mode, workers: int) -> tuple[float | None, ...]:
     """AUC with its error, logloss and calibration of a run, as its report has them."""
     meter = ProgressMeter(0.0)
-    loop = TrainingLoop(backend, RunState(), mode=mode, facts=RunFacts(workers, SAMPLES, workers * SAMPLES))
+    loop = TrainingLoop(backend, state, mode=mode, facts=RunFacts(workers, SAMPLES, workers * SAMPLES))
     leases = LeaseQueue(batches(COUNT))
     leases.open_epoch()
     for stepped in loop.steps(leases, 0):
@@ -37,18 +37,19 @@ def reported(backend: Backend, mode: Mode, workers: int) -> tuple[float | None, 
 
 
 def in_one_process(mode: Mode, workers: int) -> tuple[float | None, ...]:
-    model = Net()
-    local = LocalBackend(TrainingSpec(model, TABLES, torch.optim.Adam(model.parameters(), lr=0.01)), RunState())
+    model, state = Net(), RunState()
+    local = LocalBackend(TrainingSpec(model, TABLES, torch.optim.Adam(model.parameters(), lr=0.01)), state)
     try:
-        return reported(local, mode, workers)
+        return reported(local, state, mode, workers)
     finally:
         local.close()
 
 
 @pytest.mark.parametrize("mode", [Sync(), GBA(), Async()], ids=lambda mode: str(mode.name))
 def test_one_trainer_reports_the_figures_of_one_process(mode: Mode) -> None:
-    with cluster(RunState(), 1, 0) as there:
-        found, wanted = reported(there.site, mode, 1), in_one_process(mode, 1)
+    state = RunState()
+    with cluster(state, 1, 0) as there:
+        found, wanted = reported(there.site, state, mode, 1), in_one_process(mode, 1)
     assert found[:2] == wanted[:2]
     assert found[2:] == pytest.approx(wanted[2:], rel=ROUNDING)
 
@@ -92,8 +93,9 @@ def test_a_sketch_that_is_not_exact_says_its_error_and_has_the_logloss_and_calib
     wanted = in_one_process(Sync(), 1)
     monkeypatch.setattr("hotrow.metrics.sketch.PAIRS_MOST", 20)
     monkeypatch.setattr("hotrow.metrics.quantiles.POINTS_MOST", 8)
-    with cluster(RunState(), 1, 0) as there:
-        auc, error, logloss, calibration = reported(there.site, Sync(), 1)
+    state = RunState()
+    with cluster(state, 1, 0) as there:
+        auc, error, logloss, calibration = reported(there.site, state, Sync(), 1)
     assert error is not None
     assert 0 < error < 1
     assert auc == pytest.approx(wanted[0], abs=error)

@@ -19,11 +19,11 @@ def shard() -> Shard:
     return made
 
 
-def pull(shard: Shard, step: int, keys: list[int]) -> list[RowBlock] | None:
-    """The look-up of grant step + 1."""
+def pull(shard: Shard, step: int, keys: list[int], grant: int | None = None) -> list[RowBlock] | None:
+    """The look-up of a grant, by default step + 1."""
     block = RowBlock("t", keys=np.array(keys, np.uint64), dim=2)
     head = RowBlockHeader("t", len(keys), 2, keys=True)
-    wish = PullRows(0, 0, True, False, "fp32", (head,), step + 1, step)
+    wish = PullRows(0, 0, True, False, "fp32", (head,), step + 1 if grant is None else grant, step)
     _, pulled = shard.exchange(None, (), wish, [block])
     return None if pulled is None else pulled.blocks
 
@@ -56,6 +56,22 @@ def test_the_rest_follows_the_gradients_and_not_the_order(shard: Shard) -> None:
     assert shard.tables.tiers["t"].versions(KEYS[:4]).tolist() == [2, 1, 2, 1]  # row 1 waits for the order
     shard.perform(2, [order(0)])
     assert shard.tables.tiers["t"].versions(KEYS[:4]).tolist() == [2, 2, 2, 1]
+
+
+def test_a_row_that_a_later_look_up_of_the_step_made_is_not_in_the_rest() -> None:
+    table = hr.Table(dim=2, optimizer=hr.SGD(lr=1.0), init=hr.Constant(value=0.5), admission=hr.AtLeast(count=3))
+    shard = Shard({"t": table}, number=0, shards=1)
+    shard.policy(1, "batch", None, step=0, samples=0)
+    (unadmitted,) = pull(shard, 0, [7]) or []
+    shard.prepare(order(0))
+    pull(shard, 1, [7], grant=2)
+    pull(shard, 1, [7], grant=3)  # the third time: it gets its row
+    assert shard.tables.tiers["t"].versions(np.array([7], np.uint64)).tolist() == [1]
+    push(shard, 0, [7])
+    rest = shard.rest(2)[0].blocks[0].values
+    assert rest is not None
+    assert unadmitted.values is not None
+    np.testing.assert_array_equal(rest, unadmitted.values)  # as in line
 
 
 def test_a_look_up_ahead_of_an_unknown_step_waits(shard: Shard) -> None:

@@ -26,9 +26,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-def told(*given: str, **environment: str) -> list[str]:
+def told(*given: str, program: str = PROGRAM, **environment: str) -> list[str]:
     run = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *given],
+        [sys.executable, "-c", program, *given],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -43,6 +43,36 @@ def test_freed_buffers_are_used_again_without_page_faults() -> None:
     kept, again = told("keep")
     assert kept == "True"
     assert int(again) < int(mapped[0]) / 5  # a block may come from a fresh part of the heap
+
+
+PLANS = """
+import resource, sys
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
+from hotrow import Table
+from hotrow.client.buffers import BufferPool
+from hotrow.store import RamTier
+tier, pool, random = RamTier(Table(dim=1), threads=1), BufferPool(), np.random.default_rng(0)
+batches = [random.integers(0, 1 << 20, 400_000 + 10_000 * number) for number in range(3)]  # plans of 6 MB each
+def plans(thread):
+    for keys in batches:
+        both = pool.join([keys[:100_000], keys[100_000:]])
+        plan = thread.submit(tier.batch, both).result()  # made in one thread, freed in another
+        plan.read_inverse(pool.take_integers(len(plan)))
+        del plan, both
+with ThreadPoolExecutor(1) as thread:
+    for _ in range(2):
+        plans(thread)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    plans(thread)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="page faults are counted as Linux does")
+def test_plans_are_made_without_page_faults_whatever_the_heap_keeps() -> None:
+    (faults,) = told(program=PLANS, MALLOC_MMAP_THRESHOLD_="131072")  # every large block is mapped and unmapped
+    assert int(faults) < 3 * (6 << 20) / 4096 / 20
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_every_call_of_a_table_checks_its_threads(threads: int) -> None:
         lambda: tier.batch(np.arange(3, dtype=np.uint64), threads),
         lambda: tier.find(batch, None, False, threads),
         lambda: tier.find_or_init(batch, None, False, True, None, [], threads),
-        lambda: tier.read_rows(batch, np.empty((3, 4), np.float32), False, None, threads),
+        lambda: tier.read_rows(batch, np.empty((3, 4), np.float32), False, None, False, threads),
         lambda: batch.overlap([], np.empty(batch.unique, np.bool_), threads),
         lambda: batch.shared(batch, np.empty(3, np.bool_), np.empty(3, np.bool_), threads),
         lambda: tier.apply(batch, rows, None, None, False, 0, 0, 1.0, None, False, threads),

@@ -233,6 +233,19 @@ def test_a_row_made_after_the_lookup_takes_no_gradient_of_it() -> None:
     assert evicting.versions(as_keys([1, 2])).tolist() == [1, 2]
 
 
+def test_a_row_made_after_the_lookup_is_not_read_as_found() -> None:
+    tier = RamTier(life_table(admission=AtLeast(count=2)))
+    plan = tier.find_or_init(as_keys([1, 2, 2]))
+    tier.find_or_init(as_keys([1]))  # admitted now
+    out = np.full((2, DIM), 7, np.float32)
+    tier.read_rows(plan, out, per="unique", as_found=True)
+    np.testing.assert_array_equal((out == 7).all(1), plan.keys == 1)
+    tier.read_rows(plan, out, per="unique")
+    assert not (out == 7).any()
+    with pytest.raises(InputError, match="as_found: the keys have not been looked up yet"):
+        tier.read_rows(as_keys([1]), out[:1], as_found=True)
+
+
 def test_flags_and_plans_that_do_not_fit_are_refused_in_a_sentence() -> None:
     tier = RamTier(life_table())
     plan = tier.find_or_init(as_keys([1, 2]))

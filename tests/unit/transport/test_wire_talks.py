@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hotrow.errors import ConfigError, InputError, SegmentError
-from hotrow.transport.client import RpcClient
+from hotrow.transport.client import Answer, Outcome, RpcClient
 from hotrow.transport.errors import RemoteFault
 from hotrow.transport.limits import Limits, RetryPolicy
 from hotrow.transport.messages import Done, Fault, Query, QueryReply, Stop
@@ -68,6 +68,35 @@ def test_answers_may_come_from_other_threads_later_and_out_of_order() -> None:
             assert answer_of(futures[number]).message == QueryReply("shard", {"number": number})
         with pytest.raises(InputError, match="a second reply to one Query"):
             held[0].reply(Done())
+
+
+def test_a_reply_without_a_future_goes_to_its_callback_and_so_does_a_refusal() -> None:
+    def refused(request: Request) -> None:
+        raise InputError("no such table")
+
+    outcomes: list[Outcome] = []
+    with running(handle=refused) as unwilling, wire_to(unwilling) as wire:
+        wire.send("shard", READY, (), outcomes.append)
+        until(lambda: len(outcomes) == 1)
+    with running() as server, wire_to(server) as wire:
+        wire.send("shard", READY, [b"abc"], outcomes.append)
+        until(lambda: len(outcomes) == 2)
+    error, reply = outcomes
+    assert isinstance(error, RemoteFault)
+    assert error.sentence == "no such table"
+    assert isinstance(reply, Answer)
+    assert [bytes(frame) for frame in reply.frames] == [b"abc"]
+
+
+def test_a_callback_that_raises_is_logged_and_the_client_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(outcome: Outcome) -> None:
+        raise ValueError("a fault of the caller")
+
+    with running() as server, wire_to(server) as wire, caplog.at_level(logging.ERROR, "hotrow.transport"):
+        wire.send("shard", READY, (), fail)
+        assert answer_of(wire.request("shard", READY)).message == Done()
+    assert "a callback for the reply of shard failed" in caplog.text
+    assert "a fault of the caller" in caplog.text
 
 
 @pytest.mark.parametrize(

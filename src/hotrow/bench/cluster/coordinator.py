@@ -6,10 +6,12 @@ The time of the other side, which has processes of its own on a cluster, is meas
 """
 
 import gc
+import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -27,7 +29,7 @@ from hotrow.runtime.cluster.executor import RemoteExecutor
 from hotrow.runtime.cluster.remote_parameters import RemoteParameters
 from hotrow.runtime.cluster.roles import Roles
 from hotrow.runtime.state import RunState
-from hotrow.transport.client import Answer, RpcClient
+from hotrow.transport.client import Answer, Outcome, RpcClient, complete
 from hotrow.transport.connection import Connection
 from hotrow.transport.counts import WireCounts
 from hotrow.transport.envelope import Buffer, check_sizes, decode, encode, lent
@@ -152,18 +154,29 @@ class _MemoryRpc:
         self.limits, self.elsewhere_s = Limits(), 0.0
         self._key, self._counts, self._number = ClusterKey.generate(), WireCounts(), 0
         self._peers: dict[str, tuple[Connection, Peers]] = {}
+        self._chance = random.Random(0).random
 
-    def request(
-        self, name: str, message: Message, frames: Sequence[Buffer] = (), *, deadline: bool = True
-    ) -> "Future[Answer]":
+    def request(self, name: str, message: Message) -> "Future[Answer]":
+        future: Future[Answer] = Future()
+        future.set_running_or_notify_cancel()
+        self.send(name, message, (), partial(complete, future))
+        return future
+
+    def send(
+        self,
+        name: str,
+        message: Message,
+        frames: Sequence[Buffer],
+        done: Callable[[Outcome], None],
+        *,
+        deadline: bool = True,
+    ) -> None:
         header, views = encode(message), lent(frames)
         check_sizes(header, views, self.limits)
         connection, peers = self._peers.get(name) or self._connected(name)
         now = time.monotonic()
         self._number += 1
-        request = PendingRequest(self._number, header, views, deadline, now)
-        request.future.set_running_or_notify_cancel()
-        connection.put(request, now)
+        connection.put(PendingRequest(self._number, header, views, deadline, now, done), now)
         (sent,) = connection.outbox
         connection.outbox.clear()
         began = time.thread_time()
@@ -171,12 +184,11 @@ class _MemoryRpc:
         self.elsewhere_s += time.thread_time() - began
         answered = connection.receive([memoryview(frame) for frame in reply], now)
         assert answered is not None
-        answered.request.future.set_result(Answer(decode(answered.header), answered.frames))
-        return request.future
+        answered.request.done(Answer(decode(answered.header), answered.frames))
 
     def _connected(self, name: str) -> tuple[Connection, Peers]:
         """A connection after its handshake."""
-        connection = Connection(self._key, macs=True, retry=RetryPolicy(), chance=lambda: 0.5, counts=self._counts)
+        connection = Connection(self._key, macs=True, retry=RetryPolicy(), chance=self._chance, counts=self._counts)
         peers = Peers(self._key, self.limits, macs=True)
         connection.tick(time.monotonic())
         while connection.outbox:

@@ -5,6 +5,7 @@ request, since it copies it into its reply.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from hotrow.errors import HotrowError
 from hotrow.transport.client import RpcClient
 
 LARGE_BURST, SMALL_BURST = 4, 25  # messages in a row
+SIZES = {"256_kib": 1 << 18, "1_mib": 1 << 20, "4_mib": 1 << 22}  # of frames beside the large one
 
 
 def measure(plan: ClusterPlan, watch: BenchProgress) -> Figures:
@@ -27,8 +29,12 @@ def measure(plan: ClusterPlan, watch: BenchProgress) -> Figures:
 
     with echo_process("key") as echo, echo.client() as shared, echo.client(TCP) as tcp:
         wires = {"shm": shared, "tcp": tcp}
-        watch.stage("shared memory beside TCP", 3 * (WARM_UP_ROUNDS + plan.rounds))
-        large = _raced(wires, lambda wire: ask(wire, [frame]), plan, watch, LARGE_BURST)
+        cuts = {name: frame[:size] for name, size in SIZES.items() if size < plan.large_bytes}
+        watch.stage("shared memory beside TCP", (3 + len(cuts)) * (WARM_UP_ROUNDS + plan.rounds))
+        by_size = {
+            name: _raced(wires, partial(ask, frames=[cut]), plan, watch, LARGE_BURST) for name, cut in cuts.items()
+        }
+        large = _raced(wires, partial(ask, frames=[frame]), plan, watch, LARGE_BURST)
         reads = _raced(wires, read, plan, watch, LARGE_BURST)
         small = _raced(wires, ask, plan, watch, SMALL_BURST)
         if shared.counts.ring_full or not shared.counts.ring_bytes_in or tcp.counts.ring_bytes_in:
@@ -37,6 +43,7 @@ def measure(plan: ClusterPlan, watch: BenchProgress) -> Figures:
         "shm_vs_tcp": median_ratio(large["tcp"], large["shm"]),
         "shm_read_vs_tcp": median_ratio(reads["tcp"], reads["shm"]),
         "shm_small_vs_tcp": median_ratio(small["tcp"], small["shm"]),
+        **{f"shm_{name}_vs_tcp": median_ratio(each["tcp"], each["shm"]) for name, each in by_size.items()},
         "shm_gibps": _gibps(plan, large["shm"]),
         "tcp_gibps": _gibps(plan, large["tcp"]),
         "shm_read_gibps": _gibps(plan, reads["shm"]),

@@ -2,15 +2,17 @@
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from queue import Empty, SimpleQueue
+from typing import NoReturn
 
 from hotrow.data.reading import AnyBatch, BatchName
 from hotrow.errors import HotrowError
 from hotrow.modes import Mode
 from hotrow.modes.base import Grant, RunFacts
 from hotrow.runtime.clock import Elapsed
+from hotrow.runtime.cluster.embedding_workers import EmbeddingWorkers
 from hotrow.runtime.cluster.remote_parameters import RemoteParameters
 from hotrow.runtime.cluster.roles import Roles
 from hotrow.runtime.cluster.step_forecast import StepForecast
@@ -18,7 +20,7 @@ from hotrow.runtime.executors import BatchResult
 from hotrow.runtime.interrupts import deliver_pending_sigint
 from hotrow.runtime.state import RunState
 from hotrow.transport.batches import pack_batch
-from hotrow.transport.client import Answer
+from hotrow.transport.client import Answer, Outcome
 from hotrow.transport.ids import pack_ids
 from hotrow.transport.messages import BatchAt, BatchReply, BatchRequest, LookUp
 
@@ -55,7 +57,7 @@ class RemoteExecutor:
         self._given: dict[int, list[int]] = {}  # by step, the batches that each rank got
         self._prepared = -1  # the last step that shards were told of before its order
         self._forecast = StepForecast(mode.groups[0]) if mode.looks_ahead else None
-        self._results: SimpleQueue[tuple[Grant, Future[Answer]]] = SimpleQueue()
+        self._results: SimpleQueue[tuple[Grant, Outcome]] = SimpleQueue()
 
     @property
     def runs_ahead(self) -> bool:
@@ -72,8 +74,10 @@ class RemoteExecutor:
             self._prepare_before(grant, self._forecast)
             self._forecast.grant(grant, len(batch))
             trained = self._forecast.samples_before(grant.token, trained)
-        sample, at = self._send_ids(grant, batch, trained), _place(batch)
-        header, frames = (None, []) if isinstance(batch, BatchName) else pack_batch(batch, ids=sample is None)
+        workers = self._roles.embedding_workers
+        sample = None if workers is None else self._send_ids(workers, grant, batch, trained)
+        at = _place(batch)
+        layout, frames = (None, []) if isinstance(batch, BatchName) else pack_batch(batch, ids=sample is None)
         factor = self._mode.on_arrival(self._facts, len(batch))
         work = BatchRequest(
             grant.grant,
@@ -84,12 +88,12 @@ class RemoteExecutor:
             trained,
             self._state.lr_scale_at(trained),
             factor,
-            header,
+            layout,
             sample,
             at,
         )
-        asked = self._roles.rpc.request(self.trainers[self._rank(grant)], work, frames, deadline=False)
-        asked.add_done_callback(lambda done: self._worked(grant, done))
+        trainer = self.trainers[grant.worker if self._dense != "all-reduce" else self._rank(grant)]
+        self._roles.rpc.send(trainer, work, frames, partial(self._worked, grant), deadline=False)
 
     def _prepare_before(self, grant: Grant, forecast: StepForecast) -> None:
         """Send the open step to the shards before the first lookup ahead of it: they need not wait for its order."""
@@ -114,11 +118,13 @@ class RemoteExecutor:
         while True:
             self._check_alive()
             try:
-                grant, done = self._results.get(timeout=WAKE_S)
+                grant, outcome = self._results.get(timeout=WAKE_S)
             except Empty:
                 deliver_pending_sigint()
                 continue
-            return self._finished(grant, self._answer(done))
+            if isinstance(outcome, Exception):
+                self._raise(outcome)
+            return self._finished(grant, outcome)
 
     @property
     def has_result(self) -> bool:
@@ -135,39 +141,41 @@ class RemoteExecutor:
             self._ended()
 
     def _rank(self, grant: Grant) -> int:
-        """The trainer that computes a grant."""
-        if self._dense != "all-reduce":
-            return grant.worker
+        """The trainer that computes a grant where all trainers end a step together."""
         given = self._given.setdefault(grant.token, [0] * self._facts.workers)
         rank = rank_for(grant.worker, given, share=self._facts.parts // self._facts.workers)
         given[rank] += 1
         return rank
 
-    def _send_ids(self, grant: Grant, batch: AnyBatch, trained: int) -> int | None:
-        """The sample id of the ids at an embedding worker; None: the trainer looks them up itself."""
-        if self._roles.embedding_workers is None:
-            return None
-        name, sample = self._roles.embedding_workers.assign(grant.grant)
+    def _send_ids(self, workers: EmbeddingWorkers, grant: Grant, batch: AnyBatch, trained: int) -> int:
+        """Send ids to an embedding worker; returns their sample id there."""
+        name, sample = workers.assign(grant.grant)
         versions = self._mode.late is not None and self._mode.late.by == "version"
         parts, frames = ((), []) if isinstance(batch, BatchName) else pack_ids(batch)
         step = grant.token if self._mode.looks_ahead else None
         ahead = self._mode.looks_ahead and grant.token > self.step
         after, at = self._parameters.number, _place(batch)
         ids = LookUp(sample, grant.worker, after, trained, versions, len(batch), parts, step, ahead, at)
-        asked = self._roles.rpc.request(name, ids, frames)
-        asked.add_done_callback(lambda done: self._results.put((grant, done)) if done.exception() else None)
+        self._roles.rpc.send(name, ids, frames, partial(self._looked_up, grant))
         return sample
 
-    def _worked(self, grant: Grant, done: Future[Answer]) -> None:
-        """Runs in the client's thread."""
+    # These two run in the client's thread.
+
+    def _looked_up(self, grant: Grant, outcome: Outcome) -> None:
+        if isinstance(outcome, Exception):
+            self._results.put((grant, outcome))
+
+    def _worked(self, grant: Grant, outcome: Outcome) -> None:
+        workers = self._roles.embedding_workers
         try:
-            if self._roles.embedding_workers is not None:
-                if done.exception() is None:
-                    self._roles.embedding_workers.done(grant.grant)
-                else:
-                    self._roles.embedding_workers.release([grant.grant])
+            if workers is None:
+                return
+            if isinstance(outcome, Exception):
+                workers.release([grant.grant])
+            else:
+                workers.done(grant.grant)
         finally:  # the loop waits for it, also where embedding workers fail
-            self._results.put((grant, done))
+            self._results.put((grant, outcome))
 
     def _check_alive(self) -> None:
         """Checked regularly, also while replies come: in modes without barriers a lost role would not be noticed."""
@@ -183,13 +191,11 @@ class RemoteExecutor:
                 self._roles.raise_loss()
                 raise
 
-    def _answer(self, done: Future[Answer]) -> Answer:
-        try:
-            return done.result()
-        except BaseException:
-            with self._parameters.failing():
-                self._roles.raise_loss()
-                raise
+    def _raise(self, error: Exception) -> NoReturn:
+        """Raise the error of a request."""
+        with self._parameters.failing():
+            self._roles.raise_loss()
+            raise error
 
     def _finished(self, grant: Grant, answer: Answer) -> BatchResult:
         reply = answer.of(BatchReply, self.trainers[grant.worker])

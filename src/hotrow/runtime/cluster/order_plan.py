@@ -22,7 +22,7 @@ class OrderPlan:
     """Collects the effects of an event in a mode."""
 
     def __init__(self, mode: Mode, facts: RunFacts) -> None:
-        self._mode, self._facts = mode, facts
+        self._dense, self._facts = mode.dense, facts
         self.rows_on_arrival = mode.on_arrival(facts, 1) is not None
         self._applies: list[ApplyOrder] = []
         self._discards: list[int] = []
@@ -40,12 +40,12 @@ class OrderPlan:
 
     def apply(self, effect: Apply, samples: int, lr_scale: float) -> None:
         """Add a step."""
-        merge_alone = self._mode.dense == "local" and not effect.parts  # it ends no step and changes no row
+        merge_alone = self._dense == "local" and not effect.parts  # it ends no step and changes no row
         if not merge_alone and (effect.group != "embedding" or not self.rows_on_arrival):
             self._applies.append(_apply_order(effect, samples, lr_scale))
-        if self._mode.dense == "all-reduce":
+        if self._dense == "all-reduce":
             self._close_short_step(effect, lr_scale)
-        elif self._mode.dense == "local":
+        elif self._dense == "local":
             self._move_copies(effect, samples, lr_scale)
 
     def take(self) -> PlannedOrder:
@@ -82,7 +82,7 @@ class WeightReplies:
 
     def ordered(self, effect: Apply) -> None:
         """A step was ordered."""
-        if effect.group != "embedding" and self._by_movement:
+        if self._by_movement and effect.group != "embedding":
             self._given.update({part.grant: part.weight for part in effect.parts})
 
     def answered(self, weights: Sequence[PartWeights]) -> list[tuple[float, WeightRange]]:
@@ -100,7 +100,5 @@ class WeightReplies:
 
 
 def _apply_order(effect: Apply, samples: int, lr_scale: float) -> ApplyOrder:
-    parts = tuple(
-        OrderPart(part.grant, part.token, part.pulled_step, part.samples, part.weight) for part in effect.parts
-    )
-    return ApplyOrder(effect.group, effect.step, samples, lr_scale, parts)
+    parts = [OrderPart(part.grant, part.token, part.pulled_step, part.samples, part.weight) for part in effect.parts]
+    return ApplyOrder(effect.group, effect.step, samples, lr_scale, tuple(parts))
