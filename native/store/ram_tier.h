@@ -252,8 +252,9 @@ class RamTier {
   std::unique_ptr<Arena> arena_ = std::make_unique<Arena>();
   std::vector<std::unique_ptr<Partition>> partitions_;
   mutable std::atomic<std::uint64_t> next_start_{0}, refused_{0}, absent_{0}, unadmitted_{0}, calls_{0};
-  std::atomic<std::uint32_t> now_{0};     // the latest tick anyone told
-  std::atomic<std::uint32_t> period_{0};  // the latest SWAP period anyone told: new rows stand at it
+  std::atomic<std::uint32_t> now_{0};       // the latest tick anyone told
+  std::atomic<bool> clock_of_rows_{false};  // rows were put into an empty table, and no call has moved the clock since
+  std::atomic<std::uint32_t> period_{0};    // the latest SWAP period anyone told: new rows stand at it
 };
 
 }  // namespace hotrow::store

@@ -18,6 +18,7 @@ std::uint32_t RamTier::quota(std::size_t partition) const {
 void RamTier::advance(const Sight& sight) {
   if (sight.samples) advance_to(period_, swap_period(*sight.samples));
   if (!layout_.has(kLastSeen)) return;
+  if (clock_of_rows_) clock_of_rows_ = false;
   if (sight.samples)
     advance_to(now_, clamp32(ticks_.of(*sight.samples)));
   else if (spec_.life.expiry == 0 && sight.seen)

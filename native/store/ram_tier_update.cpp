@@ -199,11 +199,16 @@ std::size_t RamTier::put(Batch& batch, const Columns& columns, int threads) {
   if (batch.unique() != batch.size()) throw std::invalid_argument("put: a key stands in the batch twice");
   std::vector<std::uint32_t> places(batch.size());
   for (std::size_t i = 0; i < batch.size(); ++i) places[batch.inverse()[i]] = static_cast<std::uint32_t>(i);
-  // Rows that come back into an empty table bring its clock and its SWAP period with them. Otherwise the clock stands,
-  // and nobody can have been seen later than now.
+  // Rows that come back into an empty table bring its clock and its SWAP period with them, in as many calls as it
+  // takes. Otherwise the clock stands, and nobody can have been seen later than now.
   const bool empty = size() == 0;
   const std::uint32_t* seen = columns.fields[kLastSeen];
-  if (seen != nullptr && batch.size() != 0 && empty) now_ = *std::max_element(seen, seen + batch.size());
+  if (seen != nullptr && batch.size() != 0 && empty) {
+    now_ = 0;
+    clock_of_rows_ = true;
+  }
+  if (seen != nullptr && batch.size() != 0 && clock_of_rows_)
+    advance_to(now_, *std::max_element(seen, seen + batch.size()));
   const std::uint32_t* periods = columns.fields[kPeriod];
   if (periods != nullptr && batch.size() != 0) {
     if (empty) period_ = 0;
