@@ -125,12 +125,14 @@ Applied RamTier::apply(Batch& batch, const Gradients& gradients, Per per, When w
     sums = own;
   }
   const auto update = [&](Partition& partition, const Visit& visit, Applied& done) {
-    if (visit.row == nullptr)
+    if (visit.row == nullptr) {
       ++(batch.slots()[visit.unique] == kTurnedAway ? done.unadmitted : done.absent);
-    else if (!weighted.empty() && !weighted[visit.unique])
+    } else if (!weighted.empty() && !weighted[visit.unique]) {
       ++done.weightless;
-    else
+    } else {
+      partition.changes.before_change(batch.slots()[visit.unique]);
       ++(apply_row(partition, visit.row, sums + visit.unique * dim, shared) ? done.rows : done.refused);
+    }
   };
   return count(visit(batch, threads, {true, layout_.row_bytes(), selection}, update));
 }
@@ -158,7 +160,10 @@ Applied RamTier::add(Batch& batch, const float* values, const float* state, cons
     float* const state_change = state != nullptr ? state_changes + u * state_dim : nullptr;
     if (visit.row == nullptr) {
       ++(batch.slots()[u] == kTurnedAway ? done.unadmitted : done.absent);
-    } else if (!add_row(partition, visit.row, changes + u * dim, state_change, when)) {
+      return;
+    }
+    partition.changes.before_change(batch.slots()[u]);
+    if (!add_row(partition, visit.row, changes + u * dim, state_change, when)) {
       ++done.refused;
     } else {
       ++done.rows;
@@ -218,6 +223,7 @@ std::size_t RamTier::put(Batch& batch, const Columns& columns, int threads) {
   start_eviction(batch);
   const auto overwrite = [&](Partition& partition, Visit& visit, Applied&) {
     if (visit.row == nullptr) return;
+    partition.changes.before_change(batch.slots()[visit.unique]);
     bump_version(visit.row);
     put_row(partition, batch.slots()[visit.unique], columns, places[visit.unique]);
   };
