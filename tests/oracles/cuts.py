@@ -110,8 +110,8 @@ def counts_of(cut: TableCut) -> tuple[list[tuple[list[int], list[int]]], list[ND
 class Reader:
     """Rebuilds a table from a cut of all rows and the cuts of changes after it: remove first, then put."""
 
-    def __init__(self, name: str) -> None:
-        self.tier = new_tier(name)
+    def __init__(self, tier: RamTier) -> None:
+        self.tier = tier
 
     def read(self, cut: TableCut, chunks: Iterable[Rows]) -> None:
         if not cut.changed_only:

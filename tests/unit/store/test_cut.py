@@ -71,7 +71,7 @@ rounds = st.lists(st.tuples(histories, st.lists(calls | reads, max_size=6), st.b
 def test_a_cut_of_all_rows_and_cuts_of_changes_give_the_table(
     name: str, before: list[tuple[str, int]], later: list[tuple[list[tuple[str, int]], list[tuple[str, int]], bool]]
 ) -> None:
-    tier, reader = new_tier(name), Reader(name)
+    tier, reader = new_tier(name), Reader(new_tier(name))
     history = History(tier)
     tier.track_changes()
     for number, (first, during, saved) in enumerate([(before, [], True), *later]):
@@ -163,13 +163,17 @@ def test_a_row_that_expires_after_the_cut_is_in_it() -> None:
         assert keys_of(cut) == set(range(8))
 
 
-def test_an_expired_row_counts_as_removed_before_its_memory_is_free() -> None:
+@pytest.mark.parametrize("rows_first", [True, False])
+def test_an_expired_row_counts_as_removed_before_its_memory_is_free(rows_first: bool) -> None:
     tier = some_rows(expiry=100)
     tier.track_changes()
     tier.begin_cut().close(saved=True)
     tier.touch(keys(), samples=1000)
     assert len(tier) == 8
     with tier.begin_cut(changed_only=True) as cut:
+        if rows_first:
+            assert keys_of(cut) == set()
+        assert sorted(cut.removed.tolist()) == list(range(8))
         tier.expire()
         assert (keys_of(cut), sorted(cut.removed.tolist())) == (set(), list(range(8)))
 
