@@ -10,14 +10,27 @@ from hotrow.checkpoint.reader import SavedCheckpoint, exists
 
 if TYPE_CHECKING:
     from hotrow.checkpoint.loading import bytes_of, load, peek, save
-    from hotrow.checkpoint.saving import Saved, discard_unfinished
+    from hotrow.checkpoint.saving import DenseTensors, Saved, discard_unfinished, write_checkpoint
 
-__all__ = ["Saved", "SavedCheckpoint", "bytes_of", "discard_unfinished", "exists", "load", "peek", "save"]
+__all__ = [
+    "DenseTensors",
+    "Saved",
+    "SavedCheckpoint",
+    "bytes_of",
+    "discard_unfinished",
+    "exists",
+    "load",
+    "peek",
+    "save",
+    "write_checkpoint",
+]
 
 if not TYPE_CHECKING:
     _SOURCE_OF = {
         **dict.fromkeys(("bytes_of", "load", "peek", "save"), "hotrow.checkpoint.loading"),
-        **dict.fromkeys(("Saved", "discard_unfinished"), "hotrow.checkpoint.saving"),
+        **dict.fromkeys(
+            ("DenseTensors", "Saved", "discard_unfinished", "write_checkpoint"), "hotrow.checkpoint.saving"
+        ),
     }
 
     def __getattr__(name: str) -> object:

@@ -8,14 +8,15 @@ from torch import nn
 from torch.optim import Optimizer
 
 from hotrow.checkpoint import dense
-from hotrow.checkpoint.local_cut import LocalCut
+from hotrow.checkpoint.local_cut import ExportedRows, LocalCut, shape_of
 from hotrow.checkpoint.manifest import DENSE, SavedTableFacts
 from hotrow.checkpoint.place import Place
 from hotrow.checkpoint.reader import SavedCheckpoint
 from hotrow.checkpoint.rows import Watch
-from hotrow.checkpoint.saving import MARGIN, DenseTensors, Saved, write_checkpoint
+from hotrow.checkpoint.saving import MARGIN, DenseTensors, Saved, TablesCut, write_checkpoint
+from hotrow.config import AtLeast
 from hotrow.errors import InputError
-from hotrow.store import SavedTable
+from hotrow.store import RamTier, SavedTable
 from hotrow.store.saved import check_same_kind
 
 
@@ -32,8 +33,14 @@ def save(
     """Write the next checkpoint of a folder from this process; returns the folder."""
     tensors = DenseTensors(*dense.saved(model, optimizer))
     place = Place.of(where)
-    write_checkpoint(place, tensors, LocalCut(tiers), saved, keep=keep, watch=watch)
+    write_checkpoint(place, tensors, cut_of(tiers), saved, keep=keep, watch=watch)
     return Path(place.name)
+
+
+def cut_of(tiers: Mapping[str, SavedTable], *, delta: bool = False) -> TablesCut:
+    """The rows of tables of this process at this moment; of others as long as nothing changes them."""
+    own = {name: tier for name, tier in tiers.items() if isinstance(tier, RamTier)}
+    return LocalCut(own, delta=delta) if len(own) == len(tiers) else ExportedRows(tiers)
 
 
 def load(
@@ -63,7 +70,20 @@ def load(
         for chunk in found.rows(name):
             fields = {field: column for field, column in chunk.fields.items() if field in tier.fields}
             tier.put(chunk.keys, chunk.values, chunk.state if tier.state_dim else None, fields)
+        if isinstance(tier, RamTier):
+            restore_admission(found, name, tier)
     return content_of(found)
+
+
+def restore_admission(found: SavedCheckpoint, name: str, tier: RamTier) -> None:
+    """Counts of keys that wait for admission come back where the rule is the same; else counting begins anew."""
+    ours = tier.table.admission
+    if not isinstance(ours, AtLeast) or found.table(name).settings.get("admission") != ours.model_dump(mode="json"):
+        return
+    if ours.filter is None:
+        tier.restore_waiting(found.waiting(name))
+    elif filters := found.filters(name):
+        tier.restore_filters(filters)
 
 
 def content_of(found: SavedCheckpoint) -> Saved:
@@ -79,7 +99,8 @@ def peek(where: str | Path | Place) -> Saved:
 
 def bytes_of(model: nn.Module, optimizer: Optimizer | None, tiers: Mapping[str, SavedTable]) -> int:
     """The approximate size of a full checkpoint: rows and tensors exactly, and an estimate for the rest."""
-    return MARGIN + dense.bytes_of(model, optimizer) + LocalCut(tiers).bytes
+    rows = sum(len(tier) * shape_of(tier).bytes for tier in tiers.values())
+    return MARGIN + dense.bytes_of(model, optimizer) + rows
 
 
 def _check_tables(name: str, saved: Mapping[str, SavedTableFacts], tiers: Mapping[str, SavedTable]) -> None:

@@ -38,7 +38,8 @@ class SavedShard(_Part):
     count: Count  # rows in the file
     removed: str | None = None  # keys removed since the base
     removed_count: Count = 0
-    admission: str | None = None  # counts of keys that wait for admission
+    admission: str | None = None  # exact counts of keys that wait for admission
+    filter: str | None = None  # counters of the counting Bloom filters, a batch for each partition
 
 
 class SavedTableFacts(_Part):

@@ -30,11 +30,12 @@ class FileFacts:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A folder. `name` is how messages call it; a URI may hold a password, so it is not."""
+    """A folder. `name` is how messages call it: `uri`, by which another process opens it, may hold a password."""
 
     name: str
     path: str
-    filesystem: Any = field(default_factory=fs.LocalFileSystem)
+    filesystem: Any = field(default_factory=fs.LocalFileSystem, repr=False)
+    uri: str = field(default="", repr=False)
 
     @classmethod
     def of(cls, where: "str | Path | Place") -> "Place":
@@ -43,7 +44,7 @@ class Place:
             return where
         if "://" not in str(where):
             path = Path(where).expanduser()
-            return cls(str(path), str(path.absolute()))
+            return cls(str(path), str(path.absolute()), uri=str(path.absolute()))
         scheme, _, rest = str(where).partition("://")
         host, slash, folder = rest.partition("?")[0].partition("/")
         name = f"{scheme}://{host.rpartition('@')[2]}{slash}{folder}".rstrip("/")
@@ -51,7 +52,7 @@ class Place:
             filesystem, path = fs.FileSystem.from_uri(str(where))
         except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise InputError(f"{name}: cannot be used: {error}") from None
-        return cls(name, path.rstrip("/"), filesystem)
+        return cls(name, path.rstrip("/"), filesystem, str(where))
 
     @property
     def local(self) -> Path | None:
@@ -123,6 +124,10 @@ class Place:
         part.rename(folder / file)
         sync(folder)
         sync(folder.parent)
+
+    def delete_file(self, file: str) -> None:
+        """Remove a file."""
+        self.filesystem.delete_file(f"{self.path}/{file}")
 
     def delete(self, last: str) -> None:
         """Remove this folder; `last` is the file without which it counts as removed, so it goes first."""

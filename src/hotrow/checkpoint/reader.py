@@ -21,6 +21,7 @@ from hotrow.errors import InputError
 from hotrow.store.arrays import Integers, Keys
 from hotrow.store.rows import Rows
 
+Counters = NDArray[np.uint8]
 COUNTS = ("key", "count")  # columns of a file of keys that wait for admission
 
 
@@ -135,6 +136,13 @@ class SavedCheckpoint:
         for shard in self.table(table).shards:
             if shard.admission is not None:
                 yield from ((keys, count) for keys, count in read_columns(self.place, shard.admission, COUNTS))
+
+    def filters(self, table: str) -> list[Counters]:
+        """The counters of each partition's counting Bloom filter; none where it has none, or several shards have."""
+        (shard, *others) = self.table(table).shards
+        if shard.filter is None or others:
+            return []
+        return [counters for (counters,) in read_columns(self.place, shard.filter, ("counter",))]
 
     def _newer_keys(self, table: str) -> list[Keys]:
         """For each link, the keys that a later one has or removed, sorted."""

@@ -4,7 +4,7 @@ that were removed.
 Any program that reads Arrow IPC reads them: pyarrow, polars, DuckDB.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +55,7 @@ def write_rows(
 
 
 def write_columns(
-    place: Place, file: str, chunks: Iterable[dict[str, NDArray[Any]]], types: dict[str, pa.DataType]
+    place: Place, file: str, chunks: Iterable[Mapping[str, NDArray[Any]]], types: dict[str, pa.DataType]
 ) -> tuple[int, FileFacts]:
     """Columns of numbers to a new file, such as the keys that were removed."""
     schema, count = pa.schema(list(types.items())), 0

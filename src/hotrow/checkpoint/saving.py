@@ -54,7 +54,11 @@ class DenseTensors:
 
 
 class TablesCut(Protocol):
-    """The rows of all tables as they were at one moment. Training may go on while they are written."""
+    """The rows of all tables as they were at one moment."""
+
+    @property
+    def frozen(self) -> bool:
+        """Whether training may go on while it is written."""
 
     @property
     def delta(self) -> bool:

@@ -33,9 +33,13 @@ class Saving:
         """Since it began, until it ended."""
         return (self._ended or time.monotonic()) - self._started
 
+    def wait(self) -> None:
+        """Until it is written, or failed."""
+        self._thread.join()
+
     def result(self) -> SavedLink:
         """Wait for it; raises what made it fail."""
-        self._thread.join()
+        self.wait()
         if self._fault is not None:
             raise self._fault
         assert self._link is not None

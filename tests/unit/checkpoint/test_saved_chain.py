@@ -27,7 +27,7 @@ Model = Mapping[int, float]  # by key, the number that its row is filled with
 class GivenRows:
     """A cut whose rows are given, in as many shards as asked."""
 
-    delta, bytes = True, 0
+    frozen, delta, bytes = True, True, 0
 
     def __init__(self, changed: Model, removed: set[int], rows: int, shards: int) -> None:
         self._changed, self._removed, self._rows, self._shards = changed, removed, rows, shards
