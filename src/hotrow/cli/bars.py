@@ -6,7 +6,7 @@ No torch is imported here: commands that read checkpoints do without.
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -15,6 +15,7 @@ from hotrow.cli import formatting
 from hotrow.cli.screen import Screen, cell
 from hotrow.printable import one_line
 
+MB = 10**6
 QUIET_S = 5.0  # between two plain lines
 WIDE = 110  # columns of a terminal that fits all digits
 STABLE_S, STABLE_REPORTS = 10.0, 3  # after which an estimate of the time left is worth showing
@@ -113,3 +114,16 @@ class Bar:
     def line(self, text: str) -> None:
         """Print a line that stays."""
         _print(self.console, text)
+
+
+class ByteBar(Bar):
+    """How many bytes were read or written, in MB."""
+
+    def __init__(self, total: int, **more: Any) -> None:
+        super().__init__("MB", -(-total // MB), **more)
+        self._bytes = 0
+
+    def add(self, size: int) -> None:
+        """So many bytes more are done."""
+        self._bytes += size
+        self.rows(self._bytes // MB)
