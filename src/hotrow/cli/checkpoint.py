@@ -12,6 +12,7 @@ from hotrow.checkpoint.rewriting import RewrittenTables, compact, rewrite
 from hotrow.cli.bars import ByteBar
 from hotrow.cli.files import JsonFile, check_writable, write_json
 from hotrow.cli.formatting import several
+from hotrow.cli.import_tables import foreign_tables, parse_optimizer, parse_tables
 from hotrow.cli.inspect import Checkpoint, Number
 from hotrow.cli.screen import echo
 from hotrow.printable import one_line
@@ -83,6 +84,41 @@ def reshard(
     with ByteBar(_bytes(found)) as bar:
         written = rewrite(found, to, shards=shards, keep=keep, watch=bar.add)
     _report(found, written)
+
+
+@app.command("import")
+def import_(
+    files: Annotated[
+        list[str], typer.Argument(help="Files of torch (.pt, .pth), .safetensors or .parquet.", metavar="FILE...")
+    ],
+    to: Annotated[str, typer.Option(help="The folder to write to, a path or a URI.", metavar="FOLDER")],
+    tables: Annotated[
+        list[str] | None,
+        typer.Option("--table", help="A table and its tensor or column; may be repeated.", metavar="NAME=KEY"),
+    ] = None,
+    optimizer: Annotated[
+        str | None,
+        typer.Option(help="As adagrad or adam:lr=0.01,eps=1e-6; default: that of a table.", metavar="NAME[:SETTINGS]"),
+    ] = None,
+    type_: Annotated[
+        str, typer.Option("--type", help="Of values: float32, float16 or bfloat16.", metavar="TYPE")
+    ] = "float32",
+) -> None:
+    """Write embedding tables of other programs to FOLDER as a checkpoint of tables alone.
+
+    KEY is the key of a matrix in a state_dict, and the numbers of its rows are the keys. Of Parquet files it is the
+    column of keys, or KEYS:VECTORS, or a column of lists, or * for columns of numbers without keys.
+    """
+    from hotrow.checkpoint.importing import ImportedTables, TableSettings, import_tables
+
+    settings = TableSettings(parse_optimizer(optimizer), type_)
+    wanted = parse_tables(tables or [])
+    found = foreign_tables(wanted, files)
+    with ByteBar(ImportedTables(found, settings).bytes) as bar:
+        about = {"imported": {name: {"from": found[name].source, "key": key} for name, key in wanted.items()}}
+        written = import_tables(found, to, settings, about=about, watch=bar.add)
+    for name, table in written.manifest.tables.items():
+        echo(f"{written.place.name}: table {name}: {table.rows:,} rows of dim {table.dim} from {found[name].source}")
 
 
 def _bytes(found: SavedCheckpoint) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from hotrow.cli.formatting import magnitude
 from hotrow.cli.screen import cell
@@ -14,7 +15,7 @@ TENSORS_MOST = 40  # shown; --json has all
 SHARDS_MOST = 8
 
 
-def inspection_tables(document: dict[str, Any]) -> Iterator[Table]:
+def inspection_tables(document: dict[str, Any]) -> Iterator[Table | Text]:
     """The chain, the tables with their distributions and top rows, the dense tensors."""
     yield _chain(document)
     yield _tables(document["tables"])
@@ -103,9 +104,9 @@ def _top(name: str, rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _dense(tensors: list[dict[str, Any]] | None) -> Table:
+def _dense(tensors: list[dict[str, Any]] | None) -> Table | Text:
     if tensors is None:
-        return _table("no dense tensors: this checkpoint holds tables alone")
+        return cell("no dense tensors: this checkpoint holds tables alone")
     size = size_text(sum(each["bytes"] for each in tensors))
     more = f", the first {TENSORS_MOST} shown" if len(tensors) > TENSORS_MOST else ""
     table = _table(f"{len(tensors)} dense tensors, {size}{more}", ("name", "type", "shape"))
@@ -114,7 +115,7 @@ def _dense(tensors: list[dict[str, Any]] | None) -> Table:
     return table
 
 
-def _table(title: str, names: Sequence[str] = (), *, numbers: Collection[str] = ()) -> Table:
+def _table(title: str, names: Sequence[str], *, numbers: Collection[str] = ()) -> Table:
     """Columns by name; those of numbers are aligned to the right."""
     table = Table(box=None, pad_edge=False, title=cell(title), title_justify="left", title_style="bold")
     for name in names:
