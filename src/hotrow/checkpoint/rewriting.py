@@ -26,7 +26,7 @@ from hotrow.store.rows import Rows
 from hotrow.store.shards import shard_of
 
 FILES_AT_ONCE = 64  # more shards take more passes over the rows
-WAITING_BYTES = 256 * 2**20  # of rows that wait until a batch of their shard is full
+WAITING_BYTES = 64 * 2**20  # of rows that wait until a batch of their shard is full
 BATCH_ROWS_MIN = 256
 
 
