@@ -11,6 +11,7 @@ from typing import Self
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from hotrow.checkpoint.chain import Link, chain_of
 from hotrow.checkpoint.manifest import DENSE, FILE, Manifest, SavedTableFacts, folder_of, number_of, read_manifest
@@ -125,13 +126,13 @@ class SavedCheckpoint:
     def rows(self, table: str) -> Iterator[Rows]:
         """All rows of a table, each key once, in chunks; of one that evicts, those that would go first come first."""
         shape = self.shape(table)
-        newer = self._newer_keys(table)
-        for link, gone in zip(self.chain, newer, strict=True):
+        newest = self._newest(table)
+        for place, link in enumerate(self.chain):
             if (facts := link.manifest.tables.get(table)) is None:
                 continue
             for shard in facts.shards:
                 for chunk in self._read(link, shard.rows, shape):
-                    yield _without(chunk, gone)
+                    yield _current(chunk, place, *newest)
 
     def row(self, table: str, key: int) -> Rows | None:
         """One row, the newest; None where the table has no such key."""
@@ -153,15 +154,21 @@ class SavedCheckpoint:
             if shard.admission is not None:
                 yield from ((keys, count) for keys, count in read_columns(self.place, shard.admission, COUNTS))
 
-    def _newer_keys(self, table: str) -> list[Keys]:
-        """For each link, the keys that a later one has or removed, sorted."""
-        newer = [np.empty(0, np.uint64)]
-        for link in reversed(self.chain[1:]):
-            files = [
-                file for shard in link.manifest.tables[table].shards for file in (shard.rows, shard.removed) if file
-            ]
-            newer.append(np.unique(np.concatenate([newer[-1], *(read_keys(link.place, file) for file in files)])))
-        return newer[::-1]
+    def _newest(self, table: str) -> tuple[Keys, NDArray[np.int32]]:
+        """The keys that deltas changed or removed, sorted, and for each the place in the chain of the last that did."""
+        keys, places = [np.empty(0, np.uint64)], [np.empty(0, np.int32)]
+        for place, link in enumerate(self.chain[1:], 1):
+            facts = link.manifest.tables.get(table)
+            shards = () if facts is None else facts.shards
+            files = [file for shard in shards for file in (shard.rows, shard.removed) if file]
+            found = [read_keys(link.place, file) for file in files]
+            keys += found
+            places += [np.full(len(each), place, np.int32) for each in found]
+        every, of_every = np.concatenate(keys), np.concatenate(places)
+        order = np.argsort(every, kind="stable")  # of equal keys the last is that of the newest link
+        every, of_every = every[order], of_every[order]
+        last = np.append(every[1:] != every[:-1], np.ones(min(len(every), 1), bool))
+        return every[last], of_every[last]
 
     def _read(self, link: SavedLink, file: str, shape: RowShape) -> Iterator[Rows]:
         try:
@@ -196,9 +203,9 @@ def _parent(place: Place, number: int | None) -> tuple[Place, int | None]:
     return place, number
 
 
-def _without(chunk: Rows, gone: Keys) -> Rows:
-    """The rows whose keys are not in a sorted list."""
-    if not len(gone):
+def _current(chunk: Rows, place: int, keys: Keys, places: NDArray[np.int32]) -> Rows:
+    """The rows of the link at a place of the chain that no later one changed or removed."""
+    if not len(keys):
         return chunk
-    at = np.minimum(np.searchsorted(gone, chunk.keys), len(gone) - 1)
-    return take_rows(chunk, np.flatnonzero(gone[at] != chunk.keys))
+    at = np.minimum(np.searchsorted(keys, chunk.keys), len(keys) - 1)
+    return take_rows(chunk, np.flatnonzero((keys[at] != chunk.keys) | (places[at] == place)))

@@ -10,10 +10,14 @@ import pytest
 import hotrow as hr
 from hotrow.checkpoint.inspecting import inspect_tables
 from hotrow.checkpoint.local_cut import LocalCut
+from hotrow.checkpoint.manifest import Base, SavedShard, SavedTableFacts
+from hotrow.checkpoint.place import FileFacts, Place
 from hotrow.checkpoint.reader import SavedCheckpoint
 from hotrow.checkpoint.rewriting import rewrite
+from hotrow.checkpoint.rows import RowShape, Watch, write_rows
 from hotrow.checkpoint.saving import Saved, write_checkpoint
-from hotrow.store import RamTier
+from hotrow.store import RamTier, Rows
+from hotrow.store.arrays import Keys
 
 DIM, ROWS = 8, 150_000
 
@@ -54,3 +58,39 @@ def test_memory_does_not_grow_with_the_table(
         tracemalloc.stop()
     assert peaks[4] < 1.5 * peaks[1]
     assert peaks[4] < 4 * ROWS * DIM * 4 / 2
+
+
+class OneChunk:
+    """A cut whose rows have these keys."""
+
+    delta, bytes = True, 0
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+
+    def write(self, place: Place, watch: Watch) -> tuple[dict[str, SavedTableFacts], dict[str, FileFacts]]:
+        shape, size = RowShape(1, 0, ()), len(self._keys)
+        rows = Rows(self._keys, np.ones((size, 1), np.float32), np.empty((size, 0), np.float32), {})
+        count, facts = write_rows(place, "0.arrow", shape, [rows], watch)
+        shards = (SavedShard(rows="0.arrow", count=count),)
+        table = SavedTableFacts(settings={}, dim=1, state_dim=0, fields=(), rows=count, shards=shards)
+        return {"t": table}, {"0.arrow": facts}
+
+    def close(self, *, saved: bool) -> None:
+        """Nothing was kept for it."""
+
+
+def test_memory_of_a_chain_grows_with_its_keys_and_not_with_their_square(tmp_path: Path) -> None:
+    links, size = 40, 2000
+    base: Base | None = None
+    for number in range(links):
+        keys = np.arange(number * size, (number + 1) * size, dtype=np.uint64)
+        link = write_checkpoint(tmp_path, None, OneChunk(keys), Saved({}, None, {}), base=base, keep=99)
+        base = Base(number=link.manifest.number, digest=link.digest)
+    found = SavedCheckpoint.open(tmp_path)
+    tracemalloc.start()
+    rows = sum(len(chunk.keys) for chunk in found.rows("t"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert rows == links * size
+    assert peak < 10 * links * size * 8
