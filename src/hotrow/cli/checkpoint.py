@@ -89,7 +89,7 @@ def reshard(
 @app.command("import")
 def import_(
     files: Annotated[
-        list[str], typer.Argument(help="Files of torch (.pt, .pth), .safetensors or .parquet.", metavar="FILE...")
+        list[str], typer.Argument(help="Files of torch (.pt, .pth), .safetensors or .parquet.", metavar="FILE")
     ],
     to: Annotated[str, typer.Option(help="The folder to write to, a path or a URI.", metavar="FOLDER")],
     tables: Annotated[
