@@ -60,7 +60,7 @@ def load(
     found.verify(watch)
     _check_tables(found.name, found.manifest.tables, tiers)
     try:
-        tensors = dense.checked(found.place.read(DENSE), model, optimizer, found.manifest.optimizer)
+        tensors = dense.checked(found.dense(), model, optimizer, found.manifest.optimizer)
     except SafetensorError as error:  # made by another program, or by a bug of ours
         raise InputError(f"checkpoint {found.name}: {DENSE} cannot be read: {error}: take another one") from None
     changing()

@@ -5,7 +5,7 @@ removed since then.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import xxhash
@@ -79,9 +79,21 @@ class Manifest(_Part):
     files: dict[str, FileFacts]
 
     @property
+    def has_dense(self) -> bool:
+        """Whether there are dense tensors; imported tables have none."""
+        return DENSE in self.files
+
+    @property
     def size(self) -> int:
         """Bytes of all files but the manifest."""
         return sum(each.bytes for each in self.files.values())
+
+    def unlisted(self) -> Iterator[tuple[str, str]]:
+        """Tables with those of their files that `files` does not have."""
+        for name, table in self.tables.items():
+            for shard in table.shards:
+                named = (shard.rows, shard.removed, shard.admission, shard.filter)
+                yield from ((name, file) for file in named if file is not None and file not in self.files)
 
     def encoded(self) -> bytes:
         """As the file holds it."""

@@ -63,6 +63,12 @@ class Place:
         """A folder in this one, whether it exists or not."""
         return Place(f"{self.name}/{name}", f"{self.path}/{name}", self.filesystem)
 
+    @property
+    def parent(self) -> "Place":
+        """The folder that this one is in."""
+        name = self.name.rpartition("/")[0] if self.local is None else str(Path(self.name).parent)
+        return Place(name, self.path.rpartition("/")[0] or "/", self.filesystem)
+
     def folders(self) -> list[str]:
         """Names of the folders in this one, sorted; none where it does not exist."""
         found = self.filesystem.get_file_info(fs.FileSelector(self.path, allow_not_found=True))

@@ -14,9 +14,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hotrow.checkpoint.chain import Link, chain_of
-from hotrow.checkpoint.manifest import FILE, Manifest, SavedTableFacts, folder_of, number_of, read_manifest
+from hotrow.checkpoint.manifest import DENSE, FILE, Manifest, SavedTableFacts, folder_of, number_of, read_manifest
 from hotrow.checkpoint.place import Place
-from hotrow.checkpoint.rows import RowShape, Watch, read_columns, read_keys, read_rows
+from hotrow.checkpoint.rows import RowShape, Watch, read_columns, read_keys, read_rows, take_rows
 from hotrow.errors import InputError
 from hotrow.store.arrays import Integers, Keys
 from hotrow.store.rows import Rows
@@ -50,6 +50,7 @@ class SavedCheckpoint:
     def open(cls, where: str | Path | Place, number: int | None = None) -> Self:
         """InputError where there is none, or where a link of its chain is missing or another than it must be."""
         place, number = _parent(Place.of(where), number)
+        folders = folders_in(place)
         numbers = numbers_in(place)
         if not numbers:
             raise InputError(f"checkpoint {place.name}: there is none in it: name a folder that Trainer.save wrote")
@@ -57,6 +58,9 @@ class SavedCheckpoint:
 
         def find(wanted: int) -> Link | None:
             if wanted not in numbers:
+                if wanted in folders:
+                    message = f"{folder_of(wanted)} is incomplete, there is no {FILE} in it"
+                    raise InputError(f"checkpoint {place.name}: {message}: take another one")
                 return None
             folder = place.folder(folder_of(wanted))
             found[wanted] = SavedLink(folder, *read_manifest(folder))
@@ -94,28 +98,42 @@ class SavedCheckpoint:
 
     def verify(self, watch: Watch = lambda _: None) -> None:
         """InputError names the first file that is missing, cut or changed. Reads everything."""
+        for fault in self.faults(watch):
+            raise InputError(fault)
+
+    def faults(self, watch: Watch = lambda _: None) -> Iterator[str]:
+        """A sentence for every file that is missing, cut or changed. Reads everything."""
         for link in self.chain:
+            who = f"checkpoint {link.place.name}"
+            for table, file in link.manifest.unlisted():
+                message = f"{FILE} names {file} for table {table!r} and has no checksum of it"
+                yield f"{who}: {message}: take another checkpoint"
             there = link.place.files()
             for file, facts in link.manifest.files.items():
-                who = f"checkpoint {link.place.name}"
                 if file not in there:
-                    raise InputError(f"{who}: {file} is missing: take another checkpoint")
-                if there[file] != facts.bytes:
+                    yield f"{who}: {file} is missing: take another checkpoint"
+                elif there[file] != facts.bytes:
                     message = f"{file} has {there[file]:,} bytes and was saved with {facts.bytes:,}"
-                    raise InputError(f"{who}: {message}: take another checkpoint")
-                if link.place.facts(file, watch) != facts:
-                    raise InputError(f"{who}: {file} was changed since it was saved: take another checkpoint")
+                    yield f"{who}: {message}: take another checkpoint"
+                elif link.place.facts(file, watch) != facts:
+                    yield f"{who}: {file} was changed since it was saved: take another checkpoint"
+
+    def dense(self) -> bytes:
+        """The file of dense tensors; InputError where the checkpoint holds tables alone."""
+        if not self.manifest.has_dense:
+            raise InputError(f"checkpoint {self.name}: it holds tables alone, no dense tensors: take another one")
+        return self.place.read(DENSE)
 
     def rows(self, table: str) -> Iterator[Rows]:
         """All rows of a table, each key once, in chunks; of one that evicts, those that would go first come first."""
         shape = self.shape(table)
-        newer = self._newer_keys(table)
-        for link, gone in zip(self.chain, newer, strict=True):
+        newest = self._newest(table)
+        for place, link in enumerate(self.chain):
             if (facts := link.manifest.tables.get(table)) is None:
                 continue
             for shard in facts.shards:
                 for chunk in self._read(link, shard.rows, shape):
-                    yield _without(chunk, gone)
+                    yield _current(chunk, place, *newest)
 
     def row(self, table: str, key: int) -> Rows | None:
         """One row, the newest; None where the table has no such key."""
@@ -126,7 +144,7 @@ class SavedCheckpoint:
             for shard in facts.shards:
                 for chunk in self._read(link, shard.rows, shape):
                     if len(at := np.flatnonzero(chunk.keys == wanted)):
-                        return _taken(chunk, at)
+                        return take_rows(chunk, at)
             if any((read_keys(link.place, shard.removed) == wanted).any() for shard in facts.shards if shard.removed):
                 return None
         return None
@@ -144,15 +162,21 @@ class SavedCheckpoint:
             return []
         return [counters for (counters,) in read_columns(self.place, shard.filter, ("counter",))]
 
-    def _newer_keys(self, table: str) -> list[Keys]:
-        """For each link, the keys that a later one has or removed, sorted."""
-        newer = [np.empty(0, np.uint64)]
-        for link in reversed(self.chain[1:]):
-            files = [
-                file for shard in link.manifest.tables[table].shards for file in (shard.rows, shard.removed) if file
-            ]
-            newer.append(np.unique(np.concatenate([newer[-1], *(read_keys(link.place, file) for file in files)])))
-        return newer[::-1]
+    def _newest(self, table: str) -> tuple[Keys, NDArray[np.int32]]:
+        """The keys that deltas changed or removed, sorted, and for each the place in the chain of the last that did."""
+        keys, places = [np.empty(0, np.uint64)], [np.empty(0, np.int32)]
+        for place, link in enumerate(self.chain[1:], 1):
+            facts = link.manifest.tables.get(table)
+            shards = () if facts is None else facts.shards
+            files = [file for shard in shards for file in (shard.rows, shard.removed) if file]
+            found = [read_keys(link.place, file) for file in files]
+            keys += found
+            places += [np.full(len(each), place, np.int32) for each in found]
+        every, of_every = np.concatenate(keys), np.concatenate(places)
+        order = np.argsort(every, kind="stable")  # of equal keys the last is that of the newest link
+        every, of_every = every[order], of_every[order]
+        last = np.append(every[1:] != every[:-1], np.ones(min(len(every), 1), bool))
+        return every[last], of_every[last]
 
     def _read(self, link: SavedLink, file: str, shape: RowShape) -> Iterator[Rows]:
         try:
@@ -163,10 +187,14 @@ class SavedCheckpoint:
             ) from None
 
 
+def folders_in(place: Place) -> list[int]:
+    """The numbers of the checkpoints of a folder, whole or not, by its folders' names."""
+    return [number for name in place.folders() if (number := number_of(name)) is not None]
+
+
 def numbers_in(place: Place) -> list[int]:
-    """The numbers of the whole checkpoints of a folder, by its folders' names."""
-    numbers = [number for name in place.folders() if (number := number_of(name)) is not None]
-    return [number for number in numbers if place.folder(folder_of(number)).has(FILE)]
+    """The numbers of the whole checkpoints of a folder."""
+    return [number for number in folders_in(place) if place.folder(folder_of(number)).has(FILE)]
 
 
 def exists(where: str | Path | Place) -> bool:
@@ -177,21 +205,15 @@ def exists(where: str | Path | Place) -> bool:
 def _parent(place: Place, number: int | None) -> tuple[Place, int | None]:
     """The folder of all checkpoints, where that of one was named."""
     if number is None and place.has(FILE):
-        parent, _, name = place.path.rpartition("/")
-        if (own := number_of(name)) is not None:
-            return Place(place.name.rpartition("/")[0] or "/", parent, place.filesystem), own
+        if (own := number_of(place.path.rpartition("/")[2])) is not None:
+            return place.parent, own
         read_manifest(place)  # of another version: its sentence says so
     return place, number
 
 
-def _without(chunk: Rows, gone: Keys) -> Rows:
-    """The rows whose keys are not in a sorted list."""
-    if not len(gone):
+def _current(chunk: Rows, place: int, keys: Keys, places: NDArray[np.int32]) -> Rows:
+    """The rows of the link at a place of the chain that no later one changed or removed."""
+    if not len(keys):
         return chunk
-    at = np.minimum(np.searchsorted(gone, chunk.keys), len(gone) - 1)
-    return _taken(chunk, np.flatnonzero(gone[at] != chunk.keys))
-
-
-def _taken(chunk: Rows, at: NDArray[np.intp]) -> Rows:
-    fields = {name: column[at] for name, column in chunk.fields.items()}
-    return Rows(chunk.keys[at], chunk.values[at], chunk.state[at], fields)
+    at = np.minimum(np.searchsorted(keys, chunk.keys), len(keys) - 1)
+    return take_rows(chunk, np.flatnonzero((keys[at] != chunk.keys) | (places[at] == place)))

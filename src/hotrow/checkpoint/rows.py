@@ -5,6 +5,7 @@ Any program that reads Arrow IPC reads them: pyarrow, polars, DuckDB.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,18 +41,37 @@ class RowShape:
         return pa.schema([("key", pa.uint64()), *vectors, *((name, pa.uint32()) for name in self.fields)])
 
 
+class RowFile:
+    """A file of rows that is being written; its facts are known when it is closed."""
+
+    def __init__(self, writer: pa.ipc.RecordBatchFileWriter, shape: RowShape) -> None:
+        self._writer, self._shape = writer, shape
+        self.count = 0
+        self.facts = FileFacts(0, "")
+
+    def write(self, chunk: Rows) -> None:
+        """One batch."""
+        self._writer.write_batch(_as_arrow(chunk, self._shape))
+        self.count += len(chunk.keys)
+
+
+@contextmanager
+def open_rows(place: Place, file: str, shape: RowShape, watch: Watch = lambda _: None) -> Iterator[RowFile]:
+    """A new file of rows."""
+    with place.write(file, watch) as sink, pa.ipc.new_file(pa.PythonFile(sink, mode="w"), shape.schema) as writer:
+        opened = RowFile(writer, shape)
+        yield opened
+    opened.facts = sink.facts
+
+
 def write_rows(
     place: Place, file: str, shape: RowShape, chunks: Iterable[Rows], watch: Watch = lambda _: None
 ) -> tuple[int, FileFacts]:
     """All rows to a new file; how many there were, and the facts of the file."""
-    count = 0
-    with place.write(file, watch) as sink:
-        with pa.ipc.new_file(pa.PythonFile(sink, mode="w"), shape.schema) as writer:
-            for chunk in chunks:
-                writer.write_batch(_as_arrow(chunk, shape))
-                count += len(chunk.keys)
-        facts = sink
-    return count, facts.facts
+    with open_rows(place, file, shape, watch) as opened:
+        for chunk in chunks:
+            opened.write(chunk)
+    return opened.count, opened.facts
 
 
 def write_columns(
@@ -95,6 +115,22 @@ def read_keys(place: Place, file: str) -> Keys:
     """The column of keys of a file."""
     found = [keys for (keys,) in read_columns(place, file, ("key",))]
     return np.concatenate(found) if found else np.empty(0, np.uint64)
+
+
+def take_rows(chunk: Rows, at: NDArray[np.intp]) -> Rows:
+    """Some rows of a chunk, in the order asked for."""
+    fields = {name: column[at] for name, column in chunk.fields.items()}
+    return Rows(chunk.keys[at], chunk.values[at], chunk.state[at], fields)
+
+
+def join_rows(chunks: Sequence[Rows]) -> Rows:
+    """The rows of several chunks, of at least one, as one."""
+    return Rows(
+        np.concatenate([chunk.keys for chunk in chunks]),
+        np.concatenate([chunk.values for chunk in chunks]),
+        np.concatenate([chunk.state for chunk in chunks]),
+        {name: np.concatenate([chunk.fields[name] for chunk in chunks]) for name in chunks[0].fields},
+    )
 
 
 def _only(source: Any, names: Sequence[str]) -> pa.ipc.IpcReadOptions:

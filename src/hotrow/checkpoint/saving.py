@@ -77,7 +77,7 @@ class TablesCut(Protocol):
 
 def write_checkpoint(
     where: str | Path | Place,
-    dense: DenseTensors,
+    dense: DenseTensors | None,
     tables: TablesCut,
     saved: Saved,
     *,
@@ -87,13 +87,14 @@ def write_checkpoint(
 ) -> SavedLink:
     """Write the next checkpoint of a folder, and remove all but the newest `keep` and what they build on.
 
-    `base` is what a delta builds on. FileError where the file system does not take it, if possible before anything is
-    written: then the checkpoints before are whole, and nothing of the new one is left.
+    `base` is what a delta builds on; without `dense` it holds tables alone. FileError where the file system does not
+    take it, if possible before anything is written: then the checkpoints before are whole, and nothing of the new one
+    is left.
     """
     if keep < 1:
         raise ConfigError(f"keep={keep}: the newest checkpoint is always kept: give 1 or more")
     place = Place.of(where)
-    size = MARGIN + len(dense.data) + tables.bytes
+    size = MARGIN + (0 if dense is None else len(dense.data)) + tables.bytes
     kept = False
     try:
         folder = place.folder(folder_of(_next_number(place)))
@@ -106,7 +107,7 @@ def write_checkpoint(
                 folder.delete(FILE)
             if isinstance(error, OSError | SafetensorError):
                 cause = error if isinstance(error, OSError) else str(error)
-                raise cannot_write(Path(place.name), WHAT, size, cause) from None
+                raise cannot_write(place.local or place.name, WHAT, size, cause) from None
             raise
         kept = True
     finally:
@@ -126,7 +127,7 @@ def remove_superfluous(place: Place, keep: int) -> None:
             found, digest = read_manifest(place.folder(folder_of(number)))
             links[number] = Link(number, digest, found.base)
     for number in superfluous(links, keep):
-        with written(Path(place.name), f"checkpoint {folder_of(number)}, which is to be removed,"):
+        with written(place.local or place.name, f"checkpoint {folder_of(number)}, which is to be removed,"):
             place.folder(folder_of(number)).delete(FILE)
     discard_unfinished(place)
 
@@ -136,7 +137,7 @@ def discard_unfinished(where: str | Path | Place) -> None:
     place = Place.of(where)
     numbers = [number for name in place.folders() if (number := number_of(name)) is not None]
     for number in unfinished(numbers, numbers_in(place)):
-        with written(Path(place.name), "the rest of a checkpoint that was not finished"):
+        with written(place.local or place.name, "the rest of a checkpoint that was not finished"):
             place.folder(folder_of(number)).delete(FILE)
 
 
@@ -145,11 +146,13 @@ def _next_number(place: Place) -> int:
 
 
 def _written(
-    folder: Place, dense: DenseTensors, tables: TablesCut, saved: Saved, base: Base | None, watch: Watch
+    folder: Place, dense: DenseTensors | None, tables: TablesCut, saved: Saved, base: Base | None, watch: Watch
 ) -> SavedLink:
     facts, files = tables.write(folder, watch)
-    with folder.write(DENSE, watch) as sink:
-        sink.write(dense.data)
+    if dense is not None:
+        with folder.write(DENSE, watch) as sink:
+            sink.write(dense.data)
+        files = {**files, DENSE: sink.facts}
     manifest = Manifest(
         number=number_of(folder.path.rpartition("/")[2]) or 0,
         kind="full" if base is None else "delta",
@@ -160,9 +163,9 @@ def _written(
         mode=saved.mode,
         position=saved.position,
         about=saved.about,
-        optimizer=dense.optimizer,
+        optimizer=None if dense is None else dense.optimizer,
         tables=facts,
-        files={**files, DENSE: sink.facts},
+        files=files,
     )
     return publish(folder, manifest)
 

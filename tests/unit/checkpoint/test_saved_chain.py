@@ -72,7 +72,7 @@ def chunks(rows: Model, size: int = 3) -> Iterator[Rows]:
         )
 
 
-def save(folder: Path, changed: Model, removed: set[int], rows: int, base: Base | None, shards: int = 2) -> Base:
+def save(folder: Path | str, changed: Model, removed: set[int], rows: int, base: Base | None, shards: int = 2) -> Base:
     dense, saved = DenseTensors(b"", None), Saved({}, None, {})
     cut = GivenRows(changed, removed, rows, shards)
     link = write_checkpoint(folder, dense, cut, saved, base=base, keep=99)
@@ -80,7 +80,7 @@ def save(folder: Path, changed: Model, removed: set[int], rows: int, base: Base 
     return Base(number=link.manifest.number, digest=link.digest)
 
 
-def read(folder: Path, number: int | None = None) -> dict[int, float]:
+def read(folder: Path | str, number: int | None = None) -> dict[int, float]:
     found: dict[int, float] = {}
     checkpoint = SavedCheckpoint.open(folder, number)
     checkpoint.verify()
