@@ -142,9 +142,8 @@ class RewrittenTables:
                 continue
             names.append(file := f"{stem}.filter.arrow")
             read = read_columns(self._found.place, shard.filter, ("counter",))
-            files[file] = write_columns(place, file, ({"counter": each} for (each,) in read), {"counter": pa.uint8()})[
-                1
-            ]
+            counters = ({"counter": each} for (each,) in read)
+            files[file] = write_columns(place, file, counters, {"counter": pa.uint8()})[1]
         return names
 
     def close(self, *, saved: bool) -> None:

@@ -10,8 +10,9 @@ from hotrow.checkpoint.manifest import SavedTableFacts, number_of
 from hotrow.checkpoint.place import FileFacts, Place
 from hotrow.checkpoint.rows import Watch
 from hotrow.config import Table
-from hotrow.errors import HotrowError, InputError
+from hotrow.errors import FileError, HotrowError
 from hotrow.runtime.cluster.roles import Roles
+from hotrow.transport.errors import RemoteFault
 from hotrow.transport.messages import CutMade, CutRows, CutWritten, EndCut, WriteCut
 from hotrow.transport.tensors import joined
 
@@ -32,7 +33,10 @@ class RemoteCut:
         asked = self._roles.request_all(self._roles.shards, WriteCut(self._where, number), deadline=False)
         parts = []
         for name, each in zip(self._roles.shards, asked, strict=True):
-            answer = self._roles.answer(each)
+            try:
+                answer = self._roles.answer(each)
+            except RemoteFault as fault:  # the run goes on, and tries again later
+                raise FileError(f"{name}: {fault}") from None
             watch(answer.of(CutWritten, name).bytes)
             parts.append(json.loads(joined(answer.frames)))
         files = {file: FileFacts(**facts) for part in parts for file, facts in part["files"].items()}
@@ -40,7 +44,7 @@ class RemoteCut:
         for file, facts in files.items():
             if there.get(file) != facts.bytes:
                 message = f"{place.name}: a shard wrote {file}, and this process does not find it"
-                raise InputError(f"{message}: save to a folder that all hosts share, or to an object store")
+                raise FileError(f"{message}: save to a folder that all hosts share, or to an object store")
         return {name: self._merged(name, [part["tables"][name] for part in parts]) for name in self._specs}, files
 
     def close(self, *, saved: bool) -> None:
