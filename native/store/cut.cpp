@@ -7,7 +7,9 @@
 namespace hotrow::store {
 
 PartitionCut::PartitionCut(const RowFacts& rows, bool changed_only, std::uint32_t now)
-    : links(rows.slab.end()), facts_(rows), changed_only_(changed_only), now_(now), end_(rows.slab.end()) {}
+    : facts_(rows), changed_only_(changed_only), now_(now), end_(rows.slab.end()) {
+  links.end = end_;
+}
 
 // A row that expires after the cut belongs to it: the clock is that of the cut.
 bool PartitionCut::expired(const std::byte* row) const {
@@ -25,7 +27,7 @@ void PartitionCut::keep_row(std::uint32_t slot) {
       if (copies_ % kBlockRows == 0)
         blocks_.push_back(std::make_unique_for_overwrite<std::byte[]>(kBlockRows * facts_.slab.row_bytes()));
       std::memcpy(copy(number), row, facts_.slab.row_bytes());
-      copy_of_.set(slot, number + 1, end_);
+      copy_of_.add(slot, number);
       ++copies_;
     }
   }
@@ -35,7 +37,7 @@ void PartitionCut::keep_row(std::uint32_t slot) {
 const std::byte* PartitionCut::take(std::uint32_t slot) {
   if (taken_.has(slot)) {
     const std::uint32_t number = copy_of_.get(slot);
-    return number == 0 ? nullptr : copy(number - 1);
+    return number == SlotNumbers::kNone ? nullptr : copy(number);
   }
   taken_.insert(slot);
   const std::byte* row = facts_.slab.row(slot);
@@ -52,11 +54,11 @@ void PartitionCut::list_expired(std::uint32_t begin, std::uint32_t end) {
 
 // Rows that are put are the newest of their list. Where a row changed and kept its place, those behind it have to be
 // put after it, changed or not.
-std::vector<std::uint32_t> PartitionCut::in_order() const {
+std::vector<std::uint32_t> PartitionCut::in_order(const std::vector<std::uint32_t>& newer) const {
   std::vector<std::uint32_t> slots;
   for (const std::uint32_t oldest : links.oldest) {
     bool put = false;
-    for (std::uint32_t slot = oldest; slot != kNoRow; slot = links.newer(slot)) {
+    for (std::uint32_t slot = oldest; slot != kNoRow; slot = newer[slot]) {
       put = put || selects(slot);
       if (put) slots.push_back(slot);
     }

@@ -50,8 +50,8 @@ class PartitionCut {
   const std::byte* take(std::uint32_t slot);
   // Expired rows count as removed: lists those of the slots from `begin` to `end`.
   void list_expired(std::uint32_t begin, std::uint32_t end);
-  // The slots to be exported in the order of eviction, once all links are kept. Without the lock.
-  std::vector<std::uint32_t> in_order() const;
+  // The slots to be exported in the order of eviction, from the links of all slots. Without the lock.
+  std::vector<std::uint32_t> in_order(const std::vector<std::uint32_t>& newer) const;
   // Rows are exported: what was kept of them goes.
   void release_rows();
 
@@ -81,7 +81,7 @@ class PartitionCut {
   bool changed_only_;
   std::uint32_t now_, end_;
   SlotSet taken_;        // exported or copied, or no part of the cut
-  SlotNumbers copy_of_;  // number of a slot's copy, plus 1
+  SlotNumbers copy_of_;  // number of a slot's copy
   std::vector<std::unique_ptr<std::byte[]>> blocks_;
   std::size_t copies_ = 0;
   std::unique_ptr<const Admission> counts_;

@@ -9,21 +9,18 @@
 
 namespace hotrow::store {
 
-class KeptLinks {
- public:
-  explicit KeptLinks(std::uint32_t end) : end_(end) {}
+struct KeptLinks {
+  std::uint32_t end = 0;              // later slots were not part of the order
+  std::vector<std::uint32_t> oldest;  // of each list; empty: no link changed yet
+  SlotSet changed;
+  SlotNumbers newer;  // links of rows that were not the newest, of those that changed
 
-  std::uint32_t end() const { return end_; }  // later slots were not part of the order
-  bool kept(std::uint32_t slot) const { return newer_.get(slot) != 0; }
-  // 0 means that a link is not kept; kNoRow is the largest number, and no slot comes near it.
-  void keep(std::uint32_t slot, std::uint32_t newer) { newer_.set(slot, newer + 2, end_); }
-  std::uint32_t newer(std::uint32_t slot) const { return newer_.get(slot) - 2; }
-
-  std::vector<std::uint32_t> oldest;  // of each list; empty: no link was kept yet
-
- private:
-  std::uint32_t end_;
-  SlotNumbers newer_;
+  // Before the link of a slot changes.
+  void keep(std::uint32_t slot, std::uint32_t link) {
+    if (slot >= end || changed.has(slot)) return;
+    if (link != SlotNumbers::kNone) newer.add(slot, link);
+    changed.insert(slot);
+  }
 };
 
 }  // namespace hotrow::store

@@ -29,7 +29,8 @@ class Order {
     List& list = list_of(row);
     const auto number = static_cast<std::uint32_t>(&list - lists_.data());
     if (number < passed_.list) passed_ = {number, list.newest};  // it may go, and all rows before it stay
-    before_relink(list.newest);
+    if (kept_ != nullptr) [[unlikely]]
+      keep_link(list.newest);
     layout_.field(row, kOlder) = list.newest;
     layout_.field(row, kNewer) = kNoRow;
     if (list.newest == kNoRow)
@@ -44,8 +45,10 @@ class Order {
     const std::byte* row = slab_.row(index);
     List& list = list_of(row);
     const std::uint32_t older = layout_.field(row, kOlder), newer = layout_.field(row, kNewer);
-    before_relink(index);
-    before_relink(older);
+    if (kept_ != nullptr) [[unlikely]] {
+      keep_link(index);
+      keep_link(older);
+    }
     (older == kNoRow ? list.oldest : layout_.field(slab_.row(older), kNewer)) = newer;
     (newer == kNoRow ? list.newest : layout_.field(slab_.row(newer), kOlder)) = older;
     if (passed_.row == index) passed_.row = older;
@@ -110,9 +113,12 @@ class Order {
 
   // From now on links are kept there before they change; null: no longer.
   void keep_links(KeptLinks* kept) { kept_ = kept; }
-  // Keeps the links of the slots from `begin` to `end` too.
-  void copy_links(std::uint32_t begin, std::uint32_t end) const {
-    for (std::uint32_t index = begin; index < end; ++index) before_relink(index);
+  // The links of the slots from `begin` to `end` as they were when they began to be kept; the oldest of each list,
+  // then.
+  void copy_links(std::uint32_t begin, std::uint32_t end, std::uint32_t* newer_then) const {
+    keep_link(kNoRow);
+    for (std::uint32_t index = begin; index < end; ++index)
+      newer_then[index] = kept_->changed.has(index) ? kept_->newer.get(index) : newer(index);
   }
 
  private:
@@ -128,11 +134,11 @@ class Order {
     return layout_.field(static_cast<const std::byte*>(slab_.row(index)), kNewer);
   }
 
-  void before_relink(std::uint32_t index) const {
-    if (kept_ == nullptr) return;
+  // Before a link changes. Apart from the loops that it would slow down while no links are kept.
+  [[gnu::noinline]] void keep_link(std::uint32_t index) const {
     if (kept_->oldest.empty())
       for (const List& list : lists_) kept_->oldest.push_back(list.oldest);
-    if (index < kept_->end() && !kept_->kept(index)) kept_->keep(index, newer(index));
+    if (index != kNoRow) kept_->keep(index, newer(index));
   }
 
   List& list_of(const std::byte* row) {

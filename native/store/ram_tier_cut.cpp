@@ -82,14 +82,17 @@ void RamTier::prepare_cut(Partition& partition) const {
   PartitionCut& cut = *partition.changes.cut();
   if (cut_changed_only_) list_expired(partition);
   if (spec_.life.ordered()) {
+    std::vector<std::uint32_t> newer(cut.end());
     for (std::uint32_t begin = 0; begin < cut.end(); begin += kHoldSlots) {
       const std::shared_lock held(partition.mutex);
-      partition.order.copy_links(begin, std::min(begin + kHoldSlots, cut.end()));
+      partition.order.copy_links(begin, std::min(begin + kHoldSlots, cut.end()), newer.data());
     }
-    cut.order = cut.in_order();
-    const std::unique_lock held(partition.mutex);
-    partition.order.keep_links(nullptr);
-    cut.links = KeptLinks(0);
+    {
+      const std::unique_lock held(partition.mutex);
+      partition.order.keep_links(nullptr);
+    }
+    cut.order = cut.in_order(newer);
+    cut.links = {};
   }
   cut.prepared = true;
 }

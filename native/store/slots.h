@@ -1,13 +1,13 @@
-// Facts of the slots of one partition: a set of slots, and a number for each slot.
+// Facts of the slots of one partition: a set of slots, and numbers of some.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
-#include <new>
 #include <vector>
+
+#include "store/hash.h"
 
 namespace hotrow::store {
 
@@ -22,8 +22,10 @@ class SlotSet {
   void insert(std::uint32_t slot) {
     const std::size_t word = slot / 64;
     if (word >= words_.size()) words_.resize(word + 1);
-    slots_ += (words_[word] >> slot % 64 & 1) == 0;
-    words_[word] |= std::uint64_t{1} << slot % 64;
+    const std::uint64_t bit = std::uint64_t{1} << slot % 64;
+    if ((words_[word] & bit) != 0) return;
+    words_[word] |= bit;
+    ++slots_;
   }
 
   void erase(std::uint32_t slot) {
@@ -52,24 +54,49 @@ class SlotSet {
   std::size_t slots_ = 0;
 };
 
-// A number for each slot below an end, 0 until it is set. Its pages are taken from the system as they are written.
+// A number for some slots. Open addressing: one for every slot would have its pages taken from the system while calls
+// wait, 10 million slots 10,000 of them.
 class SlotNumbers {
  public:
-  std::uint32_t get(std::uint32_t slot) const { return numbers_ == nullptr ? 0 : numbers_.get()[slot]; }
+  static constexpr std::uint32_t kNone = 0xffffffffu;
 
-  void set(std::uint32_t slot, std::uint32_t number, std::uint32_t end) {
-    if (numbers_ == nullptr) {
-      numbers_.reset(static_cast<std::uint32_t*>(std::calloc(end, sizeof(std::uint32_t))));
-      if (numbers_ == nullptr) throw std::bad_alloc();
-    }
-    numbers_.get()[slot] = number;
+  // kNone: it has none.
+  std::uint32_t get(std::uint32_t slot) const {
+    if (entries_.empty()) return kNone;
+    std::size_t place = home(slot);
+    while (entries_[place].slot != slot && entries_[place].slot != kNone) place = (place + 1) & (entries_.size() - 1);
+    return entries_[place].slot == slot ? entries_[place].number : kNone;
+  }
+
+  // Of a slot that has none yet.
+  void add(std::uint32_t slot, std::uint32_t number) {
+    if (2 * (slots_ + 1) > entries_.size()) grow();
+    insert({slot, number});
+    ++slots_;
   }
 
  private:
-  struct Free {
-    void operator()(std::uint32_t* numbers) const { std::free(numbers); }
+  struct Entry {
+    std::uint32_t slot = kNone, number = 0;
   };
-  std::unique_ptr<std::uint32_t, Free> numbers_;
+
+  std::size_t home(std::uint32_t slot) const { return (slot * kGolden >> 32) & (entries_.size() - 1); }
+
+  void insert(Entry entry) {
+    std::size_t place = home(entry.slot);
+    while (entries_[place].slot != kNone) place = (place + 1) & (entries_.size() - 1);
+    entries_[place] = entry;
+  }
+
+  void grow() {
+    std::vector<Entry> old(std::max<std::size_t>(64, entries_.size() * 2));
+    old.swap(entries_);
+    for (const Entry& entry : old)
+      if (entry.slot != kNone) insert(entry);
+  }
+
+  std::vector<Entry> entries_;
+  std::size_t slots_ = 0;
 };
 
 }  // namespace hotrow::store
