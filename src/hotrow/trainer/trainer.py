@@ -314,7 +314,7 @@ class Trainer:
         the rows are written that changed since the last save to it with `delta`; the first one is full. `about` is JSON
         that is kept with it.
         """
-        self.save_in_background(folder, keep=keep, delta=delta, **about).result()
+        self.save_in_background(folder, keep=keep, delta=delta, **about)
         self.finish_saving()
         return Path(Place.of(folder).name)
 
