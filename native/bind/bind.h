@@ -6,6 +6,10 @@
 
 #include <string>
 
+namespace hotrow::store {
+class RamTier;
+}
+
 namespace hotrow::bind {
 
 namespace nb = nanobind;
@@ -13,6 +17,7 @@ using namespace nb::literals;
 
 void bind_table_spec(nb::module_& m);
 void bind_table(nb::module_& m);
+void bind_cut(nb::class_<store::RamTier>& tier);
 void bind_batch_kernels(nb::module_& m);
 void bind_shards(nb::module_& m);
 void bind_limits(nb::module_& m);

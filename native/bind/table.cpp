@@ -10,7 +10,7 @@
 #include <optional>
 #include <stdexcept>
 
-#include "bind/arrays.h"
+#include "bind/columns.h"
 #include "store/bags.h"
 #include "store/indices.h"
 #include "store/ram_tier.h"
@@ -30,7 +30,6 @@ using Rows = Array<float, 2>;
 using ConstRows = Array<const float, 2>;
 using Weights = Array<const float, 1>;
 using Integers = Array<const std::uint32_t, 1>;
-using Fields = nb::typed<nb::dict, std::string, Integers>;  // name of a field to its column
 
 std::size_t rows_of(const Batch& batch, bool per_unique) { return per_unique ? batch.unique() : batch.size(); }
 Per per(bool per_unique) { return per_unique ? Per::unique : Per::key; }
@@ -127,23 +126,6 @@ Counts add(RamTier& tier, Batch& batch, const ConstRows& values, const std::opti
   return counts(done);
 }
 
-int field_number(const RamTier& tier, const std::string& name) {
-  for (int field = 0; field < store::kExportedFields; ++field)
-    if (name == store::kFieldNames[field] && tier.layout().has(store::Field(field))) return field;
-  throw nb::value_error(("this table's rows have no field '" + name + "'").c_str());
-}
-
-// A column of a dict: `who` begins the sentence that refuses it.
-template <typename Column>
-Column field_column(const std::string& who, nb::handle name, nb::handle column, std::size_t rows) {
-  const std::string field = nb::str(name).c_str();
-  Column found;
-  demand(nb::try_cast(column, found),
-         who + ": field " + field + " must be a contiguous array of uint32 in one dimension");
-  check_shape(who + ": field " + field, found, {rows});
-  return found;
-}
-
 std::size_t put(RamTier& tier, Batch& batch, const ConstRows& values, const std::optional<ConstRows>& state,
                 const Fields& fields, int threads) {
   check_threads(threads);
@@ -176,35 +158,6 @@ void first_values(const RamTier& tier, const Keys& keys, const Rows& out, int th
   const nb::gil_scoped_release unlocked;
   tier.first_values({keys.data(), keys.size()}, out.data(), threads);
 }
-
-// The caller's columns for whole rows, checked for room.
-class OutColumns {
- public:
-  OutColumns(const RamTier& tier, const Array<std::uint64_t, 1>& keys, const Rows& values, const Rows& state,
-             const Fields& fields) {
-    rows_ = keys.shape(0);
-    check_shape("rows: values", values, {rows_, tier.layout().dim()});
-    check_shape("rows: state", state, {rows_, tier.layout().state_dim()});
-    columns_.keys = keys.data();
-    columns_.values = values.data();
-    columns_.state = state.data();
-    for (const auto& [name, column] : fields) {
-      kept_.push_back(field_column<Array<std::uint32_t, 1>>("rows", name, column, rows_));
-      columns_.fields[field_number(tier, nb::str(name).c_str())] = kept_.back().data();
-    }
-    for (int field = 0; field < store::kExportedFields; ++field)
-      demand(!tier.layout().has(store::Field(field)) || columns_.fields[field] != nullptr,
-             "rows: a field has no column");
-  }
-
-  std::size_t rows() const { return rows_; }
-  const store::Columns& columns() const { return columns_; }
-
- private:
-  std::size_t rows_;
-  store::Columns columns_;
-  std::vector<Array<std::uint32_t, 1>> kept_;
-};
 
 std::tuple<std::size_t, std::uint64_t> export_rows(const RamTier& tier, std::uint64_t cursor,
                                                    const Array<std::uint64_t, 1>& keys, const Rows& values,
@@ -333,8 +286,8 @@ void bind_table(nb::module_& m) {
       .def("overlap", &batch_overlap, "others"_a, "out"_a.noconvert(), "threads"_a)
       .def("shared", &batch_shared, "other"_a, "mine"_a.noconvert(), "theirs"_a.noconvert(), "threads"_a)
       .def("absent_mask", &batch_absent, "out"_a.noconvert());
-  nb::class_<RamTier>(m, "RamTier")
-      .def(nb::new_(&make_tier), "spec"_a, "segment"_a.none())
+  nb::class_<RamTier> table(m, "RamTier");
+  table.def(nb::new_(&make_tier), "spec"_a, "segment"_a.none())
       .def("attach", &attach, "threads"_a)
       .def_prop_ro("attached", [](const RamTier& tier) { return segment_of(tier).attached(); })
       .def("leave_segment", [](RamTier& tier) { segment_of(tier).leave(); })
@@ -404,6 +357,7 @@ void bind_table(nb::module_& m) {
            "fields"_a)
       .def("stats", &stats)
       .def("verify", &RamTier::verify, nb::call_guard<nb::gil_scoped_release>());
+  bind_cut(table);
 }
 
 }  // namespace hotrow::bind

@@ -65,6 +65,33 @@ bool Admission::admit_exactly(Key key, std::uint32_t occurrences) {
   return false;
 }
 
+std::vector<std::pair<Key, std::uint32_t>> Admission::waiting() const {
+  std::vector<std::pair<Key, std::uint32_t>> counts;
+  counts.reserve(waiting_keys_);
+  for (const Waiting& each : waiting_)
+    if (each.count != 0) counts.emplace_back(each.key, each.count);
+  std::sort(counts.begin(), counts.end());  // their places depend on a secret of the process
+  return counts;
+}
+
+void Admission::forget() {
+  std::fill(filter_.begin(), filter_.end(), std::uint8_t{0});
+  std::fill(waiting_.begin(), waiting_.end(), Waiting{});
+  waiting_keys_ = 0;
+}
+
+void Admission::restore(Key key, std::uint32_t count) {
+  std::size_t place = home(key);
+  while (waiting_[place].count != 0 && waiting_[place].key != key) place = next(place);
+  waiting_keys_ += waiting_[place].count == 0;
+  waiting_[place] = {key, count};
+  if (waiting_keys_ * 4 > waiting_.size() * 3) grow();
+}
+
+void Admission::restore(std::span<const std::uint8_t> filter) {
+  std::copy(filter.begin(), filter.end(), filter_.begin());
+}
+
 std::size_t Admission::home(Key key) const {
   return static_cast<std::size_t>((secret_hash(key).bits >> 32) * waiting_.size() >> 32);
 }

@@ -7,6 +7,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "store/hash.h"
@@ -23,6 +25,15 @@ class Admission {
   bool open() const { return spec_.kind == AdmissionKind::everyone; }
   // Counts an absent key that was looked up for `call`; true: it is let in.
   bool admit(Key key, std::uint32_t occurrences, std::uint64_t call);
+
+  // Keys that wait and how often each has come, by key; none where a filter counts them.
+  std::vector<std::pair<Key, std::uint32_t>> waiting() const;
+  std::span<const std::uint8_t> filter() const { return filter_; }
+  // To put counts back: all are forgotten, then each key gets its own; or the filter as it was, of the same length.
+  void forget();
+  void restore(Key key, std::uint32_t count);
+  void restore(std::span<const std::uint8_t> filter);
+
   std::size_t bytes() const { return filter_.size() + waiting_.size() * sizeof(Waiting); }
 
  private:

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "store/kept_links.h"
 #include "store/life.h"
 #include "store/slab.h"
 
@@ -28,6 +29,8 @@ class Order {
     List& list = list_of(row);
     const auto number = static_cast<std::uint32_t>(&list - lists_.data());
     if (number < passed_.list) passed_ = {number, list.newest};  // it may go, and all rows before it stay
+    if (kept_ != nullptr) [[unlikely]]
+      keep_link(list.newest);
     layout_.field(row, kOlder) = list.newest;
     layout_.field(row, kNewer) = kNoRow;
     if (list.newest == kNoRow)
@@ -42,6 +45,10 @@ class Order {
     const std::byte* row = slab_.row(index);
     List& list = list_of(row);
     const std::uint32_t older = layout_.field(row, kOlder), newer = layout_.field(row, kNewer);
+    if (kept_ != nullptr) [[unlikely]] {
+      keep_link(index);
+      keep_link(older);
+    }
     (older == kNoRow ? list.oldest : layout_.field(slab_.row(older), kNewer)) = newer;
     (newer == kNoRow ? list.newest : layout_.field(slab_.row(newer), kOlder)) = older;
     if (passed_.row == index) passed_.row = older;
@@ -104,6 +111,16 @@ class Order {
     }
   }
 
+  // From now on links are kept there before they change; null: no longer.
+  void keep_links(KeptLinks* kept) { kept_ = kept; }
+  // The links of the slots from `begin` to `end` as they were when they began to be kept; the oldest of each list,
+  // then.
+  void copy_links(std::uint32_t begin, std::uint32_t end, std::uint32_t* newer_then) const {
+    keep_link(kNoRow);
+    for (std::uint32_t index = begin; index < end; ++index)
+      newer_then[index] = kept_->changed.has(index) ? kept_->newer.get(index) : newer(index);
+  }
+
  private:
   struct List {
     std::uint32_t oldest = kNoRow, newest = kNoRow;
@@ -115,6 +132,13 @@ class Order {
 
   std::uint32_t newer(std::uint32_t index) const {
     return layout_.field(static_cast<const std::byte*>(slab_.row(index)), kNewer);
+  }
+
+  // Before a link changes. Apart from the loops that it would slow down while no links are kept.
+  [[gnu::noinline]] void keep_link(std::uint32_t index) const {
+    if (kept_->oldest.empty())
+      for (const List& list : lists_) kept_->oldest.push_back(list.oldest);
+    if (index != kNoRow) kept_->keep(index, newer(index));
   }
 
   List& list_of(const std::byte* row) {
@@ -132,6 +156,7 @@ class Order {
   std::uint32_t lowest_ = 0;  // no list below it holds a row
   Passed passed_;
   std::size_t rows_ = 0;
+  KeptLinks* kept_ = nullptr;
 };
 
 }  // namespace hotrow::store

@@ -5,10 +5,12 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <shared_mutex>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "store/arena.h"
@@ -96,6 +98,13 @@ struct Sight {
   std::optional<std::uint64_t> samples;  // trained so far; none: the call counts as one tick
 };
 
+// What a cut holds.
+struct CutFacts {
+  std::size_t rows = 0;          // of the table, expired ones that are not removed yet among them
+  std::size_t changed_rows = 0;  // to be exported, places in the order of eviction left aside
+  std::uint64_t samples = 0;     // the table's clock
+};
+
 // What an attach found.
 struct Attached {
   std::size_t rows = 0;
@@ -173,6 +182,29 @@ class RamTier {
   // Keys of a partition, the first to be evicted first.
   std::vector<Key> eviction_order(std::size_t partition) const;
 
+  // A cut: all rows as they are now, read while other calls change them; one at a time. All partitions are locked for
+  // the moment in which it begins. Tables that track changes can cut those since the last cut alone:
+  // std::invalid_argument where not all of them are known. Calls that read it are made by one thread after the other.
+  void track_changes(bool on);
+  CutFacts begin_cut(bool changed_only);
+  // Up to `most` further rows, each once: in the order of eviction, or by slot. 0: the end.
+  std::size_t cut_rows(std::size_t most, const Columns& out);
+  // Keys whose rows were removed or expired since the last cut; none of a cut of all rows.
+  std::vector<Key> cut_removed();
+  // What admission had counted: keys that wait, by key, or the filter.
+  std::vector<std::pair<Key, std::uint32_t>> cut_waiting(std::size_t partition) const;
+  std::vector<std::uint8_t> cut_filter(std::size_t partition) const;
+  std::size_t cut_copied_bytes() const;
+  // A cut that was not saved leaves its changes to the next one.
+  void end_cut(bool saved);
+
+  // Puts back what admission had counted, in place of all counts, or of one partition's filter.
+  void forget_waiting();
+  bool counts_waiting() const;  // one key by one, without a filter
+  void restore_waiting(std::span<const Key> keys, const std::uint32_t* counts);
+  std::size_t filter_bytes() const;  // of each partition; 0: there is no filter
+  void restore_filter(std::size_t partition, std::span<const std::uint8_t> filter);
+
   std::uint64_t samples() const { return ticks_.samples(now_); }  // the latest that anyone told, down to a tick
   std::size_t size() const;
   Stats stats() const;
@@ -242,6 +274,12 @@ class RamTier {
   void recover_order(Partition& partition) const;
   void verify_order(const Partition& partition, std::size_t live, std::vector<std::string>& faults) const;
 
+  // Cuts: ram_tier_cut.cpp
+  void check_cut() const;
+  void list_expired(Partition& partition) const;
+  void prepare_cut(Partition& partition) const;
+  std::size_t cut_some(Partition& partition, std::size_t most, const Columns& out, std::size_t at) const;
+
   std::uint64_t number_;  // no other table of this process has it
   int process_;
   TableSpec spec_;
@@ -254,8 +292,12 @@ class RamTier {
   std::unique_ptr<Arena> arena_ = std::make_unique<Arena>();
   std::vector<std::unique_ptr<Partition>> partitions_;
   mutable std::atomic<std::uint64_t> next_start_{0}, refused_{0}, absent_{0}, unadmitted_{0}, calls_{0};
-  std::atomic<std::uint32_t> now_{0};     // the latest tick anyone told
-  std::atomic<std::uint32_t> period_{0};  // the latest SWAP period anyone told: new rows stand at it
+  std::atomic<std::uint32_t> now_{0};       // the latest tick anyone told
+  std::atomic<bool> clock_of_rows_{false};  // rows were put into an empty table, and no call has moved the clock since
+  std::atomic<std::uint32_t> period_{0};    // the latest SWAP period anyone told: new rows stand at it
+  mutable std::mutex cut_mutex_;            // held by every call of a cut, before any partition's
+  bool cut_open_ = false, cut_changed_only_ = false, tracks_changes_ = false;
+  std::size_t cut_partition_ = 0;  // the one that is exported next
 };
 
 }  // namespace hotrow::store

@@ -50,7 +50,7 @@ Stats RamTier::stats() const {
     stats.index_bytes += partition->index.bytes();
     stats.admission_bytes += partition->admission.bytes();
     stats.splits += partition->index.splits();
-    stats.bytes += partition->order.bytes() + partition->gone.capacity() * sizeof(Key);
+    stats.bytes += partition->order.bytes() + partition->gone.capacity() * sizeof(Key) + partition->changes.bytes();
     stats.counts += partition->counts;
   }
   stats.bytes += arena_->bytes() + stats.admission_bytes + (segment_ != nullptr ? segment_->bytes() : 0);

@@ -18,6 +18,7 @@ std::uint32_t RamTier::quota(std::size_t partition) const {
 void RamTier::advance(const Sight& sight) {
   if (sight.samples) advance_to(period_, swap_period(*sight.samples));
   if (!layout_.has(kLastSeen)) return;
+  if (clock_of_rows_) clock_of_rows_ = false;
   if (sight.samples)
     advance_to(now_, clamp32(ticks_.of(*sight.samples)));
   else if (spec_.life.expiry == 0 && sight.seen)
@@ -43,6 +44,7 @@ void RamTier::see(Partition& partition, const Batch& batch, std::size_t begin, s
       partition.order.prefetch_neighbours(slots[unique + kAhead]);
     if (slots[unique] >= kTurnedAway) continue;
     std::uint32_t& last_seen = layout_.field(partition.slab.row(slots[unique]), kLastSeen);
+    if (ordered || last_seen < now) partition.changes.before_change(slots[unique]);
     last_seen = std::max(last_seen, now);
     if (ordered) partition.order.see(slots[unique], counts_occurrences_ ? batch.occurrences(unique) : 1);
   }
@@ -51,6 +53,7 @@ void RamTier::see(Partition& partition, const Batch& batch, std::size_t begin, s
 bool RamTier::let_in(Partition& partition, const Batch& batch, std::size_t unique, std::uint64_t call) const {
   if (partition.admission.open()) return true;
   const std::uint32_t occurrences = counts_occurrences_ ? batch.occurrences(unique) : 1;
+  partition.changes.before_admission(partition.admission);
   return partition.admission.admit(batch.keys()[unique], occurrences, call);
 }
 
@@ -65,6 +68,7 @@ std::byte* RamTier::create(Partition& partition, Batch& batch, std::size_t uniqu
   }
   if (partition.slab.full() && !make_room(partition, batch, pinned)) return nullptr;
   const std::uint32_t fresh = partition.slab.take();
+  partition.changes.before_change(fresh);
   std::byte* row = partition.slab.row(fresh);
   std::memset(row, 0, layout_.row_bytes());
   Layout::key(row) = key;
@@ -126,6 +130,7 @@ void RamTier::let_expire(Partition& partition, std::uint32_t index) const {
 }
 
 void RamTier::remove(Partition& partition, std::uint32_t index) const {
+  partition.changes.before_remove(index);
   partition.index.erase(secret_hash(Layout::key(static_cast<const std::byte*>(partition.slab.row(index)))), index);
   if (spec_.life.ordered()) partition.order.remove(index);
   partition.slab.give(index);

@@ -149,12 +149,14 @@ Applied RamTier::apply(Batch& batch, const Gradients& gradients, Per per, When w
     std::array<RowUpdate, kVisitBlock> rows;
     std::size_t count = 0;
     for (const Visit& visit : visits) {
-      if (visit.row == nullptr)
+      if (visit.row == nullptr) {
         ++(batch.slots()[visit.unique] == kTurnedAway ? done.unadmitted : done.absent);
-      else if (!weighted.empty() && !weighted[visit.unique])
+      } else if (!weighted.empty() && !weighted[visit.unique]) {
         ++done.weightless;
-      else
+      } else {
+        partition.changes.before_change(batch.slots()[visit.unique]);
         rows[count++] = {.row = visit.row, .gradient = sums + visit.unique * dim};
+      }
     }
     apply_rows(partition, {rows.data(), count}, shared, done);
   };
@@ -184,7 +186,10 @@ Applied RamTier::add(Batch& batch, const float* values, const float* state, cons
     float* const state_change = state != nullptr ? state_changes + u * state_dim : nullptr;
     if (visit.row == nullptr) {
       ++(batch.slots()[u] == kTurnedAway ? done.unadmitted : done.absent);
-    } else if (!add_row(partition, visit.row, changes + u * dim, state_change, when)) {
+      return;
+    }
+    partition.changes.before_change(batch.slots()[u]);
+    if (!add_row(partition, visit.row, changes + u * dim, state_change, when)) {
       ++done.refused;
     } else {
       ++done.rows;
@@ -225,11 +230,16 @@ std::size_t RamTier::put(Batch& batch, const Columns& columns, int threads) {
   if (batch.unique() != batch.size()) throw std::invalid_argument("put: a key stands in the batch twice");
   std::vector<std::uint32_t> places(batch.size());
   for (std::size_t i = 0; i < batch.size(); ++i) places[batch.inverse()[i]] = static_cast<std::uint32_t>(i);
-  // Rows that come back into an empty table bring its clock and its SWAP period with them. Otherwise the clock stands,
-  // and nobody can have been seen later than now.
+  // Rows that come back into an empty table bring its clock and its SWAP period with them, in as many calls as it
+  // takes. Otherwise the clock stands, and nobody can have been seen later than now.
   const bool empty = size() == 0;
   const std::uint32_t* seen = columns.fields[kLastSeen];
-  if (seen != nullptr && batch.size() != 0 && empty) now_ = *std::max_element(seen, seen + batch.size());
+  if (seen != nullptr && batch.size() != 0 && empty) {
+    now_ = 0;
+    clock_of_rows_ = true;
+  }
+  if (seen != nullptr && batch.size() != 0 && clock_of_rows_)
+    advance_to(now_, *std::max_element(seen, seen + batch.size()));
   const std::uint32_t* periods = columns.fields[kPeriod];
   if (periods != nullptr && batch.size() != 0) {
     if (empty) period_ = 0;
@@ -239,6 +249,7 @@ std::size_t RamTier::put(Batch& batch, const Columns& columns, int threads) {
   start_eviction(batch);
   const auto overwrite = [&](Partition& partition, Visit& visit, Applied&) {
     if (visit.row == nullptr) return;
+    partition.changes.before_change(batch.slots()[visit.unique]);
     bump_version(visit.row);
     put_row(partition, batch.slots()[visit.unique], columns, places[visit.unique]);
   };

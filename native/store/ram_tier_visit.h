@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "store/admission.h"
+#include "store/cut.h"
 #include "store/order.h"
 #include "store/parallel.h"
 #include "store/ram_tier.h"
@@ -22,7 +23,8 @@ namespace hotrow::store {
 constexpr std::size_t kSmallBatch = 2048;        // not worth a second thread
 constexpr std::size_t kPrefetchBytesMax = 1024;  // longer rows: the processor's own prefetcher follows
 constexpr std::uintptr_t kLine = 64;
-constexpr std::uint32_t kVisitBlock = 16;  // keys that go through a stage of visit together
+constexpr std::uint32_t kVisitBlock = 16;     // keys that go through a stage of visit together
+constexpr std::size_t kRemovedMax = 1 << 20;  // keys that a cut may list as removed, where there are fewer rows
 
 inline void prefetch(const std::byte* from, std::size_t bytes) {
   const auto begin = reinterpret_cast<std::uintptr_t>(from);
@@ -49,7 +51,8 @@ struct alignas(64) RamTier::Partition {
         index(*tier.arena_, slab, share(tier, p)),
         order(tier.spec_.life.eviction, tier.layout_, slab),
         admission(tier.spec_.life.admission, tier.spec_.first_values.stream, std::size_t{1} << tier.partitions_log2(),
-                  share(tier, p)) {}
+                  share(tier, p)),
+        changes({tier.layout_, slab, tier.ticks_, tier.spec_.life.ordered()}, kRemovedMax >> tier.partitions_log2()) {}
 
   static double share(const RamTier& tier, std::size_t p) { return std::ldexp(p, -tier.partitions_log2()); }
 
@@ -59,6 +62,7 @@ struct alignas(64) RamTier::Partition {
   Index index;
   Order order;  // empty where the table evicts nobody
   Admission admission;
+  Changes changes;  // what is changed is told to it first
   Counts counts;
   std::vector<Key> gone;         // evicted or expired since someone asked
   bool gone_is_whole = true;     // false: the list was full

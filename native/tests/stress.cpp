@@ -63,23 +63,54 @@ std::vector<Key> random_keys_of(std::uint64_t seed) {
   return random_keys(random, 0);
 }
 
-void exporter(const RamTier& tier) {
-  std::vector<Key> keys(1000);
-  std::vector<float> values(keys.size() * kDim), state;
-  std::vector<std::uint32_t> versions(keys.size()), updates(keys.size());
+// Columns of its own for whole rows of any table here.
+struct Chunk {
+  Chunk() : keys(1000), values(keys.size() * kDim), fields(keys.size() * kExportedFields) {
+    columns.keys = keys.data();
+    columns.values = values.data();
+    for (int field = 0; field < kExportedFields; ++field) columns.fields[field] = &fields[field * keys.size()];
+  }
+
+  std::vector<Key> keys;
+  std::vector<float> values;
+  std::vector<std::uint32_t> fields;
   Columns columns;
-  columns.keys = keys.data();
-  columns.values = values.data();
-  columns.state = state.data();
-  columns.fields[kVersion] = versions.data();
-  columns.fields[kLastUpdate] = updates.data();
+};
+
+void exporter(const RamTier& tier) {
+  const Chunk chunk;
   for (int round = 0; round < kRounds; ++round) {
     std::uint64_t cursor = 0;
-    while (tier.export_rows(cursor, keys.size(), columns) != 0) {
+    while (tier.export_rows(cursor, chunk.keys.size(), chunk.columns) != 0) {
     }
     tier.stats();
     tier.verify();
   }
+}
+
+// Cuts one after the other, of all rows and of changes; some are given up in the middle. Returns whether all had their
+// rows.
+bool cutter(RamTier& tier) {
+  const Chunk chunk;
+  bool whole = true;
+  tier.track_changes(true);
+  for (int round = 0; round < 2 * kRounds; ++round) {
+    const CutFacts facts = tier.begin_cut(round % 3 != 0);
+    std::size_t rows = 0, read = 0;
+    do {
+      read = tier.cut_rows(chunk.keys.size(), chunk.columns);
+      rows += read;
+      tier.cut_copied_bytes();
+    } while (read != 0 && round % 5 != 4);
+    if (round % 3 == 0 && round % 5 != 4)
+      whole = whole && rows <= facts.rows && (tier.samples() != 0 || rows == facts.rows);
+    tier.cut_removed();
+    tier.cut_waiting(0);
+    tier.cut_filter(0);
+    tier.end_cut(round % 5 != 4 || round % 3 == 0);
+  }
+  tier.track_changes(false);
+  return whole;
 }
 
 // A table that evicts and expires under the same hands: its sums are not known, but it must stay sound and within its
@@ -98,6 +129,8 @@ bool full_table_stays_sound(Eviction eviction) {
   for (unsigned seed = 0; seed < 2; ++seed) threads.emplace_back([&, seed] { trainer(tier, seed, updates); });
   threads.emplace_back([&] { reader(tier, 100); });
   threads.emplace_back([&] { eraser(tier, 200); });
+  std::atomic<bool> whole{true};
+  threads.emplace_back([&] { whole = cutter(tier); });
   threads.emplace_back([&] {
     std::vector<Key> gone;
     for (std::uint64_t round = 0; round < kRounds; ++round) {
@@ -111,7 +144,7 @@ bool full_table_stays_sound(Eviction eviction) {
   });
   for (std::thread& thread : threads) thread.join();
   for (const auto& fault : tier.verify()) std::fprintf(stderr, "%s\n", fault.c_str());
-  return tier.verify().empty() && tier.size() <= life.capacity_rows;
+  return whole && tier.verify().empty() && tier.size() <= life.capacity_rows;
 }
 
 }  // namespace
@@ -126,6 +159,8 @@ int main() {
   threads.emplace_back([&] { reader(tier, 100); });
   threads.emplace_back([&] { eraser(tier, 200); });
   threads.emplace_back([&] { exporter(tier); });
+  std::atomic<bool> whole{true};
+  threads.emplace_back([&] { whole = cutter(tier); });
   for (std::thread& thread : threads) thread.join();
 
   std::vector<Key> keys(kKeys);
@@ -137,6 +172,6 @@ int main() {
   for (const float value : values) sum += std::isnan(value) ? 0 : double{value};
   for (const auto& fault : tier.verify()) std::fprintf(stderr, "%s\n", fault.c_str());
   std::printf("%llu updates, sum %.0f\n", static_cast<unsigned long long>(updates.load()), sum);
-  const bool sound = tier.verify().empty() && sum == static_cast<double>(updates) * kDim;
+  const bool sound = whole && tier.verify().empty() && sum == static_cast<double>(updates) * kDim;
   return sound && full_table_stays_sound(Eviction::lru) && full_table_stays_sound(Eviction::lfu) ? 0 : 1;
 }

@@ -42,7 +42,7 @@ def part_of(path: Path) -> Path:
 
 
 @contextmanager
-def written(path: Path, what: str, size: int | None = None) -> Iterator[None]:
+def written(path: Path | str, what: str, size: int | None = None) -> Iterator[None]:
     """An OSError inside becomes a FileError that names the file."""
     try:
         yield
@@ -59,13 +59,17 @@ def fault_of(write: Callable[[], None]) -> FileError | None:
     return None
 
 
-def cannot_write(path: Path, what: str, size: int | None, error: OSError | str) -> FileError:
-    """What to say: the path, what was to be written and its size, why not, and how much is free."""
+def cannot_write(path: Path | str, what: str, size: int | None, error: OSError | str) -> FileError:
+    """What to say: the path, what was to be written and its size, why not, and how much is free.
+
+    A text is the name of a place on no disk of this host: what is free there is not known.
+    """
     measured = what if size is None else f"{what} ({size_text(size)})"
     if isinstance(error, str):
         return FileError(f"{path}: {measured} cannot be written: {error}")
     reason = error.strerror or str(error)
-    free = free_bytes(path) if error.errno in (None, ENOSPC, EDQUOT) else None
+    full = isinstance(path, Path) and error.errno in (None, ENOSPC, EDQUOT)
+    free = free_bytes(Path(path)) if full else None
     room = "" if free is None else f", {size_text(free)} are free: make room"
     return FileError(f"{path}: {measured} cannot be written: {reason}{room}")
 

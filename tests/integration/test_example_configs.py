@@ -137,7 +137,7 @@ def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path: Path, monke
         exec(compile(text, f"cell {number}", "exec"), names)
     assert names["trainer"].samples == 60_000
     assert 0.7 < names["found"].metrics["auc"] < names["limit"]
-    assert (tmp_path / "checkpoint" / "manifest.json").exists()
+    assert (tmp_path / "checkpoint" / "000001" / "manifest.json").exists()
 
 
 def test_the_demo_learns_and_knows_the_best(tmp_path: Path) -> None:

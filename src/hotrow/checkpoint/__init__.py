@@ -1,15 +1,39 @@
-"""A state of training on disk: plain files, no pickle. docs/checkpoints.md describes them."""
+"""A state of training on disk: plain files, no pickle. docs/checkpoints.md describes them.
 
-from hotrow.checkpoint.folder import (
-    Saved,
-    bytes_of,
-    discard_unfinished,
-    exists,
-    load,
-    open_rows,
-    peek,
-    save,
-    tables,
-)
+Reading checkpoints needs no torch; what loads and saves dense tensors is imported on first use.
+"""
 
-__all__ = ["Saved", "bytes_of", "discard_unfinished", "exists", "load", "open_rows", "peek", "save", "tables"]
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from hotrow.checkpoint.reader import SavedCheckpoint, exists
+
+if TYPE_CHECKING:
+    from hotrow.checkpoint.loading import bytes_of, load, peek, save
+    from hotrow.checkpoint.saving import DenseTensors, Saved, discard_unfinished, write_checkpoint
+
+__all__ = [
+    "DenseTensors",
+    "Saved",
+    "SavedCheckpoint",
+    "bytes_of",
+    "discard_unfinished",
+    "exists",
+    "load",
+    "peek",
+    "save",
+    "write_checkpoint",
+]
+
+if not TYPE_CHECKING:
+    _SOURCE_OF = {
+        **dict.fromkeys(("bytes_of", "load", "peek", "save"), "hotrow.checkpoint.loading"),
+        **dict.fromkeys(
+            ("DenseTensors", "Saved", "discard_unfinished", "write_checkpoint"), "hotrow.checkpoint.saving"
+        ),
+    }
+
+    def __getattr__(name: str) -> object:
+        if name not in _SOURCE_OF:
+            raise AttributeError(f"module 'hotrow.checkpoint' has no attribute {name!r}")
+        return getattr(import_module(_SOURCE_OF[name]), name)

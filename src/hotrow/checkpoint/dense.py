@@ -5,15 +5,16 @@ The same without the random state travels between the roles of a cluster when a 
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load, load_file, save, save_file
+from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hotrow.errors import InputError
+
+RANDOM = "random.torch"
 
 
 def bytes_of(model: nn.Module, optimizer: Optimizer | None) -> int:
@@ -23,19 +24,28 @@ def bytes_of(model: nn.Module, optimizer: Optimizer | None) -> int:
     return sum(each.numel() * each.element_size() for each in tensors if isinstance(each, Tensor))
 
 
-def write(path: Path, model: nn.Module, optimizer: Optimizer | None) -> dict[str, Any] | None:
-    """Tensors go to the file, everything else of the optimizer comes back as JSON."""
+def saved(model: nn.Module, optimizer: Optimizer | None) -> tuple[bytes, dict[str, Any] | None]:
+    """Tensors in the format of safetensors, with torch's random state; everything else of the optimizer as JSON."""
     tensors, settings = _gathered(model, optimizer)
-    save_file({**tensors, "random.torch": torch.get_rng_state()}, path)
-    return settings
+    return save({**tensors, RANDOM: torch.get_rng_state()}), settings
 
 
-def read(path: Path, model: nn.Module, optimizer: Optimizer | None, settings: dict[str, Any] | None) -> None:
-    """Put all of it back, or nothing."""
-    tensors = load_file(path)
-    random = tensors.pop("random.torch")
-    _restore(tensors, model, optimizer, settings)
-    torch.set_rng_state(random)
+def checked(
+    data: bytes, model: nn.Module, optimizer: Optimizer | None, settings: dict[str, Any] | None
+) -> dict[str, Tensor]:
+    """The saved tensors; InputError where they do not fit the model and its optimizer."""
+    tensors = load(data)
+    _check_model(_parameters(tensors), model)
+    _check_optimizer(optimizer, settings)
+    return tensors
+
+
+def restore(
+    tensors: dict[str, Tensor], model: nn.Module, optimizer: Optimizer | None, settings: dict[str, Any] | None
+) -> None:
+    """Put back tensors that were checked."""
+    _restore({name: value for name, value in tensors.items() if name != RANDOM}, model, optimizer, settings)
+    torch.set_rng_state(tensors[RANDOM])
 
 
 def to_bytes(
@@ -120,7 +130,7 @@ def _gathered(model: nn.Module, optimizer: Optimizer | None) -> tuple[dict[str, 
 def _restore(
     tensors: dict[str, Tensor], model: nn.Module, optimizer: Optimizer | None, settings: dict[str, Any] | None
 ) -> None:
-    parameters = {name[6:]: value for name, value in tensors.items() if name.startswith("model.")}
+    parameters = _parameters(tensors)
     _check_model(parameters, model)
     _check_optimizer(optimizer, settings)
     model.load_state_dict(parameters)
@@ -135,6 +145,10 @@ def _restore(
     optimizer.load_state_dict({"state": state, "param_groups": settings["groups"]})
     for group, own in zip(optimizer.param_groups, ours, strict=True):
         group.update(own)  # settings are the run's, only the state is the checkpoint's
+
+
+def _parameters(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name[6:]: value for name, value in tensors.items() if name.startswith("model.")}
 
 
 def _tensor(name: str, value: Any) -> Tensor:
@@ -159,7 +173,7 @@ def _check_model(saved: dict[str, Tensor], model: nn.Module) -> None:
         raise InputError(f"the checkpoint has no {missing[0]!r} of this model: build the model with the same settings")
     if unknown := sorted(set(saved) - set(ours)):
         raise InputError(f"the checkpoint has {unknown[0]!r}, this model has not: build it with the same settings")
-    for name, value in saved.items():
+    for name, value in sorted(saved.items()):  # safetensors gives them in any order
         if value.shape != ours[name].shape:
             message = f"{name!r} is {tuple(value.shape)} in the checkpoint and {tuple(ours[name].shape)} in this model"
             raise InputError(f"{message}: build the model with the same settings")

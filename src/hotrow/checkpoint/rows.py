@@ -1,131 +1,160 @@
-"""The rows of a table as an Arrow file: key, value, state and the counters, chunk by chunk.
+"""Rows of a table as Arrow files: key, value, state and the counters of every row, in batches; keys alone for those
+that were removed.
 
-A table of this process that evicts is written in the order in which its rows would go, because rows that are put are
-the newest. One on shards is written shard by shard: that order begins anew with a load.
+Any program that reads Arrow IPC reads them: pyarrow, polars, DuckDB.
 """
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from hotrow.store import RamTier, Rows, SavedTable
-from hotrow.store.saved import eviction_order
+from hotrow.checkpoint.place import FileFacts, Place
+from hotrow.store.arrays import Keys
+from hotrow.store.rows import Rows
 
-CHUNK = 65_536
-
-
-def bytes_of(tier: SavedTable) -> int:
-    """What the rows of a table take in a file: key, value, state and a uint32 for each counter."""
-    return len(tier) * (8 + 4 * (tier.dim + tier.state_dim + len(tier.fields)))
+CHUNK = 65_536  # rows of a batch
+Watch = Callable[[int], object]  # gets the bytes of each write or read
 
 
-def write(path: Path, tier: SavedTable) -> int:
-    """All rows; returns how many."""
-    count = 0
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, _schema(tier)) as writer:
-        for chunk in _chunks(tier):
-            writer.write_batch(_as_arrow(chunk, tier))
-            count += len(chunk.keys)
-    return count
+@dataclass(frozen=True, slots=True)
+class RowShape:
+    """What a row of a table is made of."""
+
+    dim: int
+    state_dim: int
+    fields: tuple[str, ...]  # counters, uint32 each
+
+    @property
+    def bytes(self) -> int:
+        """Of a row in a file."""
+        return 8 + 4 * (self.dim + self.state_dim + len(self.fields))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of a file of rows."""
+        vectors = [("value", pa.list_(pa.float32(), self.dim)), ("state", pa.list_(pa.float32(), self.state_dim))]
+        return pa.schema([("key", pa.uint64()), *vectors, *((name, pa.uint32()) for name in self.fields)])
 
 
-def read(path: Path, tier: SavedTable) -> None:
-    """Replace the rows of a table by those of a file."""
-    tier.clear()
-    with pa.memory_map(str(path)) as source:
+class RowFile:
+    """A file of rows that is being written; its facts are known when it is closed."""
+
+    def __init__(self, writer: pa.ipc.RecordBatchFileWriter, shape: RowShape) -> None:
+        self._writer, self._shape = writer, shape
+        self.count = 0
+        self.facts = FileFacts(0, "")
+
+    def write(self, chunk: Rows) -> None:
+        """One batch."""
+        self._writer.write_batch(_as_arrow(chunk, self._shape))
+        self.count += len(chunk.keys)
+
+
+@contextmanager
+def open_rows(place: Place, file: str, shape: RowShape, watch: Watch = lambda _: None) -> Iterator[RowFile]:
+    """A new file of rows."""
+    with place.write(file, watch) as sink, pa.ipc.new_file(pa.PythonFile(sink, mode="w"), shape.schema) as writer:
+        opened = RowFile(writer, shape)
+        yield opened
+    opened.facts = sink.facts
+
+
+def write_rows(
+    place: Place, file: str, shape: RowShape, chunks: Iterable[Rows], watch: Watch = lambda _: None
+) -> tuple[int, FileFacts]:
+    """All rows to a new file; how many there were, and the facts of the file."""
+    with open_rows(place, file, shape, watch) as opened:
+        for chunk in chunks:
+            opened.write(chunk)
+    return opened.count, opened.facts
+
+
+def write_columns(
+    place: Place, file: str, chunks: Iterable[Mapping[str, NDArray[Any]]], types: dict[str, pa.DataType]
+) -> tuple[int, FileFacts]:
+    """Columns of numbers to a new file, such as the keys that were removed."""
+    schema, count = pa.schema(list(types.items())), 0
+    with place.write(file) as sink:
+        with pa.ipc.new_file(pa.PythonFile(sink, mode="w"), schema) as writer:
+            for chunk in chunks:
+                writer.write_batch(pa.RecordBatch.from_arrays([pa.array(chunk[name]) for name in types], schema=schema))
+                count += len(next(iter(chunk.values())))
+        written = sink
+    return count, written.facts
+
+
+def read_rows(place: Place, file: str, shape: RowShape) -> Iterator[Rows]:
+    """The rows of a file, batch by batch; those of a local file stay in it until they are used."""
+    with place.open(file) as source:
         reader = pa.ipc.open_file(source)
         for number in range(reader.num_record_batches):
             batch = reader.get_batch(number)
-            state = _matrix(batch.column("state"), tier.state_dim) if tier.state_dim else None
-            fields = {name: batch.column(name).to_numpy() for name in tier.fields}
-            tier.put(batch.column("key").to_numpy(), _matrix(batch.column("value"), tier.dim), state, fields)
+            yield Rows(
+                batch.column("key").to_numpy(),
+                _matrix(batch.column("value"), shape.dim),
+                _matrix(batch.column("state"), shape.state_dim),
+                {name: batch.column(name).to_numpy() for name in shape.fields},
+            )
 
 
-class SavedRows:
-    """Keys and values of a table in a checkpoint. The file is mapped: memory holds the chunk in use."""
-
-    def __init__(self, path: Path, rows: int) -> None:
-        self._source = pa.memory_map(str(path))
-        self._reader = pa.ipc.open_file(self._source)
-        self.rows = rows
-        self.dim = int(self._reader.schema.field("value").type.list_size)
-
-    def __len__(self) -> int:
-        return self.rows
-
-    def __enter__(self) -> "SavedRows":
-        return self
-
-    def __exit__(self, *fault: object) -> None:
-        self._source.close()
-
-    def chunks(self) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.float32]]]:
-        """Keys [rows] and values [rows, dim] without optimizer state, in the order of the file."""
-        for number in range(self._reader.num_record_batches):
-            batch = self._reader.get_batch(number)
-            yield batch.column("key").to_numpy(), _matrix(batch.column("value"), self.dim)
+def read_columns(place: Place, file: str, names: Sequence[str]) -> Iterator[tuple[NDArray[Any], ...]]:
+    """Some columns of a file, batch by batch."""
+    with place.open(file) as source:
+        reader = pa.ipc.open_file(source, options=_only(source, names))
+        for number in range(reader.num_record_batches):
+            batch = reader.get_batch(number)
+            yield tuple(batch.column(name).to_numpy() for name in names)
 
 
-def _schema(tier: SavedTable) -> pa.Schema:
-    vectors = [("value", pa.list_(pa.float32(), tier.dim)), ("state", pa.list_(pa.float32(), tier.state_dim))]
-    return pa.schema([("key", pa.uint64()), *vectors, *((name, pa.uint32()) for name in tier.fields)])
+def read_keys(place: Place, file: str) -> Keys:
+    """The column of keys of a file."""
+    found = [keys for (keys,) in read_columns(place, file, ("key",))]
+    return np.concatenate(found) if found else np.empty(0, np.uint64)
 
 
-def _as_arrow(chunk: Rows, tier: SavedTable) -> pa.RecordBatch:
+def take_rows(chunk: Rows, at: NDArray[np.intp]) -> Rows:
+    """Some rows of a chunk, in the order asked for."""
+    fields = {name: column[at] for name, column in chunk.fields.items()}
+    return Rows(chunk.keys[at], chunk.values[at], chunk.state[at], fields)
+
+
+def join_rows(chunks: Sequence[Rows]) -> Rows:
+    """The rows of several chunks, of at least one, as one."""
+    return Rows(
+        np.concatenate([chunk.keys for chunk in chunks]),
+        np.concatenate([chunk.values for chunk in chunks]),
+        np.concatenate([chunk.state for chunk in chunks]),
+        {name: np.concatenate([chunk.fields[name] for chunk in chunks]) for name in chunks[0].fields},
+    )
+
+
+def _only(source: Any, names: Sequence[str]) -> pa.ipc.IpcReadOptions:
+    """Options that leave out the other columns."""
+    schema = pa.ipc.open_file(source).schema
+    return pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in names])
+
+
+def _as_arrow(chunk: Rows, shape: RowShape) -> pa.RecordBatch:
     columns = [
         pa.array(chunk.keys),
-        pa.FixedSizeListArray.from_arrays(pa.array(chunk.values.reshape(-1)), tier.dim),
-        _vectors(chunk, tier),
-        *(pa.array(chunk.fields[name]) for name in tier.fields),
+        _vectors(chunk.values, shape.dim),
+        _vectors(chunk.state, shape.state_dim),
+        *(pa.array(chunk.fields[name]) for name in shape.fields),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=_schema(tier))
+    return pa.RecordBatch.from_arrays(columns, schema=shape.schema)
 
 
-def _vectors(chunk: Rows, tier: SavedTable) -> pa.Array:
-    if tier.state_dim == 0:  # Arrow does not keep the number of empty lists
-        return pa.array([[]] * len(chunk.keys), pa.list_(pa.float32(), 0))
-    return pa.FixedSizeListArray.from_arrays(pa.array(chunk.state.reshape(-1)), tier.state_dim)
+def _vectors(matrix: NDArray[np.float32], dim: int) -> pa.Array:
+    if dim == 0:  # Arrow does not keep the number of empty lists
+        return pa.array([[]] * len(matrix), pa.list_(pa.float32(), 0))
+    return pa.FixedSizeListArray.from_arrays(pa.array(matrix.reshape(-1)), dim)
 
 
 def _matrix(column: pa.Array, dim: int) -> NDArray[np.float32]:
     values: NDArray[np.float32] = column.flatten().to_numpy()
-    return values.reshape(-1, dim)
-
-
-def _chunks(tier: SavedTable) -> Iterator[Rows]:
-    if not isinstance(tier, RamTier) or tier.table.policy not in ("lru", "lfu"):
-        yield from tier.export(CHUNK)
-        return
-    chunks = list(tier.export(CHUNK))
-    if not chunks:
-        return
-    keys = np.concatenate([chunk.keys for chunk in chunks])
-    take = eviction_order(tier, keys)
-    chunk_of, row_of = np.divmod(take, CHUNK)
-    for start in range(0, len(take), CHUNK):
-        yield _gathered(chunks, chunk_of[start : start + CHUNK], row_of[start : start + CHUNK])
-
-
-def _gathered(chunks: list[Rows], chunk_of: NDArray[np.int64], row_of: NDArray[np.int64]) -> Rows:
-    """Rows from many chunks, in the order asked for."""
-    first = chunks[0]
-    out = Rows(
-        np.empty(len(row_of), np.uint64),
-        np.empty((len(row_of), first.values.shape[1]), np.float32),
-        np.empty((len(row_of), first.state.shape[1]), np.float32),
-        {name: np.empty(len(row_of), np.uint32) for name in first.fields},
-    )
-    for number, chunk in enumerate(chunks):
-        mine = np.flatnonzero(chunk_of == number)
-        theirs = row_of[mine]
-        out.keys[mine], out.values[mine], out.state[mine] = (
-            chunk.keys[theirs],
-            chunk.values[theirs],
-            chunk.state[theirs],
-        )
-        for name, column in out.fields.items():
-            column[mine] = chunk.fields[name][theirs]
-    return out
+    return values.reshape(len(column), dim)

@@ -29,6 +29,9 @@ COMMANDS = {
     "predict": "Predict the rows of IN with a finished run.",
     "vectors": "Write the vectors of RUN's checkpoint to OUT: key, vector, and the linear weight where the model has "
     "one.",
+    "inspect": "Show what a checkpoint holds: its tables with sizes, norms, ages and skew, its chain, its dense "
+    "tensors.",
+    "checkpoint": "Verify, compact, reshard and import checkpoints.",
     "simulate": "Run the modes of FILE.toml on a simulated cluster, all on the same data and random draws, and "
     "compare them.",
     "reproduce": "Run an experiment of the papers in the simulator: our figures beside theirs, and which "

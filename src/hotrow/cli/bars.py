@@ -1,9 +1,12 @@
-"""Progress of long work on standard error: a bar on a terminal, a plain line every few seconds elsewhere."""
+"""Progress of long work on standard error: a bar on a terminal, a plain line every few seconds elsewhere.
+
+No torch is imported here: commands that read checkpoints do without.
+"""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -11,12 +14,10 @@ from rich.progress import BarColumn, Progress, TextColumn
 from hotrow.cli import formatting
 from hotrow.cli.screen import Screen, cell
 from hotrow.printable import one_line
-from hotrow.trainer import EpochEnded, Evaluated, Remark, Report, Switched, TrainingEnded
-from hotrow.trainer import Progress as Trained
 
+MB = 10**6
 QUIET_S = 5.0  # between two plain lines
 WIDE = 110  # columns of a terminal that fits all digits
-WIDEST = 145  # and the calibration
 STABLE_S, STABLE_REPORTS = 10.0, 3  # after which an estimate of the time left is worth showing
 
 
@@ -115,38 +116,14 @@ class Bar:
         _print(self.console, text)
 
 
-class TrainBar(Bar):
-    """A training run, report by report."""
+class ByteBar(Bar):
+    """How many bytes were read or written, in MB."""
 
-    def __init__(
-        self,
-        total: int | None,
-        epochs: int,
-        *,
-        before: int = 0,  # samples trained already, where a run is resumed
-        console: Console | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        super().__init__("samples", total, console=console, clock=clock)
-        self._epochs, self._whole_epoch = epochs, before == 0
-        self._bar.update(self._task, completed=before, description="waiting for the first step")
+    def __init__(self, total: int, **more: Any) -> None:
+        super().__init__("MB", -(-total // MB), **more)
+        self._bytes = 0
 
-    def report(self, report: Report) -> None:
-        """Show one report."""
-        match report:
-            case Trained():
-                epoch = [f"epoch {report.epoch + 1}/{self._epochs}"] if self._epochs > 1 else []
-                shown = [*epoch, *formatting.quality(report, room=self._fits(WIDEST))]
-                if self._room:
-                    shown += formatting.lateness(report.staleness)
-                self.show(report.samples, report.samples_per_s, *shown)
-            case Evaluated():
-                self.line(formatting.evaluation(report, self._epochs))
-            case Switched() | Remark():
-                self.line(formatting.of_the_mode(report))
-            case EpochEnded(samples=samples):
-                if self.total is None and self._whole_epoch and self._epochs > 1:  # an epoch counts the rows
-                    self.total = samples * self._epochs
-            case TrainingEnded():
-                for line in formatting.ending(report):
-                    self.line(line)
+    def add(self, size: int) -> None:
+        """So many bytes more are done."""
+        self._bytes += size
+        self.rows(self._bytes // MB)

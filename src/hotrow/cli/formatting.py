@@ -1,10 +1,8 @@
-"""Numbers and reports as people read them."""
+"""Numbers as people read them. No torch is imported here."""
 
 import math
-from collections.abc import Iterator
 
 from hotrow.data.source import Trouble
-from hotrow.trainer import Evaluated, Progress, Remark, Switched, TrainingEnded
 
 METRICS = {  # others are shown unchanged
     "auc": "AUC",
@@ -16,7 +14,6 @@ METRICS = {  # others are shown unchanged
 IN_LABEL_UNITS = ("rmse", "mae", "bias")  # of any size
 GROUPS = "groups_"  # counts among the metrics
 LARGE = 1e6  # from here on decimals are not shown
-SHORT_STEPS = "short_steps"
 SINGULAR = {
     "lines": "line", "ids": "id", "numbers": "number", "sequences": "sequence", "steps": "step", "losses": "loss",
     "gradients": "gradient", "batches": "batch", "samples": "sample", "pushes": "push",
@@ -45,38 +42,9 @@ def magnitude(number: float) -> str:
     return f"{number:.3g}"
 
 
-def quality(report: Progress, *, room: bool = True) -> list[str]:
-    """Of a stretch of training; without room, of the two figures that matter most."""
-    shown = [f"loss {metric_value('loss', report.loss)}"]
-    shown += [] if report.auc is None else [f"AUC {report.auc:.4f}{error_of(report.auc_error)}"]
-    if room and report.calibration is not None:
-        shown.append(f"calibration {metric_value('calibration', report.calibration)}")
-    return shown
-
-
 def error_of(error: float) -> str:
     """ " ±3e-05" behind a figure; nothing where it is exact."""
     return f" ±{error:.0e}" if error else ""
-
-
-def lateness(staleness: float | None) -> list[str]:
-    """Of gradients, where several workers make them."""
-    return [] if staleness is None else [f"{staleness:.2f} steps late"]
-
-
-def of_the_mode(report: Switched | Remark) -> str:
-    """A change of the mode, or a remark about it."""
-    if isinstance(report, Remark):
-        return f"note: {report.sentence}"
-    to = report.sentence or f"to {report.mode}"  # a controller's sentence begins in the same way
-    return f"after {report.samples:,} samples switched from {report.before} {to}"
-
-
-def evaluation(report: Evaluated, epochs: int = 1) -> str:
-    """One evaluation in a line."""
-    when = [f"epoch {report.epoch + 1}"] if report.split == "valid" and epochs > 1 else []
-    when += [f"day {report.day}"] if report.day is not None else []
-    return "  ".join([report.split, *when, *metrics(report.metrics, report.auc_error), f"{report.rows:,} rows"])
 
 
 def metrics(found: dict[str, float | None], auc_error: float = 0.0) -> list[str]:
@@ -101,25 +69,6 @@ def metric_value(name: str, value: float | None) -> str:
     if name.startswith(IN_LABEL_UNITS):
         return f"{value:.4g}" if abs(value) < 1 else f"{value:,.4f}"
     return f"{value:,.0f}" if name.startswith(GROUPS) or LARGE <= abs(value) < math.inf else f"{value:.4f}"
-
-
-def ending(report: TrainingEnded) -> Iterator[str]:
-    """Why a run stopped, where that is not the end of the data, and its irregularities."""
-    if report.best is not None:
-        best = (
-            f"the best valid {metric_name(report.best.metric)}, {metric_value(report.best.metric, report.best.value)}"
-        )
-        place = f"of epoch {report.best.epoch + 1}"
-        kept = (
-            f"back to the state {place}, with {best}" if report.best.restored else f"{best}, is that {place}, the last"
-        )
-        yield f"{report.stopped}: {kept}"
-    counts = {name: count for name, count in report.counts.items() if count}
-    if counts.get(SHORT_STEPS, 0) <= report.epochs:
-        counts.pop(SHORT_STEPS, None)  # the last step of an epoch may be short
-    if counts:
-        anew = " (missing values count again in every epoch)" if any("missing" in name for name in counts) else ""
-        yield f"counted: {', '.join(counted(name, count) for name, count in counts.items())}{anew}"
 
 
 def counted(name: str, count: int) -> str:

@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.table import Table
 
 from hotrow.cli import formatting
-from hotrow.cli.bars import TrainBar, waiting
+from hotrow.cli.bars import waiting
 from hotrow.cli.evaluate import Trust
 from hotrow.cli.files import JsonFile, check_writable, write_json
 from hotrow.cli.screen import Screen, cell, echo
+from hotrow.cli.train_bar import TrainBar
 from hotrow.errors import FileError, HotrowError
 from hotrow.run import Run, load_config
 from hotrow.run.preflight import preflight

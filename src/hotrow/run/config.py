@@ -112,6 +112,8 @@ class RunSection(Spec):
     progressive: bool = False  # predict each batch before training on it
     replay: float = Field(default=0.0, ge=0)  # day by day: so many samples of the past for each new one
     checkpoint_every: Whole | None = Field(default=None, ge=1)  # samples; None: at the end alone
+    checkpoint_keep: Whole = Field(default=1, ge=1)  # so many of the newest
+    checkpoint_full_every: Whole = Field(default=1, ge=1)  # the others hold only what changed
     tensorboard: bool = True
     metrics_port: Whole = Field(default=0, ge=0, le=65535)  # for Prometheus, on loopback; 0: none
 

@@ -25,6 +25,7 @@ from hotrow.run.skew import table_pictures
 from hotrow.staleness import Statistics
 from hotrow.store.rows import Stats
 from hotrow.trainer.reports import Evaluated, Progress, Remark, Report, Switched, TrainingEnded
+from hotrow.trainer.saving import Saving
 
 if TYPE_CHECKING:
     from hotrow.obs.prometheus import MetricsServer
@@ -167,9 +168,20 @@ class RunFolder:
         self._add("run/warnings")
         self._events.write("warning", text=text)
 
-    def checkpoint(self, samples: int, path: Path) -> None:
+    def checkpoint(self, samples: int, path: Path, saving: Saving) -> None:
+        """A checkpoint is written."""
         self._add("run/checkpoints")
-        self._events.write("checkpoint", samples=samples, path=path.name)
+        manifest = saving.result().manifest
+        self._events.write(
+            "checkpoint",
+            samples=samples,
+            path=path.name,
+            number=manifest.number,
+            content=manifest.kind,
+            bytes=manifest.size,
+            seconds=saving.seconds,
+            pause_s=saving.pause_s,
+        )
 
     def stopped(self, why: str, trained: dict[str, int]) -> None:
         """Write down that the run stopped before its end."""

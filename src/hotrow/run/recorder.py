@@ -15,6 +15,7 @@ from hotrow.run.folder import CHECKPOINT, RunFolder
 from hotrow.run.progress import RunProgress
 from hotrow.runtime.settings import Ray
 from hotrow.trainer import Evaluated, Progress, Remark, Report, Trainer, TrainingEnded
+from hotrow.trainer.saving import Saving
 
 if TYPE_CHECKING:  # it comes with the extra `ray`
     from hotrow.run.control_server import ControlServer
@@ -36,6 +37,8 @@ class RunRecorder:
         self.unsaved: FileError | None = None  # why the state at the end is in no checkpoint
         self.control_server: ControlServer | None = None  # while a run on a cluster trains
         self._config, self._data, self._trainer, self._progress = config, data, trainer, progress
+        self._saving: tuple[Saving, int] | None = None  # the checkpoint that is being written, and its samples
+        self._deltas = 0  # since the last full checkpoint
         self._before = self._saved_at = self._in_checkpoint = trainer.samples
         self.files = RunFolder(
             folder, tensorboard=config.run.tensorboard, metrics_port=config.run.metrics_port, **self._trained()
@@ -49,7 +52,8 @@ class RunRecorder:
 
     @property
     def saved(self) -> bool:
-        """Whether there is a checkpoint to resume from."""
+        """Whether there is a checkpoint to resume from; one that is being written is finished first."""
+        self._take_saved(wait=True)
         return checkpoint.exists(self.folder / CHECKPOINT)
 
     @property
@@ -136,6 +140,7 @@ class RunRecorder:
         """Write the last checkpoint, figures and page. All are tried; then FileError with those that failed."""
         faults: list[FileError | None] = []
         trainer = self._trainer
+        self._take_saved(wait=True)
         if stopped is not None:
             self.files.stopped(stopped, self._trained())
             self.note_stop(stopped)
@@ -174,9 +179,10 @@ class RunRecorder:
         self.files.trouble(self._data.train.trouble)
         if self._progress_reports % TABLES_EVERY == 1:
             self._write_tables()
+        self._take_saved()
         every = self._config.run.checkpoint_every
-        if every is not None and self._trainer.samples - self._saved_at >= every:
-            self._try_to_save(every)
+        if every is not None and self._trainer.samples - self._saved_at >= every and self._saving is None:
+            self._start_saving(every)
 
     def _summarize(self, report: Evaluated) -> None:
         self.summary |= {f"{report.split}_{name}": value for name, value in report.metrics.items()}
@@ -201,18 +207,48 @@ class RunRecorder:
         self._settings_written = True
 
     def _save(self) -> None:
-        path = self._trainer.save(self.folder / CHECKPOINT, **self._progress.document())
+        """The checkpoint at the end, after the one that is being written."""
+        self._take_saved(wait=True)
+        self._trainer.save_in_background(self.folder / CHECKPOINT, **self._how_to_save())
+        self._saved(self._trainer.finish_saving(), self._trainer.samples)
+
+    def _start_saving(self, every: int) -> None:
+        """A checkpoint while training goes on; where it cannot be written, training continues."""
+        self._saved_at = samples = self._trainer.samples
+        try:
+            saving = self._trainer.save_in_background(self.folder / CHECKPOINT, **self._how_to_save())
+        except FileError as fault:
+            self._warn_unsaved(fault, every)
+        else:
+            self._saving = saving, samples
+
+    def _take_saved(self, *, wait: bool = False) -> None:
+        """What became of the checkpoint that was being written."""
+        if self._saving is None or not (wait or self._saving[0].done):
+            return
+        (_, samples), self._saving = self._saving, None
+        try:
+            self._saved(self._trainer.finish_saving(), samples)
+        except FileError as fault:
+            self._warn_unsaved(fault, self._config.run.checkpoint_every or 0)
+
+    def _saved(self, saving: Saving | None, samples: int) -> None:
+        assert saving is not None
         if not self._settings_written:  # a resume that trains nothing leaves the old ones
             self._write_settings()
-        self._saved_at = self._in_checkpoint = self._trainer.samples
-        self.files.checkpoint(self._trainer.samples, path)
+        self._saved_at = max(self._saved_at, samples)
+        self._in_checkpoint = samples
+        self._deltas = 0 if saving.result().manifest.base is None else self._deltas + 1
+        self.files.checkpoint(samples, self.folder / CHECKPOINT, saving)
 
-    def _try_to_save(self, every: int) -> None:
-        """A checkpoint while training: where it cannot be written, training continues."""
-        fault = fault_of(self._save)
-        if fault is not None:
-            self._saved_at = self._trainer.samples
-            self.warn(f"{fault}; training continues, the next attempt is {every:,} samples later")
+    def _warn_unsaved(self, fault: FileError, every: int) -> None:
+        self.warn(f"{fault}; training continues, the next attempt is {every:,} samples later")
+
+    def _how_to_save(self) -> dict[str, Any]:
+        """Every `checkpoint_full_every`-th checkpoint is full, the others hold what changed."""
+        run = self._config.run
+        delta = self._deltas + 1 < run.checkpoint_full_every
+        return {"keep": run.checkpoint_keep, "delta": delta, **self._progress.document()}
 
     def _write_page(self) -> None:
         self.page = self.files.finish()

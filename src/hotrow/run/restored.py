@@ -132,7 +132,7 @@ def find_run(given: Path | None, parent: Path = Path("runs")) -> Path:
     if not runs:
         message = f"there is no run with a checkpoint in {parent.absolute()}"
         raise ConfigError(f"{message}: train one with `hotrow train`, or name another folder with --run")
-    return max(runs, key=lambda folder: folder.stat().st_mtime)  # a checkpoint takes its place in it by a new name
+    return max(runs, key=lambda folder: (folder / CHECKPOINT).stat().st_mtime)  # every save makes a folder in it
 
 
 def has_checkpoint(folder: Path) -> bool:

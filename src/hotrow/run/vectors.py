@@ -83,8 +83,9 @@ class SavedVectors:
 
     def output(self, path: Path, *, ids: pa.DataType | None = None, force: bool = False) -> OutputFile:
         """The file to write; `ids` is their type where they are looked up."""
-        with checkpoint.open_rows(self.folder / CHECKPOINT, self.name) as rows:
-            dim = rows.dim - self.has_weight
+        saved = self._saved()
+        saved.verify()
+        dim = saved.table(self.name).dim - self.has_weight
         first = [("key", pa.uint64())] if ids is None else [("id", ids)]
         if ids is not None and path.suffix == ".npy":  # a plain array has no texts: write the id's position in its file
             first = [("row", pa.int64())]
@@ -94,10 +95,9 @@ class SavedVectors:
 
     def write_all(self, file: OutputFile) -> Iterator[int]:
         """Every row of the table, in the order of the checkpoint; gives how many are written so far."""
-        with checkpoint.open_rows(self.folder / CHECKPOINT, self.name, check=False) as rows:  # `output` has done it
-            for keys, values in rows.chunks():
-                file.write_batch([pa.array(keys), *self._columns(values)])
-                yield file.rows
+        for chunk in self._saved().rows(self.name):  # `output` has checked the files
+            file.write_batch([pa.array(chunk.keys), *self._columns(chunk.values)])
+            yield file.rows
 
     def write_ids(self, file: OutputFile, chunks: Iterator[pa.Array], found: IdCoverage) -> Iterator[int]:
         """The rows of ids, in their order; those that the table has not are counted. Gives how many were looked up."""
@@ -122,14 +122,17 @@ class SavedVectors:
         """The values of keys, and which are there, in one pass over the table."""
         wanted, place_of = np.unique(keys, return_inverse=True)
         there = np.zeros(len(wanted), bool)
-        with checkpoint.open_rows(self.folder / CHECKPOINT, self.name, check=False) as rows:
-            values = np.zeros((len(wanted), rows.dim), np.float32)
-            for chunk, vectors in rows.chunks():
-                places = np.minimum(np.searchsorted(wanted, chunk), max(len(wanted) - 1, 0))
-                hits = np.flatnonzero(wanted[places] == chunk) if len(wanted) else np.zeros(0, np.int64)
-                values[places[hits]] = vectors[hits]
-                there[places[hits]] = True
+        saved = self._saved()
+        values = np.zeros((len(wanted), saved.table(self.name).dim), np.float32)
+        for chunk in saved.rows(self.name):
+            places = np.minimum(np.searchsorted(wanted, chunk.keys), max(len(wanted) - 1, 0))
+            hits = np.flatnonzero(wanted[places] == chunk.keys) if len(wanted) else np.zeros(0, np.int64)
+            values[places[hits]] = chunk.values[hits]
+            there[places[hits]] = True
         return values[place_of], there[place_of]
+
+    def _saved(self) -> checkpoint.SavedCheckpoint:
+        return checkpoint.SavedCheckpoint.open(self.folder / CHECKPOINT)
 
     def _columns(self, values: NDArray[np.float32]) -> list[pa.Array]:
         apart = int(self.has_weight)
@@ -139,7 +142,7 @@ class SavedVectors:
         return [*columns, *([pa.FixedSizeListArray.from_arrays(flat, dim)] if dim else [])]
 
     def _chosen(self) -> str:
-        tables = checkpoint.tables(self.folder / CHECKPOINT)
+        tables = self._saved().manifest.tables
         known = ", ".join(map(repr, tables))
         if self.feature is not None:
             own = Keyspace(self.schema).table(self.feature)

@@ -8,6 +8,8 @@ from typing import Protocol
 from torch import Tensor
 from torch.optim import Optimizer
 
+from hotrow.checkpoint.place import Place
+from hotrow.checkpoint.saving import TablesCut
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Loader, RemoteReading
 from hotrow.metrics.sketch import ScoreSketch
@@ -66,6 +68,15 @@ class Backend(Protocol):
 
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[Parameters, Executor]:
         """Start a mode. It ends when its executor is closed."""
+
+    def track_changes(self) -> None:
+        """From the next cut on, cuts of changes are possible."""
+
+    def begin_cut(self, place: Place, *, delta: bool) -> TablesCut:
+        """The rows of this moment, at rest, for a checkpoint in a folder; with `delta` those that changed.
+
+        InputError where a table does not know all that changed since the cut before.
+        """
 
     def take_scores(self) -> ScoreSketch | None:
         """Scores of the batches that workers computed since the last call; None where outputs come with their steps."""

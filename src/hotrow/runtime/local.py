@@ -7,6 +7,8 @@ from copy import deepcopy
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from hotrow.checkpoint.local_cut import LocalCut, track_changes
+from hotrow.checkpoint.place import Place
 from hotrow.client import LocalTables
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Loader
@@ -53,6 +55,15 @@ class LocalBackend:
         fault = expiry_fault(self.tables.specs, facts)
         if fault is not None and mode.first_look_ahead:
             raise ConfigError(f"look_ahead=1: {fault}, or leave it at 'auto'")
+
+    def track_changes(self) -> None:
+        """From the next cut on, cuts of changes are possible."""
+        track_changes(self.tables.tiers)
+
+    def begin_cut(self, place: Place, *, delta: bool) -> LocalCut:
+        """The rows of this moment, written by the process itself."""
+        self.tables.settle()
+        return LocalCut(self.tables.tiers, delta=delta)
 
     def newest_grant(self) -> int:
         """0: grants are not kept from one run to the next."""

@@ -189,9 +189,13 @@ class TrainingLoop:
         active = self._active
         if self._half_applied or (active is not None and active.failed and active.half_applied):
             raise InputError(
-                "a step was applied in part, so that rows and dense parameters are of different steps: "
-                "load the last checkpoint, or begin again with another Trainer"
+                "a step was applied in part, or a load ended early, so that rows and dense parameters are of different "
+                "steps: load the last checkpoint, or begin again with another Trainer"
             )
+
+    def half_loaded(self) -> None:
+        """Parameters are being replaced by those of a checkpoint: until `loaded` they are of different steps."""
+        self._half_applied = True
 
     def loaded(self) -> None:
         """All parameters were replaced by those of a checkpoint."""

@@ -10,6 +10,7 @@ from functools import partial
 
 from hotrow.errors import HotrowError, InputError
 from hotrow.server.dense_service import DenseService
+from hotrow.server.saving import ShardSaving
 from hotrow.server.shard import Pulled, Shard
 from hotrow.spec import whole_number
 from hotrow.transport.envelope import Buffer
@@ -18,7 +19,9 @@ from hotrow.transport.faults import fault_of
 from hotrow.transport.frames import RowBlock, frames_of, pack, unpack
 from hotrow.transport.messages import (
     Clear,
+    CutRows,
     Done,
+    EndCut,
     Exchange,
     Exchanged,
     Export,
@@ -39,6 +42,8 @@ from hotrow.transport.messages import (
     Stop,
     TakeDense,
     Taken,
+    TrackChanges,
+    WriteCut,
 )
 from hotrow.transport.request import Request
 from hotrow.transport.server import RpcServer
@@ -63,6 +68,7 @@ class ShardServer:
         """`dense` holds dense parameters in modes that keep them on shards."""
         self._shard, self._server, self._dense = shard, server, dense
         self._role = RoleId("shard", shard.number)
+        self._saving = ShardSaving(shard)
         self._waiting: list[_Waiting] = []
         self._waiting_most = whole_number("waiting_most", waiting_most, 1, 2**31)
 
@@ -97,6 +103,17 @@ class ShardServer:
                 self._import(request, whole)
             case Clear(table):
                 self._shard.input.tier(table).clear()
+                request.reply(Done())
+            case TrackChanges():
+                self._saving.track_changes()
+                request.reply(Done())
+            case CutRows() as cut:
+                if self._is_meant(request, cut.incarnation):
+                    request.reply(self._saving.begin(cut))
+            case WriteCut() as wanted:
+                self._saving.write(request, wanted)
+            case EndCut(saved):
+                self._saving.end(saved=saved)
                 request.reply(Done())
             case Query(what):
                 request.reply(QueryReply(str(self._role), self._figures(what == "status")))
@@ -223,6 +240,7 @@ class ShardServer:
         for each in self._waiting:
             each.request.reply(Fault("closing", f"{self._role} is stopping"))
         self._waiting.clear()
+        self._saving.end(saved=False)
         request.reply(Done())
         self._server.stop()
 

@@ -1,17 +1,21 @@
 """Checks of arrays before native code gets them; errors are sentences. Nothing is copied.
 
-Numpy arrays and CPU tensors are taken alike; int64 ids are read as their 64 bits.
+Numpy arrays and CPU tensors are taken alike; int64 ids are read as their 64 bits. torch is not imported here: who
+gives a tensor has imported it, and shards and readers of checkpoints do without.
 """
 
-from typing import Any, TypeAlias
+import sys
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 import numpy as np
-import torch
 from numpy.typing import DTypeLike, NDArray
 
 from hotrow.errors import InputError
 
-ArrayLike: TypeAlias = NDArray[Any] | torch.Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ArrayLike: TypeAlias = Union[NDArray[Any], "Tensor"]
 Keys: TypeAlias = NDArray[np.uint64]
 Floats: TypeAlias = NDArray[np.float32]
 Integers: TypeAlias = NDArray[np.uint32]
@@ -80,7 +84,8 @@ def as_flags(what: str, value: ArrayLike, count: int) -> Flags:
 def _as_numpy(what: str, value: ArrayLike) -> NDArray[Any]:
     if isinstance(value, np.ndarray):
         return value
-    if not isinstance(value, torch.Tensor):
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor):
         raise InputError(f"{what} is a {type(value).__name__}: give a numpy array or a CPU tensor")
     if value.device.type != "cpu":
         raise InputError(f"{what} is on {value.device}: move it to the CPU first")

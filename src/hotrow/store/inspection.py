@@ -7,11 +7,11 @@ import numpy as np
 from hotrow.errors import InputError
 from hotrow.spec import whole_number
 from hotrow.store.arrays import ArrayLike, Integers, Keys
-from hotrow.store.native_table import NativeTable
-from hotrow.store.rows import GoneKeys, LookupPlan, Rows, Stats
+from hotrow.store.cut import CutTable
+from hotrow.store.rows import GoneKeys, LookupPlan, Rows, Stats, first_rows
 
 
-class TableInspection(NativeTable):
+class TableInspection(CutTable):
     """The calls of `RamTier` that no training step needs."""
 
     def versions(self, keys: ArrayLike | LookupPlan) -> Integers:
@@ -55,8 +55,7 @@ class TableInspection(NativeTable):
             count, cursor = self._native.export_rows(cursor, chunk.keys, chunk.values, chunk.state, chunk.fields)
             if count == 0:
                 return
-            fields = {name: column[:count] for name, column in chunk.fields.items()}
-            yield Rows(chunk.keys[:count], chunk.values[:count], chunk.state[:count], fields)
+            yield first_rows(chunk, count)
 
     def stats(self) -> Stats:
         """Counts and bytes."""
@@ -73,11 +72,3 @@ class TableInspection(NativeTable):
     def verify(self) -> list[str]:
         """Faults of the structure as sentences; none means that rows and index agree."""
         return self._native.verify()
-
-    def _empty_rows(self, rows: int) -> Rows:
-        return Rows(
-            np.empty(rows, np.uint64),
-            np.empty((rows, self.dim), np.float32),
-            np.empty((rows, self.state_dim), np.float32),
-            {name: np.empty(rows, np.uint32) for name in self.fields},
-        )

@@ -79,6 +79,11 @@ class NativeTable:
         return self._opened
 
     @property
+    def usable(self) -> bool:
+        """Whether the table is open, in the process that opened it."""
+        return self._opened is not None and os.getpid() == self._process
+
+    @property
     def _native(self) -> _native.RamTier:
         """The table after an update that waits."""
         native = self._unsettled

@@ -239,6 +239,7 @@ class RamTier(TableInspection):
 
     def clear(self) -> None:
         """Remove all rows."""
+        self.expire()  # an export leaves out rows that are expired and not removed yet
         for chunk in self.export():
             self.erase(chunk.keys)
         self.deferred.failed = False  # no row is left that it could have missed

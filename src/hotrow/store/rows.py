@@ -41,6 +41,12 @@ class Rows:
     fields: dict[str, Integers]
 
 
+def first_rows(rows: Rows, count: int) -> Rows:
+    """The first `count` rows, not copied."""
+    fields = {name: column[:count] for name, column in rows.fields.items()}
+    return Rows(rows.keys[:count], rows.values[:count], rows.state[:count], fields)
+
+
 @dataclass(frozen=True, slots=True)
 class Stats:
     """Counts since the tier was made, and bytes in use."""

@@ -3,6 +3,7 @@
 `fit_loop` has the loop over epochs; `runtime.loop` has the steps.
 """
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -16,6 +17,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from hotrow import checkpoint
+from hotrow.checkpoint import dense as dense_state
+from hotrow.checkpoint.manifest import Base
+from hotrow.checkpoint.place import Place
+from hotrow.checkpoint.reader import SavedLink
+from hotrow.checkpoint.rows import Watch
+from hotrow.checkpoint.saving import TablesCut
 from hotrow.client.aggregate import Average
 from hotrow.config import Table
 from hotrow.data.batch import Batch
@@ -39,6 +46,7 @@ from hotrow.trainer.fit_loop import FitLoop
 from hotrow.trainer.meter import ProgressMeter
 from hotrow.trainer.mode_selector import Choice, ModeSelector, initial_mode, parse_mode
 from hotrow.trainer.reports import Evaluated, FoundRows, Report, Split
+from hotrow.trainer.saving import DeltaBases, Saving
 from hotrow.trainer.scaling import JoiningKind, RoleScaling
 from hotrow.trainer.schedule import EarlyStopping, EarlyStoppingState, Schedule
 from hotrow.trainer.streams import Batches, Leases, evaluation_batches, is_source, leases
@@ -139,6 +147,8 @@ class Trainer:
         self._loader: Loader | None = None
         self._position: Position | None = None  # that was loaded, until there is a loader
         self._watch = EarlyStoppingState()
+        self._saving: tuple[str, Saving] | None = None  # the folder, and what is being written to it
+        self._bases = DeltaBases()
         self.rows_loaded: dict[str, int] = {}  # by table, from checkpoints: the tables count them as created
 
     @property
@@ -297,16 +307,68 @@ class Trainer:
         found: NDArray[np.float32] = self._predictions(self._loop.predict(batch)).numpy()
         return found
 
-    def save(self, folder: str | Path, **about: Any) -> Path:
+    def save(self, folder: str | Path, *, keep: int = 1, delta: bool = False, **about: Any) -> Path:
         """Save everything for a later `load`: rows, dense parameters, optimizer state, counters, position in the data.
 
-        `about` is JSON that is kept with it.
+        The folder, a path or a URI such as s3://bucket/folder, keeps the newest `keep` checkpoints. With `delta` only
+        the rows are written that changed since the last save to it with `delta`; the first one is full. `about` is JSON
+        that is kept with it.
         """
+        self.save_in_background(folder, keep=keep, delta=delta, **about)
+        self.finish_saving()
+        return Path(Place.of(folder).name)
+
+    def save_in_background(self, folder: str | Path, *, keep: int = 1, delta: bool = False, **about: Any) -> Saving:
+        """As `save`, but a thread writes while training goes on: rows that change meanwhile are copied first.
+
+        One checkpoint is written at a time: the one before is finished first. `finish_saving` tells how it went.
+        """
+        self.finish_saving()
         self.check_consistent()
+        place = Place.of(folder)
+        began = time.monotonic()
         self._loop.rest()
         self.check_consistent()  # after a fault there is no rest
+        base, cut = self._cut(place, delta=delta)
+        try:
+            tensors = checkpoint.DenseTensors(*dense_state.saved(self.model, self.optimizer))
+            content = self._content(about)
+        except BaseException:
+            cut.close(saved=False)
+            raise
+
+        def write(watch: Watch) -> SavedLink:
+            return checkpoint.write_checkpoint(place, tensors, cut, content, base=base, keep=keep, watch=watch)
+
+        size = cut.bytes + len(tensors.data)
+        self._saving = place.name, Saving(write, size=size, pause_s=time.monotonic() - began)
+        if not cut.frozen:
+            self._saving[1].wait()
+        return self._saving[1]
+
+    def finish_saving(self) -> Saving | None:
+        """Wait for the checkpoint that is being written; raises what made it fail. None where there is none."""
+        if self._saving is None:
+            return None
+        (folder, saving), self._saving = self._saving, None
+        self._bases.saved(folder, saving.result())
+        return saving
+
+    def _cut(self, place: Place, *, delta: bool) -> tuple[Base | None, TablesCut]:
+        """The rows of this moment, and what a delta of them builds on; None: all rows, since no base serves."""
+        if delta:
+            base = self._bases.base(place.name)
+            if base is not None:
+                try:
+                    return base, self._open.backend.begin_cut(place, delta=True)
+                except InputError:  # a table does not know all that changed
+                    pass
+            self._open.backend.track_changes()
+        return None, self._open.backend.begin_cut(place, delta=False)
+
+    def _content(self, about: dict[str, Any]) -> checkpoint.Saved:
         position = self.position
-        saved = checkpoint.Saved(
+        return checkpoint.Saved(
             counters={
                 "step": self.step,
                 "samples": self.samples,
@@ -316,8 +378,8 @@ class Trainer:
             },
             position=None if position is None else position.document(),
             about=about,
+            mode=self.mode.model_dump(mode="json"),
         )
-        return checkpoint.save(Path(folder), self.model, self.optimizer, self.tables.tiers, saved)
 
     @property
     def checkpoint_bytes(self) -> int:
@@ -334,7 +396,9 @@ class Trainer:
             raise InputError(
                 "load() while a fit is under way: end it first, or its gradients would change what is loaded"
             )
-        saved = checkpoint.load(Path(folder), self.model, self.optimizer, self.tables.tiers)
+        self.finish_saving()
+        self._bases.forget()
+        saved = checkpoint.load(folder, self.model, self.optimizer, self.tables.tiers, changing=self._loop.half_loaded)
         self._loop.loaded()
         for name, tier in self.tables.tiers.items():
             self.rows_loaded[name] = self.rows_loaded.get(name, 0) + len(tier)
@@ -387,11 +451,14 @@ class Trainer:
         self._loader = self._position = None
 
     def close(self) -> None:
-        """Release the tables."""
+        """Finish the checkpoint that is being written, and release the tables."""
         try:
-            self._loop.close()
+            self.finish_saving()
         finally:
-            self._open.close()
+            try:
+                self._loop.close()
+            finally:
+                self._open.close()
 
     def _rows_in_segments(self) -> FoundRows | None:
         tiers = {name: tier for name, tier in self.tables.tiers.items() if tier.table.segment is not None}

@@ -90,6 +90,20 @@ def test_rows_that_came_after_the_save_are_gone_after_the_load(tmp_path: Path) -
     assert rows(tiers["t"]) == before
 
 
+@pytest.mark.parametrize(("saved", "now"), [("adagrad", "lru"), ("lru", "adagrad")])
+def test_a_table_may_get_or_lose_its_capacity(saved: str, now: str, tmp_path: Path) -> None:
+    net, optimizer, tiers = trained(0, TABLES[saved])
+    checkpoint.save(tmp_path / "c", net, optimizer, tiers, ABOUT)
+    other = RamTier(TABLES[now])
+    checkpoint.load(tmp_path / "c", net, optimizer, {"t": other})
+    keys = np.concatenate([chunk.keys for chunk in tiers["t"].export()])
+    found = [np.empty((len(keys), 3), np.float32) for _ in range(2)]
+    for tier, values in zip((tiers["t"], other), found, strict=True):
+        tier.find(keys, values)
+    assert (found[0] == found[1]).all()
+    assert (tiers["t"].versions(keys) == other.versions(keys)).all()
+
+
 def test_an_empty_table_and_a_model_without_optimizer(tmp_path: Path) -> None:
     net, tiers = Net(), {"t": RamTier(TABLES["lru"])}
     checkpoint.save(tmp_path / "c", net, None, tiers, ABOUT)
@@ -117,16 +131,16 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("file", ["dense.safetensors", "tables/0.arrow"])
+@pytest.mark.parametrize("file", ["dense.safetensors", "tables/0/0-of-1.arrow"])
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_a_damaged_file_changes_nothing(damage: object, file: str, tmp_path: Path) -> None:
     net, optimizer, tiers = trained(0, TABLES["adagrad"])
     checkpoint.save(tmp_path / "c", net, optimizer, tiers, ABOUT)
     assert callable(damage)
-    damage(tmp_path / "c" / file)
+    damage(tmp_path / "c" / "000001" / file)
     other, other_optimizer, other_tiers = trained(1, TABLES["adagrad"])
     before, weights = rows(other_tiers["t"]), [p.clone() for p in other.parameters()]
-    with pytest.raises(hr.InputError, match=r"missing|was changed or cut"):
+    with pytest.raises(hr.InputError, match=r"missing|was changed since|bytes and was saved with"):
         checkpoint.load(tmp_path / "c", other, other_optimizer, other_tiers)
     assert rows(other_tiers["t"]) == before
     assert all(torch.equal(ours, was) for ours, was in zip(other.parameters(), weights, strict=True))
@@ -173,42 +187,80 @@ def test_a_model_that_holds_rows_itself_is_told_where_they_belong(tmp_path: Path
 def test_a_writer_that_died_leaves_the_checkpoint_before(tmp_path: Path) -> None:
     net, optimizer, tiers = trained(0, TABLES["adagrad"])
     folder = checkpoint.save(tmp_path / "c", net, optimizer, tiers, ABOUT)
-    shutil.copytree(folder, tmp_path / "c.part")  # while it wrote
-    (tmp_path / "c.part" / "manifest.json").write_text("{")
-    assert checkpoint.peek(folder) == ABOUT
-    checkpoint.save(folder, net, optimizer, tiers, ABOUT)
-    folder.rename(tmp_path / "c.old")  # between the two renames
+    shutil.copytree(folder / "000001", folder / "000002")
+    (folder / "000002" / "manifest.json").unlink()  # it is written last
     assert checkpoint.peek(folder) == ABOUT
     checkpoint.load(folder, net, optimizer, tiers)
     checkpoint.save(folder, net, optimizer, tiers, ABOUT)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["c"]
+    assert [path.name for path in folder.iterdir()] == ["000003"]
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3])
+def test_so_many_checkpoints_are_kept(keep: int, tmp_path: Path) -> None:
+    net, optimizer, tiers = trained(0, TABLES["adagrad"])
+    for _ in range(4):
+        checkpoint.save(tmp_path / "c", net, optimizer, tiers, ABOUT, keep=keep)
+    assert sorted(path.name for path in (tmp_path / "c").iterdir()) == [f"{each:06d}" for each in range(5 - keep, 5)]
+
+
+def test_one_has_to_be_kept(tmp_path: Path) -> None:
+    with pytest.raises(hr.ConfigError, match="keep=0: the newest checkpoint is always kept"):
+        checkpoint.save(tmp_path / "c", Net(), None, {}, ABOUT, keep=0)
+
+
+def test_a_load_that_fails_half_way_is_told_to_the_caller(tmp_path: Path) -> None:
+    net, optimizer, tiers = trained(0, TABLES["adagrad"])
+    checkpoint.save(tmp_path / "c", net, optimizer, tiers, ABOUT)
+    told: list[str] = []
+    with pytest.raises(hr.InputError):
+        checkpoint.load(tmp_path / "c", net, None, tiers, changing=lambda: told.append("refused"))
+    assert not told
+    checkpoint.load(tmp_path / "c", net, optimizer, tiers, changing=lambda: told.append("changing"))
+    assert told == ["changing"]
 
 
 def test_what_is_no_checkpoint_is_told(tmp_path: Path) -> None:
-    with pytest.raises(hr.InputError, match=r"no manifest.json in it"):
+    with pytest.raises(hr.InputError, match=r"there is none in it"):
         checkpoint.peek(tmp_path / "nothing")
     folder = checkpoint.save(tmp_path / "c", Net(), None, {}, ABOUT)
-    manifest = json.loads((folder / "manifest.json").read_text())
+    file = folder / "000001" / "manifest.json"
+    manifest = json.loads(file.read_text())
     for text, sentence in (
         ("{", "cannot be read"),
         ("[]", "is not one of ours"),
-        (json.dumps({**manifest, "version": 3}), r"its version is 3 and this Hotrow reads 2: use the Hotrow"),
-        (json.dumps({**manifest, "version": [1]}), r"its version is \[1\] and this Hotrow reads 2: use"),
+        (json.dumps({**manifest, "version": 4}), r"its version is 4 and this Hotrow reads 3: use the Hotrow"),
+        (json.dumps({**manifest, "version": [1]}), r"its version is \[1\] and this Hotrow reads 3: use"),
         (json.dumps({**manifest, "version": 1}), r"its version is 1 .* \(ids of texts .* would name other rows\): use"),
     ):
-        (folder / "manifest.json").write_text(text)
+        file.write_text(text)
         with pytest.raises(hr.InputError, match=sentence):
             checkpoint.peek(folder)
 
 
-@pytest.mark.parametrize("field", ["counters", "position", "about", "optimizer", "tables", "files"])
-@pytest.mark.parametrize("value", ["a text", [], 3])
-def test_a_manifest_with_a_field_of_another_kind_is_told(field: str, value: object, tmp_path: Path) -> None:
-    fields = ("counters", "position", "about", "optimizer", "tables", "files")
-    whole: dict[str, object] = {"format": "hotrow checkpoint", "version": 2, **{name: {} for name in fields}}
-    (tmp_path / "manifest.json").write_text(json.dumps(whole | {field: value}))
-    with pytest.raises(hr.InputError, match=f"manifest.json is damaged: its field '{field}'"):
+def test_a_checkpoint_of_the_format_before_is_told(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text(json.dumps({"format": "hotrow checkpoint", "version": 2}))
+    with pytest.raises(hr.InputError, match="its version is 2 and this Hotrow reads 3"):
         checkpoint.peek(tmp_path)
-    (tmp_path / "manifest.json").write_text(json.dumps({name: each for name, each in whole.items() if name != field}))
-    with pytest.raises(hr.InputError, match=f"its field '{field}'"):
-        checkpoint.peek(tmp_path)
+
+
+FIELDS = ["number", "kind", "hotrow", "saved_at", "counters", "position", "about", "optimizer", "tables", "files"]
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_manifest_with_a_field_of_another_kind_is_told(field: str, tmp_path: Path) -> None:
+    folder = checkpoint.save(tmp_path / "c", Net(), None, {}, ABOUT)
+    file = folder / "000001" / "manifest.json"
+    whole = json.loads(file.read_text())
+    without = {name: each for name, each in whole.items() if name != field}
+    for wrong in (whole | {field: [3]}, whole | {field: -1}, without):
+        file.write_text(json.dumps(wrong))
+        with pytest.raises(hr.InputError, match=f"manifest.json is damaged: {field}: "):
+            checkpoint.peek(folder)
+
+
+def test_a_manifest_with_a_field_that_is_not_known_is_told(tmp_path: Path) -> None:
+    folder = checkpoint.save(tmp_path / "c", Net(), None, {}, ABOUT)
+    file = folder / "000001" / "manifest.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "more": 1}))
+    with pytest.raises(hr.InputError, match=r"manifest.json is damaged: more: "):
+        checkpoint.peek(folder)

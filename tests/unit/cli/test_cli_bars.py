@@ -7,8 +7,9 @@ from datetime import date
 import pytest
 from rich.console import Console
 
-from hotrow.cli import formatting
-from hotrow.cli.bars import QUIET_S, Bar, TrainBar, waiting
+from hotrow.cli import formatting, report_lines
+from hotrow.cli.bars import QUIET_S, Bar, waiting
+from hotrow.cli.train_bar import TrainBar
 from hotrow.data.source import Malformed, Trouble
 from hotrow.trainer import Best, EpochEnded, Evaluated, Progress, Remark, Switched, TrainingEnded
 
@@ -91,11 +92,11 @@ def test_a_resumed_run_does_not_take_the_rest_of_an_epoch_for_a_whole_one() -> N
 
 def test_calibration_is_shown_where_there_is_room_and_an_auc_with_the_error_of_its_sketch() -> None:
     report = replace(progress(3000), calibration=1.0203, auc_error=3.1e-5)
-    assert formatting.quality(report) == ["loss 0.5000", "AUC 0.7500 ±3e-05", "calibration 1.0203"]
+    assert report_lines.quality(report) == ["loss 0.5000", "AUC 0.7500 ±3e-05", "calibration 1.0203"]
     assert "calibration" not in shown(9000, 1, report, terminal=True, width=120)
     assert "AUC 0.7500 ±3e-05  calibration 1.0203" in shown(9000, 1, report, terminal=True, width=160)
     found = Evaluated("test", 1, 1, 0, rows=9, metrics={"auc": 0.8, "logloss": 0.4, "auc_2": None}, auc_error=2e-5)
-    assert formatting.evaluation(found) == "test  AUC 0.8000 ±2e-05  logloss 0.4000  AUC of label 2 unknown  9 rows"
+    assert report_lines.evaluation(found) == "test  AUC 0.8000 ±2e-05  logloss 0.4000  AUC of label 2 unknown  9 rows"
 
 
 def test_more_than_the_total_is_no_negative_time() -> None:

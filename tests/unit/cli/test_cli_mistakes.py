@@ -125,12 +125,15 @@ def test_a_finished_run_that_is_resumed_says_how_to_train_more(hotrow: Command, 
 def test_a_checkpoint_of_another_version_is_named_with_both_versions(hotrow: Command, config: Path) -> None:
     write_rows()
     hotrow("train", config)
-    manifest = Path("runs/a/checkpoint/manifest.json")
-    manifest.write_text(manifest.read_text().replace('"version": 2', '"version": 7'))
+    manifest = Path("runs/a/checkpoint/000001/manifest.json")
+    manifest.write_text(manifest.read_text().replace('"version": 3', '"version": 7'))
     for given in ((), ("--run", "runs/a")):
         done = hotrow("evaluate", *given)
         assert done.exit_code == 2
-        assert "checkpoint runs/a/checkpoint: its version is 7 and this Hotrow reads 2: use the Hotrow" in done.stderr
+        assert (
+            "checkpoint runs/a/checkpoint/000001: its version is 7 and this Hotrow reads 3: use the Hotrow"
+            in done.stderr
+        )
 
 
 @pytest.mark.parametrize(

@@ -157,9 +157,9 @@ def test_faults_are_sentences_and_leave_nothing_behind(hotrow: Command, two_tabl
 
 def test_a_damaged_checkpoint_is_refused(hotrow: Command, tmp_path: Path) -> None:
     folder = trained(write_data(tmp_path, FM))
-    (file,) = (folder / "checkpoint" / "tables").iterdir()
+    (file,) = (folder / "checkpoint").glob("*/tables/0/*")
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     done = hotrow("vectors", folder, "out.csv")
     assert done.exit_code == 2
-    assert "was changed or cut since it was saved" in done.stderr
+    assert "was changed since it was saved" in done.stderr
     assert not Path("out.csv").exists()

@@ -151,9 +151,9 @@ def test_the_second_moment_of_a_torch_adam_is_one_to_start_from(tmp_path: Path) 
     ours(torch.ones(1, 3)).sum().backward()
     hot.step(local=True)
     torch.testing.assert_close(before - ours.bias, torch.full((2,), 0.1 / squares**0.5))
-    settings_ = checkpoint.write(tmp_path / "dense.safetensors", ours, hot)
+    data, settings_ = checkpoint.saved(ours, hot)
     again = KStepAdam(ours.parameters(), lr=0.1, beta2=0.9)
-    checkpoint.read(tmp_path / "dense.safetensors", ours, again, settings_)
+    checkpoint.restore(checkpoint.checked(data, ours, again, settings_), ours, again, settings_)
     torch.testing.assert_close(again.second_moments(), hot.second_moments())
 
 
@@ -351,8 +351,8 @@ def test_state_between_merges_survives_a_checkpoint(tmp_path: Path) -> None:
 
     for t in range(4):
         go(models[0], optimizers[0], t)
-    kept = checkpoint.write(tmp_path / "dense", models[0], optimizers[0])
-    checkpoint.read(tmp_path / "dense", models[1], optimizers[1], kept)
+    data, kept = checkpoint.saved(models[0], optimizers[0])
+    checkpoint.restore(checkpoint.checked(data, models[1], optimizers[1], kept), models[1], optimizers[1], kept)
     for t in range(4, 6):
         for model, optimizer in zip(models, optimizers, strict=True):
             go(model, optimizer, t)

@@ -198,8 +198,8 @@ def test_state_survives_a_checkpoint_with_its_period(tmp_path: Path) -> None:
     models = [nn.Linear(DIM, 1, bias=False) for _ in range(2)]
     made = [SwapOptimizer(optim.Adam(model.parameters(), lr=0.1), SWAP) for model in models]
     update(made[0], models[0].weight, 2.0, 250)
-    kept = checkpoint.write(tmp_path / "dense", models[0], made[0])
-    checkpoint.read(tmp_path / "dense", models[1], made[1], kept)
+    data, kept = checkpoint.saved(models[0], made[0])
+    checkpoint.restore(checkpoint.checked(data, models[1], made[1], kept), models[1], made[1], kept)
     for model, optimizer in zip(models, made, strict=True):
         for samples in (299, 300, 620):
             update(optimizer, model.weight, 1.0, samples)

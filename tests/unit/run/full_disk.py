@@ -6,23 +6,22 @@ python full_disk.py LIMIT TRAIN-ARGUMENTS...: once the first checkpoint of the r
 import resource
 import signal
 import sys
-from pathlib import Path
 from typing import Any
 
 from hotrow import checkpoint
 from hotrow.cli import app
 
 limit, *arguments = sys.argv[1:]
-whole = checkpoint.save
+whole = checkpoint.write_checkpoint
 
 
-def save_then_limit(*given: Any) -> Path:
+def save_then_limit(*given: Any, **named: Any) -> Any:
     """Write one checkpoint; from then on no file may be larger."""
-    done = whole(*given)
+    done = whole(*given, **named)
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.RLIM_INFINITY))
     return done
 
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # then a write fails with EFBIG, which is an OSError as ENOSPC is
-checkpoint.save = save_then_limit  # type: ignore[assignment]
+checkpoint.write_checkpoint = save_then_limit
 app(arguments)

@@ -57,8 +57,8 @@ def test_a_run_ends_with_one_sentence_and_its_checkpoint_serves_after_room_was_m
     config = write_data(tmp_path)
     folder = trained(config, f"run.folder={small_disk}", "run.epochs=1")
     before = checkpoint.peek(folder / "checkpoint").counters
-    (folder / "checkpoint.part").mkdir()
-    (folder / "checkpoint.part" / "left").write_text("by a run that was killed")
+    (folder / "checkpoint" / "000007").mkdir()
+    (folder / "checkpoint" / "000007" / "left").write_text("by a run that was killed")
     filler = fill(small_disk, leave=8192)
     given = ["train", str(config), "--set", f"run.folder={small_disk}", "--resume"]
     done = CliRunner().invoke(app, given)
@@ -66,7 +66,7 @@ def test_a_run_ends_with_one_sentence_and_its_checkpoint_serves_after_room_was_m
     told = r"hotrow: \S+/checkpoint: a checkpoint as it is now \([\d.]+ kB\) cannot be written: [\d.]+ kB are free"
     assert re.search(told, done.stderr), done.stderr
     assert checkpoint.peek(folder / "checkpoint").counters == before
-    assert not [each.name for each in folder.iterdir() if each.name.endswith(".part")]
+    assert [each.name for each in (folder / "checkpoint").iterdir()] == ["000001"]
     filler.unlink()
     done = CliRunner().invoke(app, given)
     assert done.exit_code == 0, done.stderr

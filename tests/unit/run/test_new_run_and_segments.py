@@ -28,7 +28,8 @@ from hotrow.trainer import Progress
 with Run(load_config(Path(sys.argv[1]), [f"run.folder={sys.argv[2]}", "run.checkpoint_every=1"])) as run:
     for report in run:
         if isinstance(report, Progress) and report.epoch == int(sys.argv[3]):
-            run._recorder._try_to_save = lambda every: None  # no further checkpoints
+            run._recorder._take_saved(wait=True)
+            run._recorder._start_saving = lambda every: None  # no further checkpoints
         if isinstance(report, Progress) and report.epoch == 2:
             os._exit(9)
 """

@@ -1,6 +1,7 @@
 """A run opened from its folder is the run that was trained: the same figures, the same predictions, nothing written."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -161,10 +162,9 @@ def test_the_newest_run_with_a_checkpoint_is_found(finished: Path, tmp_path: Pat
         shutil.copytree(finished, folder)
     (tmp_path / "runs" / "later").mkdir()  # no checkpoint
     (tmp_path / "runs" / "a file").write_text("")
-    (new / "touched").write_text("")
+    os.utime(new / CHECKPOINT, (2e9, 2e9))
     assert find_run(None, tmp_path / "runs") == new
-    (old / CHECKPOINT).rename(old / "moved")
-    (old / "moved").rename(old / CHECKPOINT)
+    os.utime(old / CHECKPOINT, (3e9, 3e9))
     assert find_run(None, tmp_path / "runs") == old
 
 
@@ -174,10 +174,12 @@ def test_a_run_is_named_by_its_path_or_by_its_name(finished: Path) -> None:
     assert find_run(Path("other"), finished.parent) == Path("other")  # told when it is opened
 
 
-def test_a_checkpoint_that_was_about_to_be_replaced_still_counts(finished: Path, tmp_path: Path) -> None:
+def test_a_save_that_was_cut_off_leaves_the_checkpoint_before(finished: Path, tmp_path: Path) -> None:
     folder = tmp_path / "cut"
     shutil.copytree(finished, folder)
-    (folder / CHECKPOINT).rename(folder / f"{CHECKPOINT}.old")
+    whole = next((folder / CHECKPOINT).iterdir())
+    shutil.copytree(whole, folder / CHECKPOINT / "000099")
+    (folder / CHECKPOINT / "000099" / "manifest.json").unlink()
     assert has_checkpoint(folder)
     with Restored(folder) as run:
         assert run.trainer.samples == 6000

@@ -15,6 +15,10 @@ from small_run import CONFIG, clicks, write_csv, write_data
 STOPS = "early_stopping = { patience = 1, least = 0.5 }\n"  # no gain is large enough: it stops after two epochs
 
 
+def newest_manifest(run: Path) -> Path:
+    return max((run / "checkpoint").glob("*/manifest.json"))
+
+
 def config_in(folder: Path, more: str = "") -> Path:
     config = CONFIG.replace('test = "test.csv"', 'test = "test.csv"\nvalid = "test.csv"')
     path = write_data(folder, f'{config}folder = "{folder / "runs"}"\n{more}')
@@ -89,7 +93,7 @@ def test_a_new_run_from_a_trained_one_learns_on_with_other_data(tmp_path: Path) 
     assert first_valid.metrics["auc"] == pytest.approx(first.summary["test_auc"], abs=0.02)
     lr = [event["lr"] for event in read_events(run.folder / "events.jsonl").events if event["kind"] == "progress"]
     assert 0 < lr[0] < 0.02, "the schedule begins with the new run"
-    manifest = json.loads((run.folder / "checkpoint" / "manifest.json").read_text())
+    manifest = json.loads(newest_manifest(run.folder).read_text())
     assert manifest["about"]["began"] == 6000
     more, _ = finish(config, "data.train=april.csv", "run.epochs=2", "run.name=small-2", resume=True)
     assert more.summary["samples"] == 8000
@@ -140,7 +144,7 @@ def test_a_run_that_early_stopping_ended_says_so_and_trains_on_without_it(tmp_pa
 def test_a_checkpoint_that_does_not_name_its_data_is_not_resumed(tmp_path: Path) -> None:
     config = config_in(tmp_path)
     run, _ = finish(config, "run.epochs=1")
-    path = run.folder / "checkpoint" / "manifest.json"
+    path = newest_manifest(run.folder)
     path.write_text(json.dumps(json.loads(path.read_text()) | {"about": {}}))
     with pytest.raises(
         hr.InputError, match=r"does not say which data it was trained on: start a new run .* --from RUN"

@@ -63,4 +63,4 @@ def test_its_programs_run_one_after_the_other(tmp_path: Path, monkeypatch: pytes
     for number, program in enumerate(programs):
         exec(compile(program, f"program {number}", "exec"), names)
     assert Path("runs/train/report.html").exists()
-    assert Path("checkpoint/manifest.json").exists()
+    assert Path("checkpoint/000001/manifest.json").exists()

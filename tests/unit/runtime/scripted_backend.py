@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hotrow.checkpoint.place import Place
+from hotrow.checkpoint.saving import TablesCut
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Lease, Loader
 from hotrow.errors import ConfigError
@@ -95,6 +97,11 @@ class ScriptedBackend:
         return self.parameters, self
 
     def take_scores(self) -> None: ...
+
+    def track_changes(self) -> None: ...
+
+    def begin_cut(self, place: Place, *, delta: bool) -> TablesCut:
+        raise AssertionError("nothing is saved here")
 
     def reading(self, loader: Loader) -> AbstractContextManager[None]:
         return nullcontext()

@@ -136,3 +136,23 @@ def test_the_stamps_of_calls_without_samples_grow() -> None:
         tier.find_or_init(as_keys([key]))
         stamps += tier.read(as_keys([key]), "last_seen").tolist()
     assert stamps == sorted(set(stamps))
+
+
+@pytest.mark.parametrize("settings", [{"expiry": 100}, {"capacity": 10}])
+def test_rows_put_back_in_several_calls_were_last_seen_when_they_were(settings: dict[str, int]) -> None:
+    tiers = [RamTier(life_table(**settings)) for _ in range(2)]
+    for key in range(6):
+        tiers[0].find_or_init(as_keys([key]), samples=2000 * key if "capacity" in settings else 10 * key)
+    tiers[1].put(as_keys([9]), ones(1))
+    tiers[1].touch(as_keys([]), samples=50_000)  # where rows expire, this one has: it must not hold the clock
+    tiers[1].clear()
+    assert len(tiers[1]) == 0
+    for chunk in tiers[0].export(rows=2):
+        tiers[1].put(chunk.keys, chunk.values, None, chunk.fields)
+    keys = as_keys(list(range(6)))
+    assert tiers[1].read(keys, "last_seen").tolist() == tiers[0].read(keys, "last_seen").tolist()
+    assert tiers[1].samples == tiers[0].samples
+    tiers[1].touch(as_keys([]), samples=60)
+    samples = tiers[1].samples
+    tiers[1].put(as_keys([7]), ones(1), None, {"last_seen": np.array([2**20], np.uint32)})
+    assert tiers[1].samples == samples  # it has a clock of its own now

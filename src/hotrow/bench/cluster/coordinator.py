@@ -19,6 +19,8 @@ from torch import Tensor
 
 from hotrow.bench.cluster.plan import ClusterPlan
 from hotrow.bench.rounds import BenchProgress, Figures
+from hotrow.checkpoint.place import Place
+from hotrow.checkpoint.saving import TablesCut
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Lease, Loader
 from hotrow.modes import GBA, Async, Mode
@@ -122,6 +124,11 @@ class _Backend:
     def check_consistent(self) -> None: ...
 
     def take_scores(self) -> None: ...
+
+    def track_changes(self) -> None: ...
+
+    def begin_cut(self, place: Place, *, delta: bool) -> TablesCut:
+        raise AssertionError("the coordinator alone has no rows")
 
     def look_ahead_choice(self, mode: Mode, facts: RunFacts) -> None: ...
 

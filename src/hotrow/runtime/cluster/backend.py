@@ -16,6 +16,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from hotrow.checkpoint import dense as dense_state
+from hotrow.checkpoint.local_cut import ExportedRows
+from hotrow.checkpoint.place import Place
+from hotrow.checkpoint.saving import TablesCut
 from hotrow.client.sharded import ShardedTables
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Loader, RemoteReading
@@ -27,6 +30,7 @@ from hotrow.runtime.clock import RunClock
 from hotrow.runtime.cluster.evaluation import ClusterEvaluation
 from hotrow.runtime.cluster.executor import RemoteExecutor
 from hotrow.runtime.cluster.reading_roles import ReadingRoles
+from hotrow.runtime.cluster.remote_cut import remote_cut
 from hotrow.runtime.cluster.remote_parameters import RemoteParameters
 from hotrow.runtime.cluster.roles import Roles
 from hotrow.runtime.look_ahead import LookAheadChoice, LookAheadChoices, expiry_fault
@@ -44,6 +48,7 @@ from hotrow.transport.messages import (
     Query,
     QueryReply,
     TakeDense,
+    TrackChanges,
 )
 from hotrow.transport.sketches import unpack_sketch
 from hotrow.transport.tensors import cut, joined
@@ -129,6 +134,16 @@ class ClusterBackend:
         """
         auto = getattr(mode, "look_ahead", 0) == "auto" and mode.dense != "local"
         return self._choices.of(mode, facts) if auto and expiry_fault(self.tables.specs, facts) is None else None
+
+    def track_changes(self) -> None:
+        """From the next cut on, cuts of changes are possible."""
+        for each in self._roles.request_all(self._roles.shards, TrackChanges()):
+            self._roles.answer(each)
+
+    def begin_cut(self, place: Place, *, delta: bool) -> TablesCut:
+        """The rows of this moment. Shards write their parts; where one cannot see the folder, this process does."""
+        found = remote_cut(self._roles, self.tables.specs, place, delta=delta)
+        return ExportedRows(self.tables.tiers) if found is None else found
 
     def newest_grant(self) -> int:
         """The largest that the shards or their segments know."""

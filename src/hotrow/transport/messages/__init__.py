@@ -4,6 +4,7 @@ rows       shards: rows and gradients
 orders     shards: the driver's decisions
 dense      dense parameters on shards
 work       trainers: batches of the driver
+saving     shards: their part of a checkpoint
 scores     trainers: sketches of their predictions
 evaluation trainers: batches to predict
 embedding  embedding workers
@@ -77,6 +78,7 @@ from hotrow.transport.messages.rows import (
     RowBlockHeader,
     Taken,
 )
+from hotrow.transport.messages.saving import CutMade, CutRows, CutWritten, EndCut, TrackChanges, WriteCut
 from hotrow.transport.messages.scores import CollectedScores, CollectScores, ScorePoints
 from hotrow.transport.messages.work import (
     BatchAt,
@@ -143,6 +145,12 @@ Message = (
     | PullBatch
     | BatchGiven
     | IdsGiven
+    | TrackChanges
+    | CutRows
+    | CutMade
+    | WriteCut
+    | CutWritten
+    | EndCut
 )
 
 __all__ = [
@@ -164,9 +172,13 @@ __all__ = [
     "CollectScores",
     "CollectedErrors",
     "CollectedScores",
+    "CutMade",
+    "CutRows",
+    "CutWritten",
     "DenseGiven",
     "DensePulled",
     "Done",
+    "EndCut",
     "EndEvaluation",
     "EvaluateBatch",
     "EvaluationScores",
@@ -221,6 +233,8 @@ __all__ = [
     "Stop",
     "TakeDense",
     "Taken",
+    "TrackChanges",
     "TroubleMet",
     "Vectors",
+    "WriteCut",
 ]

@@ -1,0 +1,67 @@
+"""Every shard writes its own part of a checkpoint; any number of shards, and one process, load it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import hotrow as hr
+from hotrow.checkpoint import SavedCheckpoint
+from hotrow.trainer import Trainer
+from integration.on_ray.small_cluster import batches, trainer_of, whole_rows
+
+Floats = NDArray[np.float32]
+pytestmark = pytest.mark.usefixtures("one_ray")
+
+
+def made(engine: object, **settings: object) -> Trainer:
+    return trainer_of(engine, hr.Adagrad(lr=0.05), lambda p: torch.optim.Adagrad(p, lr=0.02), **settings)  # type: ignore
+
+
+def same(left: dict[int, Floats], right: dict[int, Floats]) -> bool:
+    return left.keys() == right.keys() and all((left[key] == right[key]).all() for key in left)
+
+
+def test_two_shards_write_and_one_process_loads_a_full_one_and_its_changes(tmp_path: Path) -> None:
+    trainer, given = made(hr.Ray(trainers=1, shards=2)), batches(12, 16)
+    states = []
+    for turn in range(3):
+        list(trainer.fit(given[4 * turn : 4 * turn + 4]))
+        saving = trainer.save_in_background(tmp_path / "c", keep=9, delta=True)
+        states.append(whole_rows(trainer))
+        assert trainer.finish_saving() is saving
+    found = SavedCheckpoint.open(tmp_path / "c")
+    found.verify()
+    assert [link.manifest.kind for link in found.chain] == ["full", "delta", "delta"]
+    for facts in found.manifest.tables.values():
+        assert [shard.rows.rpartition("/")[2] for shard in facts.shards] == ["0-of-2.arrow", "1-of-2.arrow"]
+    trainer.close()
+    local = made("local")
+    for number, state in enumerate(states, 1):
+        local.load(tmp_path / "c" / f"{number:06d}")
+        assert same(whole_rows(local), state)
+    local.close()
+
+
+def test_a_shard_that_cannot_write_is_named_and_training_goes_on(tmp_path: Path) -> None:
+    trainer, given = made(hr.Ray(trainers=1, shards=2)), batches(8, 16)
+    list(trainer.fit(given[:4]))
+    trainer.save(tmp_path / "c", delta=True)
+    before = whole_rows(trainer)
+    (tmp_path / "c" / "000002").mkdir()
+    (tmp_path / "c" / "000003").write_text("in the way of the next folder")
+    with pytest.raises(hr.errors.FileError, match=r"shard \d"):
+        trainer.save(tmp_path / "c", delta=True)
+    assert SavedCheckpoint.open(tmp_path / "c").manifest.number == 1
+    (tmp_path / "c" / "000003").unlink()
+    list(trainer.fit(given[4:]))
+    assert not same(whole_rows(trainer), before)
+    trainer.save(tmp_path / "c", delta=True)
+    state = whole_rows(trainer)
+    trainer.close()
+    local = made("local")
+    local.load(tmp_path / "c")
+    assert same(whole_rows(local), state)
+    local.close()
