@@ -3,11 +3,20 @@
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import suppress
+from pathlib import Path
 
+from torch import nn
+
+from hotrow import checkpoint
+from hotrow.checkpoint import dense
 from hotrow.checkpoint.manifest import Base
+from hotrow.checkpoint.place import Place
 from hotrow.checkpoint.reader import SavedLink
 from hotrow.checkpoint.rows import Watch
+from hotrow.checkpoint.saving import TablesCut
+from hotrow.errors import InputError
+from hotrow.runtime.backend import Backend
 
 
 class Saving:
@@ -57,20 +66,60 @@ class Saving:
         self.written += size
 
 
-@dataclass(slots=True)
-class DeltaBases:
-    """By folder, the checkpoint that a delta of these tables can build on: the last one that was saved."""
+class BackgroundSaves:
+    """The checkpoints of a trainer: one is written at a time, and a delta builds on the last one."""
 
-    _last: tuple[str, Base] | None = field(default=None)
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._under_way: tuple[str, Saving] | None = None  # the folder, and what is being written to it
+        self._last: tuple[str, Base] | None = None  # the last folder, and the checkpoint that was saved to it
 
-    def base(self, folder: str) -> Base | None:
-        """None where the next checkpoint of this folder has to be full."""
-        return self._last[1] if self._last is not None and self._last[0] == folder else None
+    def start(
+        self,
+        folder: str | Path,
+        model: nn.Module,
+        content: checkpoint.Saved,
+        *,
+        keep: int,
+        delta: bool,
+        began: float,
+    ) -> Saving:
+        """Take the state of this moment, at rest, and let a thread write it. `began`: when training stopped for it."""
+        place = Place.of(folder)
+        base, cut = self._cut(place, delta=delta)
+        try:
+            tensors = checkpoint.DenseTensors(*dense.saved(model, self._backend.optimizer))
+        except BaseException:
+            cut.close(saved=False)
+            raise
 
-    def saved(self, folder: str, link: SavedLink) -> None:
-        """The tables count changes from this one on."""
+        def write(watch: Watch) -> SavedLink:
+            return checkpoint.write_checkpoint(place, tensors, cut, content, base=base, keep=keep, watch=watch)
+
+        saving = Saving(write, size=cut.bytes + len(tensors.data), pause_s=time.monotonic() - began)
+        self._under_way = place.name, saving
+        if not cut.frozen:
+            saving.wait()
+        return saving
+
+    def finish(self) -> Saving | None:
+        """Wait for what is being written; raises what made it fail."""
+        if self._under_way is None:
+            return None
+        (folder, saving), self._under_way = self._under_way, None
+        link = saving.result()
         self._last = folder, Base(number=link.manifest.number, digest=link.digest)
+        return saving
 
-    def forget(self) -> None:
-        """Rows came from elsewhere: the next one has to be full."""
+    def forget_base(self) -> None:
+        """Rows came from elsewhere: the next checkpoint has to be full."""
         self._last = None
+
+    def _cut(self, place: Place, *, delta: bool) -> tuple[Base | None, TablesCut]:
+        """The rows of this moment, and what a delta of them builds on; None: all rows, since no base serves."""
+        if delta and self._last is not None and self._last[0] == place.name:
+            with suppress(InputError):  # a table does not know all that changed
+                return self._last[1], self._backend.begin_cut(place, delta=True)
+        if delta:
+            self._backend.track_changes()
+        return None, self._backend.begin_cut(place, delta=False)

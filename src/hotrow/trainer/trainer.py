@@ -17,12 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from hotrow import checkpoint
-from hotrow.checkpoint import dense as dense_state
-from hotrow.checkpoint.manifest import Base
 from hotrow.checkpoint.place import Place
-from hotrow.checkpoint.reader import SavedLink
-from hotrow.checkpoint.rows import Watch
-from hotrow.checkpoint.saving import TablesCut
 from hotrow.client.aggregate import Average
 from hotrow.config import Table
 from hotrow.data.batch import Batch
@@ -46,7 +41,7 @@ from hotrow.trainer.fit_loop import FitLoop
 from hotrow.trainer.meter import ProgressMeter
 from hotrow.trainer.mode_selector import Choice, ModeSelector, initial_mode, parse_mode
 from hotrow.trainer.reports import Evaluated, FoundRows, Report, Split
-from hotrow.trainer.saving import DeltaBases, Saving
+from hotrow.trainer.saving import BackgroundSaves, Saving
 from hotrow.trainer.scaling import JoiningKind, RoleScaling
 from hotrow.trainer.schedule import EarlyStopping, EarlyStoppingState, Schedule
 from hotrow.trainer.streams import Batches, Leases, evaluation_batches, is_source, leases
@@ -147,8 +142,7 @@ class Trainer:
         self._loader: Loader | None = None
         self._position: Position | None = None  # that was loaded, until there is a loader
         self._watch = EarlyStoppingState()
-        self._saving: tuple[str, Saving] | None = None  # the folder, and what is being written to it
-        self._bases = DeltaBases()
+        self._saves = BackgroundSaves(self._open.backend)
         self.rows_loaded: dict[str, int] = {}  # by table, from checkpoints: the tables count them as created
 
     @property
@@ -325,46 +319,14 @@ class Trainer:
         """
         self.finish_saving()
         self.check_consistent()
-        place = Place.of(folder)
         began = time.monotonic()
         self._loop.rest()
         self.check_consistent()  # after a fault there is no rest
-        base, cut = self._cut(place, delta=delta)
-        try:
-            tensors = checkpoint.DenseTensors(*dense_state.saved(self.model, self.optimizer))
-            content = self._content(about)
-        except BaseException:
-            cut.close(saved=False)
-            raise
-
-        def write(watch: Watch) -> SavedLink:
-            return checkpoint.write_checkpoint(place, tensors, cut, content, base=base, keep=keep, watch=watch)
-
-        size = cut.bytes + len(tensors.data)
-        self._saving = place.name, Saving(write, size=size, pause_s=time.monotonic() - began)
-        if not cut.frozen:
-            self._saving[1].wait()
-        return self._saving[1]
+        return self._saves.start(folder, self.model, self._content(about), keep=keep, delta=delta, began=began)
 
     def finish_saving(self) -> Saving | None:
         """Wait for the checkpoint that is being written; raises what made it fail. None where there is none."""
-        if self._saving is None:
-            return None
-        (folder, saving), self._saving = self._saving, None
-        self._bases.saved(folder, saving.result())
-        return saving
-
-    def _cut(self, place: Place, *, delta: bool) -> tuple[Base | None, TablesCut]:
-        """The rows of this moment, and what a delta of them builds on; None: all rows, since no base serves."""
-        if delta:
-            base = self._bases.base(place.name)
-            if base is not None:
-                try:
-                    return base, self._open.backend.begin_cut(place, delta=True)
-                except InputError:  # a table does not know all that changed
-                    pass
-            self._open.backend.track_changes()
-        return None, self._open.backend.begin_cut(place, delta=False)
+        return self._saves.finish()
 
     def _content(self, about: dict[str, Any]) -> checkpoint.Saved:
         position = self.position
@@ -397,7 +359,7 @@ class Trainer:
                 "load() while a fit is under way: end it first, or its gradients would change what is loaded"
             )
         self.finish_saving()
-        self._bases.forget()
+        self._saves.forget_base()
         saved = checkpoint.load(folder, self.model, self.optimizer, self.tables.tiers, changing=self._loop.half_loaded)
         self._loop.loaded()
         for name, tier in self.tables.tiers.items():
