@@ -17,7 +17,7 @@ struct Block {
 constexpr std::size_t kRecycledMin = std::size_t{64} << 10;
 constexpr std::size_t kRecycledKept = std::size_t{256} << 20;  // bytes that wait at most
 
-Block take_block(std::size_t bytes);    // of as many bytes or a few more, uninitialised
+Block take_block(std::size_t bytes);    // of as many bytes or up to half as many again, uninitialised
 void give_block(Block block) noexcept;  // one that was taken
 std::size_t waiting_bytes();
 

@@ -10,13 +10,14 @@ from hotrow.checkpoint.reader import SavedCheckpoint, exists
 
 if TYPE_CHECKING:
     from hotrow.checkpoint.loading import bytes_of, load, peek, save
-    from hotrow.checkpoint.saving import DenseTensors, Saved, discard_unfinished, write_checkpoint
+    from hotrow.checkpoint.saving import DenseTensors, Saved, check_keep, discard_unfinished, write_checkpoint
 
 __all__ = [
     "DenseTensors",
     "Saved",
     "SavedCheckpoint",
     "bytes_of",
+    "check_keep",
     "discard_unfinished",
     "exists",
     "load",
@@ -29,7 +30,8 @@ if not TYPE_CHECKING:
     _SOURCE_OF = {
         **dict.fromkeys(("bytes_of", "load", "peek", "save"), "hotrow.checkpoint.loading"),
         **dict.fromkeys(
-            ("DenseTensors", "Saved", "discard_unfinished", "write_checkpoint"), "hotrow.checkpoint.saving"
+            ("DenseTensors", "Saved", "check_keep", "discard_unfinished", "write_checkpoint"),
+            "hotrow.checkpoint.saving",
         ),
     }
 

@@ -44,12 +44,15 @@ def chain_of(find: Callable[[int], Link | None], number: int, name: str) -> list
 def superfluous(links: Mapping[int, Link], keep: int) -> list[int]:
     """Numbers to remove so that the newest `keep` checkpoints and all that these build on stay.
 
-    The newest comes first: a delta goes before what it builds on.
+    The newest comes first: a delta goes before what it builds on. None goes where one that stays builds on what is
+    not there: an older one may then be the only one that can be loaded.
     """
     needed: set[int] = set()
     for newest in sorted(links)[-keep:]:
         at: int | None = newest
-        while at is not None and at in links and at not in needed:
+        while at is not None and at not in needed:
+            if at not in links:
+                return []
             needed.add(at)
             base = links[at].base
             at = None if base is None else base.number

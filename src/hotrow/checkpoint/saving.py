@@ -4,6 +4,7 @@ The manifest appears last and whole. Until then a reader sees the checkpoint bef
 without a manifest, which the next save removes.
 """
 
+import logging
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,8 +30,9 @@ from hotrow.checkpoint.place import FileFacts, Place
 from hotrow.checkpoint.reader import SavedLink, numbers_in
 from hotrow.checkpoint.rows import Watch
 from hotrow.disk import cannot_write, check_room, written
-from hotrow.errors import ConfigError, InputError
+from hotrow.errors import ConfigError, FileError, InputError
 
+_log = logging.getLogger("hotrow.checkpoint")
 WHAT = "the checkpoint"
 MARGIN = 64 * 2**10  # bytes of a manifest, and of headers of files
 
@@ -91,13 +93,13 @@ def write_checkpoint(
     take it, if possible before anything is written: then the checkpoints before are whole, and nothing of the new one
     is left.
     """
-    if keep < 1:
-        raise ConfigError(f"keep={keep}: the newest checkpoint is always kept: give 1 or more")
     place = Place.of(where)
     size = MARGIN + (0 if dense is None else len(dense.data)) + tables.bytes
     kept = False
     try:
-        folder = place.folder(folder_of(_next_number(place)))
+        check_keep(keep)
+        with written(Path(place.name), WHAT, size):
+            folder = place.folder(folder_of(_next_number(place)))
         if folder.local is not None:
             check_room(folder.local, size, WHAT)
         try:
@@ -112,8 +114,17 @@ def write_checkpoint(
         kept = True
     finally:
         tables.close(saved=kept)
-    remove_superfluous(place, keep)
+    try:
+        remove_superfluous(place, keep)
+    except FileError as error:  # the new one is whole, and the next save tries again
+        _log.warning("%s", error)
     return manifest
+
+
+def check_keep(keep: int) -> None:
+    """ConfigError where no checkpoint would be left."""
+    if keep < 1:
+        raise ConfigError(f"keep={keep}: the newest checkpoint is always kept: give 1 or more")
 
 
 def remove_superfluous(place: Place, keep: int) -> None:

@@ -37,7 +37,7 @@ class RunRecorder:
         self.unsaved: FileError | None = None  # why the state at the end is in no checkpoint
         self.control_server: ControlServer | None = None  # while a run on a cluster trains
         self._config, self._data, self._trainer, self._progress = config, data, trainer, progress
-        self._saving: tuple[Saving, int] | None = None  # the checkpoint that is being written, and its samples
+        self._saving: Saving | None = None  # the checkpoint that is being written
         self._deltas = 0  # since the last full checkpoint
         self._before = self._saved_at = self._in_checkpoint = trainer.samples
         self.files = RunFolder(
@@ -209,36 +209,35 @@ class RunRecorder:
     def _save(self) -> None:
         """The checkpoint at the end, after the one that is being written."""
         self._take_saved(wait=True)
-        self._trainer.save_in_background(self.folder / CHECKPOINT, **self._how_to_save())
-        self._saved(self._trainer.finish_saving(), self._trainer.samples)
+        self._saved(self._trainer.save_in_background(self.folder / CHECKPOINT, **self._how_to_save()))
 
     def _start_saving(self, every: int) -> None:
         """A checkpoint while training goes on; where it cannot be written, training continues."""
-        self._saved_at = samples = self._trainer.samples
+        self._saved_at = self._trainer.samples
         try:
-            saving = self._trainer.save_in_background(self.folder / CHECKPOINT, **self._how_to_save())
+            self._saving = self._trainer.save_in_background(self.folder / CHECKPOINT, **self._how_to_save())
         except FileError as fault:
             self._warn_unsaved(fault, every)
-        else:
-            self._saving = saving, samples
 
     def _take_saved(self, *, wait: bool = False) -> None:
         """What became of the checkpoint that was being written."""
-        if self._saving is None or not (wait or self._saving[0].done):
+        if self._saving is None or not (wait or self._saving.done):
             return
-        (_, samples), self._saving = self._saving, None
+        saving, self._saving = self._saving, None
         try:
-            self._saved(self._trainer.finish_saving(), samples)
+            self._saved(saving)
         except FileError as fault:
             self._warn_unsaved(fault, self._config.run.checkpoint_every or 0)
 
-    def _saved(self, saving: Saving | None, samples: int) -> None:
-        assert saving is not None
+    def _saved(self, saving: Saving) -> None:
+        """Note a checkpoint, once it is written; FileError where it is not."""
+        manifest = saving.result().manifest
+        samples = int(manifest.counters["samples"])
         if not self._settings_written:  # a resume that trains nothing leaves the old ones
             self._write_settings()
         self._saved_at = max(self._saved_at, samples)
         self._in_checkpoint = samples
-        self._deltas = 0 if saving.result().manifest.base is None else self._deltas + 1
+        self._deltas = 0 if manifest.base is None else self._deltas + 1
         self.files.checkpoint(samples, self.folder / CHECKPOINT, saving)
 
     def _warn_unsaved(self, fault: FileError, every: int) -> None:

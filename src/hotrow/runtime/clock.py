@@ -33,6 +33,9 @@ class Elapsed:
         return Elapsed(self.real_s + other.real_s, self.run_s + other.run_s)
 
 
+NO_TIME = Elapsed()
+
+
 class RunClock:
     """Paused until `resume`. Other threads may read it."""
 

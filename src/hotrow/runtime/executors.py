@@ -1,7 +1,8 @@
 """The interface of executors, what those of one process share, and one thread per worker.
 
-Rows are looked up when a batch is submitted. Dense parameters are read when it is computed, which in all-reduce modes
-is after the dense step before its token. Gradients are parked under their grant before the result is returned.
+Rows are looked up when a batch is submitted, in modes with look-ahead as `step_lookups` says. Dense parameters are read
+when it is computed, which in all-reduce modes is after the dense step before its token. Gradients are parked under
+their grant before the result is returned.
 """
 
 import threading
@@ -95,26 +96,26 @@ class LocalWork:
     """Lookup and computation of one mode in this process."""
 
     def __init__(self, mode: Mode, tables: LocalTables, parameters: LocalParameters, clock: RunClock) -> None:
-        self.mode, self.tables, self.parameters, self._clock = mode, tables, parameters, clock
+        self.mode, self.tables, self.parameters, self.clock = mode, tables, parameters, clock
         self._versions = mode.late is not None and mode.late.by == "version"  # staleness by version needs them
 
     def look_up(self, grant: Grant, batch: Batch, step: int) -> Task:
         """The rows of a batch after `step` dense steps."""
-        began = self._clock.moment()
+        began = self.clock.moment()
         rows = self.tables.lookup(batch, learn=True, versions=self._versions)
-        return Task(grant.token, grant.grant, grant, batch, rows, step, self._clock.moment().since(began))
+        return Task(grant.token, grant.grant, grant, batch, rows, step, self.clock.moment().since(began))
 
-    def finish_lookup(self, grant: Grant, batch: Batch, step: int, begun: BegunLookup) -> Task:
-        """The rows of a batch whose lookup has begun, after `step` dense steps."""
-        began = self._clock.moment()
+    def finish_lookup(self, grant: Grant, batch: Batch, step: int, begun: BegunLookup, busy: Elapsed) -> Task:
+        """The rows of a batch whose lookup has begun, which took `busy`, after `step` dense steps."""
+        began = self.clock.moment()
         rows = self.tables.finish(begun, versions=self._versions)
-        return Task(grant.token, grant.grant, grant, batch, rows, step, self._clock.moment().since(began))
+        return Task(grant.token, grant.grant, grant, batch, rows, step, busy + self.clock.moment().since(began))
 
     def compute(self, task: Task, pulled_step: int, learner: Learner) -> ComputedTask:
         """Gradients from the current parameters of the learner's model."""
-        began = self._clock.moment()
+        began = self.clock.moment()
         gradients = learner.learn(task.batch, task.rows, self.tables)
-        return ComputedTask(task, pulled_step, gradients, task.busy + self._clock.moment().since(began))
+        return ComputedTask(task, pulled_step, gradients, task.busy + self.clock.moment().since(began))
 
     def park(self, computed: ComputedTask) -> BatchResult:
         """Park gradients until their step is applied."""

@@ -13,6 +13,7 @@ from hotrow.client.local import Plans
 from hotrow.client.local_lookup import BatchKeys, BegunLookup, plans_by_table
 from hotrow.data.batch import Batch
 from hotrow.modes.base import Grant
+from hotrow.runtime.clock import NO_TIME, Elapsed
 from hotrow.runtime.executors import LocalWork, Task
 
 
@@ -23,6 +24,7 @@ class _GrantedBatch:
     grant: Grant
     batch: Batch
     lookup: BegunLookup | Exception | None = None  # None: not begun
+    busy: Elapsed = NO_TIME  # of beginning it
     task: Task | None = None  # once its lookup is finished
 
 
@@ -66,7 +68,11 @@ class StepLookups:
         self._work.tables.settle()
         for each in list(self._granted)[:1]:
             if each.grant.token <= self.step and isinstance(each.lookup, BegunLookup):
-                self._finish(each)
+                try:
+                    self._finish(each)
+                except Exception as fault:
+                    each.lookup = fault
+                    return
         for each in [each for each in self._granted if each.lookup is None][:count]:
             try:
                 self._begin(each)
@@ -81,11 +87,12 @@ class StepLookups:
                 raise begun
             if begun is None:
                 begun = self._begin(granted)
-            granted.task = self._work.finish_lookup(granted.grant, granted.batch, self.step, begun)
+            grant, batch = granted.grant, granted.batch
+            granted.task = self._work.finish_lookup(grant, batch, self.step, begun, granted.busy)
         return granted.task
 
     def _begin(self, granted: _GrantedBatch) -> BegunLookup:
-        step, tables = granted.grant.token, self._work.tables
+        step, tables, began = granted.grant.token, self._work.tables, self._work.clock.moment()
         if step <= self.step:
             begun = tables.begin(granted.batch, self._in_use(step))
         else:
@@ -93,7 +100,7 @@ class StepLookups:
                 tables.open_step(self._keys[self.step])
                 self._split = self.step
             begun = tables.look_ahead(granted.batch, self._in_use(step))
-        granted.lookup = begun
+        granted.lookup, granted.busy = begun, self._work.clock.moment().since(began)
         self._keys.setdefault(step, []).append(begun.keys)
         self._keys = {number: keys for number, keys in self._keys.items() if number >= step - 1}
         return begun

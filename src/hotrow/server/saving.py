@@ -21,6 +21,8 @@ class ShardSaving:
         self._shard = shard
         self._cut: LocalCut | None = None
         self._thread: threading.Thread | None = None
+        self._ending = threading.Lock()
+        self._abandoned: LocalCut | None = None  # by a driver that does not wait
 
     def track_changes(self) -> None:
         """From the next cut on, cuts of changes are possible."""
@@ -30,6 +32,8 @@ class ShardSaving:
         """Hold the rows of this moment."""
         if not Place.of(wanted.where).has(wanted.probe):
             return CutMade(sees_probe=False)
+        if self._thread is not None and self._thread.is_alive():
+            raise InputError(f"shard {self._shard.number} still writes the checkpoint before: save again later")
         self.end(saved=False)  # of a driver that did not end its own
         self._shard.tables.settle()
         shard = self._shard
@@ -42,16 +46,25 @@ class ShardSaving:
             raise InputError(f"shard {self._shard.number} has no cut to write: begin one first")
         folder = Place.of(wanted.where).folder(folder_of(wanted.number))
         name = f"checkpoint-{self._shard.number}"
-        self._thread = threading.Thread(target=_write, args=(self._cut, folder, request), name=name, daemon=True)
+        self._thread = threading.Thread(target=self._write, args=(self._cut, folder, request), name=name, daemon=True)
         self._thread.start()
 
     def end(self, *, saved: bool) -> None:
-        """Forget the cut, once nothing reads it any more."""
-        if self._thread is not None:
-            self._thread.join()
-        cut, self._cut, self._thread = self._cut, None, None
-        if cut is not None:
-            cut.close(saved=saved)
+        """Forget the cut; while it is written, its thread does that at the end."""
+        with self._ending:
+            cut, self._cut = self._cut, None
+            if self._thread is not None and self._thread.is_alive():
+                self._abandoned = cut
+            elif cut is not None:
+                cut.close(saved=saved)
+
+    def _write(self, cut: LocalCut, folder: Place, request: Request) -> None:
+        _write(cut, folder, request)
+        with self._ending:
+            self._thread = None
+            if self._abandoned is not None:
+                self._abandoned.close(saved=False)
+                self._abandoned = None
 
 
 def _write(cut: LocalCut, folder: Place, request: Request) -> None:

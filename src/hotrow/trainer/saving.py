@@ -10,7 +10,7 @@ from torch import nn
 
 from hotrow import checkpoint
 from hotrow.checkpoint import dense
-from hotrow.checkpoint.manifest import Base
+from hotrow.checkpoint.manifest import Base, folder_of, read_manifest
 from hotrow.checkpoint.place import Place
 from hotrow.checkpoint.reader import SavedLink
 from hotrow.checkpoint.rows import Watch
@@ -27,7 +27,7 @@ class Saving:
         self.size, self.pause_s = size, pause_s
         self.written = 0  # bytes so far
         self._started, self._ended = time.monotonic(), 0.0
-        self._link: SavedLink | None = None
+        self.link: SavedLink | None = None  # once it is written
         self._fault: BaseException | None = None
         self._thread = threading.Thread(target=self._run, args=(write,), name="checkpoint", daemon=True)
         self._thread.start()
@@ -51,12 +51,12 @@ class Saving:
         self.wait()
         if self._fault is not None:
             raise self._fault
-        assert self._link is not None
-        return self._link
+        assert self.link is not None
+        return self.link
 
     def _run(self, write: Callable[[Watch], SavedLink]) -> None:
         try:
-            self._link = write(self._count)
+            self.link = write(self._count)
         except BaseException as fault:  # told by `result`
             self._fault = fault
         finally:
@@ -85,6 +85,7 @@ class BackgroundSaves:
         began: float,
     ) -> Saving:
         """Take the state of this moment, at rest, and let a thread write it. `began`: when training stopped for it."""
+        checkpoint.check_keep(keep)
         place = Place.of(folder)
         base, cut = self._cut(place, delta=delta)
         try:
@@ -97,18 +98,28 @@ class BackgroundSaves:
             return checkpoint.write_checkpoint(place, tensors, cut, content, base=base, keep=keep, watch=watch)
 
         saving = Saving(write, size=cut.bytes + len(tensors.data), pause_s=time.monotonic() - began)
-        self._under_way = place.name, saving
+        self._under_way = place.uri, saving
         if not cut.frozen:
             saving.wait()
+            saving.pause_s = time.monotonic() - began
         return saving
 
     def finish(self) -> Saving | None:
         """Wait for what is being written; raises what made it fail."""
+        saving = self.settle()
+        if saving is not None:
+            saving.result()
+        return saving
+
+    def settle(self) -> Saving | None:
+        """Wait for what is being written. What made it fail is told by its `result`."""
         if self._under_way is None:
             return None
-        (folder, saving), self._under_way = self._under_way, None
-        link = saving.result()
-        self._last = folder, Base(number=link.manifest.number, digest=link.digest)
+        folder, saving = self._under_way
+        saving.wait()  # an interrupt here leaves it under way
+        self._under_way = None
+        if saving.link is not None:
+            self._last = folder, Base(number=saving.link.manifest.number, digest=saving.link.digest)
         return saving
 
     def forget_base(self) -> None:
@@ -117,9 +128,21 @@ class BackgroundSaves:
 
     def _cut(self, place: Place, *, delta: bool) -> tuple[Base | None, TablesCut]:
         """The rows of this moment, and what a delta of them builds on; None: all rows, since no base serves."""
-        if delta and self._last is not None and self._last[0] == place.name:
+        base = self._base(place) if delta else None
+        if base is not None:
             with suppress(InputError):  # a table does not know all that changed
-                return self._last[1], self._backend.begin_cut(place, delta=True)
+                cut = self._backend.begin_cut(place, delta=True)
+                return (base if cut.delta else None), cut
         if delta:
             self._backend.track_changes()
         return None, self._backend.begin_cut(place, delta=False)
+
+    def _base(self, place: Place) -> Base | None:
+        """The last checkpoint that was saved to a folder, if it is still there."""
+        if self._last is None or self._last[0] != place.uri:
+            return None
+        base = self._last[1]
+        with suppress(InputError, OSError):
+            _, digest = read_manifest(place.folder(folder_of(base.number)))
+            return base if digest == base.digest else None
+        return None

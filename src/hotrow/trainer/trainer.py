@@ -305,8 +305,8 @@ class Trainer:
         """Save everything for a later `load`: rows, dense parameters, optimizer state, counters, position in the data.
 
         The folder, a path or a URI such as s3://bucket/folder, keeps the newest `keep` checkpoints. With `delta` only
-        the rows are written that changed since the last save to it with `delta`; the first one is full. `about` is JSON
-        that is kept with it.
+        the rows are written that changed since the last save, if that was to this folder; the first one is full.
+        `about` is JSON that is kept with it.
         """
         self.save_in_background(folder, keep=keep, delta=delta, **about)
         self.finish_saving()
@@ -315,9 +315,10 @@ class Trainer:
     def save_in_background(self, folder: str | Path, *, keep: int = 1, delta: bool = False, **about: Any) -> Saving:
         """As `save`, but a thread writes while training goes on: rows that change meanwhile are copied first.
 
-        One checkpoint is written at a time: the one before is finished first. `finish_saving` tells how it went.
+        One checkpoint is written at a time: the one before is finished first. `Saving.result`, or `finish_saving` for
+        the last one, tells how it went.
         """
-        self.finish_saving()
+        self._saves.settle()
         self.check_consistent()
         began = time.monotonic()
         self._loop.rest()
@@ -358,7 +359,7 @@ class Trainer:
             raise InputError(
                 "load() while a fit is under way: end it first, or its gradients would change what is loaded"
             )
-        self.finish_saving()
+        self._saves.settle()
         self._saves.forget_base()
         saved = checkpoint.load(folder, self.model, self.optimizer, self.tables.tiers, changing=self._loop.half_loaded)
         self._loop.loaded()

@@ -48,14 +48,16 @@ def test_two_shards_write_and_one_process_loads_a_full_one_and_its_changes(tmp_p
 def test_a_shard_that_cannot_write_is_named_and_training_goes_on(tmp_path: Path) -> None:
     trainer, given = made(hr.Ray(trainers=1, shards=2)), batches(8, 16)
     list(trainer.fit(given[:4]))
-    trainer.save(tmp_path / "c", delta=True)
+    trainer.save(tmp_path / "c")
+    trainer.save(tmp_path / "c", delta=True)  # changes were not tracked: it is full
+    assert SavedCheckpoint.open(tmp_path / "c").manifest.kind == "full"
     before = whole_rows(trainer)
-    (tmp_path / "c" / "000002").mkdir()
-    (tmp_path / "c" / "000003").write_text("in the way of the next folder")
+    (tmp_path / "c" / "000003").mkdir()
+    (tmp_path / "c" / "000004").write_text("in the way of the next folder")
     with pytest.raises(hr.errors.FileError, match=r"shard \d"):
         trainer.save(tmp_path / "c", delta=True)
-    assert SavedCheckpoint.open(tmp_path / "c").manifest.number == 1
-    (tmp_path / "c" / "000003").unlink()
+    assert SavedCheckpoint.open(tmp_path / "c").manifest.number == 2
+    (tmp_path / "c" / "000004").unlink()
     list(trainer.fit(given[4:]))
     assert not same(whole_rows(trainer), before)
     trainer.save(tmp_path / "c", delta=True)

@@ -1,5 +1,6 @@
 """Checkpoints while training goes on: of one moment, full or as changes, one at a time."""
 
+import shutil
 from pathlib import Path
 from threading import Event
 
@@ -142,3 +143,82 @@ def test_counts_of_admission_come_back(tmp_path: Path) -> None:
         assert set(rows(made)) == set(rows(other))
         made.close()
         other.close()
+
+
+def test_a_base_that_is_gone_or_another_makes_the_next_one_full(tmp_path: Path) -> None:
+    made = trainer()
+    fit(made, 2)
+    for _ in range(2):
+        made.save(tmp_path / "c", keep=9, delta=True)
+    shutil.rmtree(tmp_path / "c" / "000002")
+    fit(made, 1, seed=1)
+    made.save(tmp_path / "c", keep=9, delta=True)
+    found = SavedCheckpoint.open(tmp_path / "c")
+    assert (found.manifest.number, found.manifest.kind) == (2, "full")
+    other = trainer()
+    other.load(tmp_path / "c")
+    assert rows(other) == rows(made)
+    made.close()
+    other.close()
+
+
+def test_an_old_checkpoint_that_cannot_be_removed_does_not_fail_the_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = trainer()
+    fit(made, 2)
+    made.save(tmp_path / "c", delta=True)
+    fit(made, 2, seed=1)
+
+    def busy(*_: object) -> None:
+        raise OSError(16, "Device or resource busy")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("hotrow.checkpoint.place.Place.delete", busy)
+        made.save(tmp_path / "c")
+    assert "checkpoint 000001, which is to be removed, cannot be written" in caplog.text
+    fit(made, 2, seed=2)
+    made.save(tmp_path / "c", delta=True)
+    other = trainer()
+    other.load(tmp_path / "c")
+    assert rows(other) == rows(made)
+    made.close()
+    other.close()
+
+
+def test_an_interrupt_while_a_save_is_waited_for_does_not_lose_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = trainer()
+    fit(made, 2)
+    made.save_in_background(tmp_path / "c", delta=True)
+    with monkeypatch.context() as patched:
+        patched.setattr("hotrow.trainer.saving.Saving.wait", _interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            made.finish_saving()
+    fit(made, 2, seed=1)
+    made.save(tmp_path / "c", delta=True)
+    assert SavedCheckpoint.open(tmp_path / "c").manifest.kind == "delta"
+    made.close()
+
+
+def _interrupted(_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_keep_of_nothing_is_refused_before_anything_is_held(tmp_path: Path) -> None:
+    made = trainer()
+    with pytest.raises(hr.ConfigError, match="keep=0"):
+        made.save(tmp_path / "c", keep=0)
+    made.save(tmp_path / "c")
+    made.close()
+
+
+def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
+    made = trainer()
+    (tmp_path / "c").write_text("a file")
+    with pytest.raises(hr.errors.FileError, match=r"c: the checkpoint .*cannot be written"):
+        made.save(tmp_path / "c")
+    (tmp_path / "c").unlink()
+    made.save(tmp_path / "c")
+    made.close()

@@ -1,5 +1,6 @@
 """One evaluation by the trainers of a cluster: the driver hands out the names of batches, and merges sketches."""
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -27,6 +28,7 @@ class ClusterEvaluation:
         self._roles, self._begin = roles, begin
         self._trainers = list(roles.trainers)
         self._dealing = Dealing(self._trainers)
+        self._next_look = 0.0  # at whether all roles are alive
         self._predicted: SimpleQueue[tuple[RoleId, BatchName, Future[Answer]]] = SimpleQueue()
 
     def run(self, loader: Loader, reading: ClusterReading, dense: Sequence[memoryview]) -> AnyEvaluator:
@@ -61,14 +63,21 @@ class ClusterEvaluation:
         """Wait until a trainer has predicted a batch."""
         while True:
             deliver_pending_sigint()
+            self._check_alive()
             try:
                 trainer, batch, asked = self._predicted.get(timeout=WAKE_S)
                 break
             except Empty:
-                self._roles.processes.check_alive()
+                continue
         self._answer(asked)
         self._dealing.done(trainer)
         reading.release(batch)
+
+    def _check_alive(self) -> None:
+        """Regularly, also while replies come: the batches of a lost trainer are never predicted."""
+        if (now := time.monotonic()) >= self._next_look:
+            self._next_look = now + WAKE_S
+            self._roles.processes.check_alive()
 
     def _collected(self) -> AnyEvaluator:
         asked = self._roles.request_all(self._trainers, EndEvaluation(self._begin.evaluation))
@@ -86,6 +95,7 @@ class ClusterEvaluation:
         try:
             return self._roles.answer(asked)
         except RemoteFault as fault:
+            self._roles.raise_loss()
             kinds: dict[str, type[HotrowError]] = {"input": InputError, "config": ConfigError}
             raise kinds[fault.kind](fault.sentence) if fault.kind in kinds else fault from None
         except HotrowError:

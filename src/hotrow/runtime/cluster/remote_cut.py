@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -10,7 +11,8 @@ from hotrow.checkpoint.manifest import SavedTableFacts, number_of
 from hotrow.checkpoint.place import FileFacts, Place
 from hotrow.checkpoint.rows import Watch
 from hotrow.config import Table
-from hotrow.errors import FileError, HotrowError
+from hotrow.disk import written
+from hotrow.errors import FileError, HotrowError, InputError
 from hotrow.runtime.cluster.roles import Roles
 from hotrow.transport.errors import RemoteFault
 from hotrow.transport.messages import CutMade, CutRows, CutWritten, EndCut, WriteCut
@@ -31,14 +33,17 @@ class RemoteCut:
         number = number_of(place.path.rpartition("/")[2])
         assert number is not None
         asked = self._roles.request_all(self._roles.shards, WriteCut(self._where, number), deadline=False)
-        parts = []
-        for name, each in zip(self._roles.shards, asked, strict=True):
+        parts, faults = [], []
+        for name, each in zip(self._roles.shards, asked, strict=True):  # all of them: then no shard writes any more
             try:
                 answer = self._roles.answer(each)
-            except RemoteFault as fault:  # the run goes on, and tries again later
-                raise FileError(f"{name}: {fault}") from None
-            watch(answer.of(CutWritten, name).bytes)
-            parts.append(json.loads(joined(answer.frames)))
+            except RemoteFault as fault:
+                faults.append(str(fault))
+            else:
+                watch(answer.of(CutWritten, name).bytes)
+                parts.append(json.loads(joined(answer.frames)))
+        if faults:  # the run goes on, and tries again later
+            raise FileError("; ".join(faults))
         files = {file: FileFacts(**facts) for part in parts for file, facts in part["files"].items()}
         there = place.files()
         for file, facts in files.items():
@@ -76,8 +81,10 @@ def remote_cut(roles: Roles, specs: Mapping[str, Table], place: Place, *, delta:
         ]
         try:
             made = [roles.answer(each).of(CutMade, name) for name, each in zip(roles.shards, asked, strict=True)]
-        except HotrowError:
+        except HotrowError as error:
             end_cut(roles, saved=False)
+            if isinstance(error, RemoteFault) and error.kind == "input":
+                raise InputError(str(error)) from None
             raise
     if not all(each.sees_probe for each in made):
         end_cut(roles, saved=False)
@@ -96,7 +103,7 @@ def end_cut(roles: Roles, *, saved: bool) -> None:
 def _probe(place: Place) -> Iterator[str]:
     """A file that shows whether a shard sees the same folder."""
     name = f"probe-{uuid4().hex}"
-    with place.write(name) as sink:
+    with written(Path(place.name), "the checkpoint"), place.write(name) as sink:
         sink.write(b"hotrow")
     try:
         yield name
