@@ -231,7 +231,7 @@ def test_tensors_that_cannot_be_used_are_refused() -> None:
         plan(saved(), ours(net=without))
     with pytest.raises(hr.InputError, match=r"'a.bias', mapped to 'z.bias', is not in this model"):
         plan(saved(), ours(), {"a": "z"})
-    twice = {"a.w": (1,), "b.w": (1,)}
+    twice: dict[str, tuple[int, ...]] = {"a.w": (1,), "b.w": (1,)}
     with pytest.raises(hr.InputError, match=r"'a.w' and 'b.w' would both become 'b.w'"):
         plan(saved(net=twice), ours(net=twice), {"a": "b"})
 
