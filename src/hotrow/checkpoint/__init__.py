@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from hotrow.checkpoint.reader import SavedCheckpoint, exists
 
 if TYPE_CHECKING:
-    from hotrow.checkpoint.loading import bytes_of, load, peek, save
+    from hotrow.checkpoint.loading import Loaded, LoadRules, bytes_of, load, load_into, peek, save
     from hotrow.checkpoint.saving import DenseTensors, Saved, check_keep, discard_unfinished, write_checkpoint
 
 __all__ = [
     "DenseTensors",
+    "LoadRules",
+    "Loaded",
     "Saved",
     "SavedCheckpoint",
     "bytes_of",
@@ -21,6 +23,7 @@ __all__ = [
     "discard_unfinished",
     "exists",
     "load",
+    "load_into",
     "peek",
     "save",
     "write_checkpoint",
@@ -28,7 +31,9 @@ __all__ = [
 
 if not TYPE_CHECKING:
     _SOURCE_OF = {
-        **dict.fromkeys(("bytes_of", "load", "peek", "save"), "hotrow.checkpoint.loading"),
+        **dict.fromkeys(
+            ("LoadRules", "Loaded", "bytes_of", "load", "load_into", "peek", "save"), "hotrow.checkpoint.loading"
+        ),
         **dict.fromkeys(
             ("DenseTensors", "Saved", "check_keep", "discard_unfinished", "write_checkpoint"),
             "hotrow.checkpoint.saving",

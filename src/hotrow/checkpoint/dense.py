@@ -12,6 +12,8 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from hotrow.checkpoint.dense_fitting import DenseFacts, OptimizerFacts, check_same_optimizer, check_same_tensors
+from hotrow.checkpoint.fitting import LoadPlan
 from hotrow.errors import InputError
 
 RANDOM = "random.torch"
@@ -30,21 +32,44 @@ def saved(model: nn.Module, optimizer: Optimizer | None) -> tuple[bytes, dict[st
     return save({**tensors, RANDOM: torch.get_rng_state()}), settings
 
 
-def checked(
-    data: bytes, model: nn.Module, optimizer: Optimizer | None, settings: dict[str, Any] | None
-) -> dict[str, Tensor]:
-    """The saved tensors; InputError where they do not fit the model and its optimizer."""
-    tensors = load(data)
-    _check_model(_parameters(tensors), model)
-    _check_optimizer(optimizer, settings)
-    return tensors
+def facts_of(model: nn.Module, optimizer: Optimizer | None) -> DenseFacts:
+    """Of a network, to be compared with those of a checkpoint."""
+    shapes = {name: tuple(_tensor(name, value).shape) for name, value in model.state_dict().items()}
+    if optimizer is None:
+        return DenseFacts(shapes, None)
+    sizes = tuple(len(group["params"]) for group in optimizer.param_groups)
+    return DenseFacts(shapes, OptimizerFacts(type(optimizer).__name__, sizes, tuple(_names(model, optimizer))))
+
+
+def saved_facts(tensors: Mapping[str, Tensor], settings: Mapping[str, Any] | None) -> DenseFacts:
+    """Of a checkpoint."""
+    shapes = {name: tuple(value.shape) for name, value in _parameters(tensors).items()}
+    return DenseFacts(shapes, OptimizerFacts.of(settings))
 
 
 def restore(
-    tensors: dict[str, Tensor], model: nn.Module, optimizer: Optimizer | None, settings: dict[str, Any] | None
+    tensors: Mapping[str, Tensor],
+    model: nn.Module,
+    optimizer: Optimizer | None,
+    settings: Mapping[str, Any] | None,
+    plan: LoadPlan,
 ) -> None:
-    """Put back tensors that were checked."""
-    _restore({name: value for name, value in tensors.items() if name != RANDOM}, model, optimizer, settings)
+    """Put tensors and optimizer state where a plan says; all others stay as they are."""
+    found = _parameters(tensors)
+    model.load_state_dict(model.state_dict() | {ours: found[name] for name, ours in plan.tensors.items()})
+    if optimizer is None or settings is None or not plan.states:
+        return
+    own = optimizer.state_dict()
+    saved = _states(tensors, settings)
+    for number, ours in plan.states.items():
+        own["state"].pop(ours, None)  # saved before its first step, a parameter has none
+        if number in saved:
+            own["state"][ours] = saved[number]
+    optimizer.load_state_dict(own)  # the groups are the run's own, only the state is the checkpoint's
+
+
+def restore_random(tensors: Mapping[str, Tensor]) -> None:
+    """Continue torch's random numbers where they were saved."""
     torch.set_rng_state(tensors[RANDOM])
 
 
@@ -117,6 +142,7 @@ def _gathered(model: nn.Module, optimizer: Optimizer | None) -> tuple[dict[str, 
                     tensors[f"optimizer.{number}.{name}"] = value
         settings = {
             "class": type(optimizer).__name__,
+            "names": _names(model, optimizer),
             "groups": state["param_groups"],
             "plain": {
                 str(number): {name: value for name, value in entries.items() if not isinstance(value, Tensor)}
@@ -131,20 +157,33 @@ def _restore(
     tensors: dict[str, Tensor], model: nn.Module, optimizer: Optimizer | None, settings: dict[str, Any] | None
 ) -> None:
     parameters = _parameters(tensors)
-    _check_model(parameters, model)
-    _check_optimizer(optimizer, settings)
+    theirs, here = saved_facts(tensors, settings), facts_of(model, optimizer)
+    check_same_tensors(theirs.tensors, here.tensors)
+    check_same_optimizer(theirs.optimizer, here.optimizer)
     model.load_state_dict(parameters)
     if optimizer is None or settings is None:
         return
+    state = _states(tensors, settings)
+    ours = [{name: group[name] for name in group if name != "params"} for group in optimizer.param_groups]
+    optimizer.load_state_dict({"state": state, "param_groups": settings["groups"]})
+    for group, own in zip(optimizer.param_groups, ours, strict=True):
+        group.update(own)  # settings are the run's, only the state is the checkpoint's
+
+
+def _names(model: nn.Module, optimizer: Optimizer) -> list[str | None]:
+    """Of the optimizer's parameters, in their order; None: not one of the model."""
+    known = {id(parameter): name for name, parameter in model.named_parameters()}
+    return [known.get(id(parameter)) for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _states(tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """The optimizer's state by number of the parameter."""
     state: dict[int, dict[str, Any]] = {int(number): dict(plain) for number, plain in settings["plain"].items()}
     for name, value in tensors.items():
         if name.startswith("optimizer."):
             _, number, entry = name.split(".", 2)
             state[int(number)][entry] = value
-    ours = [{name: group[name] for name in group if name != "params"} for group in optimizer.param_groups]
-    optimizer.load_state_dict({"state": state, "param_groups": settings["groups"]})
-    for group, own in zip(optimizer.param_groups, ours, strict=True):
-        group.update(own)  # settings are the run's, only the state is the checkpoint's
+    return state
 
 
 def _parameters(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -165,26 +204,3 @@ def _check_json(settings: dict[str, Any]) -> None:
         json.dumps(settings)
     except TypeError as error:
         raise InputError(f"the optimizer's state cannot be saved: {error}: use one of torch.optim") from None
-
-
-def _check_model(saved: dict[str, Tensor], model: nn.Module) -> None:
-    ours = model.state_dict()
-    if missing := sorted(set(ours) - set(saved)):
-        raise InputError(f"the checkpoint has no {missing[0]!r} of this model: build the model with the same settings")
-    if unknown := sorted(set(saved) - set(ours)):
-        raise InputError(f"the checkpoint has {unknown[0]!r}, this model has not: build it with the same settings")
-    for name, value in sorted(saved.items()):  # safetensors gives them in any order
-        if value.shape != ours[name].shape:
-            message = f"{name!r} is {tuple(value.shape)} in the checkpoint and {tuple(ours[name].shape)} in this model"
-            raise InputError(f"{message}: build the model with the same settings")
-
-
-def _check_optimizer(optimizer: Optimizer | None, settings: dict[str, Any] | None) -> None:
-    theirs = None if settings is None else settings["class"]
-    ours = None if optimizer is None else type(optimizer).__name__
-    if theirs != ours:
-        raise InputError(f"the checkpoint's dense optimizer is {theirs} and this run's {ours}: use the same")
-    if optimizer is not None and settings is not None:
-        sizes = [len(group["params"]) for group in settings["groups"]]
-        if sizes != [len(group["params"]) for group in optimizer.param_groups]:
-            raise InputError("the checkpoint's dense optimizer has other parameter groups: build it the same way")

@@ -1,23 +1,27 @@
 """Loading a checkpoint into a model and its tables. What does not fit is refused before anything changes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from safetensors import SafetensorError
-from torch import nn
+from safetensors.torch import load as load_tensors
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hotrow.checkpoint import dense
+from hotrow.checkpoint.finding import find_checkpoints
+from hotrow.checkpoint.fitting import RunTargets, SavedFacts, plan_load, plan_strictly
+from hotrow.checkpoint.loaded_rows import load_rows
 from hotrow.checkpoint.local_cut import ExportedRows, LocalCut, shape_of
-from hotrow.checkpoint.manifest import DENSE, SavedTableFacts
+from hotrow.checkpoint.manifest import DENSE
 from hotrow.checkpoint.place import Place
 from hotrow.checkpoint.reader import SavedCheckpoint
 from hotrow.checkpoint.rows import Watch
 from hotrow.checkpoint.saving import MARGIN, DenseTensors, Saved, TablesCut, write_checkpoint
-from hotrow.config import AtLeast
+from hotrow.checkpoint.table_fitting import OurTable
 from hotrow.errors import InputError
 from hotrow.store import RamTier, SavedTable
-from hotrow.store.saved import check_same_kind
 
 
 def save(
@@ -43,6 +47,22 @@ def cut_of(tiers: Mapping[str, SavedTable], *, delta: bool = False) -> TablesCut
     return LocalCut(own, delta=delta) if len(own) == len(tiers) else ExportedRows(tiers)
 
 
+@dataclass(frozen=True, slots=True)
+class LoadRules:
+    """How a checkpoint may differ from a run: the new names of tables and dense layers, and those to leave out."""
+
+    map: Mapping[str, str] = field(default_factory=dict)
+    skip: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What was saved beside tensors and rows, and each difference from the run as a sentence."""
+
+    saved: Saved
+    lines: Sequence[str] = ()
+
+
 def load(
     where: str | Path | Place,
     model: nn.Module,
@@ -57,33 +77,60 @@ def load(
     `changing` is called right before that: what fails later leaves rows and dense parameters of different steps.
     """
     found = SavedCheckpoint.open(where)
+    return _load(found, model, optimizer, tiers, None, watch, changing).saved
+
+
+def load_into(
+    where: str | Path | Place,
+    model: nn.Module,
+    optimizer: Optimizer | None,
+    tiers: Mapping[str, SavedTable],
+    rules: LoadRules,
+    *,
+    watch: Watch = lambda _: None,
+    changing: Callable[[], object] = lambda: None,
+) -> Loaded:
+    """Load what fits a run that differs, as `load` otherwise. What would be left unused has to be in `rules`.
+
+    `where` may be a run too. What the checkpoint does not have starts fresh, and torch's random numbers are the run's.
+    """
+    found = SavedCheckpoint.open(find_checkpoints(where))
+    return _load(found, model, optimizer, tiers, rules, watch, changing)
+
+
+def _load(
+    found: SavedCheckpoint,
+    model: nn.Module,
+    optimizer: Optimizer | None,
+    tiers: Mapping[str, SavedTable],
+    rules: LoadRules | None,
+    watch: Watch,
+    changing: Callable[[], object],
+) -> Loaded:
     found.verify(watch)
-    _check_tables(found.name, found.manifest.tables, tiers)
+    manifest = found.manifest
+    tensors = _tensors(found)
+    saved_dense = None if tensors is None else dense.saved_facts(tensors, manifest.optimizer)
+    saved = SavedFacts(found.name, manifest.tables, saved_dense)
+    ours = {name: OurTable(tier.table, tier.fields, tier.capacity_rows) for name, tier in tiers.items()}
+    targets = RunTargets(ours, dense.facts_of(model, optimizer))
+    plan = plan_strictly(saved, targets) if rules is None else plan_load(saved, targets, rules.map, rules.skip)
+    changing()
+    if tensors is not None:
+        dense.restore(tensors, model, optimizer, manifest.optimizer, plan)
+        if rules is None:
+            dense.restore_random(tensors)
+    lines = [line for name, tier in tiers.items() for line in load_rows(found, name, tier, plan.tables[name])]
+    return Loaded(content_of(found), [*plan.lines, *lines])
+
+
+def _tensors(found: SavedCheckpoint) -> dict[str, Tensor] | None:
+    if not found.manifest.has_dense:
+        return None
     try:
-        tensors = dense.checked(found.dense(), model, optimizer, found.manifest.optimizer)
+        return load_tensors(found.dense())
     except SafetensorError as error:  # made by another program, or by a bug of ours
         raise InputError(f"checkpoint {found.name}: {DENSE} cannot be read: {error}: take another one") from None
-    changing()
-    dense.restore(tensors, model, optimizer, found.manifest.optimizer)
-    for name, tier in tiers.items():
-        tier.clear()
-        for chunk in found.rows(name):
-            fields = {field: column for field, column in chunk.fields.items() if field in tier.fields}
-            tier.put(chunk.keys, chunk.values, chunk.state if tier.state_dim else None, fields)
-        if isinstance(tier, RamTier):
-            restore_admission(found, name, tier)
-    return content_of(found)
-
-
-def restore_admission(found: SavedCheckpoint, name: str, tier: RamTier) -> None:
-    """Counts of keys that wait for admission come back where the rule is the same; else counting begins anew."""
-    ours = tier.table.admission
-    if not isinstance(ours, AtLeast) or found.table(name).settings.get("admission") != ours.model_dump(mode="json"):
-        return
-    if ours.filter is None:
-        tier.restore_waiting(found.waiting(name))
-    elif filters := found.filters(name):
-        tier.restore_filters(filters)
 
 
 def content_of(found: SavedCheckpoint) -> Saved:
@@ -101,15 +148,3 @@ def bytes_of(model: nn.Module, optimizer: Optimizer | None, tiers: Mapping[str, 
     """The approximate size of a full checkpoint: rows and tensors exactly, and an estimate for the rest."""
     rows = sum(len(tier) * shape_of(tier).bytes for tier in tiers.values())
     return MARGIN + dense.bytes_of(model, optimizer) + rows
-
-
-def _check_tables(name: str, saved: Mapping[str, SavedTableFacts], tiers: Mapping[str, SavedTable]) -> None:
-    if set(saved) != set(tiers):
-        theirs, ours = ", ".join(sorted(saved)), ", ".join(sorted(tiers))
-        raise InputError(f"checkpoint {name}: it has the tables {theirs} and this run {ours}: use the same")
-    for table, tier in tiers.items():
-        facts = saved[table]
-        check_same_kind(tier.table, facts.settings)
-        if tier.capacity_rows and facts.rows > tier.capacity_rows:
-            message = f"{facts.rows:,} rows do not fit capacity={tier.table.capacity!r}"
-            raise InputError(f"checkpoint {name}: table {table!r}: {message}: give it more")

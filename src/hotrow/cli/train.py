@@ -15,7 +15,7 @@ from hotrow.cli.evaluate import Trust
 from hotrow.cli.files import JsonFile, check_writable, write_json
 from hotrow.cli.screen import Screen, cell, echo
 from hotrow.cli.train_bar import TrainBar
-from hotrow.errors import FileError, HotrowError
+from hotrow.errors import ConfigError, FileError, HotrowError
 from hotrow.run import Run, load_config
 from hotrow.run.preflight import preflight
 from hotrow.run.restored import find_run
@@ -54,6 +54,22 @@ def train(
             metavar="RUN",
         ),
     ] = None,
+    load: Annotated[
+        str | None,
+        typer.Option(
+            help="Start a new run from a checkpoint of any kind, whose tables and network may differ.", metavar="CKPT"
+        ),
+    ] = None,
+    renames: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map", help="With --load: a table or dense layer has another name here; repeatable.", metavar="OLD=NEW"
+        ),
+    ] = None,
+    skip: Annotated[
+        list[str] | None,
+        typer.Option(help="With --load: leave out this table or dense layer; repeatable.", metavar="NAME"),
+    ] = None,
     day: Annotated[
         str | None,
         typer.Option(
@@ -90,7 +106,16 @@ def train(
     preflight(config)
     source = None if start_from is None else find_run(start_from, Path(config.run.folder))
     with starting(config.run.engine):
-        run = Run(config, resume=resume, day=day, start_from=source, attach=attach)
+        run = Run(
+            config,
+            resume=resume,
+            day=day,
+            start_from=source,
+            load=load,
+            map=new_names(renames or []),
+            skip=skip or [],
+            attach=attach,
+        )
     further = [part for name, value in given.items() for part in (OPTIONS.get(name, f"--{name}"), str(value))]
     further += ["--trust"] if trust else []
     further += ["--day", "next"] if day else ["--resume"]
@@ -112,6 +137,18 @@ def train(
         raise typer.Exit(INTERRUPTED)
 
 
+def new_names(given: list[str]) -> dict[str, str]:
+    """By old ones, from OLD=NEW."""
+    names: dict[str, str] = {}
+    for each in given:
+        old, _, new = each.partition("=")
+        if not old or not new:
+            raise ConfigError(f"--map {each}: give the name in the checkpoint and the one here, as --map OLD=NEW")
+        if names.setdefault(old, new) != new:
+            raise ConfigError(f"--map {each}: {old!r} is mapped to {names[old]!r} already: give one of them")
+    return names
+
+
 def starting(engine: Local | Ray, console: Console | None = None) -> AbstractContextManager[None]:
     """Show which roles are being started: that takes seconds."""
     if isinstance(engine, Local):
@@ -129,7 +166,7 @@ def show(run: Run, again: str) -> None:
     """Train and show the reports; raises what stops the run."""
     with TrainBar(run.samples_expected, run.config.run.epochs, before=run.trainer.samples) as bar:
         run.begin()  # a folder that takes nothing is removed: it is named once it stays
-        origin = "" if run.start_from is None else f", from {run.start_from} ({run.trainer.samples:,} samples)"
+        origin = "" if run.origin is None else f", from {run.origin.name} ({run.trainer.samples:,} samples)"
         bar.line(f"run {run.folder}{origin}")
         try:
             for report in run:
@@ -168,7 +205,8 @@ def after_a_full_disk(run: Run, again: str) -> str:
 
 def from_the_start(run: Run, again: str) -> str:
     """The command that began the run, from the one that resumes it."""
-    return again.removesuffix(" --resume") + (f" --from {shlex.quote(str(run.start_from))}" if run.start_from else "")
+    start = [] if run.origin is None else run.origin.options
+    return " ".join(filter(None, [again.removesuffix(" --resume"), shlex.join(start)]))
 
 
 def stopped(run: Run, error: HotrowError, again: str) -> str:

@@ -68,7 +68,7 @@ class RunRecorder:
 
     # While it trains
 
-    def start(self, *, resumed: bool, samples_expected: int | None, started_from: Path | None) -> None:
+    def start(self, *, resumed: bool, samples_expected: int | None, started_from: str | None) -> None:
         """Write config, schema and machine; FileError where the folder cannot be written."""
         trainer, cluster = self._trainer, self._trainer.cluster
         self._write_cluster()
@@ -81,7 +81,7 @@ class RunRecorder:
             samples_expected=samples_expected,
             tables=list(trainer.tables.tiers),
             resumed=resumed,
-            started_from=None if started_from is None else str(started_from),
+            started_from=started_from,
             engine=self._config.run.engine.name,
             roles=None if cluster is None else {name: place.node for name, place in cluster.roles.items()},
         )

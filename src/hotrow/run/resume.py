@@ -1,10 +1,14 @@
 """A resumed run reads its data as before: the same files, order and features, numbers scaled as measured then."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hotrow import checkpoint
+from hotrow.checkpoint.finding import find_checkpoints
+from hotrow.checkpoint.manifest import number_of
+from hotrow.checkpoint.place import Place
 from hotrow.data.config import DataConfig
 from hotrow.data.position import Position
 from hotrow.data.schema import Number, Schema, Standard
@@ -70,14 +74,74 @@ def changed_files(before: Sequence[TrainFile], now: Sequence[TrainFile]) -> str:
     return ""
 
 
-def check_start(folder: Path | None, others: Mapping[str, bool]) -> None:
-    """ConfigError where a run cannot start from the one in `folder`; `others`: which options are given with it."""
-    if folder is None:
-        return
-    for option in (name for name, given in others.items() if given):
-        raise ConfigError(f"--from {folder}: starts a new run, {option} does not go with it: give one of them")
-    if not checkpoint.exists(folder / CHECKPOINT):
-        raise ConfigError(f"--from {folder}: there is no checkpoint in it: name a run, as runs/NAME")
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The checkpoint that a new run starts from."""
+
+    place: Place
+    options: tuple[str, ...]  # of the command line that name it
+    rules: checkpoint.LoadRules | None = None  # None: the run has the same columns, tables and network
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return self.options[1]
+
+
+def origin_of(
+    start_from: Path | None,
+    load: str | Path | None,
+    rules: checkpoint.LoadRules,
+    others: Mapping[str, bool],
+    runs: str | Path,
+) -> Origin | None:
+    """What --from or --load name; `others`: which options are given with them. None: neither is given.
+
+    ConfigError where options do not go together, or where there is no checkpoint; `runs` is the folder of runs.
+    """
+    if load is None and (rules.map or rules.skip):
+        given = "--map" if rules.map else "--skip"
+        raise ConfigError(f"{given}: is for the checkpoint that a run starts from: name it with --load")
+    if start_from is None and load is None:
+        return None
+    option, given = ("--load", str(load)) if start_from is None else ("--from", str(start_from))
+    others = {**others, "--load": option == "--from" and load is not None}
+    for other in (name for name, is_given in others.items() if is_given):
+        raise ConfigError(f"{option} {given}: starts a new run, {other} does not go with it: give one of them")
+    if start_from is not None:
+        if not checkpoint.exists(start_from / CHECKPOINT):
+            raise ConfigError(f"--from {start_from}: there is no checkpoint in it: name a run, as runs/NAME")
+        return Origin(Place.of(start_from / CHECKPOINT), ("--from", str(start_from)))
+    place = find_checkpoints(given, runs)
+    checkpoint.peek(place)  # InputError where there is none that can be read
+    further = [part for old, new in rules.map.items() for part in ("--map", f"{old}={new}")]
+    further += [part for name in rules.skip for part in ("--skip", name)]
+    return Origin(place, ("--load", Place.of(given).name, *further), rules)
+
+
+def with_schema_of(config: RunConfig, origin: Origin) -> RunConfig:
+    """The config with numbers as they were measured for the run of a checkpoint, if it is that of a run.
+
+    Other columns are refused, unless the checkpoint may differ: then the numbers count that are the same.
+    """
+    folder = origin.place.parent
+    if number_of(origin.place.path.rpartition("/")[2]) is not None:
+        folder = folder.parent
+    if origin.rules is None:
+        return with_kept_schema(config, Path(folder.name))
+    if not isinstance(config.data, DataConfig) or not folder.has(SCHEMA):
+        return config
+    kept = {number.column: number for number in Schema.model_validate_json(folder.read(SCHEMA)).numbers}
+    schema = schema_of(config.data)
+    numbers = [
+        kept[each.column]
+        if each.column in kept and _without_measures(kept[each.column]) == _without_measures(each)
+        else each
+        for each in schema.numbers
+    ]
+    return config.model_copy(
+        update={"data": config.data.with_schema(schema.model_copy(update={"numbers": type(schema.numbers)(numbers)}))}
+    )
 
 
 def finished_notes(config: RunConfig, folder: Path, position: Position, task: Task) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """A run from its config: opens or resumes it, trains, evaluates, and ends with everything saved."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,15 @@ from hotrow.run.folder import BEST, CHECKPOINT, discard_unfinished, free_folder,
 from hotrow.run.preflight import check_parts
 from hotrow.run.progress import RunProgress, train_files
 from hotrow.run.recorder import RunRecorder
-from hotrow.run.resume import changed_files, check_same_data, check_start, finished_notes, with_kept_schema
+from hotrow.run.resume import (
+    Origin,
+    changed_files,
+    check_same_data,
+    finished_notes,
+    origin_of,
+    with_kept_schema,
+    with_schema_of,
+)
 from hotrow.run.starting import starting_cluster
 from hotrow.trainer import Evaluated, Report
 from hotrow.trainer.batches import check_same_batches
@@ -35,8 +43,10 @@ class Run:
 
     `resume` continues from the checkpoint in the run's folder. `day` trains on the rows of one day, on top of that
     checkpoint if there is one, and tests on the next day: the job of every night. `start_from` is the folder of another
-    run: a new run begins with its rows, network and optimizer state, on any data with the same columns. `attach` begins
-    a new run with the rows that segments of an earlier one hold, which are refused otherwise.
+    run: a new run begins with its rows, network and optimizer state, on any data with the same columns. `load` is a
+    checkpoint of any kind, which may differ: a new run begins with what fits, `map` gives its tables and dense layers
+    new names, and `skip` names those to leave out. `attach` begins a new run with the rows that segments of an earlier
+    one hold, which are refused otherwise.
 
     A file that cannot be written while it trains (a checkpoint of `checkpoint_every`, events) is a warning.
     A file that cannot be written at the end is a FileError.
@@ -60,9 +70,14 @@ class Run:
         resume: bool = False,
         day: str | None = None,
         start_from: Path | None = None,
+        load: str | Path | None = None,
+        map: Mapping[str, str] | None = None,
+        skip: Sequence[str] = (),
         attach: bool = False,
     ) -> None:
-        check_start(start_from, {"--resume": resume, "--day": day is not None, "--attach": attach})
+        others = {"--resume": resume, "--day": day is not None, "--attach": attach}
+        rules = checkpoint.LoadRules(map or {}, skip)
+        self.origin = origin_of(start_from, load, rules, others, config.run.folder)
         folder = Path(config.run.folder) / config.run.name
         self._resumed = (resume or day is not None) and checkpoint.exists(folder / CHECKPOINT)
         if resume and not self._resumed:
@@ -70,7 +85,6 @@ class Run:
             raise ConfigError(
                 f"{message}: name another run with --set run.name=NAME, or leave --resume out to start a new one"
             )
-        self.start_from = start_from
         self._progress = RunProgress(train_files(config.data, base))
         self._changed = ""
         if self._resumed:
@@ -78,8 +92,10 @@ class Run:
             check_same_data(config, folder, before.files, self._progress.files)
             self._changed = changed_files(before.files, self._progress.files)
             self._progress = RunProgress(self._progress.files, before.began, before.days)
-        if (loaded := folder if self._resumed else start_from) is not None:
-            config = with_kept_schema(config, loaded)
+        if self._resumed:
+            config = with_kept_schema(config, folder)
+        elif self.origin is not None:
+            config = with_schema_of(config, self.origin)
         self.config = config
         self.data: Data = open_data(config.data, base)
         check_fit(config, self.data, by_day=self.data.by_day is not None or day is not None)
@@ -100,11 +116,8 @@ class Run:
         if self._resumed:
             discard_unfinished(folder)
             self._position = self.trainer.load(folder / CHECKPOINT)
-        elif self.start_from is not None:
-            self.trainer.load(self.start_from / CHECKPOINT)
-            self.trainer.forget_position()
-            self.trainer.state.plateau = 1.0
-            self._progress.began = self.trainer.samples
+        elif self.origin is not None:
+            self._start_from(self.origin)
         self.trainer.schedule_from(self._progress.began)
         self._only = None if day is None else self._chosen(day)
         self._to_train = DaysToTrain(())
@@ -121,6 +134,15 @@ class Run:
             self._remove_new_folder()
             raise
         self._recorder.files.cluster.announced = announced is not None
+
+    def _start_from(self, origin: Origin) -> None:
+        if (rules := origin.rules) is None:
+            self.trainer.load(origin.place)
+        else:
+            self.trainer.load(origin.place, strict=False, map=rules.map, skip=rules.skip)
+        self.trainer.forget_position()
+        self.trainer.state.plateau = 1.0
+        self._progress.began = self.trainer.samples
 
     def _chosen(self, day: str) -> OneDay:
         """The day that a run before was interrupted in, else the one that is asked for."""
@@ -188,7 +210,9 @@ class Run:
 
             self._recorder.control_server = ControlServer(self.trainer.scaling, server)
         self._recorder.start(
-            resumed=self._resumed, samples_expected=self.samples_expected, started_from=self.start_from
+            resumed=self._resumed,
+            samples_expected=self.samples_expected,
+            started_from=None if self.origin is None else self.origin.name,
         )
         self._started = True
         self._recorder.write_first_mode()

@@ -48,7 +48,7 @@ from hotrow.transport.messages import (
 from hotrow.transport.request import Request
 from hotrow.transport.server import RpcServer
 from hotrow.transport.tensors import joined
-from hotrow.transport.whole_rows import pack_rows, unpack_rows
+from hotrow.transport.whole_rows import STATE_FRAME, pack_rows, unpack_rows
 from hotrow.types import RoleId
 
 
@@ -232,7 +232,9 @@ class ShardServer:
 
     def _import(self, request: Request, whole: Import) -> None:
         tier = self._shard.input.tier(whole.table)
-        rows = unpack_rows(whole.rows, whole.fields, request.frames, dim=tier.dim, state_dim=tier.state_dim)
+        stateless = len(request.frames) > STATE_FRAME and not memoryview(request.frames[STATE_FRAME]).nbytes
+        state_dim = 0 if stateless else tier.state_dim  # without state rows start with that of new ones
+        rows = unpack_rows(whole.rows, whole.fields, request.frames, dim=tier.dim, state_dim=state_dim)
         self._shard.put(whole.table, rows)
         request.reply(Done())
 

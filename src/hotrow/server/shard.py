@@ -187,10 +187,10 @@ class Shard:
         return export_from(tier, cursor, min(most, EXPORT_ROWS, room))
 
     def put(self, table: str, rows: Rows) -> None:
-        """Store whole rows, over those that exist."""
+        """Store whole rows, over those that exist; without state they start with that of new rows."""
         tier = self.input.tier(table)
         self.input.check_mine("import", table, rows.keys)
-        put = tier.put(rows.keys, rows.values, rows.state if tier.state_dim else None, rows.fields)
+        put = tier.put(rows.keys, rows.values, rows.state if rows.state.shape[1] else None, rows.fields)
         self.counts["imported"] += len(rows.keys) - put.turned_away
         self.counts["import_turned_away"] += put.turned_away
 

@@ -26,15 +26,24 @@ def eviction_order(tier: RamTier, keys: NDArray[np.uint64]) -> Any:
 
 def check_same_kind(table: Table, saved: dict[str, Any]) -> None:
     """Refuse rows that another kind of table saved, whose settings `saved` are."""
+    for name, theirs, ours in differences(table, saved):
+        differ = f"{name} is {theirs!r} in the state and {ours!r} in this module"
+        raise InputError(f"table {table.name!r}: {differ}: make the module with the settings of the state")
+
+
+def differences(table: Table, saved: Mapping[str, Any]) -> Iterator[tuple[str, object, object]]:
+    """Settings that shape rows or decide about them, where those that were saved and the table's differ.
+
+    Each with its name, such as `optimizer.eps`, the saved value and that of the table.
+    """
     ours = _kind(table.model_dump(mode="json"))
     theirs = _kind(saved)
     for name in dict.fromkeys([*ours, *theirs]):
         if ours.get(name) != theirs.get(name):
-            differ = f"{name} is {theirs.get(name)!r} in the state and {ours.get(name)!r} in this module"
-            raise InputError(f"table {table.name!r}: {differ}: make the module with the settings of the state")
+            yield name, theirs.get(name), ours.get(name)
 
 
-def _kind(settings: dict[str, Any]) -> dict[str, Any]:
+def _kind(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that shape rows, flat: {"dim": 16, "optimizer.name": "adagrad", ...}."""
     optimizer = settings["optimizer"]
     kind = {"dim": settings["dim"], "optimizer.name": optimizer["name"]}  # compared first: the rest follows from them

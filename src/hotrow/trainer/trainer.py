@@ -353,26 +353,45 @@ class Trainer:
         """InputError where rows and dense parameters may be of different steps: a step or the cluster has failed."""
         self._loop.check_consistent()
 
-    def load(self, folder: str | Path) -> Position | None:
-        """Load a saved state; returns the position in the data, for `fit(position=...)`."""
+    def load(
+        self,
+        folder: str | Path | Place,
+        *,
+        strict: bool = True,
+        map: Mapping[str, str] | None = None,
+        skip: Sequence[str] = (),
+    ) -> Position | None:
+        """Load a saved state; returns the position in the data, for `fit(position=...)`.
+
+        With `strict=False` a new training starts from a checkpoint, also that of a run or of imported tables, which may
+        differ (docs/checkpoints.md): `map` gives new names to its tables and dense layers, `skip` names those to leave
+        out. The next `fit` reports the differences. There is no position then.
+        """
+        if strict and (map or skip):
+            raise ConfigError("load(): map and skip are for a checkpoint that may differ: give strict=False too")
         if self._loop.busy:
             raise InputError(
                 "load() while a fit is under way: end it first, or its gradients would change what is loaded"
             )
         self._saves.settle()
         self._saves.forget_base()
-        saved = checkpoint.load(folder, self.model, self.optimizer, self.tables.tiers, changing=self._loop.half_loaded)
+        here, changing = (self.model, self.optimizer, self.tables.tiers), self._loop.half_loaded
+        if strict:
+            loaded = checkpoint.Loaded(checkpoint.load(folder, *here, changing=changing))
+        else:
+            loaded = checkpoint.load_into(folder, *here, checkpoint.LoadRules(map or {}, skip), changing=changing)
         self._loop.loaded()
         for name, tier in self.tables.tiers.items():
             self.rows_loaded[name] = self.rows_loaded.get(name, 0) + len(tier)
-        state = self.state
-        state.step, state.samples = int(saved.counters["step"]), int(saved.counters["samples"])
-        state.plateau = float(saved.counters["plateau"])
-        self._watch = EarlyStoppingState.of(saved.counters)
+        state, counters, position = self.state, loaded.saved.counters, loaded.saved.position
+        state.step, state.samples = int(counters["step"]), int(counters["samples"])
+        state.plateau = float(counters["plateau"]) if strict else 1.0
+        self._watch = EarlyStoppingState.of(counters) if strict else EarlyStoppingState()
         if self._found is not None:
             self._found = replace(self._found, replaced_at=self.samples)
         self._loader = None
-        self._position = None if saved.position is None else Position.of(saved.position)
+        self._position = None if position is None or not strict else Position.of(position)
+        self._mode_selector.remark(*loaded.lines)
         return self._position
 
     def go_back(self, folder: str | Path) -> None:

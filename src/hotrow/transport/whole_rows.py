@@ -10,6 +10,8 @@ from hotrow.errors import InputError
 from hotrow.store import Rows
 from hotrow.transport.envelope import Buffer
 
+STATE_FRAME = 2
+
 
 def pack_rows(rows: Rows) -> list[Buffer]:
     """The frames, which are the rows' own memory; fields in the order of the dict."""

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from hotrow.checkpoint import dense as checkpoint
+from hotrow import checkpoint
 from hotrow.errors import ConfigError, InputError
 from hotrow.optim import KStepAdam, adam_second_moments, merge
 from oracles import modes
@@ -151,9 +151,9 @@ def test_the_second_moment_of_a_torch_adam_is_one_to_start_from(tmp_path: Path) 
     ours(torch.ones(1, 3)).sum().backward()
     hot.step(local=True)
     torch.testing.assert_close(before - ours.bias, torch.full((2,), 0.1 / squares**0.5))
-    data, settings_ = checkpoint.saved(ours, hot)
+    checkpoint.save(tmp_path, ours, hot, {}, checkpoint.Saved({}, None, {}))
     again = KStepAdam(ours.parameters(), lr=0.1, beta2=0.9)
-    checkpoint.restore(checkpoint.checked(data, ours, again, settings_), ours, again, settings_)
+    checkpoint.load(tmp_path, ours, again, {})
     torch.testing.assert_close(again.second_moments(), hot.second_moments())
 
 
@@ -351,8 +351,8 @@ def test_state_between_merges_survives_a_checkpoint(tmp_path: Path) -> None:
 
     for t in range(4):
         go(models[0], optimizers[0], t)
-    data, kept = checkpoint.saved(models[0], optimizers[0])
-    checkpoint.restore(checkpoint.checked(data, models[1], optimizers[1], kept), models[1], optimizers[1], kept)
+    checkpoint.save(tmp_path, models[0], optimizers[0], {}, checkpoint.Saved({}, None, {}))
+    checkpoint.load(tmp_path, models[1], optimizers[1], {})
     for t in range(4, 6):
         for model, optimizer in zip(models, optimizers, strict=True):
             go(model, optimizer, t)

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn, optim
 
-from hotrow import Adagrad, Adam, ConfigError, InputError, Swap, Table
-from hotrow.checkpoint import dense as checkpoint
+from hotrow import Adagrad, Adam, ConfigError, InputError, Swap, Table, checkpoint
 from hotrow.optim import KStepAdam, SwapOptimizer
 from hotrow.store import RamTier
 from oracles import optimizers
@@ -198,8 +197,8 @@ def test_state_survives_a_checkpoint_with_its_period(tmp_path: Path) -> None:
     models = [nn.Linear(DIM, 1, bias=False) for _ in range(2)]
     made = [SwapOptimizer(optim.Adam(model.parameters(), lr=0.1), SWAP) for model in models]
     update(made[0], models[0].weight, 2.0, 250)
-    data, kept = checkpoint.saved(models[0], made[0])
-    checkpoint.restore(checkpoint.checked(data, models[1], made[1], kept), models[1], made[1], kept)
+    checkpoint.save(tmp_path, models[0], made[0], {}, checkpoint.Saved({}, None, {}))
+    checkpoint.load(tmp_path, models[1], made[1], {})
     for model, optimizer in zip(models, made, strict=True):
         for samples in (299, 300, 620):
             update(optimizer, model.weight, 1.0, samples)

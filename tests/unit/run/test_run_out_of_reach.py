@@ -8,10 +8,12 @@ from typing import cast
 import pytest
 
 from hotrow import checkpoint
+from hotrow.checkpoint.place import Place
 from hotrow.cli.train import after_an_interrupt, stopped
 from hotrow.errors import ConfigError, HotrowError, InputError
 from hotrow.run import Run, load_config
 from hotrow.run.recorder import RunRecorder
+from hotrow.run.resume import Origin
 from hotrow.runtime.cluster.facts import ClusterFacts
 from hotrow.trainer import Progress, Trainer
 from hotrow.transport.errors import PeerLost
@@ -141,10 +143,11 @@ def test_half_a_step_is_not_saved_and_the_last_checkpoint_stays(
     ],
 )
 def test_after_an_interrupt_the_command_says_what_is_kept(saved: bool, saved_all: bool, told: str) -> None:
-    run = cast("Run", SimpleNamespace(saved=saved, saved_all=saved_all, start_from=None))
+    run = cast("Run", SimpleNamespace(saved=saved, saved_all=saved_all, origin=None))
     assert after_an_interrupt(run, "hotrow --resume") == told
 
 
 def test_a_run_from_another_that_saved_nothing_is_started_from_it_again() -> None:
-    run = cast("Run", SimpleNamespace(saved=False, saved_all=False, start_from=Path("runs/a b")))
+    origin = Origin(Place.of("runs/a b/checkpoint"), ("--from", "runs/a b"))
+    run = cast("Run", SimpleNamespace(saved=False, saved_all=False, origin=origin))
     assert after_an_interrupt(run, "hotrow train a.toml --resume").endswith("hotrow train a.toml --from 'runs/a b'")

@@ -12,6 +12,7 @@ from hotrow.config import Segment
 from hotrow.server.process import ShardServer
 from hotrow.server.shard import Shard
 from hotrow.staleness import Cutoff, Staleness
+from hotrow.store import RamTier, Rows
 from hotrow.transport.client import RpcClient
 from hotrow.transport.errors import RemoteFault
 from hotrow.transport.frames import unpack
@@ -204,6 +205,21 @@ def test_whole_rows_move_from_shard_to_shard() -> None:
         )
         assert mine == theirs
         assert target.shard.counts["imported"] == 5
+
+
+def test_rows_without_optimizer_state_start_with_that_of_new_ones() -> None:
+    with serving() as source, serving() as target:
+        rows_in(exchange(source, None, pull_of([1, 2], "second")))
+        exchange(source, push_of(1, [1, 2], "second", arrival=Arrival(4, 1.0, 1.0))).result(PATIENCE_S)
+        rows = next(source.shard.tables.tiers["second"].export())
+        fresh = Rows(rows.keys, rows.values, np.zeros((2, 0), np.float32), {})
+        assert target.answer(Import("second", 2, ()), pack_rows(fresh)) == Done()
+        tier = target.shard.tables.tiers["second"]
+        like = RamTier(tier.table)
+        like.put(rows.keys, rows.values)
+        [kept], [wanted] = tier.export(), like.export()
+        assert kept.state.shape[1]
+        assert sorted(_columns(kept)) == sorted(_columns(wanted))
 
 
 def _columns(rows: Any) -> list[list[float]]:
