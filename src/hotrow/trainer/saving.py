@@ -13,10 +13,17 @@ from hotrow.checkpoint.rows import Watch
 class Saving:
     """One checkpoint on its way to its folder."""
 
-    def __init__(self, write: Callable[[Watch], SavedLink], *, size: int, pause_s: float) -> None:
-        """`size`: about how many bytes; `pause_s`: how long training stood still for the moment that is saved."""
+    def __init__(
+        self, write: Callable[[Watch], SavedLink], *, size: int, pause_s: float, copied: Callable[[], int]
+    ) -> None:
+        """`size`: about how many bytes; `pause_s`: how long training stood still for the moment that is saved.
+
+        `copied` tells the bytes of rows that are held in their old form now.
+        """
         self.size, self.pause_s = size, pause_s
         self.written = 0  # bytes so far
+        self.copied_bytes = 0  # of rows in their old form, at most so far
+        self._copied = copied
         self._started, self._ended = time.monotonic(), 0.0
         self._link: SavedLink | None = None
         self._fault: BaseException | None = None
@@ -55,6 +62,7 @@ class Saving:
 
     def _count(self, size: int) -> None:
         self.written += size
+        self.copied_bytes = max(self.copied_bytes, self._copied())
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from torch import nn
 
 from hotrow import checkpoint
 from hotrow.checkpoint import dense as dense_state
+from hotrow.checkpoint.local_cut import LocalCut
 from hotrow.checkpoint.manifest import Base
 from hotrow.checkpoint.place import Place
 from hotrow.checkpoint.reader import SavedLink
@@ -341,7 +342,12 @@ class Trainer:
             return checkpoint.write_checkpoint(place, tensors, cut, content, base=base, keep=keep, watch=watch)
 
         size = cut.bytes + len(tensors.data)
-        self._saving = place.name, Saving(write, size=size, pause_s=time.monotonic() - began)
+        pause_s = time.monotonic() - began
+
+        def copied() -> int:
+            return cut.copied_bytes if isinstance(cut, LocalCut) else 0  # shards have their own
+
+        self._saving = place.name, Saving(write, size=size, pause_s=pause_s, copied=copied)
         if not cut.frozen:
             self._saving[1].wait()
         return self._saving[1]
