@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 import hotrow as hr
 from hotrow.checkpoint.place import Place
@@ -56,7 +57,8 @@ def digest(made: Trainer) -> str:
     for chunk in made.tables.tiers["default"].export():
         order = np.argsort(chunk.keys)
         ordered = take_rows(chunk, order)
-        for column in (ordered.keys, ordered.values, ordered.state, *ordered.fields.values()):
+        columns: list[NDArray[Any]] = [ordered.keys, ordered.values, ordered.state, *ordered.fields.values()]
+        for column in columns:
             found.update(column.tobytes())
     return found.hexdigest()
 

@@ -50,7 +50,7 @@ class SavingTable:
     def __init__(self, plan: CheckpointPlan, capacity: int | None, folder: Path) -> None:
         self._plan, self._capacity = plan, capacity
         self._batches = training_batches(plan)
-        self._trainer = self._make()
+        self._trainer = self._make(plan.threads)
         self._tier = tier_of(self._trainer)
         for start in range(0, plan.rows, FILL):
             self._tier.find_or_init(keys_of(np.arange(start, min(start + FILL, plan.rows))))
@@ -138,8 +138,8 @@ class SavingTable:
         return {"delta_share": float(np.median(sizes)), "delta_s": float(np.median(seconds))}
 
     def _load(self, turn: int) -> float:
-        """Seconds to load into an empty table, from files that are not in memory."""
-        fresh = self._make()
+        """Seconds to load into an empty table with all cores, from files that are not in memory."""
+        fresh = self._make(None)
         drop_cache(files_of(self._full))
         began = time.perf_counter()
         fresh.load(self._full)
@@ -181,7 +181,7 @@ class SavingTable:
         gradients = np.full((len(keys), self._plan.dim), 0.01, np.float32)
         self._tier.apply(self._tier.find_or_init(keys), gradients, step=self._trainer.step)
 
-    def _make(self) -> Trainer:
+    def _make(self, threads: int | None) -> Trainer:
         plan = self._plan
         model, dense = network(plan.training, plan.dim, plan.hidden)
         table = Table(dim=plan.dim, optimizer=Adagrad(lr=plan.lr), capacity=self._capacity)
@@ -191,7 +191,7 @@ class SavingTable:
             optimizer=dense,
             global_batch=plan.samples,
             mode=Sync(look_ahead=0),
-            threads=plan.threads,
+            threads=threads,
             report_every_s=3600,
         )
 
