@@ -3,15 +3,17 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Annotated, Self
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from hotrow.bench import pages, report, train_report
+from hotrow.bench import checkpoint as saving
+from hotrow.bench import checkpoint_report, pages, report, train_report
 from hotrow.bench import simulate as simulation
 from hotrow.bench import threads as thread_curve
+from hotrow.bench.checkpoint_plan import CheckpointPlan
 from hotrow.bench.cluster.plan import PARTS, ClusterPlan
 from hotrow.bench.curve import measure_curve
 from hotrow.bench.peers import load_adapters
@@ -178,6 +180,29 @@ def train(
     if json is not None:
         report.write_json(json, train_report.document(job, figures, adapters))
     Screen().print(train_report.summary(job, figures, adapters))
+
+
+@app.command()
+def checkpoint(
+    dim: Annotated[int | None, typer.Option(min=1, help="Floats per row. [16]")] = None,
+    rows: Annotated[int | None, typer.Option(min=100, help="Rows in the table. [2,000,000]")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds in which everything runs once. [9]")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Write to this folder's disk. [that for temporary files]")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write all figures to this file.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: shows that it works, measures nothing.")] = False,
+) -> None:
+    """Saving and loading beside plain writes and reads of as many bytes, training meanwhile, and deltas."""
+    check_runnable("checkpoint", json, None)
+    if folder is not None and not folder.is_dir():
+        raise ConfigError(f"--folder {folder}: there is no such folder, make it first")
+    sizes = CheckpointPlan().quick() if quick else CheckpointPlan()
+    job = replace(sizes, dim=dim or sizes.dim, rows=rows or sizes.rows, rounds=rounds or sizes.rounds)
+    job.check_room(folder or Path(gettempdir()))
+    with StageBar() as bar, TemporaryDirectory(prefix="hotrow-bench-", dir=folder) as place:
+        figures = saving.measure(job, Path(place), bar)
+    if json is not None:
+        report.write_json(json, checkpoint_report.document(job, figures))
+    Screen().print(checkpoint_report.summary(job, figures))
 
 
 @app.command()

@@ -10,6 +10,7 @@ from torch import nn
 
 from hotrow import checkpoint
 from hotrow.checkpoint import dense
+from hotrow.checkpoint.local_cut import LocalCut
 from hotrow.checkpoint.manifest import Base, folder_of, read_manifest
 from hotrow.checkpoint.place import Place
 from hotrow.checkpoint.reader import SavedLink
@@ -22,10 +23,17 @@ from hotrow.runtime.backend import Backend
 class Saving:
     """One checkpoint on its way to its folder."""
 
-    def __init__(self, write: Callable[[Watch], SavedLink], *, size: int, pause_s: float) -> None:
-        """`size`: about how many bytes; `pause_s`: how long training stood still for the moment that is saved."""
+    def __init__(
+        self, write: Callable[[Watch], SavedLink], *, size: int, pause_s: float, copied: Callable[[], int]
+    ) -> None:
+        """`size`: about how many bytes; `pause_s`: how long training stood still for the moment that is saved.
+
+        `copied` tells the bytes of rows that are held in their old form now.
+        """
         self.size, self.pause_s = size, pause_s
         self.written = 0  # bytes so far
+        self.copied_bytes = 0  # of rows in their old form, at most so far
+        self._copied = copied
         self._started, self._ended = time.monotonic(), 0.0
         self.link: SavedLink | None = None  # once it is written
         self._fault: BaseException | None = None
@@ -64,6 +72,7 @@ class Saving:
 
     def _count(self, size: int) -> None:
         self.written += size
+        self.copied_bytes = max(self.copied_bytes, self._copied())
 
 
 class BackgroundSaves:
@@ -97,7 +106,11 @@ class BackgroundSaves:
         def write(watch: Watch) -> SavedLink:
             return checkpoint.write_checkpoint(place, tensors, cut, content, base=base, keep=keep, watch=watch)
 
-        saving = Saving(write, size=cut.bytes + len(tensors.data), pause_s=time.monotonic() - began)
+        def copied() -> int:
+            return cut.copied_bytes if isinstance(cut, LocalCut) else 0  # shards have their own
+
+        size = cut.bytes + len(tensors.data)
+        saving = Saving(write, size=size, pause_s=time.monotonic() - began, copied=copied)
         self._under_way = place.uri, saving
         if not cut.frozen:
             saving.wait()

@@ -61,6 +61,7 @@ def test_what_is_saved_is_the_moment_of_the_call_whatever_is_trained_meanwhile(
     assert rows(made) != then
     go.set()
     assert made.finish_saving() is under_way
+    assert under_way.copied_bytes > 0
     other = trainer()
     other.load(tmp_path / "c")
     assert rows(other) == then
