@@ -8,7 +8,7 @@ from hotrow.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ChainLink:
     """A checkpoint as the others of its folder see it."""
 
     number: int
@@ -16,12 +16,12 @@ class Link:
     base: Base | None  # None: it is full
 
 
-def chain_of(find: Callable[[int], Link | None], number: int, name: str) -> list[Link]:
+def chain_of(find: Callable[[int], ChainLink | None], number: int, name: str) -> list[ChainLink]:
     """The full checkpoint and the deltas up to `number`, in order; `find` gives those of the folder `name` by number.
 
     InputError names the one that is missing, stands under another's number, or is not what the next one builds on.
     """
-    chain: list[Link] = []
+    chain: list[ChainLink] = []
     wanted: int | None = number
     while wanted is not None:
         link = find(wanted)
@@ -41,7 +41,7 @@ def chain_of(find: Callable[[int], Link | None], number: int, name: str) -> list
     return chain[::-1]
 
 
-def superfluous(links: Mapping[int, Link], keep: int) -> list[int]:
+def superfluous(links: Mapping[int, ChainLink], keep: int) -> list[int]:
     """Numbers to remove so that the newest `keep` checkpoints and all that these build on stay.
 
     The newest comes first: a delta goes before what it builds on. None goes where one that stays builds on what is
@@ -64,7 +64,7 @@ def unfinished(folders: Collection[int], links: Collection[int]) -> Sequence[int
     return sorted(set(folders) - set(links))
 
 
-def _missing(number: int, chain: Sequence[Link]) -> str:
+def _missing(number: int, chain: Sequence[ChainLink]) -> str:
     if not chain:
         return f"there is no number {number} in it: take one that is there"
     return f"{folder_of(number)} is missing, on which {folder_of(chain[-1].number)} builds: take a full one before it"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hotrow.checkpoint.local_cut import shape_of
 from hotrow.checkpoint.manifest import SavedShard, SavedTableFacts
-from hotrow.checkpoint.place import FileFacts, Place
+from hotrow.checkpoint.place import Place, SavedFile
 from hotrow.checkpoint.reader import SavedLink, folders_in
 from hotrow.checkpoint.rows import CHUNK, RowShape, Watch, take_rows, write_rows
 from hotrow.checkpoint.saving import Saved, write_checkpoint
@@ -88,7 +88,7 @@ class ImportedTables:
     def bytes(self) -> int:
         return sum(table.rows * _row_shape(own).bytes for table, own in self._tables.values())
 
-    def write(self, place: Place, watch: Watch) -> tuple[dict[str, SavedTableFacts], dict[str, FileFacts]]:
+    def write(self, place: Place, watch: Watch) -> tuple[dict[str, SavedTableFacts], dict[str, SavedFile]]:
         tables, files = {}, {}
         for number, (name, (table, own)) in enumerate(self._tables.items()):
             file, shape = f"tables/{number}/0-of-1.arrow", _row_shape(own)

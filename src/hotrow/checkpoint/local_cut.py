@@ -8,7 +8,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hotrow.checkpoint.manifest import SavedShard, SavedTableFacts
-from hotrow.checkpoint.place import FileFacts, Place
+from hotrow.checkpoint.place import Place, SavedFile
 from hotrow.checkpoint.rows import CHUNK, RowShape, Watch, write_columns, write_rows
 from hotrow.config import AtLeast, Table
 from hotrow.store import RamTier, SavedTable
@@ -73,10 +73,10 @@ class LocalCut:
         """Rows that were changed since and are held in their old form until they are written."""
         return sum(cut.copied_bytes for cut in self._cuts.values())
 
-    def write(self, place: Place, watch: Watch) -> tuple[dict[str, SavedTableFacts], dict[str, FileFacts]]:
+    def write(self, place: Place, watch: Watch) -> tuple[dict[str, SavedTableFacts], dict[str, SavedFile]]:
         """Write all files; the facts of each table, and of each file."""
         tables: dict[str, SavedTableFacts] = {}
-        files: dict[str, FileFacts] = {}
+        files: dict[str, SavedFile] = {}
         for number, (name, cut) in enumerate(self._cuts.items()):
             stem = f"tables/{number}/{self._shard}-of-{self._shards}"  # a table's name need not fit a file's
             part, written = self._write_table(place, stem, name, cut, watch)
@@ -92,8 +92,8 @@ class LocalCut:
 
     def _write_table(
         self, place: Place, stem: str, name: str, cut: TableCut, watch: Watch
-    ) -> tuple[SavedShard, dict[str, FileFacts]]:
-        files: dict[str, FileFacts] = {}
+    ) -> tuple[SavedShard, dict[str, SavedFile]]:
+        files: dict[str, SavedFile] = {}
         rows, removed = f"{stem}.arrow", f"{stem}.removed.arrow"
         waiting, filters = f"{stem}.admission.arrow", f"{stem}.filter.arrow"
         count, files[rows] = write_rows(place, rows, self._shapes[name], cut.chunks(), watch)
@@ -130,7 +130,7 @@ class ExportedRows:
         """About what will be written."""
         return sum(len(tier) * shape_of(tier).bytes for tier in self._tiers.values())
 
-    def write(self, place: Place, watch: Watch) -> tuple[dict[str, SavedTableFacts], dict[str, FileFacts]]:
+    def write(self, place: Place, watch: Watch) -> tuple[dict[str, SavedTableFacts], dict[str, SavedFile]]:
         """Write all files; the facts of each table, and of each file."""
         tables, files = {}, {}
         for number, (name, tier) in enumerate(self._tiers.items()):

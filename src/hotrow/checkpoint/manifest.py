@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import xxhash
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from hotrow.checkpoint.place import FileFacts, Place
+from hotrow.checkpoint.place import Place, SavedFile
 from hotrow.errors import InputError
 
 FORMAT: Literal["hotrow checkpoint"] = "hotrow checkpoint"
@@ -76,7 +76,7 @@ class Manifest(_Part):
     about: dict[str, Any]  # of the caller
     optimizer: dict[str, Any] | None  # class, groups and plain state of the dense one
     tables: dict[str, SavedTableFacts]
-    files: dict[str, FileFacts]
+    files: dict[str, SavedFile]
 
     @property
     def has_dense(self) -> bool:

@@ -21,7 +21,7 @@ READ_BYTES = 1 << 22  # at once, to compute a checksum
 
 
 @dataclass(frozen=True, slots=True)
-class FileFacts:
+class SavedFile:
     """Length and checksum (XXH3, 128 bits, hex) of a file."""
 
     bytes: int
@@ -94,7 +94,7 @@ class Place:
         path = f"{self.path}/{file}"
         return self.filesystem.open_input_file(path) if self.local is None else pa.memory_map(path)
 
-    def facts(self, file: str, watch: Callable[[int], object] = lambda _: None) -> FileFacts:
+    def facts(self, file: str, watch: Callable[[int], object] = lambda _: None) -> SavedFile:
         """Length and checksum, by reading the file; `watch` gets the bytes of each read."""
         digest, length = xxhash.xxh3_128(), 0
         with self.filesystem.open_input_stream(f"{self.path}/{file}") as source:
@@ -102,7 +102,7 @@ class Place:
                 digest.update(memoryview(block))
                 length += block.size
                 watch(block.size)
-        return FileFacts(length, digest.hexdigest())
+        return SavedFile(length, digest.hexdigest())
 
     @contextmanager
     def write(self, file: str, watch: Callable[[int], object] = lambda _: None) -> Iterator["Sink"]:
@@ -164,9 +164,9 @@ class Sink:
         """Nothing is held back here."""
 
     @property
-    def facts(self) -> FileFacts:
+    def facts(self) -> SavedFile:
         """Of what was written so far."""
-        return FileFacts(self.length, self._digest.hexdigest())
+        return SavedFile(self.length, self._digest.hexdigest())
 
 
 def sync(path: Path) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from hotrow.checkpoint.chain import Link, chain_of
+from hotrow.checkpoint.chain import ChainLink, chain_of
 from hotrow.checkpoint.manifest import DENSE, FILE, Manifest, SavedTableFacts, folder_of, number_of, read_manifest
 from hotrow.checkpoint.place import Place
 from hotrow.checkpoint.rows import RowShape, Watch, read_columns, read_keys, read_rows, take_rows
@@ -34,8 +34,8 @@ class SavedLink:
     digest: str
 
     @property
-    def link(self) -> Link:
-        return Link(self.manifest.number, self.digest, self.manifest.base)
+    def link(self) -> ChainLink:
+        return ChainLink(self.manifest.number, self.digest, self.manifest.base)
 
 
 class SavedCheckpoint:
@@ -56,7 +56,7 @@ class SavedCheckpoint:
             raise InputError(f"checkpoint {place.name}: there is none in it: name a folder that Trainer.save wrote")
         found: dict[int, SavedLink] = {}
 
-        def find(wanted: int) -> Link | None:
+        def find(wanted: int) -> ChainLink | None:
             if wanted not in numbers:
                 if wanted in folders:
                     message = f"{folder_of(wanted)} is incomplete, there is no {FILE} in it"

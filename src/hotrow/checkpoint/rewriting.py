@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hotrow.checkpoint.chain import unfinished
 from hotrow.checkpoint.manifest import SavedShard, SavedTableFacts, folder_of
-from hotrow.checkpoint.place import FileFacts, Place
+from hotrow.checkpoint.place import Place, SavedFile
 from hotrow.checkpoint.reader import COUNTS, SavedCheckpoint, SavedLink, folders_in, numbers_in
 from hotrow.checkpoint.rows import (
     CHUNK,
@@ -93,9 +93,9 @@ class RewrittenTables:
         tables = self._found.manifest.tables
         return sum(facts.rows * self._found.shape(name).bytes for name, facts in tables.items())
 
-    def write(self, place: Place, watch: Watch) -> tuple[dict[str, SavedTableFacts], dict[str, FileFacts]]:
+    def write(self, place: Place, watch: Watch) -> tuple[dict[str, SavedTableFacts], dict[str, SavedFile]]:
         tables: dict[str, SavedTableFacts] = {}
-        files: dict[str, FileFacts] = {}
+        files: dict[str, SavedFile] = {}
         for number, (name, facts) in enumerate(self._found.manifest.tables.items()):
             shards = self._shards or len(facts.shards)
             stems = [f"tables/{number}/{shard}-of-{shards}" for shard in range(shards)]
@@ -116,7 +116,7 @@ class RewrittenTables:
         return tables, files
 
     def _write_waiting(
-        self, place: Place, table: str, stems: list[str], files: dict[str, FileFacts]
+        self, place: Place, table: str, stems: list[str], files: dict[str, SavedFile]
     ) -> list[str | None]:
         """Counts of keys that wait for admission, where the table has any files of them; the file of each shard."""
         if all(shard.admission is None for shard in self._found.table(table).shards):
@@ -129,7 +129,7 @@ class RewrittenTables:
         return names
 
     def _write_filters(
-        self, place: Place, table: str, stems: list[str], files: dict[str, FileFacts]
+        self, place: Place, table: str, stems: list[str], files: dict[str, SavedFile]
     ) -> list[str | None]:
         """Bloom filters of as many shards; with another number nobody knows which keys they counted."""
         shards = self._found.table(table).shards

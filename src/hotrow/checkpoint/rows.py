@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from hotrow.checkpoint.place import FileFacts, Place
+from hotrow.checkpoint.place import Place, SavedFile
 from hotrow.store.arrays import Keys
 from hotrow.store.rows import Rows
 
@@ -47,7 +47,7 @@ class RowFile:
     def __init__(self, writer: pa.ipc.RecordBatchFileWriter, shape: RowShape) -> None:
         self._writer, self._shape = writer, shape
         self.count = 0
-        self.facts = FileFacts(0, "")
+        self.facts = SavedFile(0, "")
 
     def write(self, chunk: Rows) -> None:
         """One batch."""
@@ -66,7 +66,7 @@ def open_rows(place: Place, file: str, shape: RowShape, watch: Watch = lambda _:
 
 def write_rows(
     place: Place, file: str, shape: RowShape, chunks: Iterable[Rows], watch: Watch = lambda _: None
-) -> tuple[int, FileFacts]:
+) -> tuple[int, SavedFile]:
     """All rows to a new file; how many there were, and the facts of the file."""
     with open_rows(place, file, shape, watch) as opened:
         for chunk in chunks:
@@ -76,7 +76,7 @@ def write_rows(
 
 def write_columns(
     place: Place, file: str, chunks: Iterable[Mapping[str, NDArray[Any]]], types: dict[str, pa.DataType]
-) -> tuple[int, FileFacts]:
+) -> tuple[int, SavedFile]:
     """Columns of numbers to a new file, such as the keys that were removed."""
     schema, count = pa.schema(list(types.items())), 0
     with place.write(file) as sink:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from safetensors import SafetensorError
 
-from hotrow.checkpoint.chain import Link, superfluous, unfinished
+from hotrow.checkpoint.chain import ChainLink, superfluous, unfinished
 from hotrow.checkpoint.manifest import (
     DENSE,
     FILE,
@@ -26,7 +26,7 @@ from hotrow.checkpoint.manifest import (
     number_of,
     read_manifest,
 )
-from hotrow.checkpoint.place import FileFacts, Place
+from hotrow.checkpoint.place import Place, SavedFile
 from hotrow.checkpoint.reader import SavedLink, numbers_in
 from hotrow.checkpoint.rows import Watch
 from hotrow.disk import cannot_write, check_room, written
@@ -70,7 +70,7 @@ class TablesCut(Protocol):
     def bytes(self) -> int:
         """About what will be written."""
 
-    def write(self, place: Place, watch: Watch) -> tuple[dict[str, SavedTableFacts], dict[str, FileFacts]]:
+    def write(self, place: Place, watch: Watch) -> tuple[dict[str, SavedTableFacts], dict[str, SavedFile]]:
         """Write all files; the facts of each table, and of each file."""
 
     def close(self, *, saved: bool) -> None:
@@ -136,7 +136,7 @@ def remove_superfluous(place: Place, keep: int) -> None:
     for number in numbers_in(place):
         with suppress(InputError):
             found, digest = read_manifest(place.folder(folder_of(number)))
-            links[number] = Link(number, digest, found.base)
+            links[number] = ChainLink(number, digest, found.base)
     for number in superfluous(links, keep):
         with written(place.local or place.name, f"checkpoint {folder_of(number)}, which is to be removed,"):
             place.folder(folder_of(number)).delete(FILE)

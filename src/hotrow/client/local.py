@@ -9,8 +9,8 @@ from hotrow.client.aggregate import I64, Average, RowGradients, RowPart, Update,
 from hotrow.client.base import FeatureVectors
 from hotrow.client.buffers import BufferPool
 from hotrow.client.local_lookup import BatchKeys, BegunLookup, LocalLookup, TableLookup, table_lookup
-from hotrow.client.open_step import OpenStep, StepKeys
 from hotrow.client.pooling import row_gradients
+from hotrow.client.split_step import SplitStep, StepKeys
 from hotrow.config import Table
 from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.errors import ConfigError
@@ -34,7 +34,7 @@ class LocalTables:
         self.threads = whole_number("threads", torch.get_num_threads() if threads is None else threads, 1, 1024)
         self.tiers: dict[str, RamTier] = open_tiers(self.specs, self.threads, attach=attach)
         self.samples = max((tier.samples for tier in self.tiers.values() if tier.attached), default=0)
-        self._open: OpenStep | None = None  # the step before those that are looked up early
+        self._open: SplitStep | None = None  # the step before those that are looked up early
         self._buffers = BufferPool()
         self.absent_ids = 0  # distinct ids without a row, summed over lookups that create none
 
@@ -51,7 +51,7 @@ class LocalTables:
 
         The step's `apply` then updates rows that both steps have at once, and leaves the others to `settle`.
         """
-        self._open = OpenStep(self.tiers, batches, self._buffers, self.threads)
+        self._open = SplitStep(self.tiers, batches, self._buffers, self.threads)
 
     def look_ahead(self, batch: Batch, in_use: Plans = NO_PLANS) -> BegunLookup:
         """Begin the lookup of a batch of the step after the open one, whose gradients are not applied yet."""

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotrow.checkpoint.chain import Link, chain_of, superfluous, unfinished
+from hotrow.checkpoint.chain import ChainLink, chain_of, superfluous, unfinished
 from hotrow.checkpoint.manifest import Base
 from hotrow.errors import InputError
 
 
-def link(number: int, base: int | None = None, digest: str | None = None) -> Link:
-    return Link(
+def link(number: int, base: int | None = None, digest: str | None = None) -> ChainLink:
+    return ChainLink(
         number, f"digest {number}", None if base is None else Base(number=base, digest=digest or f"digest {base}")
     )
 
@@ -35,7 +35,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("links", "sentence"), FAULTS.values(), ids=FAULTS)
-def test_a_broken_chain_is_named(links: dict[int, Link], sentence: str) -> None:
+def test_a_broken_chain_is_named(links: dict[int, ChainLink], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         chain_of(links.get, 3, "c")
 

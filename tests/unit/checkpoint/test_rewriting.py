@@ -15,7 +15,7 @@ from torch import nn
 import hotrow as hr
 from hotrow import checkpoint
 from hotrow.checkpoint.manifest import Base, SavedTableFacts
-from hotrow.checkpoint.place import FileFacts, Place
+from hotrow.checkpoint.place import Place, SavedFile
 from hotrow.checkpoint.reader import SavedCheckpoint, numbers_in
 from hotrow.checkpoint.rewriting import compact, rewrite
 from hotrow.checkpoint.rows import Watch, write_columns
@@ -97,7 +97,7 @@ def test_a_checkpoint_of_tables_alone_stays_one(tmp_path: Path) -> None:
 class Waiting(GivenRows):
     """With counts of keys that wait for admission."""
 
-    def write(self, place: Place, watch: Watch) -> tuple[dict[str, SavedTableFacts], dict[str, FileFacts]]:
+    def write(self, place: Place, watch: Watch) -> tuple[dict[str, SavedTableFacts], dict[str, SavedFile]]:
         tables, files = super().write(place, watch)
         keys = np.arange(100, 150, dtype=np.uint64)
         columns: dict[str, NDArray[Any]] = {"key": keys, "count": keys.astype(np.uint32)}

@@ -11,7 +11,7 @@ import hotrow as hr
 from hotrow.checkpoint.inspecting import inspect_tables
 from hotrow.checkpoint.local_cut import LocalCut
 from hotrow.checkpoint.manifest import Base, SavedShard, SavedTableFacts
-from hotrow.checkpoint.place import FileFacts, Place
+from hotrow.checkpoint.place import Place, SavedFile
 from hotrow.checkpoint.reader import SavedCheckpoint
 from hotrow.checkpoint.rewriting import rewrite
 from hotrow.checkpoint.rows import RowShape, Watch, write_rows
@@ -68,7 +68,7 @@ class OneChunk:
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
 
-    def write(self, place: Place, watch: Watch) -> tuple[dict[str, SavedTableFacts], dict[str, FileFacts]]:
+    def write(self, place: Place, watch: Watch) -> tuple[dict[str, SavedTableFacts], dict[str, SavedFile]]:
         shape, size = RowShape(1, 0, ()), len(self._keys)
         rows = Rows(self._keys, np.ones((size, 1), np.float32), np.empty((size, 0), np.float32), {})
         count, facts = write_rows(place, "0.arrow", shape, [rows], watch)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import hotrow as hr
 from hotrow.checkpoint.manifest import Base, SavedShard, SavedTableFacts
-from hotrow.checkpoint.place import FileFacts, Place
+from hotrow.checkpoint.place import Place, SavedFile
 from hotrow.checkpoint.reader import SavedCheckpoint
 from hotrow.checkpoint.rows import RowShape, Watch, write_columns, write_rows
 from hotrow.checkpoint.saving import DenseTensors, Saved, write_checkpoint
@@ -33,8 +33,8 @@ class GivenRows:
         self._changed, self._removed, self._rows, self._shards = changed, removed, rows, shards
         self.closed: bool | None = None
 
-    def write(self, place: Place, watch: Watch) -> tuple[dict[str, SavedTableFacts], dict[str, FileFacts]]:
-        files: dict[str, FileFacts] = {}
+    def write(self, place: Place, watch: Watch) -> tuple[dict[str, SavedTableFacts], dict[str, SavedFile]]:
+        files: dict[str, SavedFile] = {}
         parts = []
         for shard in range(self._shards):
             name = f"tables/0/{shard}-of-{self._shards}"

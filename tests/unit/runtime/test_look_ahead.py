@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from hotrow.client.local import LocalTables
-from hotrow.client.open_step import OpenStep, StepKeys
+from hotrow.client.split_step import SplitStep, StepKeys
 from hotrow.data import Batch
 from hotrow.runtime.step_lookups import StepLookups
 from hotrow.store import LookupPlan, RamTier
@@ -98,8 +98,8 @@ def leaves_all_to_later(patch: pytest.MonkeyPatch) -> None:
 
 
 def knows_the_last_batch_of_a_step_only(patch: pytest.MonkeyPatch) -> None:
-    real = OpenStep.__init__
-    patch.setattr(OpenStep, "__init__", lambda self, tiers, batches, *more: real(self, tiers, batches[-1:], *more))
+    real = SplitStep.__init__
+    patch.setattr(SplitStep, "__init__", lambda self, tiers, batches, *more: real(self, tiers, batches[-1:], *more))
 
 
 def updates_first_for_the_last_batch_only(patch: pytest.MonkeyPatch) -> None:

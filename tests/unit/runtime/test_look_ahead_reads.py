@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hotrow.client.local import LocalTables
-from hotrow.client.open_step import StepKeys
+from hotrow.client.split_step import StepKeys
 from hotrow.data import Batch
 from hotrow.store import LookupPlan, RamTier
 from hotrow.worker.core import Learner

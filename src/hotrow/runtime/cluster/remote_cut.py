@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from hotrow.checkpoint.manifest import SavedTableFacts, number_of
-from hotrow.checkpoint.place import FileFacts, Place
+from hotrow.checkpoint.place import Place, SavedFile
 from hotrow.checkpoint.rows import Watch
 from hotrow.config import Table
 from hotrow.disk import written
@@ -28,7 +28,7 @@ class RemoteCut:
         self.delta, self.bytes = delta, size
         self._roles, self._specs, self._where = roles, specs, where
 
-    def write(self, place: Place, watch: Watch) -> tuple[dict[str, SavedTableFacts], dict[str, FileFacts]]:
+    def write(self, place: Place, watch: Watch) -> tuple[dict[str, SavedTableFacts], dict[str, SavedFile]]:
         """Let all shards write; the facts of each table, and of each file."""
         number = number_of(place.path.rpartition("/")[2])
         assert number is not None
@@ -44,7 +44,7 @@ class RemoteCut:
                 parts.append(json.loads(joined(answer.frames)))
         if faults:  # the run goes on, and tries again later
             raise FileError("; ".join(faults))
-        files = {file: FileFacts(**facts) for part in parts for file, facts in part["files"].items()}
+        files = {file: SavedFile(**facts) for part in parts for file, facts in part["files"].items()}
         there = place.files()
         for file, facts in files.items():
             if there.get(file) != facts.bytes:

@@ -51,7 +51,7 @@ class StepKeys:
         return replace(update, keys=self.plan, rows=rows, weights=weights), self.plan.overlap(given)
 
 
-class OpenStep:
+class SplitStep:
     """A step whose batches are all looked up, and none of whose gradients is applied."""
 
     def __init__(
