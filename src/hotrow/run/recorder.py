@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hotrow import checkpoint
 from hotrow.data.config import Data
 from hotrow.disk import fault_of, written
-from hotrow.errors import FileError
+from hotrow.errors import FileError, HotrowError
 from hotrow.run.checks import RunChecks
 from hotrow.run.config import RunConfig, as_toml
 from hotrow.run.folder import CHECKPOINT, RunFolder
@@ -226,7 +226,7 @@ class RunRecorder:
         saving, self._saving = self._saving, None
         try:
             self._saved(saving)
-        except FileError as fault:
+        except HotrowError as fault:  # also the loss of a shard, which ends the run by itself
             self._warn_unsaved(fault, self._config.run.checkpoint_every or 0)
 
     def _saved(self, saving: Saving) -> None:
@@ -240,7 +240,7 @@ class RunRecorder:
         self._deltas = 0 if manifest.base is None else self._deltas + 1
         self.files.checkpoint(samples, self.folder / CHECKPOINT, saving)
 
-    def _warn_unsaved(self, fault: FileError, every: int) -> None:
+    def _warn_unsaved(self, fault: HotrowError, every: int) -> None:
         self.warn(f"{fault}; training continues, the next attempt is {every:,} samples later")
 
     def _how_to_save(self) -> dict[str, Any]:

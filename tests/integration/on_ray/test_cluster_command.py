@@ -126,6 +126,7 @@ def test_a_role_that_is_lost_ends_the_run_with_its_name_and_the_checkpoint_stays
     config = write_data(tmp_path, CONFIG.replace("epochs = 2", "epochs = 200\ncheckpoint_every = 100"))
 
     def kill(run: Run) -> None:
+        assert run.saved  # waits for the checkpoint that is being written
         os.kill(read_cluster(run.folder).facts.roles[RoleId("shard", 1)].pid, signal.SIGKILL)
 
     with monkeypatch.context() as patched:
