@@ -16,7 +16,7 @@ from hotrow.client.local_lookup import EarlyLookup
 from hotrow.data.batch import Batch
 from hotrow.modes.base import Grant
 from hotrow.runtime.background import BackgroundThread
-from hotrow.runtime.executors import BatchResult, LocalWork, Task
+from hotrow.runtime.executors import BatchResult, LocalWork, NoLosses, Task
 from hotrow.store import LookupPlan
 from hotrow.worker.core import Learner
 
@@ -30,7 +30,7 @@ class _GrantedAhead:
     lookup: EarlyLookup | Exception | None = None  # None: not begun
 
 
-class InlineExecutor:
+class InlineExecutor(NoLosses):
     """The calling thread computes the batches of all workers, in the order of their tokens, on the server's model."""
 
     has_result = False  # a batch is computed when its result is asked for

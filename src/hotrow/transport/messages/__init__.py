@@ -84,9 +84,12 @@ from hotrow.transport.messages.work import (
     BatchRequest,
     Begin,
     CloseStep,
+    CutStep,
     Features,
+    Regroup,
     Samples,
     Settle,
+    StepCut,
 )
 
 Message = (
@@ -105,6 +108,9 @@ Message = (
     | TakeDense
     | Begin
     | CloseStep
+    | CutStep
+    | StepCut
+    | Regroup
     | Settle
     | GiveDense
     | DenseGiven
@@ -164,6 +170,7 @@ __all__ = [
     "CollectScores",
     "CollectedErrors",
     "CollectedScores",
+    "CutStep",
     "DenseGiven",
     "DensePulled",
     "Done",
@@ -213,11 +220,13 @@ __all__ = [
     "PushRows",
     "Query",
     "QueryReply",
+    "Regroup",
     "Release",
     "RowBlockHeader",
     "Samples",
     "ScorePoints",
     "Settle",
+    "StepCut",
     "Stop",
     "TakeDense",
     "Taken",
