@@ -21,6 +21,7 @@ from hotrow.run.preflight import preflight
 from hotrow.run.restored import find_run
 from hotrow.run.trust import check_trust, is_of_a_run
 from hotrow.runtime.interrupts import defer_sigint
+from hotrow.runtime.losses import RoleLost
 from hotrow.runtime.settings import Local, Ray
 from hotrow.transport.errors import PeerLost
 from hotrow.worker.losses import Task
@@ -214,7 +215,7 @@ def stopped(run: Run, error: HotrowError, again: str) -> str:
     if run.out_of_reach(error) is None:
         return f"stopped: all that was trained is saved, resume with: {again}"
     cluster = run.trainer.cluster
-    gone = isinstance(error, PeerLost) or (cluster is not None and cluster.lost)
+    gone = isinstance(error, PeerLost | RoleLost) or (cluster is not None and cluster.lost)
     failed = "a step was applied in part" if cluster is None else "the cluster has failed"
     message = "a role of the cluster is lost" if gone else failed
     if run.saved:

@@ -14,6 +14,7 @@ from hotrow.runtime.interrupts import defer_sigint, deliver_pending_sigint
 from hotrow.runtime.lease_queue import LeaseQueue
 from hotrow.runtime.look_ahead import LookAheadChoice
 from hotrow.runtime.observer import observation
+from hotrow.runtime.step_cut import CutDecision
 from hotrow.runtime.training_performer import TrainingPerformer
 
 Arguments = ParamSpec("Arguments")
@@ -70,6 +71,25 @@ class ActiveMode:
         """Remove a worker that holds no batch."""
         self._handle(self.loop.leave, worker)
 
+    def lose(self, worker: int) -> None:
+        """Remove a lost worker; its batches are dealt again."""
+        self._handle(self.loop.lose, worker)
+
+    def cut(self) -> tuple[CutDecision, int]:
+        """Stop in the middle of a step: workers were lost. Returns its fate, and the batches to be dealt again."""
+        with self.failing():
+            decision = self.executor.cut(self._push_cut)
+            if decision.closes:
+                for result in self.performer.unanswered(self.step):
+                    self._push_cut(result)
+            dealt_again = self.performer.give_back()
+            self.performer.settle()
+        return decision, dealt_again
+
+    def _push_cut(self, result: BatchResult) -> int:
+        self._handle(self._pushed, result)
+        return self.step
+
     def rejoin(self) -> None:
         """Let workers that found no more data join again: there is some."""
         self._handle(self.loop.rejoin)
@@ -96,23 +116,24 @@ class ActiveMode:
         self._handle(self.loop.resume)
 
     def finish_next(self) -> None:
-        """Wait for the gradients of a batch, and perform the effects of their arrival.
+        """Wait for the gradients of a batch, and perform the effects of their arrival. No effect: workers were lost.
 
         Batches that arrived meanwhile are handled with it: a busy run sends fewer orders.
         """
         with defer_sigint():  # one unit: gradients that arrived must not be lost to a deferred interrupt
             result = self._next_result()
-            self._handle(self._pushed_together if self.executor.has_result else self._pushed, result)
-            self._measure()
+            if result is not None:
+                self._handle(self._pushed_together if self.executor.has_result else self._pushed, result)
+                self._measure()
         deliver_pending_sigint()
 
     def _pushed_together(self, result: BatchResult) -> None:
         with self.performer.settled_together():
             self._pushed(result)
             for _ in range(TOGETHER - 1):
-                if not self.executor.has_result:
+                if not self.executor.has_result or (another := self._next_result()) is None:
                     break
-                self._pushed(self._next_result())
+                self._pushed(another)
 
     def rest(self) -> None:
         """Wait until all decisions are performed. No batch is being computed."""
@@ -190,7 +211,7 @@ class ActiveMode:
             self.leases.before(batch)
         self.executor.submit(grant, batch)
 
-    def _next_result(self) -> BatchResult:
+    def _next_result(self) -> BatchResult | None:
         try:
             return self.executor.next_result()
         except KeyboardInterrupt:  # batches in progress are still computed, or computed again

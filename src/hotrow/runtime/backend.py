@@ -18,6 +18,7 @@ from hotrow.modes.base import RunFacts
 from hotrow.runtime.clock import RunClock
 from hotrow.runtime.executors import Executor
 from hotrow.runtime.look_ahead import LookAheadChoice
+from hotrow.runtime.losses import RoleLoss
 from hotrow.server.replicas import Parameters
 from hotrow.types import RoleId
 from hotrow.worker.evaluators import AnyEvaluator
@@ -38,6 +39,12 @@ class WorkerPool(Protocol):
 
     def stop_worker(self, name: RoleId) -> Future[None]:
         """Stop a worker that holds no batch."""
+
+    def take_losses(self) -> Sequence[RoleLoss]:
+        """Workers, and roles that they depend on, that were lost since the last call."""
+
+    def check_workers(self) -> None:
+        """RoleLost where no worker is left."""
 
 
 class Backend(Protocol):

@@ -67,8 +67,8 @@ class Performer(Protocol[TakenT]):
     def apply(self, effect: Apply, samples: int) -> None:
         """Change parameters. `samples` are new ones: 0 where another group of the same batches has counted them."""
 
-    def drop(self, effect: Drop) -> None:
-        """Drop a batch."""
+    def drop(self, effect: Drop) -> int | None:
+        """Drop a batch; returns its worker where it is not pushed: its lease is returned."""
 
     def samples_of(self, grant: int) -> int:
         """Samples of a batch whose grant may be dropped without a push."""
@@ -136,8 +136,8 @@ class EffectLoop(Generic[LeaseT]):
                 self._grant(effect)
             elif isinstance(effect, Apply):
                 performer.apply(effect, effect.samples if effect.group == self._first_group else 0)
-            elif isinstance(effect, Drop):
-                performer.drop(effect)
+            elif isinstance(effect, Drop) and (worker := performer.drop(effect)) is not None:
+                self.finish(worker)
         performer.settle()
         if self._took_from_others:
             self._took_from_others = False

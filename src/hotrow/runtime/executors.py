@@ -22,6 +22,7 @@ from hotrow.modes import Mode
 from hotrow.modes.base import Grant, value
 from hotrow.runtime.clock import Elapsed, RunClock
 from hotrow.runtime.interrupts import deliver_pending_sigint
+from hotrow.runtime.step_cut import CutDecision
 from hotrow.server.replicas import LocalParameters
 from hotrow.worker.core import Gradients, Learner, buffer_changes
 
@@ -66,6 +67,15 @@ class ComputedTask:
     busy: Elapsed
 
 
+@value
+class WorkerLoss:
+    """A worker whose open batches will not come."""
+
+    worker: int
+    name: str
+    stays: bool  # it lost only what another role had for its batches
+
+
 class Executor(Protocol):
     """Workers that compute batches. `lock` is held while parameters change."""
 
@@ -81,8 +91,14 @@ class Executor(Protocol):
     def set_step(self, step: int) -> None:
         """Note the number of applied dense steps."""
 
-    def next_result(self) -> BatchResult:
-        """Wait for the next batch whose gradients are parked."""
+    def next_result(self) -> BatchResult | None:
+        """Wait for the next batch whose gradients are parked; None where workers were lost."""
+
+    def take_lost_workers(self) -> Sequence[WorkerLoss]:
+        """Workers that were lost since the last call. All results of theirs that will come have come."""
+
+    def cut(self, push: Callable[[BatchResult], int]) -> CutDecision:
+        """Where workers end every step together and one was lost: stop the others in the middle of their step."""
 
     @property
     def has_result(self) -> bool:
@@ -90,6 +106,17 @@ class Executor(Protocol):
 
     def close(self, *, failed: bool = False) -> None:
         """End all workers. After a failure some may wait for others that have ended."""
+
+
+class NoLosses:
+    """Workers that are threads of this process end with it."""
+
+    def take_lost_workers(self) -> Sequence[WorkerLoss]:
+        """Empty."""
+        return ()
+
+    def cut(self, push: Callable[[BatchResult], int]) -> CutDecision:
+        raise AssertionError("workers of one process are not lost")
 
 
 class LocalWork:
@@ -132,7 +159,7 @@ class LocalWork:
         )
 
 
-class ThreadExecutor:
+class ThreadExecutor(NoLosses):
     """One thread per worker, each with its own copy of the model. `next_result` raises the error of a worker."""
 
     has_result = False  # an update waits for nothing here, so that results one by one cost no more

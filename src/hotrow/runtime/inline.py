@@ -5,13 +5,13 @@ from contextlib import AbstractContextManager, nullcontext
 from hotrow.data.batch import Batch
 from hotrow.modes.base import Grant
 from hotrow.runtime.background import BackgroundThread
-from hotrow.runtime.executors import BatchResult, LocalWork, Task
+from hotrow.runtime.executors import BatchResult, LocalWork, NoLosses, Task
 from hotrow.runtime.interrupts import defer_every_sigint
 from hotrow.runtime.step_lookups import StepLookups
 from hotrow.worker.core import Learner
 
 
-class InlineExecutor:
+class InlineExecutor(NoLosses):
     """Rows are looked up when a batch is submitted; batches are computed in the order of their tokens."""
 
     has_result = False  # a batch is computed when its result is asked for
@@ -42,7 +42,7 @@ class InlineExecutor:
         """Nothing runs."""
 
 
-class InlineStepExecutor:
+class InlineStepExecutor(NoLosses):
     """Of a mode with look-ahead: a background thread looks up rows while the calling thread computes.
 
     Each batch of a step leaves its share of the next step's lookups to the background thread, the first one also what

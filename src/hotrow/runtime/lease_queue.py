@@ -65,7 +65,12 @@ class LeaseQueue:
     def release(self, count: int) -> None:
         """Return the last `count` reserved leases, in the same order, for the next requests."""
         for _ in range(count):
-            self._ahead.appendleft(self._reserved.pop())
+            self.give_back(self._reserved.pop())
+
+    def give_back(self, lease: tuple[Lease, Batch]) -> None:
+        """Return a lease whose batch was not trained: it is handed out again before later ones."""
+        place = sum(other.number < lease[0].number for other, _ in self._ahead)
+        self._ahead.insert(place, lease)
 
     def take_waited(self) -> float:
         """Seconds spent waiting for data since the last call."""

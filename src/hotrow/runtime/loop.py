@@ -8,8 +8,9 @@ the whole global batch.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from torch import Tensor
 
@@ -22,7 +23,10 @@ from hotrow.runtime.active_mode import ActiveMode
 from hotrow.runtime.backend import Backend
 from hotrow.runtime.clock import RunClock
 from hotrow.runtime.effect_loop import EffectLoop
+from hotrow.runtime.executors import WorkerLoss
+from hotrow.runtime.interrupts import deliver_pending_sigint
 from hotrow.runtime.lease_queue import LeaseQueue
+from hotrow.runtime.losses import WorkersLost
 from hotrow.runtime.membership import Membership, ScaleRequest
 from hotrow.runtime.observer import ModeObserver
 from hotrow.runtime.state import RunState
@@ -30,6 +34,19 @@ from hotrow.runtime.training_performer import StepResult, TrainingPerformer
 from hotrow.staleness import Statistics
 from hotrow.types import RoleId
 from hotrow.worker.evaluators import AnyEvaluator
+
+WAKE_S = 0.1  # between two checks whether a worker has joined
+
+
+class WorkerReplacement(Protocol):
+    """Starts workers in place of lost ones."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether a worker is being started."""
+
+    def replace(self, name: RoleId) -> None:
+        """Start a worker, which joins later."""
 
 
 class TrainingLoop:
@@ -60,6 +77,8 @@ class TrainingLoop:
         self._grants = 0  # numbers of grants that were used so far
         self._refused = 0  # rows whose gradient was not finite, not yet in a step result
         self._half_applied = False  # a mode ended in the middle of a step
+        self._remarks: list[str] = []  # not yet taken
+        self.replacement: WorkerReplacement | None = None  # of lost workers
 
     @property
     def mode(self) -> Mode:
@@ -103,6 +122,7 @@ class TrainingLoop:
         (self._active or self._open(leases, step)).rejoin()
         yield from self._each_step()
         while (active := self._active) is not None:
+            active = self._survive_losses(active)
             if active.loop.draining:
                 active.resume()
             if self._membership is not None and self._membership.pending:
@@ -138,14 +158,14 @@ class TrainingLoop:
 
     def rest(self) -> None:
         """Finish and apply what is being computed, before a checkpoint or a switch."""
-        active = self._active
-        if active is None or active.failed:
-            return
-        if not active.loop.draining:
-            active.drain()
-        while active.loop.unpushed:
+        while (active := self._active) is not None and not active.failed:
+            if not active.loop.draining:
+                active.drain()
+            if not active.loop.unpushed:
+                active.rest()
+                return
             active.finish_next()
-        active.rest()
+            self._survive_losses(active)
 
     def predict(self, batch: Batch) -> Tensor:
         """The model's output; no row is created or changed. Batches in progress are finished where it must be exact."""
@@ -177,10 +197,12 @@ class TrainingLoop:
         return refused
 
     def take_remarks(self) -> list[str]:
-        """What the active mode has to say, since the last call."""
-        if self._active is None:
-            return []
-        remarks, self._active.remarks = self._active.remarks, []
+        """What was lost, and what the active mode has to say, since the last call."""
+        self._note_losses()
+        remarks, self._remarks = self._remarks, []
+        if self._active is not None:
+            remarks += self._active.remarks
+            self._active.remarks = []
         return remarks
 
     def check_consistent(self) -> None:
@@ -243,6 +265,17 @@ class TrainingLoop:
 
     def _open(self, leases: LeaseQueue, step: int) -> ActiveMode:
         self.check_consistent()
+        while True:
+            self._note_losses()
+            while self._is_waiting:  # the newcomer joins at rest
+                deliver_pending_sigint()
+                time.sleep(WAKE_S)
+            try:
+                return self._open_on_workers(leases, step)
+            except WorkersLost:  # while it began: again, with the others
+                continue
+
+    def _open_on_workers(self, leases: LeaseQueue, step: int) -> ActiveMode:
         with self._opening:
             grants = max(self._grants, self.backend.newest_grant())  # segments outlive runs, and hold their grants
             facts = replace(self.facts, step=step, grants=grants)
@@ -283,7 +316,8 @@ class TrainingLoop:
             if request.joins:
                 with active.failing():
                     worker = members.start_worker(request, active.step)
-                active.join(worker)
+                if worker is not None:
+                    active.join(worker)
             else:
                 members.start_leaving(request)
         for worker in members.leaving:
@@ -293,6 +327,75 @@ class TrainingLoop:
                     self._forget(worker)
                     members.remove(worker)
         return active
+
+    def _survive_losses(self, active: ActiveMode) -> ActiveMode:
+        """Deal the batches of lost workers again."""
+        losses = active.executor.take_lost_workers()
+        if not losses:
+            return active
+        if self._mode.dense != "server":
+            return self._cut(active, losses)
+        before = self.statistics.dropped.get("lost", 0)
+        for loss in losses:
+            active.lose(loss.worker)
+            if loss.stays:
+                active.join(loss.worker)
+            else:
+                self._forget(loss.worker)
+        self._note_losses()
+        if dealt_again := self.statistics.dropped.get("lost", 0) - before:
+            self._remarks.append(f"batches that were lost and are dealt again: {dealt_again:,}")
+        return self._await_workers(active)
+
+    def _await_workers(self, active: ActiveMode) -> ActiveMode:
+        """Where no worker is left, wait for one that is being started; RoleLost where none is.
+
+        Dense parameters are on servers: without them the last worker would have taken its copy with it.
+        """
+        members = self._members()
+        while self._is_waiting:
+            deliver_pending_sigint()
+            time.sleep(WAKE_S)
+            active = self._change_members(active, members)
+        members.check_not_empty()
+        return active
+
+    @property
+    def _is_waiting(self) -> bool:
+        """Whether no worker is left, and one is being started."""
+        members, replacement = self._membership, self.replacement
+        return members is not None and not members.size and replacement is not None and replacement.pending
+
+    def _cut(self, active: ActiveMode, losses: Sequence[WorkerLoss]) -> ActiveMode:
+        """Workers end every step together: open the mode again with those that are left, from the dense state of one.
+
+        The open step is dealt again, unless it counts already.
+        """
+        decision, dealt_again = active.cut()
+        for loss in losses:
+            if not loss.stays:
+                self._forget(loss.worker)
+        self._note_losses()
+        self._members().check_not_empty()
+        self.statistics.add_counts({"steps_cut": 1, "dense_steps_lost": decision.dense_steps_lost})
+        self.statistics.add_counts({"replica_steps_lost": decision.replica_steps_lost})
+        fate = "it counts" if decision.closes else "it is dealt again"
+        dense = ", and the rows of a step are updated without its dense update" if decision.dense_steps_lost else ""
+        step = active.step - decision.closes
+        self._remarks.append(f"step {step} was cut: {fate}{dense}; batches dealt again: {dealt_again:,}")
+        return self._reopen(active)
+
+    def _note_losses(self) -> None:
+        """Count lost roles, and report them."""
+        members = self._membership
+        if members is None or not (losses := members.take_losses()):
+            return
+        self.facts = members.lose({loss.name for loss in losses}, self.facts)
+        for loss in losses:
+            self.statistics.add_counts(loss.counts)
+            self._remarks.append(f"{loss.sentence}; trainers that go on: {members.size}")
+            if self.replacement is not None and loss.name.kind == "trainer":
+                self.replacement.replace(loss.name)
 
     def _change_members_at_rest(self) -> None:
         if self._membership is not None:

@@ -5,7 +5,7 @@ it opens. While it is active numbers only rise: the number of a worker that left
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -14,6 +14,7 @@ from hotrow.errors import ConfigError, HotrowError, InputError
 from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
 from hotrow.runtime.backend import WorkerPool
+from hotrow.runtime.losses import RoleLoss, RoleLost, WorkersLost
 from hotrow.transport.futures import uncancellable_future
 from hotrow.types import RoleId
 
@@ -81,7 +82,7 @@ class Membership:
         try:
             self._check_mode(mode, changed)
         except ConfigError as refusal:
-            remedy = "" if mode.dense == "server" else ", or switch to a mode without equal shares first, as gba"
+            remedy = "" if mode.dense == "server" else ", or switch to a mode without common steps first, as gba"
             raise ConfigError(f"{refusal}{remedy}") from None
         return changed
 
@@ -120,12 +121,15 @@ class Membership:
         self._given = len(self._workers)
         return [worker for name, worker in before.items() if self._workers.get(name) != worker]
 
-    def start_worker(self, request: ScaleRequest, step: int) -> int:
-        """Start the active mode on one more worker; returns its number."""
+    def start_worker(self, request: ScaleRequest, step: int) -> int | None:
+        """Start the active mode on one more worker; returns its number, None where it is lost already."""
         worker, self._given = self._given, self._given + 1
-        with _faults_told(request):
-            self._pool.admit(request.name)
-            self._pool.start_worker(request.name, worker, step)
+        try:
+            with _faults_told(request):
+                self._pool.admit(request.name)
+                self._pool.start_worker(request.name, worker, step)
+        except WorkersLost:
+            return None
         self._workers[request.name] = worker
         request.done.set_result(None)
         return worker
@@ -139,6 +143,35 @@ class Membership:
         request = self._leaving.pop(worker)
         del self._workers[request.name]
         self._dismiss(request)
+
+    def lose(self, names: Collection[RoleId], facts: RunFacts) -> RunFacts:
+        """Remove lost workers, and requests about them; returns the facts of the run without them."""
+        for worker in [worker for worker, request in self._leaving.items() if request.name in names]:
+            self._leaving.pop(worker).done.set_result(None)  # it has stopped
+        for queue in (self._requests, self._accepted):
+            for request in [each for each in queue if each.name in names]:
+                queue.remove(request)
+                if request.joins:
+                    request.done.set_exception(RoleLost(f"{request.name} is gone"))
+                else:
+                    request.done.set_result(None)
+        self._staying = tuple(name for name in self._staying if name not in names)
+        self._workers = {name: worker for name, worker in self._workers.items() if name not in names}
+        return replace(facts, workers=max(1, len(self._staying)))
+
+    @property
+    def size(self) -> int:
+        """Workers that stay."""
+        return len(self._staying)
+
+    def take_losses(self) -> Sequence[RoleLoss]:
+        """Roles that were lost since the last call."""
+        return self._pool.take_losses()
+
+    def check_not_empty(self) -> None:
+        """RoleLost where no worker is left."""
+        if not self._staying:
+            self._pool.check_workers()
 
     def apply_at_rest(self) -> None:
         """Apply all accepted requests at once. No mode is active."""

@@ -30,3 +30,7 @@ class RunState:
         """Count an aggregate that was applied."""
         self.samples += samples
         self.step += dense_step
+
+    def take_back(self, samples: int) -> None:
+        """Samples whose rows were applied are trained again."""
+        self.samples -= samples

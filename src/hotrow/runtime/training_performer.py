@@ -10,6 +10,7 @@ from hotrow.data.batch import Batch
 from hotrow.data.loader import Lease
 from hotrow.modes import Mode
 from hotrow.modes.base import Apply, Drop, Effect, Event, Grant, value
+from hotrow.runtime.clock import Elapsed
 from hotrow.runtime.executors import BatchResult
 from hotrow.runtime.interrupts import defer_every_sigint
 from hotrow.runtime.lease_queue import LeaseQueue
@@ -56,7 +57,7 @@ class TrainingPerformer:
         self.steps: deque[StepResult] = deque()
         self._leases, self._state, self._statistics = leases, state, statistics
         self._last_group, self._replicated = mode.groups[-1], mode.dense == "local"
-        self._unpushed: dict[int, tuple[Lease, Batch]] = {}  # by grant
+        self._unpushed: dict[int, tuple[Grant, tuple[Lease, Batch]]] = {}  # by number
         self._pushed: dict[int, tuple[Lease, TrainedBatch]] = {}  # by grant, not all gradients are applied
         self._rows_ahead: set[int] = set()  # grants whose rows are applied, and whose dense gradients are not
         self._applying = False
@@ -77,20 +78,20 @@ class TrainingPerformer:
     def samples_granted(self) -> int:
         """Of all batches that were granted and not dropped, in modes that apply rows and dense parameters together."""
         arrived = sum(len(trained.batch) for _, trained in self._pushed.values())
-        return self._state.samples + arrived + sum(len(batch) for _, batch in self._unpushed.values())
+        return self._state.samples + arrived + sum(len(batch) for _, (_, batch) in self._unpushed.values())
 
     def observe(self, event: Event, effects: Sequence[Effect]) -> None:
         if self.observer is not None:
             notify(self.observer, event)
 
     def begin(self, grant: Grant, lease: tuple[Lease, Batch]) -> None:
-        self._unpushed[grant.grant] = lease
+        self._unpushed[grant.grant] = (grant, lease)
         self.granted.append((grant, lease[1]))
 
     def pushed(self, result: BatchResult) -> None:
         """The gradients of a batch arrived; its mode has not decided on them."""
         grant = result.grant.grant
-        lease, batch = self._unpushed.pop(grant)
+        _, (lease, batch) = self._unpushed.pop(grant)
         self._pushed[grant] = lease, TrainedBatch(batch, result.loss, result.output)
 
     def apply(self, effect: Apply, samples: int) -> None:
@@ -107,13 +108,49 @@ class TrainingPerformer:
             self._applying = False
             self._note_rows_ahead(effect)
 
-    def drop(self, effect: Drop) -> None:
-        """Count a batch that came too late for its mode as trained. Workers of the loop are never lost."""
+    def drop(self, effect: Drop) -> int | None:
+        """Count a batch that came too late for its mode as trained; one that was not pushed is dealt again."""
         self.parameters.discard(effect.grant)
-        self._leases.done(self._pushed.pop(effect.grant)[0])
+        if effect.reason == "late":
+            self._leases.done(self._pushed.pop(effect.grant)[0])
+            return None
+        grant, lease = self._unpushed.pop(effect.grant)
+        self._leases.give_back(lease)
+        return grant.worker
+
+    def unanswered(self, step: int) -> list[BatchResult]:
+        """Batches of a step that counts, of workers that were lost before they answered.
+
+        Their losses are not known: the mean of the others leaves that of the step as it is.
+        """
+        known = [trained.loss for _, trained in self._pushed.values()]
+        loss = sum(known) / len(known) if known else float("nan")
+        lost = [(grant, batch) for grant, (_, batch) in self._unpushed.values() if grant.token == step]
+        self._statistics.add_counts({"pushes_unanswered": len(lost)})
+        return [BatchResult(grant, step, step, len(batch), loss, None, Elapsed(0.0, 0.0)) for grant, batch in lost]
+
+    def give_back(self) -> int:
+        """Return the leases of all batches that are not applied, to be dealt again; returns their number.
+
+        The mode ends without them, and their gradients are discarded.
+        """
+        leases = {number: lease for number, (_, lease) in self._unpushed.items()}
+        leases |= {number: (lease, trained.batch) for number, (lease, trained) in self._pushed.items()}
+        applied = [lease.samples for number, (lease, _) in leases.items() if number in self._rows_ahead]
+        lost = [lease.samples for number, (lease, _) in leases.items() if number not in self._rows_ahead]
+        self._state.take_back(sum(applied))  # their rows are applied, and they are trained again
+        self._statistics.drop("lost", lost)
+        self._statistics.add_counts({"rows_applied_twice": len(applied)})
+        self._unpushed.clear()
+        self._pushed.clear()
+        self._rows_ahead.clear()
+        for number, lease in leases.items():
+            self.parameters.discard(number)
+            self._leases.give_back(lease)
+        return len(leases)
 
     def samples_of(self, grant: int) -> int:
-        return len(self._unpushed[grant][1])
+        return len(self._unpushed[grant][1][1])
 
     def settle(self) -> None:
         if not self._together:

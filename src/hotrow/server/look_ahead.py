@@ -159,6 +159,11 @@ class LookAheadReads:
             applied = partial.apply_rest(order)
         return applied
 
+    @property
+    def begun_step(self) -> int | None:
+        """The open step, where some of its rows are updated."""
+        return None if self._partial is None else self._partial.order.step
+
     def applied(self, step: int) -> None:
         """A step was applied to all its rows."""
         self._window.applied(step)

@@ -32,8 +32,8 @@ from hotrow.types import Values
 
 EXPORT_ROWS = 65_536  # largest number in one reply
 COUNTED = (
-    "pushes", "again", "forgotten", "discarded", "lost_pushes", "partly_applied", "refused", "weightless", "missing",
-    "pulled_rows", "absent", "imported", "import_turned_away",
+    "pushes", "again", "forgotten", "discarded", "lost_pushes", "partly_applied", "applied_before", "refused",
+    "weightless", "missing", "pulled_rows", "absent", "imported", "import_turned_away",
 )  # fmt: skip
 
 
@@ -153,8 +153,11 @@ class Shard:
         for apply in applies:
             self._apply(apply)
         for grant in discards:
+            was_parked = self.parked.take(grant) is not None
+            self.counts["discarded"] += was_parked
+            if grant in self._seen and not was_parked:
+                self._count({"applied_before": int(not self._seen.forgotten(grant))})
             self._seen.add(grant)  # its push may still arrive
-            self.counts["discarded"] += self.parked.take(grant) is not None
         return self.orders.answer()
 
     def policy(
@@ -198,7 +201,8 @@ class Shard:
         """Counters by name."""
         now = {"incarnation": self.incarnation, "performed": self.performed, "step": self.step}
         now |= {"samples": self.tables.samples, "parked": len(self.parked), "parked_bytes": self.parked.nbytes}
-        now |= {"parked_above": self.parked.above}
+        begun = self.look_ahead.begun_step
+        now |= {"parked_above": self.parked.above, "begun_step": -1 if begun is None else begun}
         sizes = {
             f"{figure}.{name}": value
             for name, tier in self.tables.tiers.items()

@@ -109,14 +109,15 @@ class SimCoordinator:
             if task.given_up and not task.to_apply:
                 self._work.discard(task.grant.grant)
 
-    def drop(self, effect: Drop) -> None:
+    def drop(self, effect: Drop) -> int | None:
         task = self._out.pop(effect.grant)
         task.given_up = True
         self.workers.dropped(task)
         self._work.discard(effect.grant)
-        if effect.reason != "late":
-            self.loop.finish(task.grant.worker)
-            self._pool.give_back(task.lease)
+        if effect.reason == "late":
+            return None
+        self._pool.give_back(task.lease)
+        return task.grant.worker
 
     def samples_of(self, grant: int) -> int:
         return self._out[grant].lease.samples

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hotrow.errors import InputError
-from hotrow.modes.base import Apply, Drop, Effect, Event, GradientPart, Grant, Group, Pushed
+from hotrow.modes.base import Apply, Drop, Effect, Event, GradientPart, Grant, Group, Pushed, Reason
 from hotrow.staleness.histogram import Histogram
 from hotrow.staleness.ids import IdCounts
 from hotrow.staleness.weights import WeightCorrection
@@ -91,6 +91,12 @@ class Statistics:
             self.drops_of_unknown_size += 1
         else:
             self.samples_dropped[reason] = self.samples_dropped.get(reason, 0) + samples
+
+    def drop(self, reason: Reason, samples: Sequence[int]) -> None:
+        """Count grants that were dropped without a decision of the discipline, by the samples of each."""
+        if samples:
+            self.dropped[reason] = self.dropped.get(reason, 0) + len(samples)
+            self.samples_dropped[reason] = self.samples_dropped.get(reason, 0) + sum(samples)
 
     def add_ids(self, counted: IdCounts) -> None:
         """Add the staleness and weights of the ids of an aggregate, as the tables report them."""

@@ -77,6 +77,7 @@ class FitLoop:
             yield from self._end_epoch(self.epoch)
         if self.progress is not None:
             yield self.emit(self.trainer.evaluation_report("progressive", self.progress, self.epoch or 0))
+        self.mode_selector.remark(*self.loop.take_remarks())
         yield from self._news()
         yield self.emit(self._end({**self.stream.counts, **mode_counts(self.trainer.statistics, counted)}))
 

@@ -30,7 +30,7 @@ from hotrow.runtime import TrainingLoop
 from hotrow.runtime.cluster.facts import ClusterFacts
 from hotrow.runtime.interrupts import defer_sigint, deliver_pending_sigint
 from hotrow.runtime.open_backend import open_backend, workers_in
-from hotrow.runtime.settings import EngineChoice, engine_of
+from hotrow.runtime.settings import EngineChoice, Ray, engine_of
 from hotrow.runtime.state import RunState
 from hotrow.spec import whole_number
 from hotrow.staleness import Statistics
@@ -40,6 +40,7 @@ from hotrow.trainer.dense import OptimizerMaker, dense_optimizer
 from hotrow.trainer.fit_loop import FitLoop
 from hotrow.trainer.meter import ProgressMeter
 from hotrow.trainer.mode_selector import Choice, ModeSelector, initial_mode, parse_mode
+from hotrow.trainer.replacing import TrainerReplacement
 from hotrow.trainer.reports import Evaluated, FoundRows, Report, Split
 from hotrow.trainer.saving import BackgroundSaves, Saving
 from hotrow.trainer.scaling import JoiningKind, RoleScaling
@@ -137,6 +138,13 @@ class Trainer:
             raise
         self._mode_selector = ModeSelector(self._loop, choice)
         self.scaling = RoleScaling(self._loop, self._open.cluster, self._mode_selector.remark)
+        if isinstance(where, Ray):
+            self._loop.replacement = TrainerReplacement(
+                lambda: self.scaling.join("trainer"),
+                self._mode_selector.remark,
+                lambda: self.step,
+                where.replace_lost,
+            )
         self._callbacks = tuple(callbacks)
         self._report_every_s = report_every_s
         self._loader: Loader | None = None

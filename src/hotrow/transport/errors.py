@@ -14,6 +14,10 @@ class PeerLost(HotrowError):
         return type(self), (self.name, self.address, self.seconds, self.sentence)
 
 
+class RanksLost(HotrowError):
+    """A collective failed, or was cut: other ranks are lost, or have left the group."""
+
+
 class Busy(HotrowError):
     """A role cannot take a request now: the client sends it again until it can."""
 

@@ -48,6 +48,9 @@ class AllReduceDense:
     def prefetch(self, work: BatchRequest) -> None:
         """No effect: parameters are on this trainer."""
 
+    def give_up(self, work: BatchRequest) -> None:
+        """No effect: nothing was started for it."""
+
     def may_compute(self, token: int) -> bool:
         return token <= self.step
 
@@ -86,6 +89,9 @@ class AllReduceDense:
 
     def settle(self, message: Settle) -> None:
         raise InputError("settle: trainers have no parameters of their own in this mode")
+
+    def forget_step(self) -> None:
+        raise InputError("regroup: trainers have no copies of their own in this mode: begin it again")
 
     def close(self) -> None:
         self._reducer.close()

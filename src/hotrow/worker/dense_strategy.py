@@ -42,6 +42,9 @@ class DenseStrategy(Protocol):
     def may_compute(self, token: int) -> bool:
         """Whether the parameters for a step are here."""
 
+    def give_up(self, work: BatchRequest) -> None:
+        """The rows of a batch will not come: it is not computed."""
+
     def learn(self, work: BatchRequest, batch: Batch, handle: Handle) -> Learned:
         """Forward and backward."""
 
@@ -56,6 +59,9 @@ class DenseStrategy(Protocol):
 
     def settle(self, message: Settle) -> None:
         """A step of KStep is applied."""
+
+    def forget_step(self) -> None:
+        """The open step was cut: its gradients do not count. InputError where they cannot be told apart."""
 
     def close(self) -> None:
         """The mode ends."""

@@ -161,7 +161,9 @@ class EmbeddingServer:
             case PushPooled() as push:
                 self._push(request, push)
             case Release(samples):
-                self._refuse(self._buffers.release(samples), "it was released")
+                self._buffers.release(samples)
+                for sample in samples:  # requests for vectors may wait for ids that will not arrive either
+                    self._refuse(sample, "it was released")
                 request.reply(Done())
             case Query():
                 request.reply(QueryReply(str(self.role), self.figures()))
@@ -303,7 +305,8 @@ class EmbeddingServer:
     def _sweep(self) -> None:
         now = self._swept_s = time.monotonic()
         keep_s = number_text(self._setup.bounds.keep_s)
-        self._refuse(self._buffers.expire(now), f"no message about it came for {keep_s} s")
+        for kept in self._buffers.expire(now):
+            self._refuse(kept.sample, f"no message about it came for {keep_s} s")
         late = now - self._setup.bounds.keep_s
         for sample, waiting in list(self._pulls.items()):
             gone = [request for since_s, request in waiting if since_s <= late]
@@ -313,11 +316,10 @@ class EmbeddingServer:
             if not self._pulls[sample]:
                 del self._pulls[sample]
 
-    def _refuse(self, gone: Sequence[BufferedBatch], why: str) -> None:
-        """Answer the requests that wait for dropped batches."""
-        for kept in gone:
-            waiting = [request for _, request in self._pulls.pop(kept.sample, [])]
-            self._reply_fault(waiting, f"{self.role} has dropped sample id {kept.sample:#x}: {why}")
+    def _refuse(self, sample: int, why: str) -> None:
+        """Answer the requests that wait for a dropped batch."""
+        waiting = [request for _, request in self._pulls.pop(sample, [])]
+        self._reply_fault(waiting, f"{self.role} has dropped sample id {sample:#x}: {why}")
 
     def _stop(self, request: Request) -> None:
         waiting = [each for pulls in self._pulls.values() for _, each in pulls]

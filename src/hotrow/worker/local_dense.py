@@ -39,6 +39,9 @@ class LocalDense:
     def prefetch(self, work: BatchRequest) -> None:
         """No effect: parameters are on this trainer."""
 
+    def give_up(self, work: BatchRequest) -> None:
+        """No effect: nothing was started for it."""
+
     def may_compute(self, token: int) -> bool:
         return token <= self.step
 
@@ -68,15 +71,19 @@ class LocalDense:
         take_local_steps(self._optimizer, self._learner.parameters, held, clip=self._clip, merges=message.merge)
         if message.merge:
             self._merge()
+            self._moved = False  # now: a merge that fails is repeated by the ranks that are left
             self._merged = running_figures(self._learner.model)
         self.step = message.step + 1
+
+    def forget_step(self) -> None:
+        self._held = []
 
     def close(self) -> None:
         """No effect: a mode ends with a merge."""
 
     def _merge(self) -> None:
         """Average the ranks that were updated; one without a batch since the last merge takes the average."""
-        moved, self._moved = self._moved, False
+        moved = self._moved
         ranks = [torch.zeros(1) for _ in range(dist.get_world_size())]
         dist.all_gather(ranks, torch.tensor([float(moved)]))
         movers = [rank for rank, each in enumerate(ranks) if each.item()]

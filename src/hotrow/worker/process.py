@@ -30,6 +30,7 @@ from hotrow.server.pushes import SeenGrants
 from hotrow.server.replicas import k_step_adam
 from hotrow.transport.batches import unpack_batch
 from hotrow.transport.client import RpcClient
+from hotrow.transport.errors import PeerLost, RanksLost, RemoteFault
 from hotrow.transport.faults import fault_of
 from hotrow.transport.futures import when_all
 from hotrow.transport.messages import (
@@ -39,6 +40,7 @@ from hotrow.transport.messages import (
     Begin,
     CloseStep,
     CollectScores,
+    CutStep,
     DenseGiven,
     Done,
     Fault,
@@ -47,7 +49,9 @@ from hotrow.transport.messages import (
     Meet,
     Query,
     QueryReply,
+    Regroup,
     Settle,
+    StepCut,
     Stop,
 )
 from hotrow.transport.server import Request, RpcServer
@@ -164,13 +168,15 @@ class TrainerProcess:
                 self._give_or_queue(give, request)
             case CollectScores(number):
                 request.reply(*pack_sketch(self._scores.take(number)))
-            case Begin() | CloseStep() | Settle() | Stop():
+            case Begin() | CloseStep() | CutStep() | Regroup() | Settle() | Stop():
                 self._inbox.put(request)
             case other:
                 raise InputError(f"a trainer does not handle {type(other).__name__}")
 
     def _give_or_queue(self, give: GiveDense, request: Request) -> None:
         """At once where the step is complete: the thread that computes may be waiting for ranks that have no batch yet.
+
+        A collective that fails leaves the parameters of the step before.
 
         Else it is queued before the step completes, and so answered before the next batch is computed.
         """
@@ -182,7 +188,7 @@ class TrainerProcess:
             if opened.dense.step < give.step:
                 self._inbox.put(request)
                 return
-            answer = self._give_dense(opened.working(), optimizer=give.optimizer)
+            answer = self._give_dense(opened.dense, optimizer=give.optimizer)
         request.reply(*answer)
 
     def _check_new(self, grant: int) -> None:
@@ -244,11 +250,22 @@ class TrainerProcess:
             case Begin() as begin:
                 self._enter_mode(begin, joined(request.frames))
             case CloseStep() as close:
-                self._opened().working().close_step(close)
+                opened = self._opened()
+                self._together(opened, partial(opened.working().close_step, close))
+            case CutStep():
+                opened = self._opened()
+                self._leave_group(opened, "it was cut because a role was lost")
+                return StepCut(opened.dense.step), ()
+            case Regroup(meeting, rank, ranks):
+                opened = self._opened()
+                opened.dense.forget_step()
+                self._meeting.init(meeting, rank, ranks)
+                opened.mend()
             case Settle() as settle:
-                self._opened().working().settle(settle)
+                opened = self._opened()
+                self._together(opened, partial(opened.working().settle, settle))
             case GiveDense(optimizer):
-                return self._give_dense(self._opened().working(), optimizer=optimizer)
+                return self._give_dense(self._opened().dense, optimizer=optimizer)
             case Stop():
                 self._stopping = True
         return Done(), ()
@@ -269,7 +286,11 @@ class TrainerProcess:
         dense = opened.working()
         asked = opened.outgoing.needed(task)
         began = time.perf_counter()
-        handle = asked.handle()
+        try:
+            handle = asked.handle()
+        except HotrowError:
+            dense.give_up(task.work)
+            raise
         looked = time.perf_counter()
         learned = dense.learn(task.work, task.batch, handle)
         pulled_step = opened.pulled_step(task, learned.pulled_step)
@@ -289,10 +310,27 @@ class TrainerProcess:
     def _finish(self, opened: TrainerMode, work: BatchRequest) -> None:
         """The reply to the batch is sent before: the driver may have to close the step for trainers without a batch."""
         try:
-            opened.dense.finish(work)
+            self._together(opened, partial(opened.dense.finish, work))
         except Exception as error:  # of a collective: the next request gets the error
-            _log.exception("a step failed")
-            opened.fail(error)
+            _log.warning("step %d failed: %s", opened.dense.step, error)
+
+    def _together(self, opened: TrainerMode, act: Callable[[], None]) -> None:
+        """Act with the other ranks. Where that fails they fail too, once this one has left the group."""
+        try:
+            act()
+        except RanksLost as error:
+            self._leave_group(opened, str(error))
+            raise
+        except HotrowError:
+            raise
+        except Exception as error:
+            self._leave_group(opened, f"{type(error).__name__}: {error}")
+            raise RanksLost(f"{type(error).__name__}: {error}") from error
+
+    def _leave_group(self, opened: TrainerMode, why: str) -> None:
+        opened.fail(why)
+        opened.dense.close()
+        self._meeting.destroy()
 
     def _arrival(self, work: BatchRequest) -> Arrival | None:
         return None if work.factor is None else Arrival(work.trained, work.lr_scale, work.factor)
@@ -300,7 +338,8 @@ class TrainerProcess:
     def _pushed(self, task: PendingBatch, learned: Learned, busy_s: float, fault: BaseException | None) -> None:
         """All gradients of a batch are on their servers. Runs in the client's thread."""
         if fault is not None:
-            task.request.reply(Fault.of("internal", str(fault)))
+            lost = isinstance(fault, PeerLost) or (isinstance(fault, RemoteFault) and fault.kind == "lost")
+            task.request.reply(Fault.of("lost" if lost else "internal", str(fault)))
             return
         worked = BatchReply(
             task.work.grant,

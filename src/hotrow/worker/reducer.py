@@ -14,6 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from hotrow.transport.errors import RanksLost
+
 BUCKET_BYTES = 4 << 20  # enough to fill a message, small enough to begin early
 
 
@@ -83,9 +85,10 @@ class Reducer:
         return int(whole), agreed
 
     def close(self) -> None:
-        """Remove the hooks from the parameters."""
+        """Remove the hooks from the parameters, and drop what is in flight: it holds the group."""
         for hook in self._hooks:
             hook.remove()
+        self._sent = []
         for parameter in self._parameters:
             parameter.grad = None
 
@@ -100,7 +103,10 @@ class Reducer:
 
     def _send(self) -> None:
         bucket = self._buckets[len(self._sent)]
-        self._sent.append(dist.all_reduce(bucket.flat, group=self._group, async_op=True))
+        try:
+            self._sent.append(dist.all_reduce(bucket.flat, group=self._group, async_op=True))
+        except RuntimeError as error:  # told apart from an error of the model, whose backward runs
+            raise RanksLost(f"the ranks cannot be reached: {error}") from error
 
 
 def _buckets(parameters: Sequence[nn.Parameter], bucket_bytes: int) -> list[_Bucket]:

@@ -44,6 +44,9 @@ class ServerDense:
         pull = PullDense(work.after)
         self._asked[work.grant] = {name: self._wire.request(name, pull) for name in self._places}
 
+    def give_up(self, work: BatchRequest) -> None:
+        self._asked.pop(work.grant, None)
+
     def may_compute(self, token: int) -> bool:
         return True
 
@@ -84,6 +87,9 @@ class ServerDense:
 
     def settle(self, message: Settle) -> None:
         raise InputError("settle: trainers have no parameters of their own in this mode")
+
+    def forget_step(self) -> None:
+        raise InputError("regroup: trainers have no copies of their own in this mode: begin it again")
 
     def close(self) -> None:
         """No effect."""

@@ -1,8 +1,8 @@
 """Everything that exists only while a mode runs on a trainer: its dense parameters, its exchanges, its open batches."""
 
 from hotrow.client.pooled import RemoteTables
-from hotrow.errors import InputError
 from hotrow.modes import Mode
+from hotrow.transport.errors import RanksLost
 from hotrow.worker.dense_strategy import DenseStrategy
 from hotrow.worker.exchange_queue import ExchangeQueue, PendingBatch
 
@@ -42,14 +42,18 @@ class TrainerMode:
         """The step of the rows where they are looked up before the dense parameters, else that of both."""
         return task.looked_step if self.mode.groups != ("both",) else dense_step
 
-    def fail(self, error: Exception) -> None:
-        """A collective failed: whatever needs dense parameters is refused from now on."""
-        self._fault = f"{type(error).__name__}: {error}"
+    def fail(self, why: str) -> None:
+        """A collective failed, or was cut: whatever needs dense parameters is refused from now on."""
+        self._fault = self._fault or why
+
+    def mend(self) -> None:
+        """The ranks that are left have met again."""
+        self._fault = None
 
     def working(self) -> DenseStrategy:
-        """The dense parameters; InputError where a step has failed."""
+        """The dense parameters; RanksLost where a step has failed."""
         if self._fault is not None:
-            raise InputError(f"step {self.dense.step} has failed here: {self._fault}")
+            raise RanksLost(f"step {self.dense.step} has failed here: {self._fault}")
         return self.dense
 
     def close(self) -> list[PendingBatch]:

@@ -72,7 +72,7 @@ def test_a_run_is_looked_at_interrupted_and_goes_on_with_other_roles(
 
     seen, joined = looks
     assert joined.exit_code == 2
-    assert "run: trainers=3: in sync all trainers take the same share of the 2 local batches" in joined.stderr
+    assert "run: trainers=3: in sync every trainer takes a share of the 2 local batches" in joined.stderr
     assert seen.exit_code == 0, seen.stderr
     roles = json.loads(Path("status.json").read_text())["roles"]
     assert list(roles) == ["shard 0", "trainer 0", "trainer 1"]

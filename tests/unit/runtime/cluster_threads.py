@@ -73,7 +73,8 @@ def batches(count: int) -> Iterator[tuple[Lease, Batch]]:
 class Threads:
     """Roles that are threads of this process: none is lost, and they end with the test."""
 
-    def check_alive(self) -> None: ...
+    def lost(self) -> dict[RoleId, str]:
+        return {}
 
     def release(self, name: RoleId) -> None: ...
 

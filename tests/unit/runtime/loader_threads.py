@@ -13,7 +13,6 @@ from hotrow.data.loader import Loader
 from hotrow.data.reading import BatchName
 from hotrow.data.schema import Schema
 from hotrow.data.source import Source
-from hotrow.errors import HotrowError
 from hotrow.loading.process import LoaderServer
 from hotrow.runtime.cluster.reading_roles import ReadingRoles
 from hotrow.runtime.cluster.roles import Roles
@@ -32,17 +31,18 @@ class Processes:
     """Roles in threads; one is lost when a test says so."""
 
     def __init__(self) -> None:
-        self.lost: str | None = None
+        self.killed: list[RoleId] = []  # and not noticed yet
         self.ended: list[RoleId] = []
 
-    def check_alive(self) -> None:
-        if self.lost is not None:
-            raise HotrowError(f"{self.lost} is gone: it was killed")
+    def lost(self) -> dict[RoleId, str]:
+        return dict.fromkeys(self.killed, "it was killed")
 
     def release(self, name: RoleId) -> None: ...
 
     def end(self, name: RoleId) -> None:
         self.ended.append(name)
+        if name in self.killed:
+            self.killed.remove(name)
 
 
 @dataclass(slots=True)

@@ -18,8 +18,11 @@ from hotrow.modes import Mode
 from hotrow.modes.base import Apply, Discipline, Effect, Event, Grant, RunFacts
 from hotrow.runtime import BatchResult, LeaseQueue, StepResult, TrainingLoop
 from hotrow.runtime.clock import Elapsed, RunClock
+from hotrow.runtime.executors import WorkerLoss
+from hotrow.runtime.losses import RoleLoss, RoleLost
 from hotrow.runtime.membership import ScaleRequest
 from hotrow.runtime.state import RunState
+from hotrow.runtime.step_cut import CutDecision, decide_cut
 from hotrow.server.core import ApplyResult
 from hotrow.types import RoleId
 
@@ -34,7 +37,10 @@ class Nothing:
     settled: int = 0
     applied: int = 0  # since then
 
-    def discard(self, grant: int) -> None: ...
+    discarded: list[int] = field(default_factory=list)
+
+    def discard(self, grant: int) -> None:
+        self.discarded.append(grant)
 
     def apply(self, effect: Apply, *, samples: int, lr_scale: float = 1.0) -> ApplyResult:
         self.applied += 1
@@ -64,6 +70,13 @@ class ScriptedBackend:
     runs_ahead: bool = False
     together: bool = False  # all that is computed is there at once
     parameters: Nothing = field(default_factory=Nothing)
+    working: dict[int, RoleId] = field(default_factory=dict)  # by number in the mode
+    role_losses: list[RoleLoss] = field(default_factory=list)
+    worker_losses: list[WorkerLoss] = field(default_factory=list)
+    results: int = 0
+    act_at: int = 0  # before so many results are given
+    act: Callable[[], None] = lambda: None
+    ahead: int = 0  # steps by which the trainers that are left are ahead of the driver, at a cut
 
     @property
     def has_result(self) -> bool:
@@ -93,6 +106,7 @@ class ScriptedBackend:
         assert facts.workers == len(self.names)
         self.opened.append((mode.name, facts.workers))
         self.step = facts.step
+        self.working = dict(enumerate(self.names))
         self.parameters = Nothing()
         return self.parameters, self
 
@@ -117,6 +131,7 @@ class ScriptedBackend:
 
     def start_worker(self, name: RoleId, worker: int, step: int) -> None:
         self.begun.append((name, worker, step))
+        self.working[worker] = name
 
     def stop_worker(self, name: RoleId) -> "Future[None]":
         self.gone.append(name)
@@ -126,13 +141,46 @@ class ScriptedBackend:
         left.set_result(None)
         return left
 
+    def lose(self, name: RoleId, *, stays: bool = False, scores: int = 0) -> None:
+        """A worker ends, or loses its batches with another role."""
+        worker = next(worker for worker, each in self.working.items() if each == name)
+        self.worker_losses.append(WorkerLoss(worker, name, stays))
+        self.out = [grant for grant in self.out if grant.worker != worker]
+        if not stays:
+            self.names.remove(name)
+            del self.working[worker]
+            self.role_losses.append(RoleLoss(name, "it was killed", scores=scores))
+
+    def take_losses(self) -> list[RoleLoss]:
+        losses, self.role_losses = self.role_losses, []
+        return losses
+
+    def take_lost_workers(self) -> list[WorkerLoss]:
+        losses, self.worker_losses = self.worker_losses, []
+        return losses
+
+    def cut(self, push: Callable[[BatchResult], int]) -> CutDecision:
+        """All that is left is at the open step, unless a test says otherwise."""
+        self.out.clear()
+        self.check_workers()
+        return decide_cut(self.step, dict.fromkeys(self.names, self.step + self.ahead), begun=False)
+
+    def check_workers(self) -> None:
+        if not self.names:
+            raise RoleLost("all are gone")
+
     def submit(self, grant: Grant, batch: Batch) -> None:
         self.out.append(grant)
 
     def set_step(self, step: int) -> None:
         self.step = step
 
-    def next_result(self) -> BatchResult:
+    def next_result(self) -> BatchResult | None:
+        self.results += 1
+        if self.results == self.act_at:
+            self.act()
+        if self.worker_losses:
+            return None
         grant = self.last(self.out)
         self.out.remove(grant)
         return BatchResult(grant, self.step, self.step, SAMPLES, 0.0, torch.zeros(SAMPLES), Elapsed(1.0, 1.0))

@@ -1,7 +1,7 @@
 """An active mode performs what a discipline says on real parameters: leases done, steps told, GBA in order is Sync."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import count
@@ -23,7 +23,9 @@ from hotrow.runtime import BatchResult, LeaseQueue
 from hotrow.runtime.active_mode import ActiveMode
 from hotrow.runtime.clock import Elapsed, RunClock
 from hotrow.runtime.effect_loop import EffectLoop
+from hotrow.runtime.executors import WorkerLoss
 from hotrow.runtime.state import RunState
+from hotrow.runtime.step_cut import CutDecision
 from hotrow.runtime.training_performer import StepResult, TrainingPerformer
 from hotrow.server import ParameterServer
 from hotrow.server.replicas import ReplicatedParameters
@@ -72,6 +74,12 @@ class ScriptedExecutor:
 
     def next_result(self) -> BatchResult:
         return self.results.pop()
+
+    def cut(self, push: Callable[[BatchResult], int]) -> CutDecision:
+        raise AssertionError("nobody is lost in these tests")
+
+    def take_lost_workers(self) -> list[WorkerLoss]:
+        return []
 
     def close(self, *, failed: bool = False) -> None: ...
 

@@ -13,12 +13,13 @@ import pytest
 from hotrow.data.loader import Loader
 from hotrow.data.parquet import ParquetSource
 from hotrow.data.schema import Schema
-from hotrow.errors import HotrowError, InputError
+from hotrow.errors import InputError
 from hotrow.metrics import error_sketch, sketch
 from hotrow.modes import GBA, Async, Hybrid, Mode, Sync
 from hotrow.modes.base import RunFacts
 from hotrow.runtime import LeaseQueue, TrainingLoop
 from hotrow.runtime.cluster.backend import ClusterBackend
+from hotrow.runtime.losses import RoleLost
 from hotrow.runtime.membership import ScaleRequest
 from hotrow.runtime.state import RunState
 from hotrow.types import RoleId
@@ -201,18 +202,43 @@ def test_what_a_trainer_refuses_is_told_as_the_driver_would(file: Path) -> None:
         assert found.rows == ROWS
 
 
-def test_a_lost_trainer_fails_the_evaluation_with_its_name(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    unanswered: list[Any] = []
-    monkeypatch.setattr(EvaluationService, "_look_up", lambda *given: unanswered.append(given))
-    processes = Processes()
-    alive = processes.check_alive
+class KilledWithBatches(Processes):
+    """Trainers end when they have batches that they do not answer."""
 
-    def lost_once_it_has_batches() -> None:
-        processes.lost = "trainer 1" if len(unanswered) == 4 else None
-        alive()
+    def __init__(self, names: Sequence[RoleId], monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self.names, look_up = list(names), EvaluationService._look_up
+        self.unanswered: list[Any] = []
 
-    monkeypatch.setattr(processes, "check_alive", lost_once_it_has_batches)
-    lost = pytest.raises(HotrowError, match="trainer 1 is gone: it was killed")
+        def keep(service: EvaluationService, *given: Any) -> None:
+            if self.names:
+                self.unanswered.append(given)
+            else:
+                look_up(service, *given)
+
+        monkeypatch.setattr(EvaluationService, "_look_up", keep)
+
+    def lost(self) -> dict[RoleId, str]:
+        if len(self.unanswered) == 4:
+            self.unanswered.clear()
+            self.killed += self.names
+            self.names.clear()
+        return super().lost()
+
+
+def test_an_evaluation_begins_again_without_a_lost_trainer(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    processes = KilledWithBatches([RoleId("trainer", 1)], monkeypatch)
+    with cluster(RunState(), 2, 0, processes=processes) as made:
+        found = made.site.evaluate(Loader(ParquetSource(file, schema()), BATCH))
+        assert found is not None
+        assert found.rows == ROWS
+        assert made.site.names == ["trainer 0"]
+        assert [loss.name for loss in made.site.take_losses()] == ["trainer 1"]
+
+
+def test_the_loss_of_all_trainers_fails_the_evaluation_with_a_name(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    processes = KilledWithBatches([RoleId("trainer", 0), RoleId("trainer", 1)], monkeypatch)
+    lost = pytest.raises(RoleLost, match="trainer 1 is gone: it was killed")
     with cluster(RunState(), 2, 0, processes=processes) as made, lost:
         made.site.evaluate(Loader(ParquetSource(file, schema()), BATCH))
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from hotrow.data.batch import Batch
 from hotrow.data.loader import Lease, Loader
 from hotrow.data.parquet import ParquetSource
 from hotrow.data.position import Position
@@ -128,7 +129,7 @@ def test_a_lost_loader_ends_the_reading_with_its_name(file: Path) -> None:
         with read_remotely(loaders, loader):
             items = iter(loader)
             next(items)
-            loaders.processes.lost = "loader 1"
+            loaders.processes.killed.append(RoleId("loader", 1))
             with pytest.raises(HotrowError, match="loader 1 is gone: it was killed"):
                 for _ in items:
                     pass
@@ -328,3 +329,47 @@ def test_row_groups_that_several_loaders_have_to_read_are_told(
         found = [each.getMessage() for each in caplog.records if "row groups of 40 rows" in each.getMessage()]
         assert len(found) == warnings
         assert all("write them with row_group_size=39 or less" in each for each in found)
+
+
+@pytest.mark.parametrize("left", [1, 0])
+def test_what_a_lost_trainer_has_read_is_read_again(file: Path, left: int) -> None:
+    """By one that is left, or by this process: batches that are out, and those that were announced."""
+    settings: dict[str, Any] = {"batch": 12, "shuffle": 24, "seed": 2}
+    expected = local_plan(Loader(ParquetSource(file, SCHEMA), **settings))
+    with loaders_of(1 + left, as_trainers=True) as loaders:
+        loader = Loader(ParquetSource(file, SCHEMA), **settings)
+        lost, found = RoleId("trainer", 0), []
+        out: list[tuple[Lease, Batch | BatchName]] = []
+        with read_remotely(loaders, loader) as reading:
+            for lease, name in loader:
+                out.append((lease, name))
+                if lease.index == 5:
+                    loaders.processes.killed.append(lost)
+                    loaders.roles.check_alive()
+                    assert loaders.roles.trainers == [RoleId("trainer", 1)][:left]
+            assert any(name.loader == lost for _, name in out if isinstance(name, BatchName))
+            for lease, each in out:
+                batch = reading.current(each) if isinstance(each, BatchName) else each
+                assert isinstance(batch, Batch) == (left == 0)
+                content = contents(loaders.pull(batch) if isinstance(batch, BatchName) else batch)
+                found.append((lease.number, lease.epoch, lease.index, content))
+                loader.done(lease)
+        assert left == 0 or loaders.kept("trainer 1") == 0, "copies are dropped too"
+        assert found == expected
+
+
+def test_a_trainer_that_is_lost_while_it_is_waited_for_is_left_out(file: Path) -> None:
+    with loaders_of(2, as_trainers=True) as loaders:
+        loader = Loader(Endless(file, SCHEMA), 12)
+        expected = local_plan(Loader(ParquetSource(file, SCHEMA), 12))
+        with read_remotely(loaders, loader) as reading:
+            items = iter(loader)
+            first = next(items)
+            loaders.processes.killed.append(RoleId("trainer", 1))
+            found: list[tuple[int, int, int, Any]] = []
+            for lease, name in (first, *items):
+                assert isinstance(name, BatchName)
+                pulled = reading.current(name)
+                assert isinstance(pulled, BatchName)
+                found.append((lease.number, lease.epoch, lease.index, contents(loaders.pull(pulled))))
+        assert found == expected

@@ -52,3 +52,19 @@ def test_the_last_one_stays_and_without_any_there_is_no_batch() -> None:
         members(0).check_leave(peer_name(0))
     with pytest.raises(InputError, match="there is no embedding worker"):
         members(0).assign(1)
+
+
+def test_a_lost_member_gets_no_more_batches_and_takes_those_it_held_with_it() -> None:
+    made = members(3)
+    for grant in range(1, 7):
+        made.assign(grant)
+    leaving = made.start_leaving(made.check_leave(peer_name(2)))
+    lost = made.lose(peer_name(0))
+    assert lost is not None
+    assert (lost[0].grants, lost[1]) == ({1, 4}, None)
+    gone = made.lose(peer_name(2))
+    assert gone is not None
+    assert (gone[0].grants, gone[1]) == ({3, 6}, leaving)
+    assert made.lose(peer_name(0)) is None
+    assert [each.name for each in made.present] == [peer_name(1)]
+    assert made.drop([1, 4]) == ([], [])

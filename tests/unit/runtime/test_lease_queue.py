@@ -99,3 +99,18 @@ def test_closing_ends_the_reading() -> None:
     pool.close()
     assert next(reading, None) is None
     LeaseQueue(iter([])).close()  # nothing there to end
+
+
+def test_a_lease_that_is_given_back_is_handed_out_before_later_ones() -> None:
+    pool = LeaseQueue(leases(5, 1))
+    pool.open_epoch()
+    for _ in range(4):
+        pool.reserve()
+    taken = [lease for _ in range(3) if (lease := pool.attach()) is not None]
+    for place in (2, 0, 1):
+        pool.give_back(taken[place])
+    assert [pool.reserve() for _ in range(5)] == [True, True, True, True, False]
+    assert numbers(pool, 5) == [3, 0, 1, 2, 4]
+    pool.give_back(taken[1])
+    assert pool.reserve(), "also at the end of the epoch"
+    assert numbers(pool, 1) == [1]

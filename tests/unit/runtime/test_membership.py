@@ -168,7 +168,7 @@ def test_a_number_that_does_not_divide_a_step_is_refused_and_nothing_changes(mod
     for number, _ in enumerate(run.steps(100)):
         if number == 2:
             request = run.request("trainer 2", joins=True)
-    with pytest.raises(ConfigError, match=r"trainers=3: .*or switch to a mode without equal shares first, as gba"):
+    with pytest.raises(ConfigError, match=r"trainers=3: .*or switch to a mode without common steps first, as gba"):
         request.done.result()
     assert run.site.opened == [(mode.name, 2)]
     assert run.site.gone == ["trainer 2"]  # it was started for nothing

@@ -4,7 +4,7 @@ import pytest
 
 from hotrow.modes import GBA, Async, Hybrid, KStep, Mode, Sync
 from hotrow.modes.base import Apply, GradientPart, Group, RunFacts
-from hotrow.runtime.cluster.executor import rank_for
+from hotrow.runtime.cluster.executor import rank_for, shares_of
 from hotrow.runtime.cluster.order_plan import OrderPlan, WeightReplies
 from hotrow.staleness import Cutoff, Staleness
 from hotrow.transport.messages import CloseStep, PartWeights, Settle
@@ -76,4 +76,15 @@ def test_weights_are_complete_with_the_reply_of_the_last_shard() -> None:
 def test_a_rank_with_its_share_leaves_the_rest_to_the_one_with_the_fewest(
     worker: int, given: list[int], rank: int
 ) -> None:
-    assert rank_for(worker, given, share=2) == rank
+    assert rank_for(worker, given, [2, 2]) == rank
+
+
+@pytest.mark.parametrize(
+    ("worker", "given", "rank"),
+    [(0, [0, 0, 0], 0), (1, [1, 1, 1], 0), (2, [1, 1, 1], 0), (1, [0, 1, 0], 0), (0, [2, 1, 0], 2)],
+)
+def test_ranks_have_uneven_shares_where_their_number_does_not_divide_a_step(
+    worker: int, given: list[int], rank: int
+) -> None:
+    assert rank_for(worker, given, shares_of(4, 3)) == rank
+    assert shares_of(4, 3) == [2, 1, 1]

@@ -291,6 +291,17 @@ def test_pushes_beyond_the_bound_are_refused_until_others_are_applied() -> None:
     assert shard.parked.nbytes == size
 
 
+def test_a_discarded_push_whose_rows_were_applied_on_arrival_is_counted() -> None:
+    """Its batch is trained again, with its rows. One that is parked, or has not come, leaves nothing."""
+    shard = one_shard()
+    with_rows(shard, 5)
+    shard.exchange(a_push_of(1, arrival=Arrival(4, 1.0, 1.0)), [gradient(5)], None, ())
+    shard.exchange(a_push_of(2), [gradient(5)], None, ())
+    assert shard.perform(1, [], discards=(1, 2, 3)).applied_before == 1
+    assert shard.exchange(a_push_of(3), [gradient(5)], None, ())[0] == Taken(again=True)
+    assert shard.perform(2, []).applied_before == 0
+
+
 BAD_PUSHES = {
     "of a stranger": (2, a_push_of(1), [gradient(8)], "1 ids of table 'second' do not belong to shard 0 of 2"),
     "no table": (1, a_push_of(1), [RowBlock("third", np.zeros(1, np.uint64))], "'third' is missing"),

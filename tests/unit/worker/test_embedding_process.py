@@ -164,6 +164,17 @@ def test_released_batches_are_freed_and_who_waits_for_them_hears_it() -> None:
         assert (figures["released"], figures["kept"], figures["kept_samples"], figures["waiting"]) == (1, 1, 9, 0)
 
 
+def test_who_waits_for_ids_that_will_not_arrive_hears_of_their_release() -> None:
+    """The loader that has them is lost: the driver releases the batch."""
+    with cluster(1) as there:
+        waiting = pull(there, sample_id(0, 9))
+        assert soon(lambda: there.figures()["waiting"] == 1)
+        there.wire.request(peer_name(0), Release((sample_id(0, 9),))).result(20)
+        with pytest.raises(RemoteFault, match="has dropped sample id 0x9: it was released"):
+            waiting.result(20)
+        assert there.figures()["waiting"] == 0
+
+
 def test_what_a_killed_peer_leaves_is_freed_after_a_deadline() -> None:
     with cluster(1, bounds=BufferLimits(keep_s=0.3)) as there:
         there.send_ids(batch_of(9, 1), 1)  # whoever was to ask for it is gone

@@ -8,7 +8,8 @@ The time of the other side, which has processes of its own on a cluster, is meas
 import gc
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -137,7 +138,10 @@ class _Backend:
 
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[RemoteParameters, RemoteExecutor]:
         parameters = RemoteParameters(mode, facts, self._roles, 0, "batch")
-        return parameters, RemoteExecutor(self._roles, parameters, mode, facts, RunState(), lambda: None)
+        executor = RemoteExecutor(
+            self._roles, parameters, mode, facts, RunState(), lambda: None, lambda batch: batch, Counter()
+        )
+        return parameters, executor
 
     def predict(self, batch: Batch) -> Tensor:
         raise AssertionError("nothing is predicted here")
@@ -147,7 +151,8 @@ class _Backend:
 
 
 class _AlwaysThere:
-    def check_alive(self) -> None: ...
+    def lost(self) -> Mapping[RoleId, str]:
+        return {}
 
     def release(self, name: RoleId) -> None: ...
 

@@ -4,11 +4,14 @@ At rest the dense state is in the driver. When a mode begins it is sent to the t
 when the mode ends it is fetched from the first trainer, or from the shards.
 """
 
+import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from msgspec.structs import replace
@@ -22,21 +25,23 @@ from hotrow.checkpoint.saving import TablesCut
 from hotrow.client.sharded import ShardedTables
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Loader, RemoteReading
-from hotrow.errors import ConfigError, InputError
+from hotrow.errors import ConfigError, HotrowError, InputError
 from hotrow.metrics.sketch import ScoreSketch
 from hotrow.modes import MODES, Mode
 from hotrow.modes.base import RunFacts
 from hotrow.runtime.clock import RunClock
 from hotrow.runtime.cluster.evaluation import ClusterEvaluation
-from hotrow.runtime.cluster.executor import RemoteExecutor
+from hotrow.runtime.cluster.executor import RemoteExecutor, shares_of
 from hotrow.runtime.cluster.reading_roles import ReadingRoles
 from hotrow.runtime.cluster.remote_cut import remote_cut
 from hotrow.runtime.cluster.remote_parameters import RemoteParameters
 from hotrow.runtime.cluster.roles import Roles
 from hotrow.runtime.look_ahead import LookAheadChoice, LookAheadChoices, expiry_fault
+from hotrow.runtime.losses import RoleLoss, RoleLost, WorkersLost, is_gone
 from hotrow.runtime.state import RunState
 from hotrow.server.replicas import k_step_adam
 from hotrow.transport.client import Answer
+from hotrow.transport.errors import PeerLost
 from hotrow.transport.limits import Limits
 from hotrow.transport.messages import (
     Begin,
@@ -45,8 +50,6 @@ from hotrow.transport.messages import (
     CollectScores,
     DenseGiven,
     GiveDense,
-    Query,
-    QueryReply,
     TakeDense,
     TrackChanges,
 )
@@ -57,6 +60,8 @@ from hotrow.worker.evaluators import AnyEvaluator
 from hotrow.worker.spec import TrainingSpec
 
 _log = logging.getLogger("hotrow.runtime")
+
+T = TypeVar("T")
 
 IN_FLIGHT_MOST = Limits().open_requests // 4  # a batch has a lookup, a push and some messages open at one shard
 
@@ -97,6 +102,7 @@ class ClusterBackend:
         self._evaluations = 0
         self._collections = 0  # of scores
         self._scores_left = ScoreSketch()  # of trainers that have left
+        self._uncollected: Counter[str] = Counter()  # by trainer, samples whose scores it has
 
     @property
     def optimizer(self) -> Optimizer | None:
@@ -120,11 +126,10 @@ class ClusterBackend:
             k_step_adam(self.optimizer)
         if mode.first_look_ahead and (fault := expiry_fault(self.tables.specs, facts)) is not None:
             raise ConfigError(f"look_ahead=1: {fault}, or leave it at 'auto'")
-        if mode.dense != "server" and facts.parts % facts.workers:
-            fits = [each for each in range(1, facts.parts + 1) if facts.parts % each == 0]
+        if mode.dense != "server" and facts.workers > facts.parts:
             raise ConfigError(
-                f"trainers={facts.workers}: in {mode.name} all trainers take the same share of the {facts.parts} local "
-                f"batches of a global batch: take {', '.join(map(str, fits[-8:]))}, or another local_batch"
+                f"trainers={facts.workers}: in {mode.name} every trainer takes a share of the {facts.parts} local "
+                f"batches of a global batch: take {facts.parts} or fewer, or another local_batch"
             )
 
     def look_ahead_choice(self, mode: Mode, facts: RunFacts) -> LookAheadChoice | None:
@@ -156,6 +161,9 @@ class ClusterBackend:
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[RemoteParameters, RemoteExecutor]:
         """Start a mode: the dense state is sent to the trainers, or to the shards that hold it."""
         self.check_consistent()
+        self._roles.check_trainers()
+        if len(self._roles.trainers) != facts.workers:
+            raise WorkersLost(f"{facts.workers} trainers were to begin, and {len(self._roles.trainers)} are left")
         self.check_mode(mode, facts)  # trainers may have joined since it was chosen
         parameters = RemoteParameters(
             mode, facts, self._roles, self._order, self._spec.average, self._state.samples, self._fetch_at_rest
@@ -172,19 +180,45 @@ class ClusterBackend:
             facts.step,
             rank=0,
             ranks=facts.workers,
-            share=facts.parts // facts.workers,
+            share=0,  # each rank has its own
             local_batch=facts.local_batch,
             trained=self._state.samples,
-            meeting=None if mode.dense == "server" else self._rendezvous(),
+            meeting=None if mode.dense == "server" else self._surviving(self._roles.rendezvous),
             optimizer=settings,
             seed=int(torch.randint(2**31, ())),
         )
-        sent = [self._send_begin(begun, rank, name, tensors) for rank, name in enumerate(self._roles.trainers)]
-        for each in sent:
-            self._roles.answer(each)
-        executor = RemoteExecutor(self._roles, parameters, mode, facts, self._state, self._close_mode)
+        self._begin_all(begun, shares_of(facts.parts, facts.workers), tensors)
+        executor = RemoteExecutor(
+            self._roles,
+            parameters,
+            mode,
+            facts,
+            self._state,
+            self._close_mode,
+            self._reading.current,
+            self._uncollected,
+        )
         self._open = _OpenMode(mode, parameters, executor, begun)
         return parameters, executor
+
+    def _begin_all(self, begun: Begin, shares: Sequence[int], tensors: bytes) -> None:
+        def begin() -> None:
+            ranks = enumerate(self._roles.trainers)
+            sent = [self._send_begin(replace(begun, share=shares[rank]), rank, name, tensors) for rank, name in ranks]
+            for each in sent:
+                self._roles.answer(each)
+
+        self._surviving(begin)
+
+    def _surviving(self, act: Callable[[], T]) -> T:
+        """Act on all trainers; WorkersLost where one is lost meanwhile."""
+        trainers = list(self._roles.trainers)
+        try:
+            return act()
+        except HotrowError as error:
+            if not self._roles.caused_by_loss(trainers, error):
+                raise
+            raise WorkersLost(str(error)) from None
 
     @property
     def worker_pool(self) -> "ClusterBackend":
@@ -198,6 +232,8 @@ class ClusterBackend:
 
     def admit(self, name: RoleId) -> None:
         """Admit a trainer that was started and waits."""
+        if name in self._roles.lost:
+            raise WorkersLost(f"{name} is gone: {self._roles.lost[name]}")
         self._roles.trainers.append(name)
         self._reading.add_trainer(name)
 
@@ -214,13 +250,30 @@ class ClusterBackend:
             optimizer=settings,
         )
         with opened.parameters.failing():
-            self._roles.answer(self._send_begin(begun, worker, name, tensors))
-        opened.executor.trainers[worker] = name
+            try:
+                self._roles.answer(self._send_begin(begun, worker, name, tensors))
+            except HotrowError as error:
+                if not self._roles.caused_by_loss([name], error):
+                    raise
+                lost = WorkersLost(f"{name} is gone: {error}")
+            else:
+                opened.executor.trainers[worker] = name
+                return
+        raise lost
 
     def stop_worker(self, name: RoleId) -> Future[None]:
         """Stop a trainer that holds no batch, once no batch that it has read is needed."""
         self._scores_left.merge(self._collect([name]))
         return self._reading.stop_trainer(name)
+
+    def take_losses(self) -> list[RoleLoss]:
+        """Trainers and embedding workers that were lost since the last call."""
+        losses = [self._roles.losses.popleft() for _ in range(len(self._roles.losses))]
+        return [dataclasses.replace(each, scores=self._uncollected.pop(each.name, 0)) for each in losses]
+
+    def check_workers(self) -> None:
+        """RoleLost where no trainer is left."""
+        self._roles.check_trainers()
 
     def reading(self, loader: Loader) -> AbstractContextManager[RemoteReading | None]:
         """Loaders or trainers read, where they can."""
@@ -233,12 +286,19 @@ class ClusterBackend:
         return found
 
     def _collect(self, names: Sequence[RoleId]) -> ScoreSketch:
+        """Scores of a trainer that is lost meanwhile are lost with it, and counted as such."""
         self._collections += 1
-        found = ScoreSketch()
+        found, names = ScoreSketch(), list(names)
         asked = self._roles.request_all(names, CollectScores(self._collections))
-        for name, each in zip(list(names), asked, strict=True):
-            answer = self._roles.answer(each)
+        for name, each in zip(names, asked, strict=True):
+            try:
+                answer = self._roles.answer(each)
+            except PeerLost:
+                if not self._roles.caused_by_loss([name]):
+                    raise
+                continue
             found.merge(unpack_sketch(answer.of(CollectedScores, name), answer.frames))
+            self._uncollected.pop(name, None)
         return found
 
     def predict(self, batch: Batch) -> Tensor:
@@ -253,6 +313,16 @@ class ClusterBackend:
         if loader.source.schema.group is not None:
             _log.info("the run's own process evaluates: a grouped AUC needs all samples of a group in one place")
             return None
+        while True:
+            self._roles.check_trainers()
+            try:
+                return self._surviving(lambda: self._evaluate(loader))
+            except RoleLost:
+                raise
+            except WorkersLost as lost:  # nothing was changed: the others begin again
+                _log.warning("the evaluation begins again with %d trainers: %s", len(self._roles.trainers), lost)
+
+    def _evaluate(self, loader: Loader) -> AnyEvaluator | None:
         with self._reading.prepared_for_evaluation(loader) as reading:
             if reading is None:
                 return None
@@ -306,17 +376,23 @@ class ClusterBackend:
                 pieces.append((places, given, reply.optimizer))
             dense_state.from_pieces(pieces, self._spec.model, own)
         else:
-            given, reply = self._given(self._roles.trainers[0], GiveDense(optimizer, opened.executor.step))
+            given, reply = self._given_by_trainer(opened.executor, optimizer=optimizer)
             dense_state.from_bytes(given, reply.optimizer, self._spec.model, own)
         self._fetched = (number, optimizer)
+
+    def _given_by_trainer(self, executor: RemoteExecutor, *, optimizer: bool) -> tuple[bytes, DenseGiven]:
+        """From the first trainer, or the next one where it is lost: all have the same, except after a cut."""
+        cut = executor.cut_step
+        names, step = (self._roles.trainers, executor.step) if cut is None else (cut.sources, 0)
+        for name in list(names):
+            try:
+                return self._given(name, GiveDense(optimizer, step))
+            except (PeerLost, InputError):
+                if not self._roles.caused_by_loss([name]):
+                    raise
+        gone = next(name for name in (*reversed(names), *reversed(self._roles.lost)) if name in self._roles.lost)
+        raise is_gone(gone, self._roles.lost[gone])
 
     def _given(self, name: RoleId, request: GiveDense) -> tuple[bytes, DenseGiven]:
         answer = self._roles.answer(self._roles.rpc.request(name, request))
         return joined(answer.frames), answer.of(DenseGiven, name)
-
-    def _rendezvous(self) -> str:
-        """The address of the rendezvous: a free port of the first trainer's host."""
-        first = self._roles.trainers[0]
-        reply = self._roles.answer(self._roles.rpc.request(first, Query("meeting"))).of(QueryReply, first)
-        host, _, _ = self._roles.rpc.address_of(first).rpartition(":")
-        return f"{host}:{int(reply.figures['port'])}"

@@ -63,6 +63,18 @@ class EmbeddingMembers:
         self.leaving.append(LeavingMember(member))
         return self.leaving[-1]
 
+    def lose(self, name: RoleId) -> tuple[Member, LeavingMember | None] | None:
+        """Remove a lost member, which may have been leaving; None where there is no such member."""
+        leaving = next((each for each in self.leaving if each.member.name == name), None)
+        if leaving is not None:
+            self.leaving.remove(leaving)
+            return leaving.member, leaving
+        found = next((each for each in self.staying if each.name == name), None)
+        if found is None:
+            return None
+        self.staying.remove(found)
+        return found, None
+
     def assign(self, grant: int) -> tuple[RoleId, int]:
         """The member that gets the ids of a grant's batch, by turns, and the sample id."""
         if not self.staying:

@@ -13,6 +13,7 @@ from hotrow.errors import HotrowError, InputError
 from hotrow.runtime.cluster.embedding_members import EmbeddingMembers, LeavingMember, Member
 from hotrow.runtime.cluster.leaving import forget_when_stopped
 from hotrow.transport.client import Answer, RpcClient
+from hotrow.transport.errors import PeerLost
 from hotrow.transport.messages import Meet, Query, QueryReply, Release, Stop
 from hotrow.types import RoleId
 
@@ -88,6 +89,24 @@ class EmbeddingWorkers:
             self._stop(leaving)
         return leaving.left
 
+    def lose(self, name: RoleId) -> int:
+        """Remove a member that was lost; returns the batches that it held.
+
+        Trainers close their connections to it, so that what they wait for fails.
+        """
+        with self._lock:
+            found = self._members.lose(name)
+            trainers = list(self._trainers)
+        if found is None:
+            return 0
+        member, leaving = found
+        for trainer in trainers:
+            for asked in self._request_if_present(trainer, Meet(member.number, None)):
+                asked.add_done_callback(_log_fault)
+        if leaving is not None:
+            leaving.left.set_result(None)
+        return len(member.grants)
+
     def assign(self, grant: int) -> tuple[RoleId, int]:
         """Choose the member that gets the ids of a grant's batch; returns its name and the sample id."""
         with self._lock:
@@ -106,8 +125,8 @@ class EmbeddingWorkers:
         for name, samples in dropped:
             try:
                 asked = self._wire.request(name, Release(samples))
-            except InputError:  # the client is closed: the roles end with the run
-                return
+            except InputError:  # the member was lost, or the client is closed: the roles end with the run
+                continue
             asked.add_done_callback(_log_fault)
         self._stop_all(parting)
 
@@ -142,5 +161,5 @@ class EmbeddingWorkers:
 
 
 def _log_fault(done: "Future[Answer]") -> None:
-    if (fault := done.exception()) is not None:
+    if (fault := done.exception()) is not None and not isinstance(fault, PeerLost):  # a lost role holds nothing
         _log.warning("could not release cancelled batches: %s", fault)

@@ -38,7 +38,8 @@ class ClusterEvaluation:
             for asked in self._roles.request_all(self._trainers, self._begin, dense):
                 self._answer(asked)
             for _, batch in loader:
-                assert isinstance(batch, BatchName), "a remote reading gives names"
+                if not isinstance(batch, BatchName):  # this process reads what lost trainers would have read
+                    raise HotrowError("no trainer is left that reads the data of this evaluation")
                 self._deal(batch, reading)
             while self._dealing.open:
                 self._finish_next(reading)
@@ -77,7 +78,7 @@ class ClusterEvaluation:
         """Regularly, also while replies come: the batches of a lost trainer are never predicted."""
         if (now := time.monotonic()) >= self._next_look:
             self._next_look = now + WAKE_S
-            self._roles.processes.check_alive()
+            self._roles.check_alive()
 
     def _collected(self) -> AnyEvaluator:
         asked = self._roles.request_all(self._trainers, EndEvaluation(self._begin.evaluation))
@@ -91,13 +92,9 @@ class ClusterEvaluation:
         return AnyEvaluator(chosen=merged_evaluators(parts, dealt) if parts else None)
 
     def _answer(self, asked: "Future[Answer]") -> Answer:
-        """A reply; an error as it would be raised here, the loss of a role instead of the error that it caused."""
+        """A reply; an error as it would be raised here."""
         try:
             return self._roles.answer(asked)
         except RemoteFault as fault:
-            self._roles.raise_loss()
             kinds: dict[str, type[HotrowError]] = {"input": InputError, "config": ConfigError}
             raise kinds[fault.kind](fault.sentence) if fault.kind in kinds else fault from None
-        except HotrowError:
-            self._roles.raise_loss()
-            raise

@@ -1,11 +1,12 @@
 """The executor of a cluster: sends batches to trainers, whose replies come when the gradients are on the shards."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import NoReturn
 
 from hotrow.data.reading import AnyBatch, BatchName
 from hotrow.errors import HotrowError
@@ -16,24 +17,46 @@ from hotrow.runtime.cluster.embedding_workers import EmbeddingWorkers
 from hotrow.runtime.cluster.remote_parameters import RemoteParameters
 from hotrow.runtime.cluster.roles import Roles
 from hotrow.runtime.cluster.step_forecast import StepForecast
-from hotrow.runtime.executors import BatchResult
+from hotrow.runtime.executors import BatchResult, WorkerLoss
 from hotrow.runtime.interrupts import deliver_pending_sigint
 from hotrow.runtime.state import RunState
+from hotrow.runtime.step_cut import CutDecision, decide_cut
 from hotrow.transport.batches import pack_batch
 from hotrow.transport.client import Answer, Outcome
+from hotrow.transport.errors import PeerLost
 from hotrow.transport.ids import pack_ids
-from hotrow.transport.messages import BatchAt, BatchReply, BatchRequest, LookUp
+from hotrow.transport.messages import (
+    BatchAt,
+    BatchReply,
+    BatchRequest,
+    CutStep,
+    LookUp,
+    Query,
+    QueryReply,
+    Regroup,
+    Settle,
+    StepCut,
+)
+from hotrow.types import RoleId
 
 WAKE_S = 0.1  # how long an interrupt, or the loss of a role, may go unnoticed
+CUT_S = 300.0  # for trainers to end the batch that they compute, and to leave a group that a loss has broken
 
 
-def rank_for(worker: int, given: Sequence[int], share: int) -> int:
+def shares_of(parts: int, ranks: int) -> list[int]:
+    """By rank, the batches of a step: as even as they can be."""
+    return [parts // ranks + (rank < parts % ranks) for rank in range(ranks)]
+
+
+def rank_for(worker: int, given: Sequence[int], shares: Sequence[int]) -> int:
     """The rank that computes a batch of a step that all ranks end together; `given`: by rank, batches of the step.
 
     When a worker finds no more data, disciplines give its part of a step to workers that have some. A rank with its
     full share waits for the others, so these compute the rest.
     """
-    return worker if given[worker] < share else given.index(min(given))
+    if given[worker] < shares[worker]:
+        return worker
+    return max(range(len(shares)), key=lambda rank: shares[rank] - given[rank])
 
 
 class RemoteExecutor:
@@ -47,7 +70,13 @@ class RemoteExecutor:
         facts: RunFacts,
         state: RunState,
         ended: Callable[[], None],
+        current: Callable[[BatchName], AnyBatch],
+        uncollected: "Counter[str]",
     ) -> None:
+        """`current`: a batch, or its copy where its loader is lost.
+
+        `uncollected`: by trainer, samples whose scores are not collected.
+        """
         self.lock: AbstractContextManager[object] = nullcontext()
         self.trainers = dict(enumerate(roles.trainers))  # by worker
         self._roles, self._parameters, self._mode, self._facts = roles, parameters, mode, facts
@@ -57,7 +86,13 @@ class RemoteExecutor:
         self._given: dict[int, list[int]] = {}  # by step, the batches that each rank got
         self._prepared = -1  # the last step that shards were told of before its order
         self._forecast = StepForecast(mode.groups[0]) if mode.looks_ahead else None
-        self._results: SimpleQueue[tuple[Grant, Outcome]] = SimpleQueue()
+        self._results: SimpleQueue[tuple[Grant, Outcome]] = SimpleQueue()  # of trainers
+        self._refused: SimpleQueue[tuple[Grant, Exception]] = SimpleQueue()  # lookups of embedding workers
+        self._current, self._uncollected = current, uncollected
+        self._out: dict[int, tuple[Grant, list[str]]] = {}  # by number, with the roles that have a part in it
+        self.cut_step: CutDecision | None = None  # the mode ends with it
+        self._is_cut = False
+        self._given_up: dict[int, None] = {}  # workers that lost a batch, in order
 
     @property
     def runs_ahead(self) -> bool:
@@ -69,11 +104,21 @@ class RemoteExecutor:
 
         Of a batch at a loader only the place is sent.
         """
+        if self._is_cut:  # it is dealt again when the mode opens again
+            return
+        if isinstance(batch, BatchName):
+            batch = self._current(batch)
         trained = self._state.samples
         if self._forecast is not None:
             self._prepare_before(grant, self._forecast)
             self._forecast.grant(grant, len(batch))
             trained = self._forecast.samples_before(grant.token, trained)
+        trainer = self.trainers[grant.worker if self._dense != "all-reduce" else self._rank(grant)]
+        others = [] if self._dense == "server" else list(self.trainers.values())  # a step is all trainers together
+        loader = [batch.loader] if isinstance(batch, BatchName) else []
+        self._out[grant.grant] = (grant, [trainer, *others, *loader])
+        if trainer in self._roles.lost:  # since the grant was decided
+            return
         workers = self._roles.embedding_workers
         sample = None if workers is None else self._send_ids(workers, grant, batch, trained)
         at = _place(batch)
@@ -92,7 +137,6 @@ class RemoteExecutor:
             sample,
             at,
         )
-        trainer = self.trainers[grant.worker if self._dense != "all-reduce" else self._rank(grant)]
         self._roles.rpc.send(trainer, work, frames, partial(self._worked, grant), deadline=False)
 
     def _prepare_before(self, grant: Grant, forecast: StepForecast) -> None:
@@ -113,23 +157,129 @@ class RemoteExecutor:
         if self._forecast is not None:
             self._forecast.applied(step)
 
-    def next_result(self) -> BatchResult:
-        """Wait for the next reply of a trainer."""
+    def next_result(self) -> BatchResult | None:
+        """Wait for the next reply of a trainer; None where workers were lost.
+
+        A lost trainer's replies that came before its end are taken first: these batches are pushed.
+        """
         while True:
             self._check_alive()
+            self._release_refused()
+            if self._losses():
+                return None
             try:
                 grant, outcome = self._results.get(timeout=WAKE_S)
             except Empty:
                 deliver_pending_sigint()
                 continue
-            if isinstance(outcome, Exception):
-                self._raise(outcome)
-            return self._finished(grant, outcome)
+            if grant.grant in self._out and (answer := self._answer(grant, outcome)) is not None:
+                return self._finished(grant, answer)
+
+    def take_lost_workers(self) -> list[WorkerLoss]:
+        """Workers whose trainer was lost, or whose batch was lost with another role.
+
+        Their open batches are closed, where a cut of the step does not follow.
+        """
+        losses = self._losses()
+        for loss in losses if self._dense == "server" else ():
+            self._given_up.pop(loss.worker, None)
+            for number in [number for number, (grant, _) in self._out.items() if grant.worker == loss.worker]:
+                del self._out[number]
+            if not loss.stays:
+                del self.trainers[loss.worker]
+        return losses
+
+    def cut(self, push: Callable[[BatchResult], int]) -> CutDecision:
+        """Stop all trainers in the middle of their step, and decide what becomes of it.
+
+        `push` takes batches that were computed before, and returns the step that is open then.
+        """
+        self._is_cut = True
+        with self._parameters.failing():
+            reached = self._stop_step()
+            step = self.step
+            while (result := self._next_of_cut()) is not None:
+                step = push(result)
+            self._parameters.wait_for_orders()
+            replicas = self._merge_copies(step, reached) if self._dense == "local" else 0
+            decision = decide_cut(step, reached, begun=self._is_begun(step))
+            self.cut_step = replace(decision, replica_steps_lost=replicas)
+        return self.cut_step
+
+    def _merge_copies(self, step: int, reached: dict[RoleId, int]) -> int:
+        """KStep: merge the copies that are left; returns the steps of lost ones since the last merge.
+
+        Where some have ended a merge that others failed in, theirs is the state.
+        """
+        lost = [name for name in self.trainers.values() if name in self._roles.lost]
+        apart = self._parameters.apart_at(step - 1 if max(reached.values()) < step else step)
+        while len(set(reached.values())) == 1:
+            try:
+                self._regroup_and_merge(step, reached)
+                break
+            except HotrowError as error:
+                if not self._roles.caused_by_loss(reached, error):
+                    raise
+            reached.clear()
+            reached.update(self._stop_step())
+        return apart * len(lost)
+
+    def _regroup_and_merge(self, step: int, reached: dict[RoleId, int]) -> None:
+        meeting, left = self._roles.rendezvous(), list(self._roles.trainers)
+        rpc = self._roles.rpc
+        asked = [rpc.request(name, Regroup(meeting, rank, len(left))) for rank, name in enumerate(left)]
+        merge = Settle(step - 1, True, self._state.samples, self._state.lr_scale)
+        asked += self._roles.request_all(left, merge, deadline=False)
+        for each in asked:
+            self._roles.answer(each, CUT_S)
+        reached.clear()
+        reached.update(dict.fromkeys(left, step))
+
+    def _stop_step(self) -> dict[RoleId, int]:
+        """By trainer that is left, its dense steps. It computes nothing more, and answers for all its batches."""
+        left = [name for name in self.trainers.values() if name not in self._roles.lost]
+        reached = {}
+        for name, each in zip(left, self._roles.request_all(left, CutStep(), deadline=False), strict=True):
+            try:
+                reached[name] = self._roles.answer(each, CUT_S).of(StepCut, name).step
+            except PeerLost as error:
+                if not self._roles.caused_by_loss([name], error):
+                    raise
+        self._roles.check_trainers()
+        return reached
+
+    def _next_of_cut(self) -> BatchResult | None:
+        """The next batch whose gradients are on the shards; None where all trainers that are left have answered."""
+        while any(parts[0] not in self._roles.lost for _, parts in self._out.values()) or not self._results.empty():
+            self._roles.check_alive()
+            with suppress(Empty):
+                grant, outcome = self._results.get(timeout=WAKE_S)
+                if grant.grant in self._out and not isinstance(outcome, Exception):
+                    return self._finished(grant, outcome)
+                self._out.pop(grant.grant, None)
+        self._out.clear()
+        return None
+
+    def _is_begun(self, step: int) -> bool:
+        """Whether a shard has updated rows of a step before its order."""
+        shards = self._roles.shards
+        asked = zip(shards, self._roles.request_all(shards, Query("status")), strict=True)
+        figures = [self._roles.answer(each).of(QueryReply, name).figures for name, each in asked]
+        return any(each["begun_step"] == step for each in figures)
+
+    def _losses(self) -> list[WorkerLoss]:
+        """Those of lost trainers whose replies have all come, and those that lost a batch."""
+        if not self._roles.lost and not self._given_up:
+            return []
+        gone = [worker for worker, name in self.trainers.items() if name in self._roles.lost]
+        stays = [worker for worker in self._given_up if worker not in gone]
+        lost = [*(worker for worker in gone if self._results.empty()), *stays]
+        return [WorkerLoss(worker, self.trainers[worker], worker in stays) for worker in lost]
 
     @property
     def has_result(self) -> bool:
         """Only in token modes: where trainers end steps together, an order for each step tells them so."""
-        return self._dense == "server" and not self._results.empty()
+        return self._dense == "server" and not self._results.empty() and not self._losses()
 
     def close(self, *, failed: bool = False) -> None:
         """End the mode. Ids of interrupted batches are released."""
@@ -143,13 +293,14 @@ class RemoteExecutor:
     def _rank(self, grant: Grant) -> int:
         """The trainer that computes a grant where all trainers end a step together."""
         given = self._given.setdefault(grant.token, [0] * self._facts.workers)
-        rank = rank_for(grant.worker, given, share=self._facts.parts // self._facts.workers)
+        rank = rank_for(grant.worker, given, shares_of(self._facts.parts, self._facts.workers))
         given[rank] += 1
         return rank
 
     def _send_ids(self, workers: EmbeddingWorkers, grant: Grant, batch: AnyBatch, trained: int) -> int:
         """Send ids to an embedding worker; returns their sample id there."""
         name, sample = workers.assign(grant.grant)
+        self._out[grant.grant][1].append(name)
         versions = self._mode.late is not None and self._mode.late.by == "version"
         parts, frames = ((), []) if isinstance(batch, BatchName) else pack_ids(batch)
         step = grant.token if self._mode.looks_ahead else None
@@ -163,7 +314,7 @@ class RemoteExecutor:
 
     def _looked_up(self, grant: Grant, outcome: Outcome) -> None:
         if isinstance(outcome, Exception):
-            self._results.put((grant, outcome))
+            self._refused.put((grant, outcome))
 
     def _worked(self, grant: Grant, outcome: Outcome) -> None:
         workers = self._roles.embedding_workers
@@ -184,21 +335,41 @@ class RemoteExecutor:
             return
         self._next_look = now + WAKE_S
         with self._parameters.failing():
-            self._roles.processes.check_alive()
+            self._roles.check_alive()
             try:
                 self._parameters.raise_failures()
             except HotrowError:
-                self._roles.raise_loss()
+                self._roles.caused_by_loss(self._roles.shards)  # a lost shard is the error then
                 raise
 
-    def _raise(self, error: Exception) -> NoReturn:
-        """Raise the error of a request."""
+    def _release_refused(self) -> None:
+        """Where ids could not be looked up because a role is lost, the trainer that waits for vectors is told."""
+        while not self._refused.empty():
+            grant, error = self._refused.get()
+            if grant.grant in self._out:
+                self._check_caused_by_loss(grant, error)
+                if self._roles.embedding_workers is not None:
+                    self._roles.embedding_workers.release([grant.grant])
+
+    def _answer(self, grant: Grant, outcome: Outcome) -> Answer | None:
+        """The reply to a batch; None where another role that had a part in it is lost."""
+        if not isinstance(outcome, Exception):
+            return outcome
+        self._check_caused_by_loss(grant, outcome)
+        del self._out[grant.grant]
+        self._given_up[grant.worker] = None
+        return None
+
+    def _check_caused_by_loss(self, grant: Grant, error: Exception) -> None:
+        """Raise the error of a batch, unless it follows from the loss of a role that had a part in it."""
         with self._parameters.failing():
-            self._roles.raise_loss()
-            raise error
+            if not self._roles.caused_by_loss(self._out[grant.grant][1], error):
+                raise error
 
     def _finished(self, grant: Grant, answer: Answer) -> BatchResult:
-        reply = answer.of(BatchReply, self.trainers[grant.worker])
+        _, (trainer, *_) = self._out.pop(grant.grant)
+        reply = answer.of(BatchReply, trainer)
+        self._uncollected[trainer] += reply.samples
         busy = Elapsed(reply.busy_s, reply.busy_s)
         return BatchResult(grant, reply.looked_step, reply.pulled_step, reply.samples, reply.loss, None, busy)
 

@@ -18,6 +18,10 @@ WAKE_S = 0.1  # how long the loss of a loader may go unnoticed
 LOSS_S = 2.0  # from a failure until the lost role that caused it is known
 
 
+class LoaderGone(HotrowError):
+    """A loader that the run survives is lost: what was not handed out is read by the others."""
+
+
 class LoaderLink:
     """The items of one loader: one request is open, and asks for as many as may be made ahead."""
 
@@ -37,32 +41,50 @@ class LoaderLink:
         self._items: deque[BatchRead] = deque()
         self._released: list[tuple[int, int]] = []
         self._received = self._taken = 0
-        self._asked = self._ended = self._closed = False
+        self._asked = self._ended = self._closed = self._gone = False
         self._error: BaseException | None = None
 
     def next(self) -> BatchRead:
-        """Wait for the next item; the error that ended the reading comes after the last one."""
-        with self._changed:
-            while not self._items and self._error is None and not self._ended:
-                if not self._changed.wait(WAKE_S):
-                    self._check_alive()
-            if not self._items:
-                raise self._reason()
-            self._taken += 1
-            item = self._items.popleft()
+        """Wait for the next item; the error that ended the reading comes after the last one. LoaderGone: it is lost."""
+        while (item := self._take_next()) is None:
+            self._check_alive()
         self.request()
         return item
+
+    def _take_next(self) -> BatchRead | None:
+        """None where nothing has come for a while."""
+        with self._changed:
+            if not self._items and self._error is None and not self._ended and not self._gone:
+                self._changed.wait(WAKE_S)
+            if self._items and not self._gone:
+                self._taken += 1
+                return self._items.popleft()
+            waits = self._error is None and not self._ended and not self._gone
+        if waits:
+            return None
+        raise self._reason()
+
+    def lose(self) -> None:
+        """The loader is lost, and what it has made with it."""
+        with self._changed:
+            self._gone = True
+            self._items.clear()
+            self._changed.notify_all()
 
     def request(self) -> None:
         """Ask for more, unless a request is open or enough is there."""
         with self._changed:
             until = self._taken + self._ahead
-            if self._asked or self._ended or self._error is not None or self._received >= until:
+            if self._asked or self._ended or self._gone or self._error is not None or self._received >= until:
                 return
             self._asked = True
             released, self._released = tuple(self._released), []
             message = NextBatches(self._reading, self._received, until, released)
-        self._rpc.request(self._name, message).add_done_callback(self._answered)
+        try:
+            self._rpc.request(self._name, message).add_done_callback(self._answered)
+        except InputError:
+            if not self._gone:  # the client is closed
+                raise
 
     def release(self, batch: BatchName) -> None:
         """Told with the next request."""
@@ -76,7 +98,7 @@ class LoaderLink:
             self._items.clear()
 
     def wait(self, asked: Future[Answer]) -> Answer:
-        """Wait for a reply; RoleLost where a role ends meanwhile."""
+        """Wait for a reply; RoleLost or LoaderGone where a role ends meanwhile."""
         while True:
             try:
                 return asked.result(WAKE_S)
@@ -84,6 +106,9 @@ class LoaderLink:
                 if asked.done():
                     raise
                 self._check_alive()
+            except PeerLost as error:
+                self._error = error
+                raise self._reason() from None
 
     def _answered(self, done: "Future[Answer]") -> None:
         """Runs in the client's thread."""
@@ -117,9 +142,11 @@ class LoaderLink:
     def _reason(self) -> BaseException:
         """The error of the data, or of the connection: then the loss of the role that caused it, once it is known."""
         until = time.monotonic() + LOSS_S
-        while isinstance(self._error, PeerLost) and time.monotonic() < until:
+        while isinstance(self._error, PeerLost) and not self._gone and time.monotonic() < until:
             self._check_alive()
             time.sleep(WAKE_S)
+        if self._gone:
+            return LoaderGone(f"{self._name} is gone")
         return self._error or InputError(f"{self._name}: has no more batches of reading {self._reading}")
 
 

@@ -28,6 +28,7 @@ class OrderPlan:
         self._discards: list[int] = []
         self._close: CloseStep | None = None
         self._settle: Settle | None = None  # the update of KStep's trainers, unless a merge replaces it
+        self._merged = (facts.step, facts.step)  # in KStep: steps of the last merge, and of the one before
 
     @property
     def empty(self) -> bool:
@@ -50,10 +51,17 @@ class OrderPlan:
 
     def take(self) -> PlannedOrder:
         """What has to be sent; the plan is empty afterwards."""
+        if self._settle is not None and self._settle.merge:
+            self._merged = (self._settle.step + 1, self._merged[0])
         to_trainers = tuple(each for each in (self._close, self._settle) if each is not None)
         planned = PlannedOrder(tuple(self._applies), tuple(self._discards), to_trainers)
         self._applies, self._discards, self._close, self._settle = [], [], None, None
         return planned
+
+    def apart_at(self, step: int) -> int:
+        """In KStep: steps since the last merge that trainers at a step have ended."""
+        last, before = self._merged
+        return step - last if step >= last else step - before
 
     def _close_short_step(self, effect: Apply, lr_scale: float) -> None:
         """Send `CloseStep`: ranks wait for batches that will not come."""

@@ -7,12 +7,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 
 from hotrow.data.loader import Loader
+from hotrow.data.reading import AnyBatch, BatchName
 from hotrow.data.row_ranges import files_of
 from hotrow.errors import InputError
 from hotrow.loading.service import file_facts
 from hotrow.runtime.cluster.reading import ClusterReading
 from hotrow.runtime.cluster.roles import Roles
-from hotrow.transport.errors import RemoteFault
+from hotrow.transport.errors import PeerLost, RemoteFault
 from hotrow.transport.futures import uncancellable_future
 from hotrow.transport.messages import ForgetLoader, ForgetSource, PrepareSource
 from hotrow.types import RoleId
@@ -28,6 +29,8 @@ class ReadingRoles:
         self._reading: ClusterReading | None = None  # of the fit under way
         self._prepared = PrepareSource("none", ())
         self._numbers = count(1)
+        self._open: list[ClusterReading] = []  # of the fit, and of an evaluation during it
+        roles.on_loss.append(self._lose)
 
     @contextmanager
     def prepared(self, loader: Loader) -> Iterator[ClusterReading | None]:
@@ -57,11 +60,14 @@ class ReadingRoles:
             if prepare is None:
                 yield None
                 return
-            rpc, check_alive = self._roles.rpc, self._roles.processes.check_alive
+            names = [name for name in names if name not in self._roles.lost]
+            rpc, check_alive = self._roles.rpc, self._roles.check_alive
             reading = ClusterReading(rpc, check_alive, names, loader, prepare.key, self._numbers)
+            self._open.append(reading)
             try:
                 yield reading, prepare
             finally:
+                self._open.remove(reading)
                 reading.close()
                 self._forget_source(prepare.key)
 
@@ -90,6 +96,15 @@ class ReadingRoles:
         self._reading.leave(name).add_done_callback(stop)
         return stopped
 
+    def current(self, batch: BatchName) -> AnyBatch:
+        """The batch of the fit itself, or its copy where the role that has read it is lost."""
+        return batch if self._reading is None else self._reading.current(batch)
+
+    def _lose(self, name: RoleId) -> None:
+        for reading in self._open:
+            reading.lose(name)
+        self._forget(name)
+
     def _forget(self, name: RoleId) -> None:
         """Let the roles that may have pulled batches from a trainer close their connections to it."""
         workers = self._roles.embedding_workers
@@ -98,7 +113,7 @@ class ReadingRoles:
                 self._roles.rpc.request(other, ForgetLoader(str(name)))
 
     def _forget_source(self, key: str) -> None:
-        for name in self._roles.loaders or self._roles.trainers:
+        for name in self._roles.loaders or list(self._roles.trainers):
             with suppress(InputError):  # that one has left, or the run ends
                 self._roles.rpc.request(name, ForgetSource(key))
 
@@ -139,6 +154,9 @@ class ReadingRoles:
                 self._roles.answer(asked)
             except RemoteFault as fault:  # the others are waited for: what they have prepared can be dropped then
                 refused.append(f"{name} cannot: {fault.sentence}")
+            except PeerLost:
+                if name not in self._roles.lost:
+                    raise
         if refused:
             raise InputError(refused[0])
 

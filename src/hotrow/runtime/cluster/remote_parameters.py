@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 
 from hotrow.client.aggregate import Average
+from hotrow.errors import HotrowError
 from hotrow.modes import Mode
 from hotrow.modes.base import Apply, RunFacts
 from hotrow.runtime.cluster.order_plan import OrderPlan, WeightReplies
@@ -45,6 +46,7 @@ class RemoteParameters:
         self.number = number
         self.failed = False
         self._mode, self._roles, self._rested = mode, roles, rested
+        self._trainers = list(roles.trainers)  # when the mode began
         self._incarnations = roles.incarnations()
         self._plan, self._weights = OrderPlan(mode, facts), WeightReplies(mode, len(roles.shards))
         self._under_way: deque[Future[Answer]] = deque()
@@ -64,6 +66,10 @@ class RemoteParameters:
     def changes_when_computed(self) -> bool:
         """Trainers end a step among themselves, and shards apply rows that arrive."""
         return self._mode.dense != "server" or self._plan.rows_on_arrival
+
+    def apart_at(self, step: int) -> int:
+        """In KStep: steps of a copy since the last merge, where trainers are at a step, the open one or that before."""
+        return self._plan.apart_at(step)
 
     def discard(self, grant: int) -> None:
         """Drop a push that will not be applied."""
@@ -87,7 +93,7 @@ class RemoteParameters:
                 self._roles.embedding_workers.release(planned.discards)
         for message in planned.to_trainers:
             self._messages += self._roles.request_all(self._roles.trainers, message, deadline=False)
-        self._take_answers(self._messages, UNDER_WAY)
+        self._take_replies(UNDER_WAY)
 
     def prepare(self, order: ApplyOrder) -> None:
         """Tell the shards how a step will be ordered. Unlike an order it has no number: no order waits for it."""
@@ -97,13 +103,18 @@ class RemoteParameters:
     def raise_failures(self) -> None:
         """Raise the error of an order or a message that failed: replies to what follows would never come."""
         self._take_answers(self._under_way, len(self._under_way))
-        self._take_answers(self._messages, len(self._messages))
+        self._take_replies(len(self._messages))
+
+    def wait_for_orders(self) -> None:
+        """Wait until the shards have performed all orders."""
+        self.settle()
+        self._take_answers(self._under_way, 0)
 
     def rest(self) -> ApplyResult:
         """Wait until all orders are performed everywhere."""
         self.settle()
         self._take_answers(self._under_way, 0)
-        self._take_answers(self._messages, 0)
+        self._take_replies(0)
         with self.failing():
             self._rested()
         return self._take_result()
@@ -136,11 +147,22 @@ class RemoteParameters:
                 if reply != OrderResult(reply.order, weights=reply.weights):
                     self._count(reply)
 
+    def _take_replies(self, most: int) -> None:
+        """The same for messages, which fail where a trainer is lost: the executor reports that."""
+        while self._messages and (len(self._messages) > most or self._messages[0].done()):
+            asked = self._messages.popleft()
+            with self.failing():
+                try:
+                    self._roles.answer(asked)
+                except HotrowError as error:
+                    if not self._roles.caused_by_loss(self._trainers, error):
+                        raise
+
     def _count(self, reply: OrderResult) -> None:
         self._counted = True
         self._unreported.update(refused=reply.refused, weightless=reply.weightless)
         self._undone.update(lost_pushes=reply.lost_pushes, forgotten_pushes=reply.forgotten)
-        self._undone.update(partly_applied_pushes=reply.partly_applied)
+        self._undone.update(partly_applied_pushes=reply.partly_applied, rows_applied_twice=reply.applied_before)
         for age, count in reply.lateness:
             self._lateness.add(age, count)
 

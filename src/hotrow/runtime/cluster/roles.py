@@ -1,23 +1,29 @@
 """The roles of a cluster by name, and requests to several of them."""
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from hotrow.data.source import Source
+from hotrow.errors import HotrowError, InputError
 from hotrow.runtime.cluster.embedding_workers import EmbeddingWorkers
 from hotrow.runtime.cluster.leaving import forget_when_stopped
+from hotrow.runtime.losses import SURVIVED, RoleLoss, RoleLost, is_gone
 from hotrow.transport.client import Answer, RpcClient
 from hotrow.transport.envelope import Buffer
+from hotrow.transport.errors import PeerLost, RemoteFault
 from hotrow.transport.futures import uncancellable_future
-from hotrow.transport.messages import Exchange, Exchanged, Message, Stop
+from hotrow.transport.messages import Exchange, Exchanged, Message, Query, QueryReply, Stop
 from hotrow.types import RoleId
 
 WAKE_S = 0.1  # how long the loss of a role may go unnoticed
 LOSS_S = 2.0  # from a failure until the lost role that caused it is known
+KNOWN_LOSS_S = 60.0  # the same, where the failure says that a role does not answer
 
 
 # Stores a source where loaders fetch it by the key; InputError where that is not possible.
@@ -27,14 +33,14 @@ StoredSource: TypeAlias = Callable[[Source], AbstractContextManager[str]]
 class RoleProcesses(Protocol):
     """The processes of roles."""
 
-    def check_alive(self) -> None:
-        """RoleLost, with its name, where a role has ended."""
+    def lost(self) -> Mapping[RoleId, str]:
+        """By name, why roles ended that were not released."""
 
     def release(self, name: RoleId) -> None:
         """The role leaves: its end is not a loss."""
 
     def end(self, name: RoleId) -> None:
-        """End the process of a role that has left."""
+        """End the process of a role that has left, or was lost. It is not among the lost ones any more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,6 +54,56 @@ class Roles:
     embedding_workers: EmbeddingWorkers | None = None  # None: trainers look rows up themselves
     loaders: Sequence[RoleId] = ()  # empty: trainers read, where they can
     stored_source: StoredSource | None = None  # None: the driver reads
+    replace_embedding_worker: Callable[[], object] | None = None  # start one in place of the last, which was lost
+    lost: dict[RoleId, str] = field(default_factory=dict)  # trainers and embedding workers that ended, and why
+    losses: deque[RoleLoss] = field(default_factory=deque)  # the same, not yet taken by the training loop
+    on_loss: list[Callable[[RoleId], None]] = field(default_factory=list)  # called with each trainer that is lost
+
+    def check_alive(self) -> None:
+        """Note trainers and embedding workers that have ended; RoleLost, with its name, for any other role.
+
+        Requests to a lost role fail with PeerLost from then on. In the thread of the training loop.
+        """
+        ended = dict(self.processes.lost())
+        for name, why in ended.items():
+            if name.kind not in SURVIVED:
+                raise is_gone(name, why)
+        for name, why in ended.items():
+            self._lose(name, why)
+
+    def check_trainers(self) -> None:
+        """RoleLost where no trainer is left."""
+        self.check_alive()
+        if not self.trainers:
+            gone = [name for name in self.lost if name.kind == "trainer"]
+            raise is_gone(gone[-1], self.lost[gone[-1]]) if gone else RoleLost("there is no trainer")
+
+    def _lose(self, name: RoleId, why: str) -> None:
+        self.lost[name] = why
+        self.processes.end(name)
+        if self.embedding_workers is not None:
+            self.embedding_workers.forget_trainer(name)
+        with suppress(InputError):  # it was not connected yet
+            self.rpc.forget(name)
+        if name.kind == "trainer":
+            if name in self.trainers:
+                self.trainers.remove(name)
+            for told in self.on_loss:
+                told(name)
+            self.losses.append(RoleLoss(name, why))
+        elif self.embedding_workers is not None:
+            self.losses.append(RoleLoss(name, why, batches=self.embedding_workers.lose(name)))
+            if not self.embedding_workers.names:
+                self._replace_last(name, why)
+
+    def _replace_last(self, name: RoleId, why: str) -> None:
+        """Trainers cannot compute without an embedding worker, so training waits for the new one."""
+        if self.replace_embedding_worker is None:
+            raise is_gone(name, why)
+        try:
+            self.replace_embedding_worker()
+        except HotrowError as error:
+            raise RoleLost(f"{name} is gone: {why}; no other embedding worker could start: {error}") from None
 
     def incarnations(self) -> list[int]:
         """Of all shards."""
@@ -73,21 +129,43 @@ class Roles:
         if self.embedding_workers is not None:
             self.embedding_workers.forget_trainer(trainer)
         left = uncancellable_future()
+        if trainer in self.lost:
+            left.set_result(None)
+            return left
         left.add_done_callback(lambda _: self.processes.end(trainer))
         forget_when_stopped(self.rpc, trainer, [self.rpc.request(trainer, Stop())], left)
         return left
 
-    def answer(self, asked: Future[Answer]) -> Answer:
-        """Wait for a reply; RoleLost where a role ends meanwhile."""
+    def answer(self, asked: Future[Answer], most_s: float = math.inf) -> Answer:
+        """Wait for a reply; PeerLost where the role is lost meanwhile, RoleLost where another one ends the run."""
+        until = time.monotonic() + most_s
         while not asked.done() and not wait([asked], timeout=WAKE_S).done:
-            self.processes.check_alive()
+            self.check_alive()
+            if time.monotonic() > until:
+                gone = ", ".join(f"{name} is gone: {why}" for name, why in self.lost.items())
+                raise RoleLost(f"{gone}; another role did not answer for {most_s:.0f} s")
         return asked.result()
 
-    def raise_loss(self) -> None:
-        """Raise the loss of a role that is the cause of an error, once it is known; return where none is lost."""
-        until = time.monotonic() + LOSS_S
-        while time.monotonic() < until:
-            self.processes.check_alive()
+    def rendezvous(self) -> str:
+        """The address where ranks meet: a free port of the first trainer's host."""
+        first = self.trainers[0]
+        reply = self.answer(self.rpc.request(first, Query("meeting"))).of(QueryReply, first)
+        host, _, _ = self.rpc.address_of(first).rpartition(":")
+        return f"{host}:{int(reply.figures['port'])}"
+
+    def caused_by_loss(self, roles: Collection[str], error: BaseException | None = None) -> bool:
+        """Whether one of these roles is lost, the cause of an error: wait until that is known.
+
+        An error that says so itself is waited for longer: Ray may be slow to notice the end of a process.
+        """
+        said = isinstance(error, PeerLost) or (isinstance(error, RemoteFault) and error.kind == "lost")
+        until = time.monotonic() + (KNOWN_LOSS_S if said else LOSS_S)
+        while True:
+            self.check_alive()
+            if any(name in self.lost for name in roles):
+                return True
+            if time.monotonic() > until:
+                return False
             time.sleep(WAKE_S)
 
     def request_all(

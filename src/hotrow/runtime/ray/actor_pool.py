@@ -3,14 +3,16 @@
 import os
 import socket
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
 
-from hotrow.errors import ConfigError, HotrowError, SegmentError
+from hotrow.errors import ConfigError, SegmentError
 from hotrow.runtime.cluster.facts import RoleAddress
+from hotrow.runtime.losses import RoleLost
 from hotrow.runtime.ray.actors import TransportSettings
 from hotrow.runtime.ray.failures import reason
 from hotrow.types import RoleId
@@ -22,10 +24,6 @@ ROOM_S = 60.0  # for Ray to place an actor that joins
 WAKE_S = 0.2  # between two checks whether the run has ended
 
 
-class RoleLost(HotrowError):
-    """A role of the cluster ended while it was needed."""
-
-
 class ActorPool:
     """The running actors. An actor that was released may end without being a loss."""
 
@@ -34,6 +32,8 @@ class ActorPool:
         self._actors: dict[RoleId, Any] = {}
         self._serving: dict[RoleId, Any] = {}  # by name, the call that returns when the role ends
         self._where: dict[RoleId, RoleAddress] = {}
+        self._places: dict[RoleId, int] = {}  # number among its kind, of a role that had its place before
+        self._free: defaultdict[str, list[int]] = defaultdict(list)  # by kind, places of roles that have ended
         self._closed = False
 
     @property
@@ -47,7 +47,7 @@ class ActorPool:
         if self._closed:
             raise RoleLost(f"{', '.join(given)}: the run has ended")
         for name, (setup, *rest) in given.items():
-            options = self._options(name.kind, name.number)
+            options = self._options(name.kind, self._place(name))
             made[name] = ray.remote(role).options(**options).remote(setup, self._lines, self._host, *rest)
         self._actors |= made
         try:
@@ -70,10 +70,18 @@ class ActorPool:
         self._where.pop(name, None)
 
     def end(self, name: RoleId) -> None:
-        """End an actor that has left, or could not start."""
+        """End an actor that has left, was lost, or could not start."""
         self.release(name)
+        if (place := self._places.pop(name, None)) is not None:
+            self._free[name.kind].append(place)
         if (actor := self._actors.pop(name, None)) is not None:
             ray.kill(actor)
+
+    def _place(self, name: RoleId) -> int:
+        """Of a role that has ended, if there is one: its resources are reserved."""
+        free = self._free[name.kind]
+        self._places[name] = free.pop(free.index(min(free))) if free else name.number
+        return self._places[name]
 
     def lost(self) -> dict[RoleId, str]:
         """By name, why roles ended that were not released."""
@@ -82,11 +90,6 @@ class ActorPool:
             return {}
         ended, _ = ray.wait(list(serving.values()), num_returns=len(serving), timeout=0)
         return {name: _reason(each) for name, each in serving.items() if each in ended and name in self._serving}
-
-    def check_alive(self) -> None:
-        """RoleLost, with its name, where a role has ended."""
-        for name, why in self.lost().items():
-            raise RoleLost(f"{name} is gone: {why}")
 
     def close(self, wait_s: float) -> None:
         """End all actors; those that got `Stop` have `wait_s` for it."""

@@ -15,7 +15,8 @@ from hotrow.errors import ConfigError, HotrowError
 from hotrow.runtime.cluster.embedding_workers import EmbeddingWorkers
 from hotrow.runtime.cluster.facts import ClusterFacts
 from hotrow.runtime.cluster.roles import Roles
-from hotrow.runtime.ray.actor_pool import ActorPool, Options, RoleLost
+from hotrow.runtime.losses import RoleLost
+from hotrow.runtime.ray.actor_pool import ActorPool, Options
 from hotrow.runtime.ray.actors import EmbeddingRole, LoaderRole, ShardRole, TrainerRole, TransportSettings
 from hotrow.runtime.ray.setups import RoleSetups
 from hotrow.runtime.ray.sources import stored_source
@@ -74,7 +75,16 @@ class RayCluster:
         readers = [RoleId("loader", number) for number in range(loaders)]
         for name, address in self._actors.start(LoaderRole, {name: (name,) for name in readers}).items():
             self.rpc.connect(name, address, near=True)
-        self.roles = Roles(self.rpc, names, list(workers), self._actors, lookup_workers, readers, stored_source)
+        self.roles = Roles(
+            self.rpc,
+            names,
+            list(workers),
+            self._actors,
+            lookup_workers,
+            readers,
+            stored_source,
+            self.join_embedding_worker,
+        )
         for _ in range(embedding_workers):
             self._join_embedding_worker(self._embedding_workers(), joins=False)
 

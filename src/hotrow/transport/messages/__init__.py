@@ -86,9 +86,12 @@ from hotrow.transport.messages.work import (
     BatchRequest,
     Begin,
     CloseStep,
+    CutStep,
     Features,
+    Regroup,
     Samples,
     Settle,
+    StepCut,
 )
 
 Message = (
@@ -107,6 +110,9 @@ Message = (
     | TakeDense
     | Begin
     | CloseStep
+    | CutStep
+    | StepCut
+    | Regroup
     | Settle
     | GiveDense
     | DenseGiven
@@ -174,6 +180,7 @@ __all__ = [
     "CollectedScores",
     "CutMade",
     "CutRows",
+    "CutStep",
     "CutWritten",
     "DenseGiven",
     "DensePulled",
@@ -225,11 +232,13 @@ __all__ = [
     "PushRows",
     "Query",
     "QueryReply",
+    "Regroup",
     "Release",
     "RowBlockHeader",
     "Samples",
     "ScorePoints",
     "Settle",
+    "StepCut",
     "Stop",
     "TakeDense",
     "Taken",

@@ -8,7 +8,7 @@ from hotrow.transport.messages.header import Header, Name
 
 SENTENCE_MOST = 10_000  # characters of a fault
 
-FaultKind: TypeAlias = Literal["input", "config", "stale", "closing", "busy", "internal"]
+FaultKind: TypeAlias = Literal["input", "config", "stale", "closing", "busy", "lost", "internal"]
 
 
 class Query(Header, frozen=True, tag="ask"):
@@ -48,6 +48,7 @@ class Fault(Header, frozen=True, tag="fault"):
     """A request was refused, with the reason as a sentence. Nothing was changed by it.
 
     "busy": try again later, as the client does by itself; a push that came with a pull may have been applied.
+    "lost": another role that the request needs does not answer.
     """
 
     kind: FaultKind

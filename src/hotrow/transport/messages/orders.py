@@ -63,6 +63,7 @@ class OrderResult(Header, frozen=True, tag="performed"):
     lost_pushes: Count = 0  # parts of a step that never arrived
     forgotten: Count = 0  # with a grant too old to know whether it was applied before
     partly_applied: Count = 0  # that a crash interrupted in a kept segment: not applied again
+    applied_before: Count = 0  # discarded pushes whose rows were applied on arrival
     lateness: tuple[tuple[Number, Number], ...] = ()
     weights: tuple[PartWeights, ...] = ()  # of the parts of this order, where a policy weighs each tensor
 

@@ -90,6 +90,24 @@ class CloseStep(Header, frozen=True, tag="close_step"):
     lr_scale: float
 
 
+class CutStep(Header, frozen=True, tag="cut_step"):
+    """A role is lost: leave the group of ranks, and compute nothing more in this mode. The reply is `StepCut`."""
+
+
+class StepCut(Header, frozen=True, tag="step_cut"):
+    """The dense steps in a trainer's parameters, which do not change any more."""
+
+    step: Number
+
+
+class Regroup(Header, frozen=True, tag="regroup"):
+    """KStep, after a cut: meet the trainers that are left, each with its own copy, and forget gradients of the step."""
+
+    meeting: Annotated[str, Meta(max_length=1_000)]
+    rank: Count
+    ranks: Count
+
+
 class Settle(Header, frozen=True, tag="settle"):
     """KStep: a step is applied; each trainer updates its own dense parameters, merged or alone."""
 

@@ -1,0 +1,48 @@
+"""Roles that ended while a run needed them: which of them it survives, and what is told about each."""
+
+from dataclasses import dataclass
+
+from hotrow.errors import HotrowError
+from hotrow.types import RoleId, RoleKind
+
+SURVIVED: frozenset[RoleKind] = frozenset({"trainer", "embedding worker"})  # shards hold rows, loaders batches
+
+
+class RoleLost(HotrowError):
+    """A role of the cluster ended while it was needed."""
+
+
+class WorkersLost(HotrowError):
+    """Workers were lost while a mode began on them: it can begin on the others."""
+
+
+def is_gone(name: RoleId, why: str) -> RoleLost:
+    """The error of a loss that ends the run."""
+    return RoleLost(f"{name} is gone: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class RoleLoss:
+    """A trainer or an embedding worker that ended."""
+
+    name: RoleId
+    why: str
+    batches: int = 0  # whose ids an embedding worker held
+    scores: int = 0  # samples whose scores a trainer had, and no report has
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What the statistics of a run count."""
+        if self.name.kind == "trainer":
+            return {"trainers_lost": 1, "scores_lost": self.scores}
+        return {"embedding_workers_lost": 1, "buffered_batches_lost": self.batches}
+
+    @property
+    def sentence(self) -> str:
+        """What was lost with the role."""
+        lost = []
+        if self.batches:
+            lost.append(f"it held the ids of {self.batches:,} batches, which are dealt again")
+        if self.scores:
+            lost.append(f"the scores of {self.scores:,} samples are missing in the next report")
+        return ": ".join([f"{self.name} is gone: {self.why}", *lost])

@@ -1,0 +1,34 @@
+"""A step that a loss has cut: which trainers have the state, whether the step counts, and what is lost."""
+
+import pytest
+
+from hotrow.errors import HotrowError
+from hotrow.runtime.step_cut import decide_cut
+from hotrow.types import RoleId
+
+A, B = RoleId("trainer", 0), RoleId("trainer", 1)
+
+
+@pytest.mark.parametrize(
+    ("reached", "begun", "sources", "closes", "dense_steps_lost"),
+    [
+        ({A: 7, B: 7}, False, (A, B), False, 0),  # nobody has ended the open step: it is dealt again
+        ({A: 8, B: 7}, False, (A,), True, 0),  # one has: its state counts, and so do the rows of the step
+        ({A: 7, B: 8}, False, (B,), True, 0),
+        ({A: 7, B: 6}, False, (A,), False, 0),  # one failed in the step before, which the other has ended
+        ({A: 6, B: 6}, False, (A, B), False, 1),  # all failed in the step before: its rows are updated
+        ({A: 7, B: 7}, True, (A, B), True, 1),  # a shard has begun to update rows: that cannot be undone
+        ({A: 8, B: 7}, True, (A,), True, 0),
+    ],
+)
+def test_the_furthest_state_counts_and_what_it_lacks_is_counted(
+    reached: dict[RoleId, int], begun: bool, sources: tuple[RoleId, ...], closes: bool, dense_steps_lost: int
+) -> None:
+    found = decide_cut(7, reached, begun=begun)
+    assert (found.sources, found.closes, found.dense_steps_lost) == (sources, closes, dense_steps_lost)
+
+
+@pytest.mark.parametrize("reached", [5, 9])
+def test_trainers_that_are_two_steps_away_are_a_fault(reached: int) -> None:
+    with pytest.raises(HotrowError, match=f"trainers are at step {reached}, and step 7 is open"):
+        decide_cut(7, {A: reached}, begun=False)
