@@ -61,13 +61,22 @@ class Place:
 
     def folder(self, name: str) -> "Place":
         """A folder in this one, whether it exists or not."""
-        return Place(f"{self.name}/{name}", f"{self.path}/{name}", self.filesystem)
+        address, options = self._address()
+        uri = f"{address}/{name}{options}"
+        return Place(f"{self.name}/{name}", f"{self.path}/{name}", self.filesystem, uri)
 
     @property
     def parent(self) -> "Place":
         """The folder that this one is in."""
         name = self.name.rpartition("/")[0] if self.local is None else str(Path(self.name).parent)
-        return Place(name, self.path.rpartition("/")[0] or "/", self.filesystem)
+        address, options = self._address()
+        uri = (address.rpartition("/")[0] or "/") + options
+        return Place(name, self.path.rpartition("/")[0] or "/", self.filesystem, uri)
+
+    def _address(self) -> tuple[str, str]:
+        """The URI up to its options, and those; a local path has none."""
+        address, mark, options = self.uri.partition("?") if "://" in self.uri else (self.uri, "", "")
+        return address.rstrip("/"), mark + options
 
     def folders(self) -> list[str]:
         """Names of the folders in this one, sorted; none where it does not exist."""

@@ -7,6 +7,7 @@ from copy import deepcopy
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from hotrow.checkpoint.loaded_rows import LocalRowLoader
 from hotrow.checkpoint.local_cut import LocalCut, track_changes
 from hotrow.checkpoint.place import Place
 from hotrow.client import LocalTables
@@ -64,6 +65,10 @@ class LocalBackend:
         """The rows of this moment, written by the process itself."""
         self.tables.settle()
         return LocalCut(self.tables.tiers, delta=delta)
+
+    def row_loader(self) -> LocalRowLoader:
+        """This process reads them."""
+        return LocalRowLoader(self.tables.tiers)
 
     def newest_grant(self) -> int:
         """0: grants are not kept from one run to the next."""

@@ -375,9 +375,9 @@ class Trainer:
             )
         self._saves.settle()
         self._saves.forget_base()
-        here, changing = (self.model, self.optimizer, self.tables.tiers), self._loop.half_loaded
+        here, changing = (self.model, self.optimizer, self._open.backend.row_loader()), self._loop.half_loaded
         if strict:
-            loaded = checkpoint.Loaded(checkpoint.load(folder, *here, changing=changing))
+            loaded = checkpoint.load(folder, *here, changing=changing)
         else:
             loaded = checkpoint.load_into(folder, *here, checkpoint.LoadRules(map or {}, skip), changing=changing)
         self._loop.loaded()

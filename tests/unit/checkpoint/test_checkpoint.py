@@ -64,7 +64,7 @@ def test_everything_comes_back_bit_for_bit(table: hr.Table, tmp_path: Path) -> N
     checkpoint.save(tmp_path / "c", net, optimizer, tiers, ABOUT)
     random = torch.rand(3)
     other, other_optimizer, other_tiers = trained(1, table)
-    assert checkpoint.load(tmp_path / "c", other, other_optimizer, other_tiers) == ABOUT
+    assert checkpoint.load(tmp_path / "c", other, other_optimizer, other_tiers).saved == ABOUT
     assert rows(other_tiers["t"]) == rows(tiers["t"])
     assert torch.equal(torch.rand(3), random)
     for ours, theirs in zip(net.state_dict().values(), other.state_dict().values(), strict=True):

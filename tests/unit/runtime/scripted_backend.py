@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hotrow.checkpoint.loaded_rows import RowLoader
 from hotrow.checkpoint.place import Place
 from hotrow.checkpoint.saving import TablesCut
 from hotrow.data.batch import Batch
@@ -88,6 +89,9 @@ class ScriptedBackend:
         return 0
 
     def check_consistent(self) -> None: ...
+
+    def row_loader(self) -> RowLoader:
+        raise AssertionError("nothing is loaded here")
 
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[Nothing, "ScriptedBackend"]:
         assert facts.workers == len(self.names)

@@ -78,7 +78,20 @@ from hotrow.transport.messages.rows import (
     RowBlockHeader,
     Taken,
 )
-from hotrow.transport.messages.saving import CutMade, CutRows, CutWritten, EndCut, TrackChanges, WriteCut
+from hotrow.transport.messages.saving import (
+    CheckRows,
+    CutMade,
+    CutRows,
+    CutWritten,
+    EndCut,
+    LoadRows,
+    RowsChecked,
+    RowsLoaded,
+    TableLoaded,
+    TableSource,
+    TrackChanges,
+    WriteCut,
+)
 from hotrow.transport.messages.scores import CollectedScores, CollectScores, ScorePoints
 from hotrow.transport.messages.work import (
     BatchAt,
@@ -151,6 +164,10 @@ Message = (
     | WriteCut
     | CutWritten
     | EndCut
+    | CheckRows
+    | RowsChecked
+    | LoadRows
+    | RowsLoaded
 )
 
 __all__ = [
@@ -165,6 +182,7 @@ __all__ = [
     "BatchesMade",
     "Begin",
     "BeginEvaluation",
+    "CheckRows",
     "Clear",
     "CloseReading",
     "CloseStep",
@@ -201,6 +219,7 @@ __all__ = [
     "JoinRole",
     "KeepBatches",
     "LeaveRole",
+    "LoadRows",
     "LookUp",
     "MalformedLine",
     "Meet",
@@ -227,10 +246,14 @@ __all__ = [
     "QueryReply",
     "Release",
     "RowBlockHeader",
+    "RowsChecked",
+    "RowsLoaded",
     "Samples",
     "ScorePoints",
     "Settle",
     "Stop",
+    "TableLoaded",
+    "TableSource",
     "TakeDense",
     "Taken",
     "TrackChanges",
