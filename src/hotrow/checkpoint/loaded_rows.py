@@ -1,18 +1,19 @@
 """The rows of a checkpoint, put into tables as plans say."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hotrow.checkpoint.reader import SavedCheckpoint
-from hotrow.checkpoint.rows import Watch
 from hotrow.checkpoint.shard_part import WHOLE, ShardPart
 from hotrow.checkpoint.table_fitting import TablePlan, capacity_line
 from hotrow.config import AtLeast, Table
+from hotrow.data.background import read_ahead
 from hotrow.store import RamTier, Rows, SavedTable
 from hotrow.store.arrays import Integers
+
+CHUNKS_AHEAD = 2  # read and not put into the table yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,35 +23,6 @@ class LoadedTable:
     rows: int  # that it has now
     too_large: int = 0  # numbers that its type cannot hold
     counts_left: bool = False  # of ids that wait for admission: they start at 0
-
-
-class RowLoader(Protocol):
-    """How the rows of a checkpoint get into the tables of a run."""
-
-    @property
-    def tiers(self) -> Mapping[str, SavedTable]:
-        """The tables."""
-
-    def verify(self, found: SavedCheckpoint, watch: Watch) -> None:
-        """InputError names the first file that is missing, cut or changed. Changes nothing."""
-
-    def load(self, found: SavedCheckpoint, plans: Mapping[str, TablePlan]) -> Mapping[str, LoadedTable]:
-        """Replace the rows of all tables, whose plans these are."""
-
-
-class LocalRowLoader:
-    """This process reads all rows."""
-
-    def __init__(self, tiers: Mapping[str, SavedTable]) -> None:
-        self.tiers = tiers
-
-    def verify(self, found: SavedCheckpoint, watch: Watch) -> None:
-        """Read all files."""
-        found.verify(watch)
-
-    def load(self, found: SavedCheckpoint, plans: Mapping[str, TablePlan]) -> Mapping[str, LoadedTable]:
-        """One table after the other."""
-        return {name: load_rows(found, tier, plans[name]) for name, tier in self.tiers.items()}
 
 
 def load_rows(
@@ -64,15 +36,42 @@ def load_rows(
     tier.clear()
     if plan.saved is None:
         return LoadedTable(0)
+    loaded = put_rows(found.rows(plan.saved, part), found, tier, plan, watch)
+    return replace(loaded, counts_left=not restore_admission(found, tier, plan, part))
+
+
+def put_rows(
+    chunks: Generator[Rows, None, None],
+    found: SavedCheckpoint,
+    tier: SavedTable,
+    plan: TablePlan,
+    watch: Callable[[], object] = lambda: None,
+) -> LoadedTable:
+    """Put saved rows into a table, while a thread reads the next ones."""
     before = tier.stats().saturated
     samples = int(found.manifest.counters.get("samples", 0))
-    for chunk in found.rows(plan.saved, part):
+    if isinstance(tier, RamTier) and tier.table.capacity_bytes is None:  # an index that grows may take fewer bytes
+        tier.reserve(plan.rows)
+    for chunk in read_ahead(chunks, CHUNKS_AHEAD):
         watch()
         state = chunk.state if plan.state and tier.state_dim else None
         tier.put(chunk.keys, chunk.values, state, _fields(chunk, plan, samples))
-    counts = not plan.counts or _restore_admission(found, plan.saved, tier, part)
     stats = tier.stats()
-    return LoadedTable(stats.rows, stats.saturated - before, counts_left=not counts)
+    return LoadedTable(stats.rows, stats.saturated - before)
+
+
+def restore_admission(found: SavedCheckpoint, tier: SavedTable, plan: TablePlan, part: ShardPart = WHOLE) -> bool:
+    """Put counts of keys that wait for admission back; False where they are not restored and would have to be."""
+    if plan.saved is None or not plan.counts:
+        return True
+    if not isinstance(tier, RamTier):  # on shards that do not read: rows are sent to them, counts cannot be
+        return False
+    if isinstance(tier.table.admission, AtLeast) and tier.table.admission.filter is None:
+        tier.restore_waiting(found.waiting(plan.saved, part))
+        return True
+    if filters := found.filters(plan.saved, part):
+        tier.restore_filters(filters)
+    return bool(filters)
 
 
 def lines_of(name: str, table: Table, plan: TablePlan, loaded: LoadedTable) -> Iterator[str]:
@@ -96,15 +95,3 @@ def _fields(chunk: Rows, plan: TablePlan, samples: int) -> Mapping[str, Integers
     elif "last_seen" in fields and theirs != ours:
         fields["last_seen"] = (fields["last_seen"].astype(np.uint64) * theirs // ours).astype(np.uint32)
     return fields
-
-
-def _restore_admission(found: SavedCheckpoint, saved: str, tier: SavedTable, part: ShardPart) -> bool:
-    """Put counts of keys that wait for admission back; False where that is not possible."""
-    if not isinstance(tier, RamTier):  # on shards that do not read: rows are sent to them, counts cannot be
-        return False
-    if isinstance(tier.table.admission, AtLeast) and tier.table.admission.filter is None:
-        tier.restore_waiting(found.waiting(saved, part))
-        return True
-    if filters := found.filters(saved, part):
-        tier.restore_filters(filters)
-    return bool(filters)

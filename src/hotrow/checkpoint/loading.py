@@ -12,11 +12,12 @@ from torch.optim import Optimizer
 from hotrow.checkpoint import dense
 from hotrow.checkpoint.finding import find_checkpoints
 from hotrow.checkpoint.fitting import RunTargets, SavedFacts, plan_load, plan_strictly
-from hotrow.checkpoint.loaded_rows import LocalRowLoader, RowLoader, lines_of
+from hotrow.checkpoint.loaded_rows import lines_of
 from hotrow.checkpoint.local_cut import ExportedRows, LocalCut, shape_of
 from hotrow.checkpoint.manifest import DENSE
 from hotrow.checkpoint.place import Place
 from hotrow.checkpoint.reader import SavedCheckpoint
+from hotrow.checkpoint.row_loader import LocalRowLoader, RowLoader
 from hotrow.checkpoint.rows import Watch
 from hotrow.checkpoint.saving import MARGIN, DenseTensors, Saved, TablesCut, write_checkpoint
 from hotrow.checkpoint.table_fitting import OurTable
@@ -114,12 +115,11 @@ def _load(
     ours = {name: OurTable(tier.table, tier.fields, tier.capacity_rows) for name, tier in rows.tiers.items()}
     targets = RunTargets(ours, dense.facts_of(model, optimizer))
     plan = plan_strictly(saved, targets) if rules is None else plan_load(saved, targets, rules.map, rules.skip)
-    changing()
+    loaded = rows.load(found, plan.tables, changing)
     if tensors is not None:
         dense.restore(tensors, model, optimizer, manifest.optimizer, plan)
         if rules is None:
             dense.restore_random(tensors)
-    loaded = rows.load(found, plan.tables)
     lines = (lines_of(name, tier.table, plan.tables[name], loaded[name]) for name, tier in rows.tiers.items())
     return Loaded(content_of(found), [*plan.lines, *(line for each in lines for line in each)])
 

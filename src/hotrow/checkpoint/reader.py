@@ -4,7 +4,7 @@ The rows of a table are those of the full checkpoint and of every delta after it
 Serving reads the same chain: the numbers of new checkpoints rise, and a delta holds everything that changed.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hotrow.checkpoint.chain import ChainLink, chain_of
 from hotrow.checkpoint.manifest import DENSE, FILE, Manifest, SavedTableFacts, folder_of, number_of, read_manifest
 from hotrow.checkpoint.place import Place
-from hotrow.checkpoint.rows import RowShape, Watch, read_columns, read_keys, read_rows, take_rows
+from hotrow.checkpoint.rows import RowShape, Watch, read_columns, read_keys, read_rows, read_rows_once, take_rows
 from hotrow.checkpoint.shard_part import WHOLE, ShardPart
 from hotrow.errors import InputError
 from hotrow.store.arrays import Integers, Keys
@@ -24,6 +24,7 @@ from hotrow.store.rows import Rows
 
 Counters = NDArray[np.uint8]
 FilesToRead = Callable[[Manifest], Iterable[str]]  # of a link, those whose checksums are compared
+CHANGED = "was changed since it was saved: take another checkpoint"
 COUNTS = ("key", "count")  # columns of a file of keys that wait for admission
 
 
@@ -120,7 +121,7 @@ class SavedCheckpoint:
                     message = f"{file} has {there[file]:,} bytes and was saved with {facts.bytes:,}"
                     yield f"{who}: {message}: take another checkpoint"
                 elif file in to_read and link.place.facts(file, watch) != facts:
-                    yield f"{who}: {file} was changed since it was saved: take another checkpoint"
+                    yield f"{who}: {file} {CHANGED}"
 
     def dense(self) -> bytes:
         """The file of dense tensors; InputError where the checkpoint holds tables alone."""
@@ -128,10 +129,11 @@ class SavedCheckpoint:
             raise InputError(f"checkpoint {self.name}: it holds tables alone, no dense tensors: take another one")
         return self.place.read(DENSE)
 
-    def rows(self, table: str, part: ShardPart = WHOLE) -> Iterator[Rows]:
+    def rows(self, table: str, part: ShardPart = WHOLE, *, check: Watch | None = None) -> Generator[Rows, None, None]:
         """All rows of a table, each key once, in chunks; of one that evicts, those that would go first come first.
 
-        With `part` those of one shard.
+        With `part` those of one shard. With `check`, which gets the bytes of each read, files are compared with their
+        checksums as they are read: InputError after the last row of a file that was changed.
         """
         shape = self.shape(table)
         newest = self._newest(table, part)
@@ -139,7 +141,7 @@ class SavedCheckpoint:
             if (facts := link.manifest.tables.get(table)) is None:
                 continue
             for shard in part.saved(facts):
-                for chunk in self._read(link, shard.rows, shape):
+                for chunk in self._read(link, shard.rows, shape, check):
                     if part.is_whole_file(facts):
                         part.check_whole(f"checkpoint {link.place.name}: {shard.rows}", chunk.keys)
                     elif (mine := part.places(chunk.keys)) is not None:
@@ -193,9 +195,12 @@ class SavedCheckpoint:
         last = np.append(every[1:] != every[:-1], np.ones(min(len(every), 1), bool))
         return every[last], of_every[last]
 
-    def _read(self, link: SavedLink, file: str, shape: RowShape) -> Iterator[Rows]:
+    def _read(self, link: SavedLink, file: str, shape: RowShape, check: Watch | None = None) -> Iterator[Rows]:
         try:
-            yield from read_rows(link.place, file, shape)
+            if check is None:
+                yield from read_rows(link.place, file, shape)
+            elif (yield from read_rows_once(link.place, file, shape, check)) != link.manifest.files[file]:
+                raise InputError(f"checkpoint {link.place.name}: {file} {CHANGED}")
         except (pa.ArrowException, OSError, KeyError) as error:
             raise InputError(
                 f"checkpoint {link.place.name}: {file} cannot be read: {error}: take another one"

@@ -8,8 +8,8 @@ from typing import Protocol
 from torch import Tensor
 from torch.optim import Optimizer
 
-from hotrow.checkpoint.loaded_rows import RowLoader
 from hotrow.checkpoint.place import Place
+from hotrow.checkpoint.row_loader import RowLoader
 from hotrow.checkpoint.saving import TablesCut
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Loader, RemoteReading

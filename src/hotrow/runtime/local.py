@@ -7,9 +7,9 @@ from copy import deepcopy
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from hotrow.checkpoint.loaded_rows import LocalRowLoader
 from hotrow.checkpoint.local_cut import LocalCut, track_changes
 from hotrow.checkpoint.place import Place
+from hotrow.checkpoint.row_loader import LocalRowLoader
 from hotrow.client import LocalTables
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Loader

@@ -12,6 +12,7 @@ from pathlib import Path
 from hotrow.checkpoint.loaded_rows import LoadedTable, load_rows
 from hotrow.checkpoint.place import Place
 from hotrow.checkpoint.reader import FilesToRead, SavedCheckpoint
+from hotrow.checkpoint.row_loader import LocalRowLoader
 from hotrow.checkpoint.shard_part import ShardPart
 from hotrow.checkpoint.table_fitting import OurTable, TablePlan, check_same_tables, table_plan
 from hotrow.errors import HotrowError, InputError
@@ -46,22 +47,16 @@ def restore_rows(shard: Shard, where: str | Path | Place, number: int | None = N
     InputError where it is not there, is damaged, or is of other tables: then nothing has changed.
     """
     place = Place.of(where)
+    message = f"shard {shard.number} cannot restore its rows from {place.name}"
     try:
         found = SavedCheckpoint.open(place, number)
-        part = ShardPart(shard.number, shard.shards)
-        found.verify(read=_files_for(part))
     except (InputError, OSError) as error:
-        message = f"shard {shard.number} cannot restore its rows from {place.name}"
         way = "save to a folder that all hosts share, or to an object store"
-        raise InputError(f"{message}: {error}: {way}") from None
-    tiers = shard.tables.tiers
-    ours = {
-        name: OurTable(table, tiers[name].fields, shard.shards * tiers[name].capacity_rows)
-        for name, table in shard.whole_tables.items()
-    }
-    check_same_tables(found.name, found.manifest.tables, ours)
-    plans = {name: table_plan(name, found.manifest.tables[name], table) for name, table in ours.items()}
-    loaded = _load(shard, found, plans)
+        raise InputError(f"{message}: {error}; {way}") from None
+    try:
+        loaded = _restore(shard, found)
+    except (InputError, OSError) as error:
+        raise InputError(f"{message}: {error}") from None
     counters = found.manifest.counters
     return RestoredRows(
         sum(each.rows for each in loaded.values()),
@@ -69,6 +64,20 @@ def restore_rows(shard: Shard, where: str | Path | Place, number: int | None = N
         int(counters.get("step", 0)),
         int(counters.get("samples", 0)),
     )
+
+
+def _restore(shard: Shard, found: SavedCheckpoint) -> Mapping[str, LoadedTable]:
+    shard.tables.settle()
+    tiers = shard.tables.tiers
+    ours = {
+        name: OurTable(table, tiers[name].fields, shard.shards * tiers[name].capacity_rows)
+        for name, table in shard.whole_tables.items()
+    }
+    check_same_tables(found.name, found.manifest.tables, ours)
+    plans = {name: table_plan(name, found.manifest.tables[name], table) for name, table in ours.items()}
+    loader = LocalRowLoader(tiers, ShardPart(shard.number, shard.shards))
+    loader.verify(found, lambda _: None)
+    return loader.load(found, plans, lambda: None)
 
 
 class ShardLoading:

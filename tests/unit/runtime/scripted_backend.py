@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hotrow.checkpoint.loaded_rows import RowLoader
 from hotrow.checkpoint.place import Place
+from hotrow.checkpoint.row_loader import RowLoader
 from hotrow.checkpoint.saving import TablesCut
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Lease, Loader

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from hotrow.bench.cluster.plan import ClusterPlan
 from hotrow.bench.rounds import BenchProgress, Figures
-from hotrow.checkpoint.loaded_rows import RowLoader
 from hotrow.checkpoint.place import Place
+from hotrow.checkpoint.row_loader import RowLoader
 from hotrow.checkpoint.saving import TablesCut
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Lease, Loader

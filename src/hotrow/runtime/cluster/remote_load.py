@@ -1,11 +1,12 @@
 """The rows of a checkpoint on a cluster. Every shard reads its own part, where it sees the folder."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from hotrow.checkpoint.loaded_rows import LoadedTable, LocalRowLoader
+from hotrow.checkpoint.loaded_rows import LoadedTable
 from hotrow.checkpoint.manifest import DENSE
 from hotrow.checkpoint.reader import SavedCheckpoint
+from hotrow.checkpoint.row_loader import LocalRowLoader
 from hotrow.checkpoint.rows import Watch
 from hotrow.checkpoint.table_fitting import TablePlan
 from hotrow.errors import InputError
@@ -43,10 +44,13 @@ class RemoteRowLoader:
         else:
             watch(sum(each.bytes for each in checked.values()))
 
-    def load(self, found: SavedCheckpoint, plans: Mapping[str, TablePlan]) -> Mapping[str, LoadedTable]:
+    def load(
+        self, found: SavedCheckpoint, plans: Mapping[str, TablePlan], changing: Callable[[], object]
+    ) -> Mapping[str, LoadedTable]:
         """Let all shards replace their rows."""
         if self._by_driver is not None:
-            return self._by_driver.load(found, plans)
+            return self._by_driver.load(found, plans, changing)
+        changing()
         sources = tuple(_source(name, plan) for name, plan in plans.items())
         answers = self._ask(found, LoadRows, sources)
         parts = [each for name, answer in answers.items() for each in answer.of(RowsLoaded, name).tables]
