@@ -18,18 +18,26 @@ from hotrow.checkpoint.rows import Watch
 from hotrow.checkpoint.saving import TablesCut
 from hotrow.errors import InputError
 from hotrow.runtime.backend import Backend
+from hotrow.trainer.write_pace import WritePace
 
 
 class Saving:
     """One checkpoint on its way to its folder."""
 
     def __init__(
-        self, write: Callable[[Watch], SavedLink], *, size: int, pause_s: float, copied: Callable[[], int]
+        self,
+        write: Callable[[Watch], SavedLink],
+        *,
+        size: int,
+        pause_s: float,
+        copied: Callable[[], int],
+        pace: WritePace,
     ) -> None:
         """`size`: about how many bytes; `pause_s`: how long training stood still for the moment that is saved.
 
         `copied` tells the bytes of rows that are held in their old form now.
         """
+        self._pace = pace
         self.size, self.pause_s = size, pause_s
         self.written = 0  # bytes so far
         self.copied_bytes = 0  # of rows in their old form, at most so far
@@ -51,7 +59,9 @@ class Saving:
         return (self._ended or time.monotonic()) - self._started
 
     def wait(self) -> None:
-        """Until it is written, or failed."""
+        """Until it is written, or failed. From now on it is written as fast as it can be."""
+        if not self.done:
+            self._pace.hurry()
         self._thread.join()
 
     def result(self) -> SavedLink:
@@ -64,6 +74,7 @@ class Saving:
 
     def _run(self, write: Callable[[Watch], SavedLink]) -> None:
         try:
+            self._pace.begin()
             self.link = write(self._count)
         except BaseException as fault:  # told by `result`
             self._fault = fault
@@ -73,6 +84,7 @@ class Saving:
     def _count(self, size: int) -> None:
         self.written += size
         self.copied_bytes = max(self.copied_bytes, self._copied())
+        self._pace.rest()
 
 
 class BackgroundSaves:
@@ -91,10 +103,12 @@ class BackgroundSaves:
         *,
         keep: int,
         delta: bool,
+        slowdown: float,
         began: float,
     ) -> Saving:
         """Take the state of this moment, at rest, and let a thread write it. `began`: when training stopped for it."""
         checkpoint.check_keep(keep)
+        pace = WritePace(slowdown)
         place = Place.of(folder)
         base, cut = self._cut(place, delta=delta)
         try:
@@ -110,7 +124,7 @@ class BackgroundSaves:
             return cut.copied_bytes if isinstance(cut, LocalCut) else 0  # shards have their own
 
         size = cut.bytes + len(tensors.data)
-        saving = Saving(write, size=size, pause_s=time.monotonic() - began, copied=copied)
+        saving = Saving(write, size=size, pause_s=time.monotonic() - began, copied=copied, pace=pace)
         self._under_way = place.uri, saving
         if not cut.frozen:
             saving.wait()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from hotrow.checkpoint.place import Place
+from hotrow.checkpoint.row_loader import RowLoader
 from hotrow.checkpoint.saving import TablesCut
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Lease, Loader
@@ -101,6 +102,9 @@ class ScriptedBackend:
         return 0
 
     def check_consistent(self) -> None: ...
+
+    def row_loader(self) -> RowLoader:
+        raise AssertionError("nothing is loaded here")
 
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[Nothing, "ScriptedBackend"]:
         assert facts.workers == len(self.names)

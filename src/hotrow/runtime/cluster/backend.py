@@ -34,6 +34,7 @@ from hotrow.runtime.cluster.evaluation import ClusterEvaluation
 from hotrow.runtime.cluster.executor import RemoteExecutor, shares_of
 from hotrow.runtime.cluster.reading_roles import ReadingRoles
 from hotrow.runtime.cluster.remote_cut import remote_cut
+from hotrow.runtime.cluster.remote_load import RemoteRowLoader
 from hotrow.runtime.cluster.remote_parameters import RemoteParameters
 from hotrow.runtime.cluster.roles import Roles
 from hotrow.runtime.look_ahead import LookAheadChoice, LookAheadChoices, expiry_fault
@@ -149,6 +150,10 @@ class ClusterBackend:
         """The rows of this moment. Shards write their parts; where one cannot see the folder, this process does."""
         found = remote_cut(self._roles, self.tables.specs, place, delta=delta)
         return ExportedRows(self.tables.tiers) if found is None else found
+
+    def row_loader(self) -> RemoteRowLoader:
+        """Shards read their parts; where one cannot see the folder, this process reads all rows."""
+        return RemoteRowLoader(self._roles, self.tables.tiers)
 
     def newest_grant(self) -> int:
         """The largest that the shards or their segments know."""

@@ -78,7 +78,20 @@ from hotrow.transport.messages.rows import (
     RowBlockHeader,
     Taken,
 )
-from hotrow.transport.messages.saving import CutMade, CutRows, CutWritten, EndCut, TrackChanges, WriteCut
+from hotrow.transport.messages.saving import (
+    CheckRows,
+    CutMade,
+    CutRows,
+    CutWritten,
+    EndCut,
+    LoadRows,
+    RowsChecked,
+    RowsLoaded,
+    TableLoaded,
+    TableSource,
+    TrackChanges,
+    WriteCut,
+)
 from hotrow.transport.messages.scores import CollectedScores, CollectScores, ScorePoints
 from hotrow.transport.messages.work import (
     BatchAt,
@@ -157,6 +170,10 @@ Message = (
     | WriteCut
     | CutWritten
     | EndCut
+    | CheckRows
+    | RowsChecked
+    | LoadRows
+    | RowsLoaded
 )
 
 __all__ = [
@@ -171,6 +188,7 @@ __all__ = [
     "BatchesMade",
     "Begin",
     "BeginEvaluation",
+    "CheckRows",
     "Clear",
     "CloseReading",
     "CloseStep",
@@ -208,6 +226,7 @@ __all__ = [
     "JoinRole",
     "KeepBatches",
     "LeaveRole",
+    "LoadRows",
     "LookUp",
     "MalformedLine",
     "Meet",
@@ -235,11 +254,15 @@ __all__ = [
     "Regroup",
     "Release",
     "RowBlockHeader",
+    "RowsChecked",
+    "RowsLoaded",
     "Samples",
     "ScorePoints",
     "Settle",
     "StepCut",
     "Stop",
+    "TableLoaded",
+    "TableSource",
     "TakeDense",
     "Taken",
     "TrackChanges",
