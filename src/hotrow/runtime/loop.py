@@ -234,6 +234,11 @@ class TrainingLoop:
         if self._active is not None:
             self._reopen(self._active)
 
+    @property
+    def members(self) -> tuple[RoleId, ...]:
+        """Workers that take part, or will at the next step, without those that leave. Thread-safe."""
+        return self._members().staying
+
     def check_join(self) -> None:
         """Raise where no worker can join now. Changes nothing."""
         self._members().check_join(self._mode, self.facts)

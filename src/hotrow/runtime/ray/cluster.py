@@ -10,16 +10,18 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 
 import ray
+from ray._private import state
 
 from hotrow.errors import ConfigError, HotrowError
 from hotrow.runtime.cluster.embedding_workers import EmbeddingWorkers
 from hotrow.runtime.cluster.facts import ClusterFacts
 from hotrow.runtime.cluster.roles import Roles
 from hotrow.runtime.losses import RoleLost
-from hotrow.runtime.ray.actor_pool import ActorPool, Options
+from hotrow.runtime.ray.actor_pool import ActorPool, Freed, Options
 from hotrow.runtime.ray.actors import EmbeddingRole, LoaderRole, ShardRole, TrainerRole, TransportSettings
 from hotrow.runtime.ray.setups import RoleSetups
 from hotrow.runtime.ray.sources import stored_source
+from hotrow.runtime.ray.trainer_places import TrainerPlaces
 from hotrow.transport.ids import WORKERS_MOST
 from hotrow.transport.messages import Stop
 from hotrow.transport.server import RpcServer
@@ -46,14 +48,18 @@ class RayCluster:
         loaders: int = 0,
         host: str | None = "127.0.0.1",
         options: Options = lambda role, number: {"num_cpus": 0},
+        freed: Freed = lambda role, number: None,
+        places: TrainerPlaces | None = None,
     ) -> None:
         """`host`: where roles listen, None for the address of their node; `options`: of the Ray actors.
 
+        `freed` is told of each actor that has ended; `places`: of trainers whose number changes.
         Without embedding workers trainers look rows up on the shards themselves.
         """
         self._setups = setups
         self._lines, self._host = lines, host
-        self._actors = ActorPool(lines, host, options)
+        self._actors = ActorPool(lines, host, options, freed)
+        self.places = places
         self._joining = threading.Lock()
         self._numbers: dict[RoleKind, int] = {"trainer": 0, "embedding worker": 0}  # used so far
         self.rpc = lines.rpc_client(delayed=True)
@@ -91,6 +97,17 @@ class RayCluster:
     def facts(self) -> ClusterFacts:
         """The current roles and addresses."""
         return ClusterFacts(self._lines.security, self._lines.key, self._actors.where, self._actors.lost())
+
+    def draining(self) -> set[RoleId]:
+        """Roles on nodes that Ray drains: these end soon. Thread-safe."""
+        ending = state.state.get_draining_nodes()
+        return {name for name, node in self._actors.nodes.items() if node in ending}
+
+    def ended_with_node(self, name: RoleId) -> bool:
+        """Whether the node of a role has ended. Thread-safe."""
+        node = self._actors.nodes.get(name)
+        alive = [each["NodeID"] for each in ray.nodes() if each["Alive"]]  # type: ignore[no-untyped-call]
+        return node not in alive
 
     def listen(self, name: str) -> RpcServer:
         """A server in the process of the run, with the cluster's key."""
