@@ -8,8 +8,8 @@ from typing import Protocol
 
 from hotrow.errors import HotrowError
 from hotrow.runtime.elastic import TrainerSupply, decide_scale
+from hotrow.runtime.losses import QUIET_STEPS
 from hotrow.runtime.membership import ScaleRequest
-from hotrow.trainer.replacing import QUIET_STEPS
 from hotrow.types import RoleId
 
 TICK_S = 0.5

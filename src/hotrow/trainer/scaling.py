@@ -58,6 +58,10 @@ class RoleScaling:
         self._loop.scale(request)
         return request
 
+    def join_loader(self) -> None:
+        """Start one more loader, in place of a lost one. It reads from the next step on."""
+        self._report(f"{self._cluster().join_loader()} takes part")
+
     def leave(self, name: str) -> "Future[None]":
         """Let a role leave: it gets no more batches; the future is done when it has stopped."""
         cluster = self._cluster()

@@ -41,7 +41,7 @@ from hotrow.trainer.elastic import ElasticTrainers
 from hotrow.trainer.fit_loop import FitLoop
 from hotrow.trainer.meter import ProgressMeter
 from hotrow.trainer.mode_selector import Choice, ModeSelector, initial_mode, parse_mode
-from hotrow.trainer.replacing import TrainerReplacement
+from hotrow.trainer.replacing import RoleReplacement
 from hotrow.trainer.reports import Evaluated, FoundRows, Report, Split
 from hotrow.trainer.saving import BackgroundSaves, Saving
 from hotrow.trainer.scaling import JoiningKind, RoleScaling
@@ -144,15 +144,12 @@ class Trainer:
         self.scaling = RoleScaling(self._loop, self._open.cluster, self._mode_selector.remark)
         self._elastic = self._elastic_trainers(where)
         if self._elastic is not None:
-            self._loop.replacement = self._elastic
+            self._loop.replacements["trainer"] = self._elastic
             self._elastic.start()
         elif isinstance(where, Ray):
-            self._loop.replacement = TrainerReplacement(
-                lambda: self.scaling.join("trainer"),
-                self._mode_selector.remark,
-                lambda: self.step,
-                where.replace_lost,
-            )
+            self._loop.replacements["trainer"] = self._replacement(self.scaling.join_trainer, where.replace_lost)
+        if isinstance(where, Ray):
+            self._loop.replacements["loader"] = self._replacement(self.scaling.join_loader, where.replace_lost)
         self._callbacks = tuple(callbacks)
         self._report_every_s = report_every_s
         self._loader: Loader | None = None
@@ -475,6 +472,9 @@ class Trainer:
             most=engine.trainers_most,
             losses_most=engine.replace_lost,
         )
+
+    def _replacement(self, start: Callable[[], object], most: int) -> RoleReplacement:
+        return RoleReplacement(start, self._mode_selector.remark, lambda: self.step, most)
 
     def _rows_in_segments(self) -> FoundRows | None:
         tiers = {name: tier for name, tier in self.tables.tiers.items() if tier.table.segment is not None}

@@ -9,11 +9,11 @@ import hotrow as hr
 from hotrow.errors import ConfigError, InputError
 from hotrow.modes import GBA, BackupWorkers, Mode, Sync
 from hotrow.modes.base import RunFacts
+from hotrow.runtime.losses import QUIET_STEPS
 from hotrow.runtime.membership import ScaleRequest
 from hotrow.runtime.settings import Ray
 from hotrow.trainer.batches import checked_facts, facts_of
 from hotrow.trainer.elastic import ElasticTrainers
-from hotrow.trainer.replacing import QUIET_STEPS
 from hotrow.types import RoleId
 
 

@@ -61,7 +61,7 @@ class RayCluster:
         self._actors = ActorPool(lines, host, options, freed)
         self.places = places
         self._joining = threading.Lock()
-        self._numbers: dict[RoleKind, int] = {"trainer": 0, "embedding worker": 0}  # used so far
+        self._numbers: dict[RoleKind, int] = {"trainer": 0, "embedding worker": 0, "loader": 0}  # used so far
         self.rpc = lines.rpc_client(delayed=True)
         try:
             self._start(trainers, embedding_workers, loaders)
@@ -78,9 +78,8 @@ class RayCluster:
         workers = [self._new_role("trainer") for _ in range(trainers)]
         self._start_trainers(workers)
         lookup_workers = EmbeddingWorkers(self.rpc, workers) if embedding_workers else None
-        readers = [RoleId("loader", number) for number in range(loaders)]
-        for name, address in self._actors.start(LoaderRole, {name: (name,) for name in readers}).items():
-            self.rpc.connect(name, address, near=True)
+        readers = [self._new_role("loader") for _ in range(loaders)]
+        self._start_loaders(readers)
         self.roles = Roles(
             self.rpc,
             names,
@@ -123,6 +122,14 @@ class RayCluster:
                     self.roles.embedding_workers.add_trainer(name)
         return name
 
+    def join_loader(self) -> RoleId:
+        """Start one more loader, which reads when the training loop has prepared it; returns its name. Thread-safe."""
+        with self._joining:
+            name = self._new_role("loader")
+            self._start_loaders([name], joins=True)
+            self.roles.new_loaders.append(name)
+        return name
+
     def join_embedding_worker(self) -> RoleId:
         """Start one more embedding worker, also while a mode runs; returns its name. Thread-safe."""
         with self._joining:
@@ -157,6 +164,10 @@ class RayCluster:
     def _start_trainers(self, names: list[RoleId], *, joins: bool = False) -> None:
         given = {name: (self._trainer, self._shards, name) for name in names}
         for name, address in self._actors.start(TrainerRole, given, joins=joins).items():
+            self.rpc.connect(name, address, near=True)
+
+    def _start_loaders(self, names: list[RoleId], *, joins: bool = False) -> None:
+        for name, address in self._actors.start(LoaderRole, {name: (name,) for name in names}, joins=joins).items():
             self.rpc.connect(name, address, near=True)
 
     def _join_embedding_worker(self, embedding_workers: EmbeddingWorkers, *, joins: bool) -> RoleId:
