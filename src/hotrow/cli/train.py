@@ -155,7 +155,9 @@ def starting(engine: Local | Ray, console: Console | None = None) -> AbstractCon
     if isinstance(engine, Local):
         return nullcontext()
     where = "a Ray of its own" if engine.address is None else f"the Ray at {engine.address}"
-    roles = [formatting.several(engine.shards, "shard"), formatting.several(engine.trainers, "trainer")]
+    fewest, most = engine.trainers_fewest, engine.trainers_most
+    trainers = formatting.several(most, "trainer")
+    roles = [formatting.several(engine.shards, "shard"), f"{fewest} to {trainers}" if engine.elastic else trainers]
     if engine.embedding_workers:
         roles.insert(1, formatting.several(engine.embedding_workers, "embedding worker"))
     if engine.loaders:

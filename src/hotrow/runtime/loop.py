@@ -32,21 +32,21 @@ from hotrow.runtime.observer import ModeObserver
 from hotrow.runtime.state import RunState
 from hotrow.runtime.training_performer import StepResult, TrainingPerformer
 from hotrow.staleness import Statistics
-from hotrow.types import RoleId
+from hotrow.types import RoleId, RoleKind
 from hotrow.worker.evaluators import AnyEvaluator
 
 WAKE_S = 0.1  # between two checks whether a worker has joined
 
 
 class WorkerReplacement(Protocol):
-    """Starts workers in place of lost ones."""
+    """Starts roles of one kind in place of lost ones."""
 
     @property
     def pending(self) -> bool:
-        """Whether a worker is being started."""
+        """Whether a role is being started."""
 
     def replace(self, name: RoleId) -> None:
-        """Start a worker, which joins later."""
+        """Start a role, which joins later."""
 
 
 class TrainingLoop:
@@ -78,7 +78,7 @@ class TrainingLoop:
         self._refused = 0  # rows whose gradient was not finite, not yet in a step result
         self._half_applied = False  # a mode ended in the middle of a step
         self._remarks: list[str] = []  # not yet taken
-        self.replacement: WorkerReplacement | None = None  # of lost workers
+        self.replacements: dict[RoleKind, WorkerReplacement] = {}  # of lost roles, by kind
 
     @property
     def mode(self) -> Mode:
@@ -234,6 +234,11 @@ class TrainingLoop:
         if self._active is not None:
             self._reopen(self._active)
 
+    @property
+    def members(self) -> tuple[RoleId, ...]:
+        """Workers that take part, or will at the next step, without those that leave. Thread-safe."""
+        return self._members().staying
+
     def check_join(self) -> None:
         """Raise where no worker can join now. Changes nothing."""
         self._members().check_join(self._mode, self.facts)
@@ -363,7 +368,7 @@ class TrainingLoop:
     @property
     def _is_waiting(self) -> bool:
         """Whether no worker is left, and one is being started."""
-        members, replacement = self._membership, self.replacement
+        members, replacement = self._membership, self.replacements.get("trainer")
         return members is not None and not members.size and replacement is not None and replacement.pending
 
     def _cut(self, active: ActiveMode, losses: Sequence[WorkerLoss]) -> ActiveMode:
@@ -394,8 +399,8 @@ class TrainingLoop:
         for loss in losses:
             self.statistics.add_counts(loss.counts)
             self._remarks.append(f"{loss.sentence}; trainers that go on: {members.size}")
-            if self.replacement is not None and loss.name.kind == "trainer":
-                self.replacement.replace(loss.name)
+            if (replacement := self.replacements.get(loss.name.kind)) is not None:
+                replacement.replace(loss.name)
 
     def _change_members_at_rest(self) -> None:
         if self._membership is not None:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from hotrow.errors import HotrowError
 from hotrow.types import RoleId, RoleKind
 
-SURVIVED: frozenset[RoleKind] = frozenset({"trainer", "embedding worker"})  # shards hold rows, loaders batches
+SURVIVED: frozenset[RoleKind] = frozenset({"trainer", "embedding worker", "loader"})  # shards hold rows
+QUIET_STEPS = 100  # after so many steps without a loss the next one is the first in a row
 
 
 class RoleLost(HotrowError):
@@ -23,7 +24,7 @@ def is_gone(name: RoleId, why: str) -> RoleLost:
 
 @dataclass(frozen=True, slots=True)
 class RoleLoss:
-    """A trainer or an embedding worker that ended."""
+    """A trainer, an embedding worker or a loader that ended."""
 
     name: RoleId
     why: str
@@ -35,12 +36,16 @@ class RoleLoss:
         """What the statistics of a run count."""
         if self.name.kind == "trainer":
             return {"trainers_lost": 1, "scores_lost": self.scores}
+        if self.name.kind == "loader":
+            return {"loaders_lost": 1}
         return {"embedding_workers_lost": 1, "buffered_batches_lost": self.batches}
 
     @property
     def sentence(self) -> str:
         """What was lost with the role."""
         lost = []
+        if self.name.kind == "loader":
+            lost.append("its batches that are not done are read again")
         if self.batches:
             lost.append(f"it held the ids of {self.batches:,} batches, which are dealt again")
         if self.scores:

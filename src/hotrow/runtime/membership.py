@@ -160,6 +160,11 @@ class Membership:
         return replace(facts, workers=max(1, len(self._staying)))
 
     @property
+    def staying(self) -> tuple[RoleId, ...]:
+        """Workers that stay."""
+        return self._staying
+
+    @property
     def size(self) -> int:
         """Workers that stay."""
         return len(self._staying)

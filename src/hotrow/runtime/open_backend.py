@@ -34,15 +34,18 @@ class OpenBackend:
     cluster: "RayCluster | None" = None
 
 
-def open_backend(engine: Local | Ray, spec: TrainingSpec, state: RunState) -> OpenBackend:
+def open_backend(
+    engine: Local | Ray, spec: TrainingSpec, state: RunState, *, workers_most: int | None = None
+) -> OpenBackend:
     """Open training in this process, or on a cluster that is started for the run.
 
     Rows that segments hold are used where the spec attaches to them; else they are a SegmentError.
+    `workers_most`: of a number of trainers that changes, how many may start.
     """
     if not spec.attach:  # before a cluster is started; each table checks again when it is opened, on its own machine
         check_no_rows(_parts(engine, named_tables(spec.tables)))
     if isinstance(engine, Ray):
-        return _on_ray(engine, spec, state)
+        return _on_ray(engine, spec, state, workers_most or engine.trainers_most)
     backend = LocalBackend(spec, state)
     return OpenBackend(backend, backend.tables, backend.close)
 
@@ -56,7 +59,7 @@ def _parts(engine: Local | Ray, tables: Mapping[str, Table]) -> Iterator[Table]:
             yield from (share_of(table, number, engine.shards) for number in range(engine.shards))
 
 
-def _on_ray(engine: Ray, spec: TrainingSpec, state: RunState) -> OpenBackend:
+def _on_ray(engine: Ray, spec: TrainingSpec, state: RunState, workers_most: int) -> OpenBackend:
     from hotrow.transport import check_installed
 
     check_installed()
@@ -86,14 +89,17 @@ def _on_ray(engine: Ray, spec: TrainingSpec, state: RunState) -> OpenBackend:
         own = stack.enter_context(connect_ray(engine))
         placed = PlacedRoles(engine, own=own)
         stack.callback(placed.close)
+        trainers = placed.place_trainers(workers_most)
         cluster = RayCluster(
             setups,
-            trainers=engine.trainers,
+            trainers=trainers,
             embedding_workers=engine.embedding_workers,
             loaders=engine.loaders,
             lines=transport,
             host="127.0.0.1" if engine.bind == "loopback" else None,
             options=placed.options,
+            freed=placed.free,
+            places=placed.trainer_places,
         )
         stack.callback(cluster.close)
         threads = spec.threads or torch.get_num_threads()
@@ -117,9 +123,9 @@ def _values(engine: Ray, tables: Mapping[str, Table]) -> dict[str, Values]:
 
 
 def workers_in(engine: Local | Ray, workers: int) -> int:
-    """The number of workers: on a cluster that of the trainers."""
+    """The number of workers: on a cluster that of the trainers, the most where it changes."""
     if isinstance(engine, Local):
         return workers
     if workers not in (1, engine.trainers):
         raise ConfigError(f"workers={workers}: on ray the trainers are the workers, and there are {engine.trainers}")
-    return engine.trainers
+    return engine.trainers_most

@@ -6,9 +6,33 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from hotrow.sizes import Whole, WholeOrSize, number_text, parse_bytes
+from hotrow.sizes import Whole, WholeOrSize, number_text, parse_bytes, whole
 from hotrow.spec import Spec, named_settings
 from hotrow.types import Security, Values
+
+TRAINERS_MOST = 4096
+
+
+def _trainers(value: Any) -> int | tuple[int, int]:
+    """A number, or the fewest and the most of a number that changes with the cluster."""
+    if not isinstance(value, list | tuple):
+        return _number_of_trainers(value)
+    if len(value) != 2:
+        raise ValueError("must be a whole number, or the fewest and the most, as [1, 8]")
+    fewest, most = map(_number_of_trainers, value)
+    if fewest > most:
+        raise ValueError(f"the fewest come first, as [{most}, {fewest}]")
+    return fewest, most
+
+
+def _number_of_trainers(value: Any) -> int:
+    number = whole(value)
+    if not 1 <= number <= TRAINERS_MOST:
+        raise ValueError(f"must be from 1 to {TRAINERS_MOST:,}")
+    return number
+
+
+Trainers = Annotated[int | tuple[int, int], BeforeValidator(_trainers)]
 
 
 class Local(Spec):
@@ -40,7 +64,7 @@ class Ray(Spec):
 
     name: Literal["ray"] = "ray"
     address: str | None = None  # of a Ray that runs, "auto" for the one of this machine; None: one is started and ended
-    trainers: Whole = Field(default=1, ge=1, le=4096)
+    trainers: Trainers = 1  # (fewest, most): as many as the cluster has room for, also later
     shards: Whole = Field(default=1, ge=1, le=1024)
     embedding_workers: Whole = Field(default=0, ge=0, le=64)  # that look up and pool for the trainers; 0: none
     loaders: Whole = Field(default=0, ge=0, le=1024)  # that read the data; 0: the trainers, or else the run's process
@@ -64,6 +88,21 @@ class Ray(Spec):
             message = f"trainer.gpus={number_text(self.trainer.gpus)}: a trainer needs a device of its own"
             raise ValueError(f"{message}: give 0 or 1")
         return self
+
+    @property
+    def trainers_fewest(self) -> int:
+        """How many have to start."""
+        return self.trainers[0] if isinstance(self.trainers, tuple) else self.trainers
+
+    @property
+    def trainers_most(self) -> int:
+        """How many may take part."""
+        return self.trainers[1] if isinstance(self.trainers, tuple) else self.trainers
+
+    @property
+    def elastic(self) -> bool:
+        """Whether the number of trainers changes with the cluster."""
+        return isinstance(self.trainers, tuple)
 
     @property
     def parked_most(self) -> int:

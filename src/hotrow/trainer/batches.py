@@ -1,9 +1,13 @@
 """How large the batches of a run are, and whether a position in the data was counted in the same ones."""
 
+from dataclasses import replace
+
 from hotrow.data.loader import Loader
 from hotrow.data.position import Position
 from hotrow.errors import ConfigError
+from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
+from hotrow.runtime.settings import Local, Ray
 from hotrow.spec import whole_number
 from hotrow.trainer.streams import Leases, PlainBatches
 
@@ -18,6 +22,19 @@ def facts_of(global_batch: int, workers: int, local_batch: int | None) -> RunFac
             raise ConfigError(f"{message}: take {near}, or give local_batch")
         return RunFacts(workers, global_batch // workers, global_batch)
     return RunFacts(workers, whole_number("local_batch", local_batch, 1, global_batch), global_batch)
+
+
+def checked_facts(mode: Mode, facts: RunFacts, engine: Local | Ray) -> RunFacts:
+    """The facts with the most workers that may start; ConfigError where the mode does not support a number of them.
+
+    Where trainers end steps together, a number that changes is at most that of the local batches in a global one.
+    """
+    if isinstance(engine, Ray) and engine.elastic:
+        mode.check(replace(facts, workers=engine.trainers_fewest))
+        if mode.dense != "server":
+            facts = replace(facts, workers=max(engine.trainers_fewest, min(facts.workers, facts.parts)))
+    mode.check(facts)
+    return facts
 
 
 def check_same_batches(position: Position, facts: RunFacts) -> None:

@@ -1,23 +1,23 @@
-"""Trainers in place of lost ones: started in a thread, so that training does not wait, and not without end."""
+"""Trainers and loaders in place of lost ones: started in a thread, training does not wait; and not without end."""
 
 import logging
 import threading
 from collections.abc import Callable
 
 from hotrow.errors import HotrowError
-
-QUIET_STEPS = 100  # after so many steps without a loss the next one is the first in a row
+from hotrow.runtime.losses import QUIET_STEPS
+from hotrow.types import RoleId
 
 _log = logging.getLogger("hotrow.trainer")
 
 
-class TrainerReplacement:
-    """Replaces lost trainers, at most `most` in a row."""
+class RoleReplacement:
+    """Replaces lost roles of one kind, at most `most` in a row."""
 
     def __init__(
         self, start: Callable[[], object], report: Callable[[str], None], step: Callable[[], int], most: int
     ) -> None:
-        """`start` starts a trainer and lets it join; `step`: dense steps so far."""
+        """`start` starts a role and lets it join; `step`: dense steps so far."""
         self._start, self._report, self._step, self._most = start, report, step, most
         self._in_a_row = 0
         self._last_step = 0
@@ -25,12 +25,12 @@ class TrainerReplacement:
 
     @property
     def pending(self) -> bool:
-        """Whether a trainer is being started."""
+        """Whether a role is being started."""
         self._threads = [each for each in self._threads if each.is_alive()]
         return bool(self._threads)
 
-    def replace(self, name: str) -> None:
-        """Start a trainer in place of a lost one, if there were not too many in a row."""
+    def replace(self, name: RoleId) -> None:
+        """Start a role in place of a lost one, if there were not too many in a row."""
         if self._most == 0:
             return
         step = self._step()
@@ -39,8 +39,8 @@ class TrainerReplacement:
         self._last_step = step
         self._in_a_row += 1
         if self._in_a_row > self._most:
-            message = f"{name} is not replaced: {self._in_a_row} trainers were lost with fewer than {QUIET_STEPS} steps"
-            self._report(f"{message} between them (engine.replace_lost={self._most})")
+            lost = f"{self._in_a_row} {name.kind}s were lost with fewer than {QUIET_STEPS} steps"
+            self._report(f"{name} is not replaced: {lost} between them (engine.replace_lost={self._most})")
             return
         thread = threading.Thread(target=self._run, args=(name,), name=f"replace {name}", daemon=True)
         self._threads.append(thread)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 from hotrow.errors import ConfigError, InputError
 from hotrow.runtime import TrainingLoop
 from hotrow.runtime.membership import ScaleRequest
+from hotrow.types import RoleId
 
 if TYPE_CHECKING:  # it comes with the extra `ray`
     from hotrow.runtime.ray.cluster import RayCluster
@@ -36,12 +37,30 @@ class RoleScaling:
             name = str(cluster.join_embedding_worker())
             self._report(f"{name} takes part")
             return name
+        return str(self.join_trainer().name)
+
+    @property
+    def trainers(self) -> tuple[RoleId, ...]:
+        """Those that take part, or will at the next step."""
+        return self._loop.members
+
+    def check_join(self) -> None:
+        """Raise where no trainer can join now. Changes nothing."""
+        self._loop.check_join()
+
+    def join_trainer(self) -> ScaleRequest:
+        """Start one more trainer, which takes part from the next step on."""
+        cluster = self._cluster()
         self._loop.check_join()  # before anything is started
         request = ScaleRequest(cluster.join_trainer(), joins=True)
         outcomes = f"{request.name} takes part", f"{request.name} could not join"
         request.done.add_done_callback(partial(self._report_end, *outcomes))
         self._loop.scale(request)
-        return str(request.name)
+        return request
+
+    def join_loader(self) -> None:
+        """Start one more loader, in place of a lost one. It reads from the next step on."""
+        self._report(f"{self._cluster().join_loader()} takes part")
 
     def leave(self, name: str) -> "Future[None]":
         """Let a role leave: it gets no more batches; the future is done when it has stopped."""

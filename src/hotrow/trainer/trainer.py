@@ -30,17 +30,18 @@ from hotrow.runtime import TrainingLoop
 from hotrow.runtime.cluster.facts import ClusterFacts
 from hotrow.runtime.interrupts import defer_sigint, deliver_pending_sigint
 from hotrow.runtime.open_backend import open_backend, workers_in
-from hotrow.runtime.settings import EngineChoice, Ray, engine_of
+from hotrow.runtime.settings import EngineChoice, Local, Ray, engine_of
 from hotrow.runtime.state import RunState
 from hotrow.spec import whole_number
 from hotrow.staleness import Statistics
 from hotrow.trainer.autocast import Autocast, gains_from_bfloat16
-from hotrow.trainer.batches import check_local_batches, check_same_batches, facts_of
+from hotrow.trainer.batches import check_local_batches, check_same_batches, checked_facts, facts_of
 from hotrow.trainer.dense import OptimizerMaker, dense_optimizer
+from hotrow.trainer.elastic import ElasticTrainers
 from hotrow.trainer.fit_loop import FitLoop
 from hotrow.trainer.meter import ProgressMeter
 from hotrow.trainer.mode_selector import Choice, ModeSelector, initial_mode, parse_mode
-from hotrow.trainer.replacing import TrainerReplacement
+from hotrow.trainer.replacing import RoleReplacement
 from hotrow.trainer.reports import Evaluated, FoundRows, Report, Split
 from hotrow.trainer.saving import BackgroundSaves, Saving
 from hotrow.trainer.scaling import JoiningKind, RoleScaling
@@ -111,7 +112,8 @@ class Trainer:
         where = engine_of(engine)
         facts = facts_of(self.global_batch, workers_in(where, workers), local_batch)
         choice = parse_mode(mode)
-        initial_mode(choice).check(facts)
+        begins_in = initial_mode(choice)
+        facts = checked_facts(begins_in, facts, where)
         loss, self.task = objective_of(model, loss, task)
         self._predictions = predictions_of(model, loss, self.task)
         spec = TrainingSpec(
@@ -127,24 +129,27 @@ class Trainer:
             self.task,
         )
         self.state = RunState(schedule=self.schedule.scale)
-        self._open = open_backend(where, spec, self.state)
+        self._open = open_backend(where, spec, self.state, workers_most=facts.workers)
         self.tables = self._open.tables
+        if (pool := self._open.backend.worker_pool) is not None:
+            facts = replace(facts, workers=len(pool.names))
         try:
             self.state.samples = self._open.backend.attached_samples()
-            self._loop = TrainingLoop(self._open.backend, self.state, mode=initial_mode(choice), facts=facts)
+            self._loop = TrainingLoop(self._open.backend, self.state, mode=begins_in, facts=facts)
             self._found = self._rows_in_segments()  # until it is told
         except BaseException:
             self._open.close()
             raise
         self._mode_selector = ModeSelector(self._loop, choice)
         self.scaling = RoleScaling(self._loop, self._open.cluster, self._mode_selector.remark)
+        self._elastic = self._elastic_trainers(where)
+        if self._elastic is not None:
+            self._loop.replacements["trainer"] = self._elastic
+            self._elastic.start()
+        elif isinstance(where, Ray):
+            self._loop.replacements["trainer"] = self._replacement(self.scaling.join_trainer, where.replace_lost)
         if isinstance(where, Ray):
-            self._loop.replacement = TrainerReplacement(
-                lambda: self.scaling.join("trainer"),
-                self._mode_selector.remark,
-                lambda: self.step,
-                where.replace_lost,
-            )
+            self._loop.replacements["loader"] = self._replacement(self.scaling.join_loader, where.replace_lost)
         self._callbacks = tuple(callbacks)
         self._report_every_s = report_every_s
         self._loader: Loader | None = None
@@ -448,6 +453,8 @@ class Trainer:
 
     def close(self) -> None:
         """Finish the checkpoint that is being written, and release the tables."""
+        if self._elastic is not None:
+            self._elastic.close()
         try:
             self.finish_saving()
         finally:
@@ -455,6 +462,25 @@ class Trainer:
                 self._loop.close()
             finally:
                 self._open.close()
+
+    def _elastic_trainers(self, engine: Local | Ray) -> ElasticTrainers | None:
+        """None where the number of trainers is fixed."""
+        cluster = self._open.cluster
+        if not isinstance(engine, Ray) or cluster is None or cluster.places is None:
+            return None
+        return ElasticTrainers(
+            self.scaling,
+            cluster.places,
+            cluster,
+            self._mode_selector.remark,
+            lambda: self.step,
+            fewest=engine.trainers_fewest,
+            most=engine.trainers_most,
+            losses_most=engine.replace_lost,
+        )
+
+    def _replacement(self, start: Callable[[], object], most: int) -> RoleReplacement:
+        return RoleReplacement(start, self._mode_selector.remark, lambda: self.step, most)
 
     def _rows_in_segments(self) -> FoundRows | None:
         tiers = {name: tier for name, tier in self.tables.tiers.items() if tier.table.segment is not None}

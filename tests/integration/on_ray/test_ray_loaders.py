@@ -1,7 +1,5 @@
 """Loaders and trainers of a cluster read the data: the same batches and the same losses as in one process."""
 
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +12,7 @@ import pytest
 import hotrow as hr
 from hotrow.data.parquet import ParquetSource
 from hotrow.data.schema import Schema
-from hotrow.runtime.ray.cluster import RoleLost
-from hotrow.trainer import Trainer
-from hotrow.types import RoleId
+from hotrow.trainer import Progress, Remark, Trainer
 from integration.on_ray.small_cluster import (
     asked,
     check_settled,
@@ -25,6 +21,7 @@ from integration.on_ray.small_cluster import (
     losses,
     trainer_of,
 )
+from integration.on_ray.test_ray_losses import kill
 
 pytestmark = pytest.mark.usefixtures("one_ray")
 
@@ -106,15 +103,23 @@ def test_loaders_read_for_an_evaluation_too_and_its_figures_are_those_of_the_dri
 
 
 @pytest.mark.usefixtures("quick_stop")
-def test_a_lost_loader_ends_the_run_with_its_name(file: Path, loaded: Trainer) -> None:
-    """The last test of this cluster. The epochs would last for hours."""
-    with pytest.raises(RoleLost, match="loader 1 is gone: "):
-        train_and_kill(loaded, file)
-
-
-def train_and_kill(trainer: Trainer, file: Path) -> None:
-    facts = trainer.cluster
-    assert facts is not None
-    for number, _ in enumerate(trainer.fit(source_of(file), epochs=100_000)):
-        if number == 3:
-            os.kill(facts.roles[RoleId("loader", 1)].pid, signal.SIGKILL)
+def test_a_killed_loader_is_replaced_and_every_sample_is_trained_once(file: Path, loaded: Trainer) -> None:
+    """The last test of this cluster: it trains until the new loader reads."""
+    begun, told, at = loaded.samples, [], None
+    reports = loaded.fit(source_of(file), epochs=100_000)
+    for report in reports:
+        told += [report.sentence] if isinstance(report, Remark) else []
+        if isinstance(report, Progress) and report.step == begun // 16 + 3:
+            kill(loaded, "loader 1")
+        if "loader 2 takes part" in told and at is None:
+            at = loaded.samples
+        if at is not None and loaded.samples > at + 2 * ROWS:
+            break
+    del reports  # ends the fit
+    assert any(each.startswith("loader 1 is gone: ") for each in told), told
+    assert loaded.statistics.counts["loaders_lost"] == 1
+    assert asked(loaded, "loader 2")["loaded_samples"] > 0
+    assert loaded.position is not None
+    assert loaded.samples - begun == loaded.position.samples
+    check_settled(loaded)
+    assert loaded.evaluate(source_of(file)).rows == ROWS

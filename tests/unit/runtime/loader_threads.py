@@ -95,7 +95,7 @@ def loaders_of(
             start(name)
         processes = Processes()
         roles = Roles(
-            wire, [], names if as_trainers else [], processes, None, () if as_trainers else names, stored_source=store
+            wire, [], names if as_trainers else [], processes, None, [] if as_trainers else names, stored_source=store
         )
         yield Loaders(roles, wire, processes, start)
 

@@ -20,7 +20,7 @@ from hotrow.data.text import TextSource
 from hotrow.errors import HotrowError, InputError
 from hotrow.runtime.cluster import reading as reading_module
 from hotrow.runtime.cluster.reading_roles import ReadingRoles
-from hotrow.types import RoleId
+from hotrow.types import RoleId, RoleKind
 from unit.runtime.loader_threads import (
     ROWS,
     SCHEMA,
@@ -121,18 +121,6 @@ def test_too_many_malformed_lines_are_the_sentence_of_one_process_after_the_same
                 leases.extend(lease for lease, _ in loader)
             found.append((len(leases), str(refused.value).partition(":")[0]))
     assert found[0] == found[1]
-
-
-def test_a_lost_loader_ends_the_reading_with_its_name(file: Path) -> None:
-    with loaders_of(2) as loaders:
-        loader = Loader(Endless(file, SCHEMA), 12)
-        with read_remotely(loaders, loader):
-            items = iter(loader)
-            next(items)
-            loaders.processes.killed.append(RoleId("loader", 1))
-            with pytest.raises(HotrowError, match="loader 1 is gone: it was killed"):
-                for _ in items:
-                    pass
 
 
 class Endless(ParquetSource):
@@ -332,13 +320,14 @@ def test_row_groups_that_several_loaders_have_to_read_are_told(
 
 
 @pytest.mark.parametrize("left", [1, 0])
-def test_what_a_lost_trainer_has_read_is_read_again(file: Path, left: int) -> None:
+@pytest.mark.parametrize("kind", ["trainer", "loader"])
+def test_what_a_lost_role_has_read_is_read_again(file: Path, kind: RoleKind, left: int) -> None:
     """By one that is left, or by this process: batches that are out, and those that were announced."""
     settings: dict[str, Any] = {"batch": 12, "shuffle": 24, "seed": 2}
     expected = local_plan(Loader(ParquetSource(file, SCHEMA), **settings))
-    with loaders_of(1 + left, as_trainers=True) as loaders:
+    with loaders_of(1 + left, as_trainers=kind == "trainer") as loaders:
         loader = Loader(ParquetSource(file, SCHEMA), **settings)
-        lost, found = RoleId("trainer", 0), []
+        lost, found = RoleId(kind, 0), []
         out: list[tuple[Lease, Batch | BatchName]] = []
         with read_remotely(loaders, loader) as reading:
             for lease, name in loader:
@@ -346,7 +335,8 @@ def test_what_a_lost_trainer_has_read_is_read_again(file: Path, left: int) -> No
                 if lease.index == 5:
                     loaders.processes.killed.append(lost)
                     loaders.roles.check_alive()
-                    assert loaders.roles.trainers == [RoleId("trainer", 1)][:left]
+                    there = loaders.roles.trainers if kind == "trainer" else loaders.roles.loaders
+                    assert there == [RoleId(kind, 1)][:left]
             assert any(name.loader == lost for _, name in out if isinstance(name, BatchName))
             for lease, each in out:
                 batch = reading.current(each) if isinstance(each, BatchName) else each
@@ -354,8 +344,36 @@ def test_what_a_lost_trainer_has_read_is_read_again(file: Path, left: int) -> No
                 content = contents(loaders.pull(batch) if isinstance(batch, BatchName) else batch)
                 found.append((lease.number, lease.epoch, lease.index, content))
                 loader.done(lease)
-        assert left == 0 or loaders.kept("trainer 1") == 0, "copies are dropped too"
+        assert left == 0 or loaders.kept(f"{kind} 1") == 0, "copies are dropped too"
         assert found == expected
+        (loss,) = loaders.roles.losses
+        assert loss.counts[f"{kind}s_lost"] == 1
+        assert loss.sentence.startswith(f"{kind} 0 is gone: it was killed")
+
+
+@pytest.mark.parametrize("left", [1, 0])
+def test_a_loader_in_place_of_a_lost_one_reads_from_the_next_batch_on(file: Path, left: int) -> None:
+    expected = local_plan(Loader(ParquetSource(file, SCHEMA), 12))
+    with loaders_of(1 + left) as loaders:
+        loader = Loader(ParquetSource(file, SCHEMA), 12)
+        found, readers = [], set()
+        with read_remotely(loaders, loader) as reading:
+            for lease, each in loader:
+                batch = reading.current(each) if isinstance(each, BatchName) else each
+                readers |= {batch.loader if isinstance(batch, BatchName) else "driver"}
+                content = contents(loaders.pull(batch) if isinstance(batch, BatchName) else batch)
+                found.append((lease.number, lease.epoch, lease.index, content))
+                loader.done(lease)
+                if lease.index == 3:
+                    loaders.processes.killed.append(RoleId("loader", 0))
+                    loaders.roles.check_alive()
+                if lease.index == 6:
+                    loaders.start(RoleId("loader", 7))
+                    loaders.roles.new_loaders.append(RoleId("loader", 7))
+                    reading.admit_loaders()
+        assert found == expected
+        assert readers >= {"loader 7", "loader 1" if left else "driver"}
+        assert loaders.roles.loaders == [*[RoleId("loader", 1)][:left], RoleId("loader", 7)]
 
 
 def test_a_trainer_that_is_lost_while_it_is_waited_for_is_left_out(file: Path) -> None:

@@ -112,7 +112,7 @@ class Replacement:
 
 def test_a_run_without_workers_waits_for_one_that_is_being_started() -> None:
     run = Run(GBA(), workers=1)
-    run.engine.replacement = Replacement(run)
+    run.engine.replacements["trainer"] = Replacement(run)
     for number, _ in enumerate(run.steps(BATCHES)):
         if number == 3:
             run.site.lose(RoleId("trainer", 0))

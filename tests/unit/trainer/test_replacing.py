@@ -5,7 +5,9 @@ import threading
 import pytest
 
 from hotrow.errors import ConfigError
-from hotrow.trainer.replacing import QUIET_STEPS, TrainerReplacement
+from hotrow.runtime.losses import QUIET_STEPS
+from hotrow.trainer.replacing import RoleReplacement
+from hotrow.types import RoleId
 
 
 class Cluster:
@@ -16,7 +18,7 @@ class Cluster:
         self.told: list[str] = []
         self.go = threading.Event()
         self.go.set()
-        self.replacement = TrainerReplacement(self.start, self.told.append, lambda: self.step, most)
+        self.replacement = RoleReplacement(self.start, self.told.append, lambda: self.step, most)
 
     def start(self) -> None:
         self.go.wait(10)
@@ -25,7 +27,7 @@ class Cluster:
         self.started += 1
 
     def lose(self, name: str) -> None:
-        self.replacement.replace(name)
+        self.replacement.replace(RoleId.parse(name))
         while self.go.is_set() and self.replacement.pending:
             pass
 

@@ -216,12 +216,12 @@ class ClusterBackend:
         self._surviving(begin)
 
     def _surviving(self, act: Callable[[], T]) -> T:
-        """Act on all trainers; WorkersLost where one is lost meanwhile."""
-        trainers = list(self._roles.trainers)
+        """Act on all trainers, and those that read for them; WorkersLost where one is lost meanwhile."""
+        names = [*self._roles.trainers, *self._roles.loaders]
         try:
             return act()
         except HotrowError as error:
-            if not self._roles.caused_by_loss(trainers, error):
+            if not self._roles.caused_by_loss(names, error):
                 raise
             raise WorkersLost(str(error)) from None
 
@@ -272,7 +272,8 @@ class ClusterBackend:
         return self._reading.stop_trainer(name)
 
     def take_losses(self) -> list[RoleLoss]:
-        """Trainers and embedding workers that were lost since the last call."""
+        """Roles that were lost since the last call. Loaders that were started in place of lost ones begin to read."""
+        self._reading.admit_loaders()
         losses = [self._roles.losses.popleft() for _ in range(len(self._roles.losses))]
         return [dataclasses.replace(each, scores=self._uncollected.pop(each.name, 0)) for each in losses]
 

@@ -143,7 +143,9 @@ class ClusterReading:
 
     def _read_here(self, position: Position) -> Generator[BatchRead, None, Position | None]:
         """Read in this process until another loader joins: all are lost."""
-        _log.warning("the run's own process reads the data until a trainer joins: %s", ", ".join(sorted(self._gone)))
+        _log.warning(
+            "the run's own process reads the data until another role does, lost are: %s", ", ".join(sorted(self._gone))
+        )
         self._changed = False
         for item in self._reader().read(position):
             position = advanced(position, item)

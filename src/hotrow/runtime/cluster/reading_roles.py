@@ -30,6 +30,7 @@ class ReadingRoles:
         self._prepared = PrepareSource("none", ())
         self._numbers = count(1)
         self._open: list[ClusterReading] = []  # of the fit, and of an evaluation during it
+        self._trainers_read = False  # the data of the fit
         roles.on_loss.append(self._lose)
 
     @contextmanager
@@ -40,10 +41,11 @@ class ReadingRoles:
                 yield None
                 return
             self._reading, self._prepared = opened
+            self._trainers_read = not self._roles.loaders
             try:
                 yield self._reading
             finally:
-                self._reading = None
+                self._reading, self._trainers_read = None, False
 
     @contextmanager
     def prepared_for_evaluation(self, loader: Loader) -> Iterator[ClusterReading | None]:
@@ -54,6 +56,7 @@ class ReadingRoles:
     @contextmanager
     def _opened(self, loader: Loader, *, required: bool) -> Iterator[tuple[ClusterReading, PrepareSource] | None]:
         """`required`: loaders that cannot read are an error."""
+        self.admit_loaders()
         names = list(self._roles.loaders or self._roles.trainers)
         with ExitStack() as stack:
             prepare = self._prepare_all(stack, names, loader, required=required)
@@ -73,7 +76,7 @@ class ReadingRoles:
 
     def add_trainer(self, name: RoleId) -> None:
         """Let a trainer that joins read too, where trainers read and it can."""
-        if self._reading is None or self._roles.loaders:
+        if self._reading is None or not self._trainers_read:
             return
         try:
             self._prepare([name], self._prepared)
@@ -82,9 +85,25 @@ class ReadingRoles:
             return
         self._reading.join(name)
 
+    def admit_loaders(self) -> None:
+        """Let loaders read that were started in place of lost ones; a fit that trainers read goes on without them."""
+        while self._roles.new_loaders:
+            name = self._roles.new_loaders.popleft()
+            if name in self._roles.lost:
+                continue
+            if self._reading is not None and not self._trainers_read:
+                try:
+                    self._prepare([name], self._prepared)
+                except InputError as error:
+                    _log.warning("%s does not read the data of this fit: %s", name, error)
+                else:
+                    self._reading.join(name)
+            if name not in self._roles.lost:  # also meanwhile
+                self._roles.loaders.append(name)
+
     def stop_trainer(self, name: RoleId) -> "Future[None]":
         """Stop a trainer once no batch that it has read is needed; the future is done when it has stopped."""
-        if self._reading is None or self._roles.loaders or name not in self._roles.trainers:  # its join was refused
+        if self._reading is None or not self._trainers_read or name not in self._roles.trainers:  # its join was refused
             return self._roles.stop_trainer(name)
         stopped = uncancellable_future()
         self._roles.trainers.remove(name)
@@ -113,7 +132,7 @@ class ReadingRoles:
                 self._roles.rpc.request(other, ForgetLoader(str(name)))
 
     def _forget_source(self, key: str) -> None:
-        for name in self._roles.loaders or list(self._roles.trainers):
+        for name in (*self._roles.loaders, *self._roles.trainers):
             with suppress(InputError):  # that one has left, or the run ends
                 self._roles.rpc.request(name, ForgetSource(key))
 

@@ -52,15 +52,16 @@ class Roles:
     trainers: list[RoleId]  # in the order of their numbers when a mode begins
     processes: RoleProcesses
     embedding_workers: EmbeddingWorkers | None = None  # None: trainers look rows up themselves
-    loaders: Sequence[RoleId] = ()  # empty: trainers read, where they can
+    loaders: list[RoleId] = field(default_factory=list)  # empty: trainers read, where they can
     stored_source: StoredSource | None = None  # None: the driver reads
     replace_embedding_worker: Callable[[], object] | None = None  # start one in place of the last, which was lost
-    lost: dict[RoleId, str] = field(default_factory=dict)  # trainers and embedding workers that ended, and why
+    lost: dict[RoleId, str] = field(default_factory=dict)  # trainers, embedding workers and loaders that ended, and why
     losses: deque[RoleLoss] = field(default_factory=deque)  # the same, not yet taken by the training loop
-    on_loss: list[Callable[[RoleId], None]] = field(default_factory=list)  # called with each trainer that is lost
+    on_loss: list[Callable[[RoleId], None]] = field(default_factory=list)  # called with each lost role that reads
+    new_loaders: deque[RoleId] = field(default_factory=deque)  # started, and not prepared yet
 
     def check_alive(self) -> None:
-        """Note trainers and embedding workers that have ended; RoleLost, with its name, for any other role.
+        """Note trainers, embedding workers and loaders that have ended; RoleLost, with its name, for any other role.
 
         Requests to a lost role fail with PeerLost from then on. In the thread of the training loop.
         """
@@ -85,9 +86,10 @@ class Roles:
             self.embedding_workers.forget_trainer(name)
         with suppress(InputError):  # it was not connected yet
             self.rpc.forget(name)
-        if name.kind == "trainer":
-            if name in self.trainers:
-                self.trainers.remove(name)
+        if name.kind in ("trainer", "loader"):
+            for members in (self.trainers, self.loaders):
+                if name in members:
+                    members.remove(name)
             for told in self.on_loss:
                 told(name)
             self.losses.append(RoleLoss(name, why))

@@ -18,6 +18,7 @@ from hotrow.runtime.ray.failures import reason
 from hotrow.types import RoleId
 
 Options = Callable[[str, int], dict[str, Any]]  # (role, number among its kind) -> options of its actor
+Freed = Callable[[str, int], None]  # the same number, when the actor has ended
 
 SEGMENT_ERROR = f"{SegmentError.__module__}.{SegmentError.__name__}: "  # as in the text of Ray's error
 ROOM_S = 60.0  # for Ray to place an actor that joins
@@ -27,14 +28,22 @@ WAKE_S = 0.2  # between two checks whether the run has ended
 class ActorPool:
     """The running actors. An actor that was released may end without being a loss."""
 
-    def __init__(self, lines: TransportSettings, host: str | None, options: Options) -> None:
-        self._lines, self._host, self._options = lines, host, options
+    def __init__(
+        self, lines: TransportSettings, host: str | None, options: Options, freed: Freed = lambda role, number: None
+    ) -> None:
+        self._lines, self._host, self._options, self._freed = lines, host, options, freed
         self._actors: dict[RoleId, Any] = {}
         self._serving: dict[RoleId, Any] = {}  # by name, the call that returns when the role ends
         self._where: dict[RoleId, RoleAddress] = {}
         self._places: dict[RoleId, int] = {}  # number among its kind, of a role that had its place before
         self._free: defaultdict[str, list[int]] = defaultdict(list)  # by kind, places of roles that have ended
+        self._nodes: dict[RoleId, str] = {}  # Ray's ids of them, of roles that have ended too
         self._closed = False
+
+    @property
+    def nodes(self) -> dict[RoleId, str]:
+        """By role, the id of Ray's node that it runs on, or ran on."""
+        return dict(self._nodes)
 
     @property
     def where(self) -> dict[RoleId, RoleAddress]:
@@ -54,7 +63,7 @@ class ActorPool:
             for name, actor in made.items():
                 if joins:
                     self._check_room(name, actor)
-                self._where[name] = _place(name, actor)
+                self._where[name], self._nodes[name] = _place(name, actor)
             if self._closed:
                 raise RoleLost(f"{', '.join(made)}: the run has ended meanwhile")
         except BaseException:
@@ -76,6 +85,8 @@ class ActorPool:
             self._free[name.kind].append(place)
         if (actor := self._actors.pop(name, None)) is not None:
             ray.kill(actor)
+        if place is not None:
+            self._freed(name.kind, place)
 
     def _place(self, name: RoleId) -> int:
         """Of a role that has ended, if there is one: its resources are reserved."""
@@ -110,10 +121,12 @@ class ActorPool:
                 raise ConfigError(f"{message}: add nodes (`ray status` lists them), or let another role leave")
 
 
-def _place(name: RoleId, actor: Any) -> RoleAddress:
+def _place(name: RoleId, actor: Any) -> tuple[RoleAddress, str]:
+    """The address of a role, and the id of its node."""
     try:
         address = str(ray.get(actor.address.remote()))
-        return RoleAddress(address, *ray.get(actor.__ray_call__.remote(_process)))
+        host, pid, node = ray.get(actor.__ray_call__.remote(_process))
+        return RoleAddress(address, host, pid), node
     except RayError as error:
         why = reason(error)
         if why.startswith(SEGMENT_ERROR):
@@ -121,9 +134,9 @@ def _place(name: RoleId, actor: Any) -> RoleAddress:
         raise RoleLost(f"{name} could not start: {why}") from None
 
 
-def _process(_: object) -> tuple[str, int]:
-    """The node and the process number of the actor."""
-    return socket.gethostname(), os.getpid()
+def _process(_: object) -> tuple[str, int, str]:
+    """The host, the process number and the node id of the actor."""
+    return socket.gethostname(), os.getpid(), ray.get_runtime_context().get_node_id()
 
 
 def _reason(serving: Any) -> str:

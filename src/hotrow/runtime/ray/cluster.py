@@ -10,16 +10,18 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 
 import ray
+from ray._private import state
 
 from hotrow.errors import ConfigError, HotrowError
 from hotrow.runtime.cluster.embedding_workers import EmbeddingWorkers
 from hotrow.runtime.cluster.facts import ClusterFacts
 from hotrow.runtime.cluster.roles import Roles
 from hotrow.runtime.losses import RoleLost
-from hotrow.runtime.ray.actor_pool import ActorPool, Options
+from hotrow.runtime.ray.actor_pool import ActorPool, Freed, Options
 from hotrow.runtime.ray.actors import EmbeddingRole, LoaderRole, ShardRole, TrainerRole, TransportSettings
 from hotrow.runtime.ray.setups import RoleSetups
 from hotrow.runtime.ray.sources import stored_source
+from hotrow.runtime.ray.trainer_places import TrainerPlaces
 from hotrow.transport.ids import WORKERS_MOST
 from hotrow.transport.messages import Stop
 from hotrow.transport.server import RpcServer
@@ -46,16 +48,20 @@ class RayCluster:
         loaders: int = 0,
         host: str | None = "127.0.0.1",
         options: Options = lambda role, number: {"num_cpus": 0},
+        freed: Freed = lambda role, number: None,
+        places: TrainerPlaces | None = None,
     ) -> None:
         """`host`: where roles listen, None for the address of their node; `options`: of the Ray actors.
 
+        `freed` is told of each actor that has ended; `places`: of trainers whose number changes.
         Without embedding workers trainers look rows up on the shards themselves.
         """
         self._setups = setups
         self._lines, self._host = lines, host
-        self._actors = ActorPool(lines, host, options)
+        self._actors = ActorPool(lines, host, options, freed)
+        self.places = places
         self._joining = threading.Lock()
-        self._numbers: dict[RoleKind, int] = {"trainer": 0, "embedding worker": 0}  # used so far
+        self._numbers: dict[RoleKind, int] = {"trainer": 0, "embedding worker": 0, "loader": 0}  # used so far
         self.rpc = lines.rpc_client(delayed=True)
         try:
             self._start(trainers, embedding_workers, loaders)
@@ -72,9 +78,8 @@ class RayCluster:
         workers = [self._new_role("trainer") for _ in range(trainers)]
         self._start_trainers(workers)
         lookup_workers = EmbeddingWorkers(self.rpc, workers) if embedding_workers else None
-        readers = [RoleId("loader", number) for number in range(loaders)]
-        for name, address in self._actors.start(LoaderRole, {name: (name,) for name in readers}).items():
-            self.rpc.connect(name, address, near=True)
+        readers = [self._new_role("loader") for _ in range(loaders)]
+        self._start_loaders(readers)
         self.roles = Roles(
             self.rpc,
             names,
@@ -92,6 +97,17 @@ class RayCluster:
         """The current roles and addresses."""
         return ClusterFacts(self._lines.security, self._lines.key, self._actors.where, self._actors.lost())
 
+    def draining(self) -> set[RoleId]:
+        """Roles on nodes that Ray drains: these end soon. Thread-safe."""
+        ending = state.state.get_draining_nodes()
+        return {name for name, node in self._actors.nodes.items() if node in ending}
+
+    def ended_with_node(self, name: RoleId) -> bool:
+        """Whether the node of a role has ended. Thread-safe."""
+        node = self._actors.nodes.get(name)
+        alive = [each["NodeID"] for each in ray.nodes() if each["Alive"]]  # type: ignore[no-untyped-call]
+        return node not in alive
+
     def listen(self, name: str) -> RpcServer:
         """A server in the process of the run, with the cluster's key."""
         return self._lines.server(self._host, name)
@@ -104,6 +120,14 @@ class RayCluster:
             if self.roles.embedding_workers is not None:
                 with self._or_never(name):
                     self.roles.embedding_workers.add_trainer(name)
+        return name
+
+    def join_loader(self) -> RoleId:
+        """Start one more loader, which reads when the training loop has prepared it; returns its name. Thread-safe."""
+        with self._joining:
+            name = self._new_role("loader")
+            self._start_loaders([name], joins=True)
+            self.roles.new_loaders.append(name)
         return name
 
     def join_embedding_worker(self) -> RoleId:
@@ -140,6 +164,10 @@ class RayCluster:
     def _start_trainers(self, names: list[RoleId], *, joins: bool = False) -> None:
         given = {name: (self._trainer, self._shards, name) for name in names}
         for name, address in self._actors.start(TrainerRole, given, joins=joins).items():
+            self.rpc.connect(name, address, near=True)
+
+    def _start_loaders(self, names: list[RoleId], *, joins: bool = False) -> None:
+        for name, address in self._actors.start(LoaderRole, {name: (name,) for name in names}, joins=joins).items():
             self.rpc.connect(name, address, near=True)
 
     def _join_embedding_worker(self, embedding_workers: EmbeddingWorkers, *, joins: bool) -> RoleId:

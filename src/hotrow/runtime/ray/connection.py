@@ -1,6 +1,8 @@
 """The connection to Ray, running or started for this run; and the placement of its actors."""
 
 import logging
+import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -15,9 +17,14 @@ from hotrow.runtime.ray.address import check_answers, resolve
 from hotrow.runtime.ray.authentication import check_has_token, check_supported, warn_if_open
 from hotrow.runtime.ray.failures import first_line
 from hotrow.runtime.ray.own import own_ray
+from hotrow.runtime.ray.trainer_places import TrainerPlaces
 from hotrow.runtime.settings import Ray, Resources
 
 PLACING_S = 60.0  # for Ray to place all roles
+AT_ONCE_S = 2.0  # for Ray to place a trainer where there is room
+WAKE_S = 0.5  # between two checks for a Ctrl-C
+
+_log = logging.getLogger("hotrow.runtime")
 
 
 @contextmanager
@@ -58,26 +65,47 @@ def _connect(given: str) -> None:
 
 
 def _cpus(settings: Ray) -> int:
-    """A Ray of our own offers as many CPUs as the roles request, whatever the machine has."""
+    """A Ray of our own offers as many CPUs as the roles request, whatever the machine has.
+
+    Where the number of trainers may rise, it offers those of the machine, if these are more.
+    """
     asked = sum(count * resources.cpus for _, count, resources in _roles(settings))
-    return max(1, int(asked + 0.999))
+    asked += settings.trainers_fewest * settings.trainer.cpus if settings.elastic else 0
+    return max(1, int(asked + 0.999), len(os.sched_getaffinity(0)) if settings.elastic else 1)
 
 
 class PlacedRoles:
-    """A placement group for all roles; in a Ray of the run's own, roles that join need no place."""
+    """A placement group for all roles; in a Ray of the run's own, roles that join need no place.
+
+    Trainers whose number changes have a group each.
+    """
 
     def __init__(self, settings: Ray, *, own: bool = False) -> None:
-        self._own = own
-        wanted = [_bundle(resources) for _, count, resources in _roles(settings) for _ in range(count)]
+        self._own, self._settings, self._roles = own, settings, _roles(settings)
+        self._next_report = time.monotonic() + AT_ONCE_S
+        self.trainer_places = TrainerPlaces(_bundle(settings.trainer)) if settings.elastic else None
+        wanted = [_bundle(resources) for _, count, resources in self._roles for _ in range(count)]
         self._group: PlacementGroup = placement_group(wanted, strategy=settings.strategy)
-        if not self._group.wait(PLACING_S):
+        try:
+            self._await_group()
+        except BaseException:
             remove_placement_group(self._group)
-            asked = ", ".join(f"{count} {role}s of {_bundle(each)}" for role, count, each in _roles(settings) if count)
-            raise ConfigError(
-                f"engine: Ray found no resources within {PLACING_S:.0f} s for {asked}, placed {settings.strategy}: "
-                "request less, or add nodes (`ray status` lists them)"
-            )
-        self._roles = _roles(settings)
+            raise
+
+    def place_trainers(self, most: int) -> int:
+        """How many trainers start. Of a number that changes: the fewest are waited for, more where there is room."""
+        settings, places = self._settings, self.trainer_places
+        if places is None:
+            return settings.trainers_fewest
+        for number in range(most):
+            places.request()
+            if number < settings.trainers_fewest:
+                asked = f"trainer {number + 1} of {settings.trainers_fewest} with {_bundle(settings.trainer)}"
+                while not places.wait(WAKE_S):
+                    self._report_wait(asked)
+            elif not places.wait(AT_ONCE_S):
+                break
+        return places.ready
 
     def options(self, role: str, number: int) -> dict[str, Any]:
         """Options of an actor: its place and resources; a role that joins later has no place."""
@@ -85,20 +113,50 @@ class PlacedRoles:
         before = sum(count for _, count, _ in self._roles[:place])
         _, count, resources = self._roles[place]
         asked = {"num_cpus": resources.cpus, "num_gpus": resources.gpus, "resources": dict(resources.custom)}
+        if role == "trainer" and self.trainer_places is not None:
+            group = self.trainer_places.take(number)
+            return {**asked, "scheduling_strategy": PlacementGroupSchedulingStrategy(group, 0)}
         if number >= count:
             return asked | {"num_cpus": 0} if self._own else asked
         strategy = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=before + number)
         return {**asked, "scheduling_strategy": strategy}
 
+    def free(self, role: str, number: int) -> None:
+        """A role has ended, and its place is free."""
+        if role == "trainer" and self.trainer_places is not None:
+            self.trainer_places.free(number)
+
     def close(self) -> None:
-        """Remove the placement group."""
+        """Remove the placement groups."""
+        if self.trainer_places is not None:
+            self.trainer_places.close()
         remove_placement_group(self._group)
+
+    def _await_group(self) -> None:
+        """Where the number of trainers changes, nodes may still come: a minute is no bound then."""
+        settings, begun = self._settings, time.monotonic()
+        asked = ", ".join(f"{count} {role}s of {_bundle(each)}" for role, count, each in self._roles if count)
+        while not self._group.wait(WAKE_S):
+            if settings.elastic:
+                self._report_wait(f"{asked}, placed {settings.strategy}")
+            elif time.monotonic() - begun > PLACING_S:
+                raise ConfigError(
+                    f"engine: Ray found no resources within {PLACING_S:.0f} s for {asked}, placed {settings.strategy}: "
+                    "request less, or add nodes (`ray status` lists them)"
+                )
+
+    def _report_wait(self, asked: str) -> None:
+        """A line when the wait begins, and one a minute."""
+        if time.monotonic() >= self._next_report:
+            self._next_report = time.monotonic() + PLACING_S
+            remedy = "add nodes (`ray status` lists them), or end this run with Ctrl-C"
+            _log.warning("engine: waits until Ray has resources for %s: %s", asked, remedy)
 
 
 def _roles(settings: Ray) -> list[tuple[str, int, Resources]]:
     return [
         ("shard", settings.shards, settings.shard),
-        ("trainer", settings.trainers, settings.trainer),
+        ("trainer", 0 if settings.elastic else settings.trainers_fewest, settings.trainer),
         ("embedding worker", settings.embedding_workers, settings.embedding_worker),
         ("loader", settings.loaders, settings.loader),
     ]
