@@ -203,10 +203,11 @@ class ClusterBackend:
 
     def _begin_all(self, begun: Begin, shares: Sequence[int], tensors: bytes) -> None:
         def begin() -> None:
-            ranks = enumerate(self._roles.trainers)
-            sent = [self._send_begin(replace(begun, share=shares[rank]), rank, name, tensors) for rank, name in ranks]
-            for each in sent:
-                self._roles.answer(each)
+            ranks = list(enumerate(self._roles.trainers))
+            sent = {
+                name: self._send_begin(replace(begun, share=shares[rank]), rank, name, tensors) for rank, name in ranks
+            }
+            self._roles.answers_of_ranks(sent, begun.meeting)
 
         self._surviving(begin)
 

@@ -88,6 +88,7 @@ from hotrow.transport.messages.work import (
     CloseStep,
     CutStep,
     Features,
+    LeaveMeeting,
     Regroup,
     Samples,
     Settle,
@@ -109,6 +110,7 @@ Message = (
     | BatchReply
     | TakeDense
     | Begin
+    | LeaveMeeting
     | CloseStep
     | CutStep
     | StepCut
@@ -207,6 +209,7 @@ __all__ = [
     "Import",
     "JoinRole",
     "KeepBatches",
+    "LeaveMeeting",
     "LeaveRole",
     "LookUp",
     "MalformedLine",
