@@ -32,6 +32,9 @@ class WorkerPool(Protocol):
     def names(self) -> Sequence[RoleId]:
         """All workers. A mode numbers them in this order when it opens."""
 
+    def is_lost(self, name: RoleId) -> bool:
+        """Whether a worker ended that was started: its loss is reported, and it cannot join."""
+
     def admit(self, name: RoleId) -> None:
         """Admit a worker that was started and waits."""
 

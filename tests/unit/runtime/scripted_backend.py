@@ -74,6 +74,7 @@ class ScriptedBackend:
     working: dict[int, RoleId] = field(default_factory=dict)  # by number in the mode
     role_losses: list[RoleLoss] = field(default_factory=list)
     worker_losses: list[WorkerLoss] = field(default_factory=list)
+    lost_before: list[str] = field(default_factory=list)  # workers that ended before they could join
     results: int = 0
     act_at: int = 0  # before so many results are given
     act: Callable[[], None] = lambda: None
@@ -129,6 +130,9 @@ class ScriptedBackend:
 
     def evaluate(self, loader: Loader) -> None:
         raise AssertionError("nobody evaluates in these tests")
+
+    def is_lost(self, name: RoleId) -> bool:
+        return name in self.lost_before
 
     def admit(self, name: RoleId) -> None:
         self.names.append(name)

@@ -167,8 +167,7 @@ class ClusterBackend:
         """Start a mode: the dense state is sent to the trainers, or to the shards that hold it."""
         self.check_consistent()
         self._roles.check_trainers()
-        if len(self._roles.trainers) != facts.workers:
-            raise WorkersLost(f"{facts.workers} trainers were to begin, and {len(self._roles.trainers)} are left")
+        self._check_all_left(facts.workers)
         self.check_mode(mode, facts)  # trainers may have joined since it was chosen
         parameters = RemoteParameters(
             mode, facts, self._roles, self._order, self._spec.average, self._state.samples, self._fetch_at_rest
@@ -207,13 +206,20 @@ class ClusterBackend:
         return parameters, executor
 
     def _begin_all(self, begun: Begin, shares: Sequence[int], tensors: bytes) -> None:
+        """WorkersLost where a trainer is lost, also after its reply: workers are numbered as they begin."""
+
         def begin() -> None:
             ranks = enumerate(self._roles.trainers)
-            sent = [self._send_begin(replace(begun, share=shares[rank]), rank, name, tensors) for rank, name in ranks]
-            for each in sent:
-                self._roles.answer(each)
+            shared = [(rank, name, replace(begun, share=shares[rank])) for rank, name in ranks]
+            sent = {name: self._send_begin(own, rank, name, tensors) for rank, name, own in shared}
+            self._roles.answers_of_ranks(sent, begun.meeting)
 
         self._surviving(begin)
+        self._check_all_left(len(shares))
+
+    def _check_all_left(self, workers: int) -> None:
+        if len(self._roles.trainers) != workers:
+            raise WorkersLost(f"{workers} trainers were to begin, and {len(self._roles.trainers)} are left")
 
     def _surviving(self, act: Callable[[], T]) -> T:
         """Act on all trainers, and those that read for them; WorkersLost where one is lost meanwhile."""
@@ -234,6 +240,10 @@ class ClusterBackend:
     def names(self) -> Sequence[RoleId]:
         """All trainers of the run."""
         return self._roles.trainers
+
+    def is_lost(self, name: RoleId) -> bool:
+        """Whether a trainer ended that was started."""
+        return name in self._roles.lost
 
     def admit(self, name: RoleId) -> None:
         """Admit a trainer that was started and waits."""

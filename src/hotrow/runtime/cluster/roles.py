@@ -18,7 +18,7 @@ from hotrow.transport.client import Answer, RpcClient
 from hotrow.transport.envelope import Buffer
 from hotrow.transport.errors import PeerLost, RemoteFault
 from hotrow.transport.futures import uncancellable_future
-from hotrow.transport.messages import Exchange, Exchanged, Message, Query, QueryReply, Stop
+from hotrow.transport.messages import Exchange, Exchanged, LeaveMeeting, Message, Query, QueryReply, Stop
 from hotrow.types import RoleId
 
 WAKE_S = 0.1  # how long the loss of a role may go unnoticed
@@ -148,6 +148,22 @@ class Roles:
                 raise RoleLost(f"{gone}; another role did not answer for {most_s:.0f} s")
         return asked.result()
 
+    def answers_of_ranks(self, asked: Mapping[RoleId, Future[Answer]], meeting: str | None) -> None:
+        """Wait for trainers that meet. Where one is lost or refuses, the others are told not to wait for it."""
+        left = list(asked.values())
+        while left:
+            done, _ = wait(left, timeout=WAKE_S)
+            self.check_alive()
+            left = [each for each in left if each not in done]
+            failed = any(name in self.lost or (each.done() and each.exception()) for name, each in asked.items())
+            if failed and meeting is not None:
+                there = [name for name in asked if name not in self.lost]
+                self.request_all(there, LeaveMeeting(meeting))  # no reply is waited for: those that follow tell
+                meeting = None
+        errors = [error for each in asked.values() if (error := each.exception()) is not None]
+        if errors:  # that of a trainer which refused, before those of trainers that missed it
+            raise min(errors, key=_says_lost)
+
     def rendezvous(self) -> str:
         """The address where ranks meet: a free port of the first trainer's host."""
         first = self.trainers[0]
@@ -160,8 +176,7 @@ class Roles:
 
         An error that says so itself is waited for longer: Ray may be slow to notice the end of a process.
         """
-        said = isinstance(error, PeerLost) or (isinstance(error, RemoteFault) and error.kind == "lost")
-        until = time.monotonic() + (KNOWN_LOSS_S if said else LOSS_S)
+        until = time.monotonic() + (KNOWN_LOSS_S if _says_lost(error) else LOSS_S)
         while True:
             self.check_alive()
             if any(name in self.lost for name in roles):
@@ -175,3 +190,8 @@ class Roles:
     ) -> list[Future[Answer]]:
         """The same request to several roles."""
         return [self.rpc.request(name, message, frames, deadline=deadline) for name in names]
+
+
+def _says_lost(error: BaseException | None) -> bool:
+    """Whether an error says that a role does not answer."""
+    return isinstance(error, PeerLost) or (isinstance(error, RemoteFault) and error.kind == "lost")

@@ -101,6 +101,7 @@ from hotrow.transport.messages.work import (
     CloseStep,
     CutStep,
     Features,
+    LeaveMeeting,
     Regroup,
     Samples,
     Settle,
@@ -122,6 +123,7 @@ Message = (
     | BatchReply
     | TakeDense
     | Begin
+    | LeaveMeeting
     | CloseStep
     | CutStep
     | StepCut
@@ -225,6 +227,7 @@ __all__ = [
     "Import",
     "JoinRole",
     "KeepBatches",
+    "LeaveMeeting",
     "LeaveRole",
     "LoadRows",
     "LookUp",
