@@ -362,7 +362,7 @@ class TrainingLoop:
         members = self._members()
         while not active.loop.present:
             self._note_losses()  # of workers that came and went, too
-            starting = self.replacement is not None and self.replacement.pending
+            starting = (replacement := self.replacements.get("trainer")) is not None and replacement.pending
             if members.pending:
                 active = self._change_members(active, members)
                 continue

@@ -142,7 +142,7 @@ class SecondAttempt(Replacement):
 def test_a_worker_whose_loss_is_known_before_it_joins_is_no_worker() -> None:
     """It once counted as the one that is left: the run waited for no other, and span without end."""
     run = Run(GBA(), workers=1)
-    replacement = run.engine.replacement = SecondAttempt(run)
+    replacement = run.engine.replacements["trainer"] = SecondAttempt(run)
     for number, _ in enumerate(run.steps(BATCHES)):
         if number == 3:
             run.site.lose(RoleId("trainer", 0))
