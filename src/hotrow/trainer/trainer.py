@@ -443,6 +443,7 @@ class Trainer:
         try:
             self.finish_saving()
         finally:
+            self._saves.close()
             try:
                 self._loop.close()
             finally:
