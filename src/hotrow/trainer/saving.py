@@ -10,13 +10,14 @@ from torch import nn
 
 from hotrow import checkpoint
 from hotrow.checkpoint import dense
+from hotrow.checkpoint.folder_lock import SharedFolder
 from hotrow.checkpoint.local_cut import LocalCut
 from hotrow.checkpoint.manifest import Base, folder_of, read_manifest
 from hotrow.checkpoint.place import Place
 from hotrow.checkpoint.reader import SavedLink
 from hotrow.checkpoint.rows import Watch
 from hotrow.checkpoint.saving import TablesCut
-from hotrow.errors import InputError
+from hotrow.errors import FileError, InputError
 from hotrow.runtime.backend import Backend
 from hotrow.trainer.write_pace import WritePace
 
@@ -92,6 +93,7 @@ class BackgroundSaves:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        self._folder = SharedFolder()
         self._under_way: tuple[str, Saving] | None = None  # the folder, and what is being written to it
         self._last: tuple[str, Base] | None = None  # the last folder, and the checkpoint that was saved to it
 
@@ -110,6 +112,7 @@ class BackgroundSaves:
         checkpoint.check_keep(keep)
         pace = WritePace(slowdown)
         place = Place.of(folder)
+        self._folder.hold(place)
         base, cut = self._cut(place, delta=delta)
         try:
             tensors = checkpoint.DenseTensors(*dense.saved(model, self._backend.optimizer))
@@ -118,7 +121,10 @@ class BackgroundSaves:
             raise
 
         def write(watch: Watch) -> SavedLink:
-            return checkpoint.write_checkpoint(place, tensors, cut, content, base=base, keep=keep, watch=watch)
+            link = checkpoint.write_checkpoint(place, tensors, cut, content, base=base, keep=keep, watch=watch)
+            with suppress(FileError):  # a rewrite came first: the next save is refused while it runs
+                self._folder.hold(place)  # the first save has made it
+            return link
 
         def copied() -> int:
             return cut.copied_bytes if isinstance(cut, LocalCut) else 0  # shards have their own
@@ -148,6 +154,10 @@ class BackgroundSaves:
         if saving.link is not None:
             self._last = folder, Base(number=saving.link.manifest.number, digest=saving.link.digest)
         return saving
+
+    def close(self) -> None:
+        """The folder may be rewritten from now on."""
+        self._folder.release()
 
     def forget_base(self) -> None:
         """Rows came from elsewhere: the next checkpoint has to be full."""

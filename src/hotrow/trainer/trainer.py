@@ -458,6 +458,7 @@ class Trainer:
         try:
             self.finish_saving()
         finally:
+            self._saves.close()
             try:
                 self._loop.close()
             finally:
