@@ -1,6 +1,7 @@
 """The roles of a cluster by name, and requests to several of them."""
 
 import math
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from hotrow.data.source import Source
-from hotrow.errors import HotrowError, InputError
+from hotrow.errors import InputError
 from hotrow.runtime.cluster.embedding_workers import EmbeddingWorkers
 from hotrow.runtime.cluster.leaving import forget_when_stopped
 from hotrow.runtime.losses import SURVIVED, RoleLoss, RoleLost, is_gone
@@ -23,6 +24,7 @@ from hotrow.types import RoleId
 
 WAKE_S = 0.1  # how long the loss of a role may go unnoticed
 LOSS_S = 2.0  # from a failure until the lost role that caused it is known
+ATTEMPTS = 3  # to start an embedding worker in place of the last one
 KNOWN_LOSS_S = 60.0  # the same, where the failure says that a role does not answer
 
 
@@ -59,6 +61,7 @@ class Roles:
     losses: deque[RoleLoss] = field(default_factory=deque)  # the same, not yet taken by the training loop
     on_loss: list[Callable[[RoleId], None]] = field(default_factory=list)  # called with each lost role that reads
     new_loaders: deque[RoleId] = field(default_factory=deque)  # started, and not prepared yet
+    _replacing: threading.Lock = field(default_factory=threading.Lock)  # held while the last embedding worker is
 
     def check_alive(self) -> None:
         """Note trainers, embedding workers and loaders that have ended; RoleLost, with its name, for any other role.
@@ -99,13 +102,25 @@ class Roles:
                 self._replace_last(name, why)
 
     def _replace_last(self, name: RoleId, why: str) -> None:
-        """Trainers cannot compute without an embedding worker, so training waits for the new one."""
-        if self.replace_embedding_worker is None:
+        """Trainers cannot compute without an embedding worker, so training waits for the new one.
+
+        A thread starts it: roles that are lost meanwhile, itself or trainers that have to know it, are noted here.
+        """
+        workers, start = self.embedding_workers, self.replace_embedding_worker
+        if workers is None or start is None:
             raise is_gone(name, why)
-        try:
-            self.replace_embedding_worker()
-        except HotrowError as error:
-            raise RoleLost(f"{name} is gone: {why}; no other embedding worker could start: {error}") from None
+        if self._replacing.locked():  # the wait below starts another one
+            return
+        with self._replacing:
+            errors: list[BaseException] = []
+            while not workers.names:
+                if len(errors) == ATTEMPTS:
+                    raise RoleLost(f"{name} is gone: {why}; no other embedding worker could start: {errors[-1]}")
+                started: Future[object] = Future()
+                threading.Thread(target=_complete, args=(started, start), name="embedding worker", daemon=True).start()
+                while not wait([started], timeout=WAKE_S).done:
+                    self.check_alive()
+                errors += [error] if (error := started.exception()) is not None else []
 
     def incarnations(self) -> list[int]:
         """Of all shards."""
@@ -195,3 +210,10 @@ class Roles:
 def _says_lost(error: BaseException | None) -> bool:
     """Whether an error says that a role does not answer."""
     return isinstance(error, PeerLost) or (isinstance(error, RemoteFault) and error.kind == "lost")
+
+
+def _complete(future: "Future[object]", act: Callable[[], object]) -> None:
+    try:
+        future.set_result(act())
+    except Exception as error:  # the thread that waits decides
+        future.set_exception(error)
