@@ -220,6 +220,8 @@ def stopped(run: Run, error: HotrowError, again: str) -> str:
     gone = isinstance(error, PeerLost | RoleLost) or (cluster is not None and cluster.lost)
     failed = "a step was applied in part" if cluster is None else "the cluster has failed"
     message = "a role of the cluster is lost" if gone else failed
+    if run.trainer.state.diverged is not None:
+        message = "what was trained is not finite"
     if run.saved:
         return f"stopped: {message}, resume from the last checkpoint with: {again}"
     return f"stopped: {message} before the first checkpoint: set run.checkpoint_every to save more often"

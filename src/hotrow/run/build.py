@@ -66,6 +66,7 @@ def trainer_of(config: RunConfig, schema: Schema, *, attach: bool = False) -> Tr
         autocast=config.run.autocast,
         threads=config.run.threads,
         attach=attach,
+        not_finite=config.run.not_finite,
     )
 
 

@@ -3,7 +3,7 @@
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import BeforeValidator, Field, field_validator, model_validator
@@ -114,6 +114,7 @@ class RunSection(Spec):
     checkpoint_every: Whole | None = Field(default=None, ge=1)  # samples; None: at the end alone
     checkpoint_keep: Whole = Field(default=1, ge=1)  # so many of the newest
     checkpoint_full_every: Whole = Field(default=1, ge=1)  # the others hold only what changed
+    not_finite: Literal["stop", "continue"] = "stop"  # after a loss that is not finite
     tensorboard: bool = True
     metrics_port: Whole = Field(default=0, ge=0, le=65535)  # for Prometheus, on loopback; 0: none
 

@@ -14,6 +14,7 @@ from hotrow.run.config import RunConfig, as_toml
 from hotrow.run.folder import CHECKPOINT, RunFolder
 from hotrow.run.progress import RunProgress
 from hotrow.runtime.settings import Ray
+from hotrow.sizes import size_text
 from hotrow.trainer import Evaluated, Progress, Remark, Report, Trainer, TrainingEnded
 from hotrow.trainer.saving import Saving
 
@@ -39,6 +40,7 @@ class RunRecorder:
         self._config, self._data, self._trainer, self._progress = config, data, trainer, progress
         self._saving: Saving | None = None  # the checkpoint that is being written
         self._deltas = 0  # since the last full checkpoint
+        self._slow_told = False  # that checkpoints take longer than the samples between them
         self._before = self._saved_at = self._in_checkpoint = trainer.samples
         self.files = RunFolder(
             folder, tensorboard=config.run.tensorboard, metrics_port=config.run.metrics_port, **self._trained()
@@ -181,8 +183,11 @@ class RunRecorder:
             self._write_tables()
         self._take_saved()
         every = self._config.run.checkpoint_every
-        if every is not None and self._trainer.samples - self._saved_at >= every and self._saving is None:
-            self._start_saving(every)
+        if every is not None and self._trainer.samples - self._saved_at >= every:
+            if self._saving is None:
+                self._start_saving(every)
+            else:
+                self._warn_slow(self._saving, every)
 
     def _summarize(self, report: Evaluated) -> None:
         self.summary |= {f"{report.split}_{name}": value for name, value in report.metrics.items()}
@@ -243,6 +248,18 @@ class RunRecorder:
 
     def _warn_unsaved(self, fault: HotrowError, every: int) -> None:
         self.warn(f"{fault}; training continues, the next attempt is {every:,} samples later")
+
+    def _warn_slow(self, saving: Saving, every: int) -> None:
+        """Once: the next checkpoint begins when this one is written, so that they do not pile up."""
+        if self._slow_told:
+            return
+        self._slow_told = True
+        done = f"{size_text(saving.written)} of about {size_text(saving.size)} in {saving.seconds:.1f} s"
+        message = (
+            f"{self.folder / CHECKPOINT}: the next checkpoint is due, and the one before is being written ({done})"
+        )
+        remedy = f"raise run.checkpoint_every={every:,}, or save to a faster disk"
+        self.warn(f"{message}: the next one begins when it is done, {remedy}")
 
     def _how_to_save(self) -> dict[str, Any]:
         """Every `checkpoint_full_every`-th checkpoint is full, the others hold what changed."""

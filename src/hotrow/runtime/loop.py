@@ -26,7 +26,7 @@ from hotrow.runtime.effect_loop import EffectLoop
 from hotrow.runtime.executors import WorkerLoss
 from hotrow.runtime.interrupts import deliver_pending_sigint
 from hotrow.runtime.lease_queue import LeaseQueue
-from hotrow.runtime.losses import WorkersLost
+from hotrow.runtime.losses import SavedRows, WorkersLost
 from hotrow.runtime.membership import Membership, ScaleRequest
 from hotrow.runtime.observer import ModeObserver
 from hotrow.runtime.state import RunState
@@ -210,6 +210,8 @@ class TrainingLoop:
     def check_consistent(self) -> None:
         """InputError where rows and dense parameters are of different steps: a fault or an interrupt cut one off."""
         self.backend.check_consistent()
+        if self.state.diverged is not None:
+            raise InputError(f"{self.state.diverged}, so parameters may not be finite: load the last checkpoint")
         active = self._active
         if self._half_applied or (active is not None and active.failed and active.half_applied):
             raise InputError(
@@ -224,6 +226,7 @@ class TrainingLoop:
     def loaded(self) -> None:
         """All parameters were replaced by those of a checkpoint."""
         self._half_applied = False
+        self.state.diverged = None
 
     def switch(self, mode: Mode) -> None:
         """Continue in another mode.
@@ -388,14 +391,25 @@ class TrainingLoop:
             if not loss.stays:
                 self._forget(loss.worker)
         self._note_losses()
-        self._members().check_not_empty()
+        if not self._is_waiting:
+            with active.failing():
+                self._members().check_not_empty()
         self.statistics.add_counts({"steps_cut": 1, "dense_steps_lost": decision.dense_steps_lost})
         self.statistics.add_counts({"replica_steps_lost": decision.replica_steps_lost})
         fate = "it counts" if decision.closes else "it is dealt again"
-        dense = ", and the rows of a step are updated without its dense update" if decision.dense_steps_lost else ""
+        lost = decision.dense_steps_lost and decision.restored is None
+        dense = ", and the rows of a step are updated without its dense update" if lost else ""
         step = active.step - decision.closes
         self._remarks.append(f"step {step} was cut: {fate}{dense}; batches dealt again: {dealt_again:,}")
+        if decision.restored is not None:
+            self._note_restored(decision.restored, decision.dense_steps_lost)
         return self._reopen(active)
+
+    def _note_restored(self, saved: SavedRows, steps: int) -> None:
+        samples = max(0, self.state.samples - saved.samples)
+        self.statistics.add_counts({"dense_samples_lost": samples})
+        dense = f"dense parameters are those of the checkpoint of step {saved.step}, rows stay as they are"
+        self._remarks.append(f"no trainer was left: {dense}; dense updates lost: {steps:,} steps, {samples:,} samples")
 
     def _note_losses(self) -> None:
         """Count lost roles, and report them."""

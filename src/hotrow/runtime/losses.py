@@ -17,6 +17,15 @@ class WorkersLost(HotrowError):
     """Workers were lost while a mode began on them: it can begin on the others."""
 
 
+@dataclass(frozen=True, slots=True)
+class SavedRows:
+    """The last checkpoint of a run, for what is lost."""
+
+    where: str
+    step: int
+    samples: int = 0
+
+
 def is_gone(name: RoleId, why: str) -> RoleLost:
     """The error of a loss that ends the run."""
     return RoleLost(f"{name} is gone: {why}")

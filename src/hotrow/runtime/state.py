@@ -1,11 +1,18 @@
 """The counters of a run: one object that the training loop advances and everything else reads."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from hotrow.runtime.losses import SavedRows
 
 
 def _constant(samples: int) -> float:
     return 1.0
+
+
+def _no_checkpoint() -> None:
+    return None
 
 
 @dataclass(slots=True, eq=False)
@@ -16,6 +23,9 @@ class RunState:
     step: int = 0  # dense steps
     plateau: float = 1.0  # factor after validations without improvement
     schedule: Callable[[int], float] = _constant  # samples -> factor
+    last_checkpoint: Callable[[], SavedRows | None] = _no_checkpoint  # that was saved or loaded, if it is still there
+    stops_at_nan: bool = False  # training, at a loss that is not finite
+    diverged: str | None = None  # which loss was not finite: parameters are not, either
 
     @property
     def lr_scale(self) -> float:
@@ -30,6 +40,11 @@ class RunState:
         """Count an aggregate that was applied."""
         self.samples += samples
         self.step += dense_step
+
+    def note_loss(self, loss: float, epoch: int, batch: int) -> None:
+        """Note the first loss that is not finite: what was trained from then on is of no use."""
+        if self.stops_at_nan and self.diverged is None and not math.isfinite(loss):
+            self.diverged = f"step {self.step}: the loss of batch {batch} of epoch {epoch} is {loss}"
 
     def take_back(self, samples: int) -> None:
         """Samples whose rows were applied are trained again."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hotrow.errors import HotrowError
+from hotrow.runtime.losses import SavedRows
 from hotrow.types import RoleId
 
 
@@ -15,10 +16,11 @@ from hotrow.types import RoleId
 class CutDecision:
     """How the run goes on."""
 
-    sources: tuple[RoleId, ...]  # trainers with the dense state that all go on with
+    sources: tuple[RoleId, ...]  # trainers with the dense state that all go on with; none: `restored` has it
     closes: bool  # the open step counts: its rows are updated by what is there; else it is dealt again
     dense_steps_lost: int  # steps whose rows are updated and whose dense update no survivor has
     replica_steps_lost: int = 0  # in KStep: steps of lost copies since the last merge
+    restored: SavedRows | None = None  # the checkpoint whose dense state all go on with
 
 
 def decide_cut(step: int, reached: Mapping[RoleId, int], *, begun: bool) -> CutDecision:
@@ -29,3 +31,8 @@ def decide_cut(step: int, reached: Mapping[RoleId, int], *, begun: bool) -> CutD
     closes = furthest > step or begun
     sources = tuple(name for name, there in reached.items() if there == furthest)
     return CutDecision(sources, closes, step + closes - furthest)
+
+
+def decide_cut_without_trainers(step: int, saved: SavedRows, *, begun: bool) -> CutDecision:
+    """No trainer is left: dense parameters are those of a checkpoint, rows stay, and the step counter does too."""
+    return CutDecision((), begun, max(0, step + begun - saved.step), restored=saved)

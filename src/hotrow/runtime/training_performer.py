@@ -60,6 +60,7 @@ class TrainingPerformer:
         self._unpushed: dict[int, tuple[Grant, tuple[Lease, Batch]]] = {}  # by number
         self._pushed: dict[int, tuple[Lease, TrainedBatch]] = {}  # by grant, not all gradients are applied
         self._rows_ahead: set[int] = set()  # grants whose rows are applied, and whose dense gradients are not
+        self._unanswered: set[int] = set()  # grants of a step that counts, whose workers were lost
         self._applying = False
         self._refused = 0
         self._together = False  # effects of several events are settled at once
@@ -126,6 +127,7 @@ class TrainingPerformer:
         known = [trained.loss for _, trained in self._pushed.values()]
         loss = sum(known) / len(known) if known else float("nan")
         lost = [(grant, batch) for grant, (_, batch) in self._unpushed.values() if grant.token == step]
+        self._unanswered.update(grant.grant for grant, _ in lost)
         self._statistics.add_counts({"pushes_unanswered": len(lost)})
         return [BatchResult(grant, step, step, len(batch), loss, None, Elapsed(0.0, 0.0)) for grant, batch in lost]
 
@@ -192,5 +194,9 @@ class TrainingPerformer:
             samples += part.samples
             lease, trained = self._pushed.pop(part.grant)
             self._leases.done(lease)
+            if part.grant in self._unanswered:  # its loss is not known
+                self._unanswered.remove(part.grant)
+            else:
+                self._state.note_loss(trained.loss, lease.epoch, lease.index)
             batches.append(trained)
         return StepResult(effect.step, samples, tuple(batches), self.take_refused())

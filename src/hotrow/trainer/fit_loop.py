@@ -68,6 +68,7 @@ class FitLoop:
         self.meter.refused += self.loop.take_refused()
         for stepped in self.loop.take_steps():
             self.meter.step(stepped, 0.0)
+        self._check_finite()
         if self.trainer.samples == 0 and self.requires_rows:
             raise InputError("the training data hold no rows: name other files, or look at the split")
         if self.epoch is not None and self.stopped == "enough samples":
@@ -99,6 +100,7 @@ class FitLoop:
     def _steps(self, epoch: int) -> Iterator[Report]:
         for stepped in self.loop.steps(self.leases, self.trainer.step):
             self.meter.step(stepped, self.leases.take_waited())
+            self._check_finite()
             self.mode_selector.remark(*self.loop.take_remarks())
             self.mode_selector.stepped()
             yield from self._news()
@@ -108,6 +110,11 @@ class FitLoop:
             if self.most_samples is not None and self.trainer.samples >= self.most_samples:
                 self.stopped = "enough samples"
                 return
+
+    def _check_finite(self) -> None:
+        if (diverged := self.trainer.state.diverged) is not None:
+            remedy = "lower the learning rates, set dense.clip, or look for extreme numbers in its rows"
+            raise InputError(f"{diverged}: {remedy}; run.not_finite='continue' trains on")
 
     def _end_epoch(self, epoch: int) -> Iterator[Report]:
         if not self.meter.empty:

@@ -14,11 +14,12 @@ from hotrow.checkpoint.folder_lock import SharedFolder
 from hotrow.checkpoint.local_cut import LocalCut
 from hotrow.checkpoint.manifest import Base, folder_of, read_manifest
 from hotrow.checkpoint.place import Place
-from hotrow.checkpoint.reader import SavedLink
+from hotrow.checkpoint.reader import SavedCheckpoint, SavedLink
 from hotrow.checkpoint.rows import Watch
 from hotrow.checkpoint.saving import TablesCut
 from hotrow.errors import FileError, InputError
 from hotrow.runtime.backend import Backend
+from hotrow.runtime.losses import SavedRows
 from hotrow.trainer.write_pace import WritePace
 
 
@@ -96,6 +97,7 @@ class BackgroundSaves:
         self._folder = SharedFolder()
         self._under_way: tuple[str, Saving] | None = None  # the folder, and what is being written to it
         self._last: tuple[str, Base] | None = None  # the last folder, and the checkpoint that was saved to it
+        self._loaded: str | None = None  # the folder that rows were loaded from
 
     def start(
         self,
@@ -159,9 +161,21 @@ class BackgroundSaves:
         """The folder may be rewritten from now on."""
         self._folder.release()
 
-    def forget_base(self) -> None:
-        """Rows came from elsewhere: the next checkpoint has to be full."""
-        self._last = None
+    def loaded(self, folder: str | None) -> None:
+        """Rows came from a folder (None: from elsewhere): the next checkpoint has to be full."""
+        self._last, self._loaded = None, folder
+
+    def newest(self) -> SavedRows | None:
+        """The last checkpoint that was saved or loaded, if it is still there."""
+        saving = None if self._under_way is None else self._under_way[1]
+        folders = [] if self._under_way is None or saving is None or saving.link is None else [self._under_way[0]]
+        folders += [] if self._last is None else [self._last[0]]
+        folders += [] if self._loaded is None else [self._loaded]
+        for folder in folders:
+            with suppress(InputError, OSError):
+                counters = SavedCheckpoint.open(folder).manifest.counters
+                return SavedRows(folder, int(counters.get("step", 0)), int(counters.get("samples", 0)))
+        return None
 
     def _cut(self, place: Place, *, delta: bool) -> tuple[Base | None, TablesCut]:
         """The rows of this moment, and what a delta of them builds on; None: all rows, since no base serves."""

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -66,6 +66,9 @@ class Trainer:
     `workers` train in a `mode` (docs/modes.md), "auto" for one that is chosen during the run. A global batch is split
     into one local batch per worker, unless `local_batch` gives another size.
 
+    After a loss that is not finite `fit` raises an InputError, and what was trained is not saved any more;
+    `not_finite="continue"` trains on.
+
     A table's segment that holds rows of an earlier run is refused, unless `attach` is set (docs/segments.md); the first
     report then says how many rows there are.
 
@@ -103,6 +106,7 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         report_every_s: float = 2.0,
         attach: bool = False,
+        not_finite: Literal["stop", "continue"] = "stop",
     ) -> None:
         if not isinstance(model, nn.Module):
             raise ConfigError(f"model is a {type(model).__name__}: give a torch.nn.Module")
@@ -128,7 +132,7 @@ class Trainer:
             attach,
             self.task,
         )
-        self.state = RunState(schedule=self.schedule.scale)
+        self.state = RunState(schedule=self.schedule.scale, stops_at_nan=not_finite == "stop")
         self._open = open_backend(where, spec, self.state, workers_most=facts.workers)
         self.tables = self._open.tables
         if (pool := self._open.backend.worker_pool) is not None:
@@ -156,6 +160,7 @@ class Trainer:
         self._position: Position | None = None  # that was loaded, until there is a loader
         self._watch = EarlyStoppingState()
         self._saves = BackgroundSaves(self._open.backend)
+        self.state.last_checkpoint = self._saves.newest
         self.rows_loaded: dict[str, int] = {}  # by table, from checkpoints: the tables count them as created
 
     @property
@@ -393,7 +398,7 @@ class Trainer:
                 "load() while a fit is under way: end it first, or its gradients would change what is loaded"
             )
         self._saves.settle()
-        self._saves.forget_base()
+        self._saves.loaded(Place.of(folder).uri if strict else None)
         here, changing = (self.model, self.optimizer, self._open.backend.row_loader()), self._loop.half_loaded
         if strict:
             loaded = checkpoint.load(folder, *here, changing=changing)

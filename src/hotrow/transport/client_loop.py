@@ -31,6 +31,8 @@ from hotrow.transport.sockets import Socket
 
 _log = logging.getLogger("hotrow.transport")
 
+LATE_S = 10.0  # without a message from a shard that has requests open
+
 Outcome: TypeAlias = "Answer | Exception"
 Expected = TypeVar("Expected", bound=Message)
 
@@ -64,6 +66,7 @@ class PeerConnection:
     open: int = 0
     gone: str | None = None  # why no request can be sent any more
     moved: "PeerConnection | None" = None  # the connection to its new address
+    is_late: bool = False  # a shard that was silent for long, which is told once
 
     def leave(self, why: str) -> None:
         with self.changed:
@@ -161,7 +164,21 @@ class ClientLoop:
                 silent = now - max(request.created_s, peer.connection.received_s)
                 message = f"nothing was heard for {silent:.1f} s: {peer.connection.trouble}"
                 self._finish(peer, request, PeerLost(peer.name, peer.address, silent, message))
+            self._report_late(peer, now)
             self._flush(peer)
+
+    def _report_late(self, peer: PeerConnection, now: float) -> None:
+        """A line about a silent shard. One that holds requests until a step is applied answers probes meanwhile."""
+        if peer.is_late or not peer.name.startswith("shard") or (oldest := peer.connection.requests.oldest) is None:
+            return
+        silent = now - max(oldest.created_s, peer.connection.received_s)
+        if silent >= LATE_S:
+            peer.is_late = True
+            message = (
+                f"nothing was heard from it for {silent:.1f} s, with {len(peer.connection.requests)} requests open"
+            )
+            remedy = "is its host overloaded, or its process stopped? `hotrow cluster status` queries it"
+            _log.warning("%s at %s answers late: %s: %s", peer.name, peer.address, message, remedy)
 
     def _rest_ms(self) -> int | None:
         """How long the loop may wait in the poll."""

@@ -94,6 +94,11 @@ class PendingRequests:
         return due, lost
 
     @property
+    def oldest(self) -> PendingRequest | None:
+        """The one that was added first; None where none is open."""
+        return next(iter(self._open.values()), None)
+
+    @property
     def lowest(self) -> int:
         """The lowest open number; at least one must be open."""
         return min(self._open)

@@ -143,6 +143,34 @@ def test_a_trainer_takes_the_place_of_a_lost_one_also_of_the_last(data: Data) ->
     trainer.close()
 
 
+@pytest.mark.parametrize(
+    "mode", [Sync(), *(pytest.param(each, marks=pytest.mark.slow) for each in (Hybrid(), KStep(k=5)))]
+)
+def test_without_a_trainer_dense_parameters_come_from_the_last_checkpoint(
+    mode: Mode, data: Data, tmp_path: Path
+) -> None:
+    """Rows stay, the steps go on, and what the dense parameters lack is counted."""
+    dense = (lambda given: KStepAdam(given, lr=0.01)) if isinstance(mode, KStep) else None
+    trainer = trainer_of(hr.Ray(trainers=1, shards=1), dense=dense, mode=mode, local_batch=LOCAL)
+    told, saved, steps = [], 0, []
+    for report in trainer.fit(data.train, shuffle=64):
+        told += [report.sentence] if isinstance(report, Remark) else []
+        steps += [report.step] if isinstance(report, Progress) else []
+        if not saved and trainer.samples >= SAMPLES // 4:
+            trainer.save(tmp_path / "saved")
+            saved = trainer.step
+        if isinstance(report, Progress) and saved and report.step == saved + 20:
+            kill(trainer, "trainer 0")
+    check_trained_once(trainer, 0)
+    assert steps == sorted(steps), "the counter does not go back"
+    assert "trainer 1 takes part" in told
+    assert any(each.startswith("no trainer was left: dense parameters are those of the checkpoint") for each in told)
+    assert trainer.statistics.counts["dense_steps_lost"] >= 20
+    assert trainer.statistics.counts["dense_samples_lost"] >= 20 * trainer.global_batch
+    trainer.save(tmp_path / "after")
+    trainer.close()
+
+
 @pytest.mark.slow
 def test_without_a_replacement_what_was_trained_can_be_saved(data: Data, tmp_path: Path) -> None:
     """Dense parameters and rows are on the shards."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import tomllib
 from contextlib import nullcontext
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from hotrow import checkpoint
 from hotrow.cli.train import command, starting
 from hotrow.run import load_config
 from hotrow.run.recorder import RunRecorder
@@ -254,3 +256,23 @@ def test_an_own_model_lies_beside_its_config(hotrow: Command, tmp_path: Path) ->
     assert hotrow("train", "../small.toml").exit_code == 0
     again = hotrow("evaluate", "--trust")
     assert again.exit_code == 0, again.stderr
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_checkpoint_before(
+    hotrow: Command, tmp_path: Path
+) -> None:
+    config = write_data(tmp_path, CONFIG.replace("epochs = 2", "epochs = 1"))
+    assert hotrow("train", config).exit_code == 0
+    saved = checkpoint.peek(Path("runs/small/checkpoint")).counters
+    given = ("--resume", "--set", "run.epochs=3", "--set", "dense.optimizer={name='adam', lr=1e38}")
+    done = hotrow("train", config, *given)
+    assert done.exit_code == 2
+    steps = rf"step {saved['step'] + 2}: the loss of batch 1 of epoch 1 is (nan|inf)"
+    remedy = r"lower the learning rates, set dense\.clip, or look for extreme numbers in its rows"
+    assert re.search(rf"^hotrow: {steps}: {remedy}; run\.not_finite='continue' trains on$", done.stderr, re.M), (
+        done.stderr
+    )
+    assert "stopped: what was trained is not finite, resume from the last checkpoint with: hotrow train" in done.stderr
+    assert checkpoint.peek(Path("runs/small/checkpoint")).counters == saved
+    went_on = hotrow("train", config, *given, "--set", "run.not_finite=continue")
+    assert went_on.exit_code == 0, went_on.stderr

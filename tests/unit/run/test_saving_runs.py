@@ -1,9 +1,13 @@
 """Checkpoints of a run while it trains: beside early stopping, as deltas, and where one cannot be written."""
 
+import re
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hotrow import checkpoint
 from hotrow.checkpoint import SavedCheckpoint, local_cut
 from hotrow.checkpoint.rows import write_rows
 from hotrow.obs.events import read_events
@@ -73,3 +77,29 @@ def test_a_checkpoint_that_fails_on_the_way_is_a_warning(
         remarks = [report.sentence for report in run if isinstance(report, Remark)]
     assert len([each for each in remarks if "the next attempt is 1 samples later" in each]) == 2
     assert SavedCheckpoint.open(run.folder / "checkpoint").manifest.counters["samples"] == run.summary["samples"]
+
+
+def test_a_slow_disk_is_told_once_and_checkpoints_do_not_pile_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, whole = run_of(tmp_path, OFTEN), checkpoint.write_checkpoint
+    begun, told, written = [], [], threading.Event()
+
+    def slow(*given: Any, **named: Any) -> Any:
+        begun.append(run.trainer.samples)
+        written.wait(60)
+        return whole(*given, **named)
+
+    monkeypatch.setattr(checkpoint, "write_checkpoint", slow)
+    with run:
+        for number, report in enumerate(run):
+            if isinstance(report, Remark):
+                told.append(report.sentence)
+            if number == 20:
+                assert len(begun) == 1
+                written.set()
+    assert len(begun) > 2
+    (line,) = (each for each in told if "is due" in each)
+    size = r"[\d.]+ k?B of about [\d.]+ kB in [\d.]+ s"
+    assert re.search(rf"checkpoint: the next checkpoint is due, and the one before is being written \({size}\)", line)
+    assert line.endswith("begins when it is done, raise run.checkpoint_every=1, or save to a faster disk")

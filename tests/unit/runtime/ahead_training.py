@@ -126,6 +126,7 @@ def trainer_of(look_ahead: Any, model: Callable[[], nn.Module] = Net, shape: Sha
         embedding_average=shape.average,
         threads=2,
         report_every_s=0,
+        not_finite="continue",
     )
 
 

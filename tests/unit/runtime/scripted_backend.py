@@ -20,10 +20,10 @@ from hotrow.modes.base import Apply, Discipline, Effect, Event, Grant, RunFacts
 from hotrow.runtime import BatchResult, LeaseQueue, StepResult, TrainingLoop
 from hotrow.runtime.clock import Elapsed, RunClock
 from hotrow.runtime.executors import WorkerLoss
-from hotrow.runtime.losses import RoleLoss, RoleLost
+from hotrow.runtime.losses import RoleLoss, RoleLost, SavedRows
 from hotrow.runtime.membership import ScaleRequest
 from hotrow.runtime.state import RunState
-from hotrow.runtime.step_cut import CutDecision, decide_cut
+from hotrow.runtime.step_cut import CutDecision, decide_cut, decide_cut_without_trainers
 from hotrow.server.core import ApplyResult
 from hotrow.types import RoleId
 
@@ -79,6 +79,7 @@ class ScriptedBackend:
     act_at: int = 0  # before so many results are given
     act: Callable[[], None] = lambda: None
     ahead: int = 0  # steps by which the trainers that are left are ahead of the driver, at a cut
+    saved: SavedRows | None = None  # the last checkpoint
 
     @property
     def has_result(self) -> bool:
@@ -170,6 +171,8 @@ class ScriptedBackend:
     def cut(self, push: Callable[[BatchResult], int]) -> CutDecision:
         """All that is left is at the open step, unless a test says otherwise."""
         self.out.clear()
+        if not self.names and self.saved is not None:
+            return decide_cut_without_trainers(self.step, self.saved, begun=False)
         self.check_workers()
         return decide_cut(self.step, dict.fromkeys(self.names, self.step + self.ahead), begun=False)
 

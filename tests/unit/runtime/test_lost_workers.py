@@ -8,7 +8,7 @@ import pytest
 from hotrow.modes import GBA, Async, BackupWorkers, BoundedStaleness, BulkSync, Hybrid, KStep, Mode, Sync
 from hotrow.modes.base import Joined, Lost
 from hotrow.runtime.cluster import roles as roles_module
-from hotrow.runtime.losses import RoleLoss, RoleLost
+from hotrow.runtime.losses import RoleLoss, RoleLost, SavedRows
 from hotrow.transport.errors import RemoteFault
 from hotrow.types import RoleId
 from unit.runtime.loader_threads import loaders_of
@@ -108,6 +108,33 @@ class Replacement:
 
     def replace(self, name: RoleId) -> None:
         assert name == "trainer 0"
+
+
+@pytest.mark.parametrize("mode", TOGETHER, ids=lambda mode: f"{mode.name}-{getattr(mode, 'look_ahead', '')}")
+def test_without_trainers_dense_parameters_come_from_the_checkpoint_and_the_steps_go_on(mode: Mode) -> None:
+    run = Run(mode, workers=1)
+    run.engine.replacements["trainer"] = Replacement(run)
+    run.site.saved = SavedRows("runs/x/checkpoint", step=1, samples=8)
+    run.site.act_at, run.site.act = 14, lambda: run.site.lose(RoleId("trainer", 0))
+    steps = [stepped.step for stepped in run.steps(BATCHES)]
+    check_trained_once(run)
+    assert steps == list(range(15)), "the counter does not go back"
+    counted, told = run.engine.statistics.counts, run.engine.take_remarks()
+    (restored,) = (each for each in told if each.startswith("no trainer was left"))
+    assert counted["dense_steps_lost"] >= 2
+    assert counted["dense_samples_lost"] == counted["dense_steps_lost"] * 8
+    lost = f"dense updates lost: {counted['dense_steps_lost']} steps, {counted['dense_samples_lost']} samples"
+    assert restored == (
+        "no trainer was left: dense parameters are those of the checkpoint of step 1, rows stay as they are; " + lost
+    )
+
+
+def test_without_trainers_a_checkpoint_does_not_help_where_none_is_started() -> None:
+    run = Run(Sync(), workers=1)
+    run.site.saved = SavedRows("runs/x/checkpoint", step=1)
+    run.site.act_at, run.site.act = 14, lambda: run.site.lose(RoleId("trainer", 0))
+    with pytest.raises(RoleLost, match="all are gone"):
+        list(run.steps(BATCHES))
 
 
 def test_a_run_without_workers_waits_for_one_that_is_being_started() -> None:

@@ -3,7 +3,8 @@
 import pytest
 
 from hotrow.errors import HotrowError
-from hotrow.runtime.step_cut import decide_cut
+from hotrow.runtime.losses import SavedRows
+from hotrow.runtime.step_cut import decide_cut, decide_cut_without_trainers
 from hotrow.types import RoleId
 
 A, B = RoleId("trainer", 0), RoleId("trainer", 1)
@@ -32,3 +33,14 @@ def test_the_furthest_state_counts_and_what_it_lacks_is_counted(
 def test_trainers_that_are_two_steps_away_are_a_fault(reached: int) -> None:
     with pytest.raises(HotrowError, match=f"trainers are at step {reached}, and step 7 is open"):
         decide_cut(7, {A: reached}, begun=False)
+
+
+@pytest.mark.parametrize(
+    ("saved", "begun", "lost"),
+    [(7, False, 0), (6, False, 1), (7, True, 1), (0, False, 7), (0, True, 8), (8, False, 0)],
+)
+def test_without_trainers_the_steps_since_the_checkpoint_are_lost(saved: int, begun: bool, lost: int) -> None:
+    checkpoint = SavedRows("runs/x/checkpoint", saved)
+    found = decide_cut_without_trainers(7, checkpoint, begun=begun)
+    assert (found.sources, found.restored) == ((), checkpoint)
+    assert (found.closes, found.dense_steps_lost) == (begun, lost)

@@ -1,5 +1,6 @@
 """What a run tells, when it stops, and that a resumed run is the uninterrupted one."""
 
+from itertools import count
 from pathlib import Path
 from typing import Literal
 
@@ -319,11 +320,36 @@ def test_settings_that_cannot_be_are_told() -> None:
         Trainer(Net(), hr.Table(dim=4), optimizer=lambda p: list(p))  # type: ignore[arg-type,return-value]
 
 
-def test_a_loss_that_is_not_finite_is_counted(trainer: Trainer) -> None:
-    def broken(output: Tensor, labels: Tensor) -> Tensor:
-        return output.mean() * float("nan")
+def broken(output: Tensor, labels: Tensor) -> Tensor:
+    return output.mean() * float("nan")
 
-    bad = make_trainer(loss=broken)
+
+def fit_and_save(trainer: Trainer, folder: Path) -> None:
+    for _ in trainer.fit(Made(10 * 64)):
+        trainer.save(folder)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_loss_that_is_not_finite_ends_the_fit_and_is_not_saved(tmp_path: Path, workers: int) -> None:
+    """Finite until the third step."""
+    calls = count()
+
+    def late(output: Tensor, labels: Tensor) -> Tensor:
+        return output.mean() * (1.0 if next(calls) < 2 * workers else float("inf"))
+
+    bad = make_trainer(loss=late, workers=workers, report_every_s=0)
+    told = rf"^step 3: the loss of batch {2 if workers == 1 else '[45]'} of epoch 0 is -?inf: lower the"
+    with pytest.raises(hr.InputError, match=told):
+        fit_and_save(bad, tmp_path / "saved")
+    with pytest.raises(hr.InputError, match=r"^step 3: .* so parameters may not be finite: load the last checkpoint$"):
+        bad.save(tmp_path / "saved")
+    assert bad.load(tmp_path / "saved") is not None
+    assert bad.step == 2
+    bad.save(tmp_path / "again")
+
+
+def test_a_loss_that_is_not_finite_is_counted_where_the_run_goes_on() -> None:
+    bad = make_trainer(loss=broken, not_finite="continue")
     *_, end = bad.fit(Made(128))
     assert isinstance(end, TrainingEnded)
     assert end.counts["losses_not_finite"] == 2

@@ -1,12 +1,17 @@
 """A network that loses messages: everything is answered all the same, and answers that come twice are dropped."""
 
 import random
+import re
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 
+import pytest
 import zmq
 
+from hotrow.transport import client_loop
 from hotrow.transport.client import RpcClient
 from hotrow.transport.messages import Done
 from hotrow.transport.server import Request
@@ -93,3 +98,32 @@ def test_answers_that_come_twice_are_used_once() -> None:
         until(
             lambda: wire.counts.refused_mac >= 20
         )  # the order of a session is kept without MACs too; an offer counts too
+
+
+def test_a_shard_that_is_silent_is_told_once_and_one_that_holds_a_request_is_not(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(client_loop, "LATE_S", 0.4)
+    held: list[Request] = []
+    passed = {"shard 0": 1, "shard 1": 1, "trainer 0": 1}
+    with (
+        running("off", held.append) as server,
+        ExitStack() as stack,
+        RpcClient(security="off", retry=HASTY) as wire,
+    ):
+        for name in passed:
+            pass_on = partial(passed.__getitem__, name)
+            proxy = stack.enter_context(Proxy(server.address, there=pass_on, back=pass_on))
+            wire.connect(name, proxy.address)
+            wire.request(name, READY)
+        until(lambda: len(held) == 3)
+        passed |= {"shard 1": 0, "trainer 0": 0}
+        until(lambda: "answers late" in caplog.text)
+        before = wire.counts.probes
+        until(lambda: wire.counts.probes > before + 12)  # some pauses later
+        (told,) = (each.getMessage() for each in caplog.records)
+        assert re.fullmatch(
+            r"shard 1 at tcp://\S+ answers late: nothing was heard from it for 0\.\d s, with 1 requests open: "
+            r"is its host overloaded, or its process stopped\? `hotrow cluster status` queries it",
+            told,
+        )

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from hotrow.checkpoint import dense as dense_state
+from hotrow.checkpoint.dense_loading import load_dense
 from hotrow.checkpoint.local_cut import ExportedRows
 from hotrow.checkpoint.place import Place
 from hotrow.checkpoint.saving import TablesCut
@@ -392,8 +393,12 @@ class ClusterBackend:
                 pieces.append((places, given, reply.optimizer))
             dense_state.from_pieces(pieces, self._spec.model, own)
         else:
-            given, reply = self._given_by_trainer(opened.executor, optimizer=optimizer)
-            dense_state.from_bytes(given, reply.optimizer, self._spec.model, own)
+            cut = opened.executor.cut_step
+            if cut is not None and cut.restored is not None:
+                load_dense(cut.restored.where, self._spec.model, own)
+            else:
+                given, reply = self._given_by_trainer(opened.executor, optimizer=optimizer)
+                dense_state.from_bytes(given, reply.optimizer, self._spec.model, own)
         self._fetched = (number, optimizer)
 
     def _given_by_trainer(self, executor: RemoteExecutor, *, optimizer: bool) -> tuple[bytes, DenseGiven]:

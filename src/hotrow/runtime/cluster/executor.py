@@ -19,8 +19,9 @@ from hotrow.runtime.cluster.roles import Roles
 from hotrow.runtime.cluster.step_forecast import StepForecast
 from hotrow.runtime.executors import BatchResult, WorkerLoss
 from hotrow.runtime.interrupts import deliver_pending_sigint
+from hotrow.runtime.losses import RoleLost, SavedRows
 from hotrow.runtime.state import RunState
-from hotrow.runtime.step_cut import CutDecision, decide_cut
+from hotrow.runtime.step_cut import CutDecision, decide_cut, decide_cut_without_trainers
 from hotrow.transport.batches import pack_batch
 from hotrow.transport.client import Answer, Outcome
 from hotrow.transport.errors import PeerLost
@@ -201,10 +202,21 @@ class RemoteExecutor:
             while (result := self._next_of_cut()) is not None:
                 step = push(result)
             self._parameters.wait_for_orders()
-            replicas = self._merge_copies(step, reached) if self._dense == "local" else 0
-            decision = decide_cut(step, reached, begun=self._is_begun(step))
-            self.cut_step = replace(decision, replica_steps_lost=replicas)
+            replicas = self._merge_copies(step, reached) if reached and self._dense == "local" else 0
+            begun = self._is_begun(step)
+            if reached:
+                self.cut_step = replace(decide_cut(step, reached, begun=begun), replica_steps_lost=replicas)
+            else:
+                self.cut_step = decide_cut_without_trainers(step, self._last_checkpoint(), begun=begun)
         return self.cut_step
+
+    def _last_checkpoint(self) -> SavedRows:
+        """For the dense state, which no trainer has any more; RoleLost where there is none."""
+        if (saved := self._state.last_checkpoint()) is not None:
+            return saved
+        gone = "; ".join(f"{name} is gone: {why}" for name, why in self._roles.lost.items() if name.kind == "trainer")
+        message = f"no trainer is left, and dense parameters of {self._mode.name} are in no checkpoint"
+        raise RoleLost(f"{gone}; {message}: save some (run.checkpoint_every), or take more trainers")
 
     def _merge_copies(self, step: int, reached: dict[RoleId, int]) -> int:
         """KStep: merge the copies that are left; returns the steps of lost ones since the last merge.
@@ -236,7 +248,10 @@ class RemoteExecutor:
         reached.update(dict.fromkeys(left, step))
 
     def _stop_step(self) -> dict[RoleId, int]:
-        """By trainer that is left, its dense steps. It computes nothing more, and answers for all its batches."""
+        """By trainer that is left, its dense steps; it computes nothing more, and answers for all its batches.
+
+        Empty where none is left.
+        """
         left = [name for name in self.trainers.values() if name not in self._roles.lost]
         reached = {}
         for name, each in zip(left, self._roles.request_all(left, CutStep(), deadline=False), strict=True):
@@ -245,7 +260,6 @@ class RemoteExecutor:
             except PeerLost as error:
                 if not self._roles.caused_by_loss([name], error):
                     raise
-        self._roles.check_trainers()
         return reached
 
     def _next_of_cut(self) -> BatchResult | None:
