@@ -90,7 +90,7 @@ class ShardLoading:
 
     def start(self, request: Request, wanted: CheckRows | LoadRows) -> None:
         """Start a thread that does it and replies."""
-        if self._thread is not None and self._thread.is_alive():
+        if self._thread is not None:
             raise InputError(f"shard {self._shard.number} still reads a checkpoint: load again later")
         name = f"load-{self._shard.number}"
         self._thread = threading.Thread(target=self._run, args=(request, wanted), name=name, daemon=True)
@@ -99,20 +99,22 @@ class ShardLoading:
     def end(self) -> None:
         """Give up what is under way; the rows of a load that was not finished are of no use."""
         self._stopping = True
-        if self._thread is not None:
-            self._thread.join()
+        if (thread := self._thread) is not None:
+            thread.join()
 
     def _run(self, request: Request, wanted: CheckRows | LoadRows) -> None:
+        reply: Message = Fault.of("internal", "an error in reading a checkpoint")
         try:
-            reply: Message = self._check(wanted) if isinstance(wanted, CheckRows) else self._load(wanted)
+            reply = self._check(wanted) if isinstance(wanted, CheckRows) else self._load(wanted)
         except HotrowError as error:
-            request.reply(fault_of(error))
+            reply = fault_of(error)
         except OSError as error:
-            request.reply(Fault.of("input", f"{Place.of(wanted.where).name}: a checkpoint cannot be read: {error}"))
+            reply = Fault.of("input", f"{Place.of(wanted.where).name}: a checkpoint cannot be read: {error}")
         except BaseException as error:
-            request.reply(Fault.of("internal", f"an error in reading a checkpoint: {type(error).__name__}: {error}"))
+            reply = Fault.of("internal", f"an error in reading a checkpoint: {type(error).__name__}: {error}")
             raise
-        else:
+        finally:
+            self._thread = None  # before the reply: the next request may follow it at once
             request.reply(reply)
 
     def _check(self, wanted: CheckRows) -> RowsChecked:

@@ -1,6 +1,7 @@
 """A shard writes its part of a checkpoint: its rows of one moment, in a thread beside the one that serves."""
 
 import json
+import logging
 import threading
 from dataclasses import asdict
 
@@ -12,6 +13,8 @@ from hotrow.server.shard import Shard
 from hotrow.transport.faults import fault_of
 from hotrow.transport.messages import CutMade, CutRows, CutWritten, Fault, WriteCut
 from hotrow.transport.request import Request
+
+_log = logging.getLogger("hotrow.server")
 
 
 class ShardSaving:
@@ -32,7 +35,7 @@ class ShardSaving:
         """Hold the rows of this moment."""
         if not Place.of(wanted.where).has(wanted.probe):
             return CutMade(sees_probe=False)
-        if self._thread is not None and self._thread.is_alive():
+        if self._thread is not None:
             raise InputError(f"shard {self._shard.number} still writes the checkpoint before: save again later")
         self.end(saved=False)  # of a driver that did not end its own
         self._shard.tables.settle()
@@ -53,34 +56,34 @@ class ShardSaving:
         """Forget the cut; while it is written, its thread does that at the end."""
         with self._ending:
             cut, self._cut = self._cut, None
-            if self._thread is not None and self._thread.is_alive():
+            if self._thread is not None:
                 self._abandoned = cut
             elif cut is not None:
                 cut.close(saved=saved)
 
     def _write(self, cut: LocalCut, folder: Place, request: Request) -> None:
-        _write(cut, folder, request)
-        with self._ending:
+        reply, frames = _written(cut, folder)
+        with self._ending:  # before the reply: the end of the cut, or the next one, may follow it at once
             self._thread = None
             if self._abandoned is not None:
                 self._abandoned.close(saved=False)
                 self._abandoned = None
+        request.reply(reply, frames)
 
 
-def _write(cut: LocalCut, folder: Place, request: Request) -> None:
+def _written(cut: LocalCut, folder: Place) -> tuple[CutWritten | Fault, list[bytes]]:
+    """Write all files; the reply to the driver."""
     try:
         tables, files = cut.write(folder, lambda _: None)
     except HotrowError as error:
-        request.reply(fault_of(error))
+        return fault_of(error), []
     except OSError as error:
-        request.reply(Fault.of("input", f"{folder.name}: a part of the checkpoint cannot be written: {error}"))
-    except BaseException as error:
-        request.reply(Fault.of("internal", f"an error in writing a checkpoint: {type(error).__name__}: {error}"))
-        raise
-    else:
-        facts = {
-            "tables": {name: each.model_dump(mode="json") for name, each in tables.items()},
-            "files": {name: asdict(each) for name, each in files.items()},
-        }
-        size = sum(each.bytes for each in files.values())
-        request.reply(CutWritten(size), [json.dumps(facts).encode()])
+        return Fault.of("input", f"{folder.name}: a part of the checkpoint cannot be written: {error}"), []
+    except Exception as error:
+        _log.exception("an error in writing a checkpoint")
+        return Fault.of("internal", f"an error in writing a checkpoint: {type(error).__name__}: {error}"), []
+    facts = {
+        "tables": {name: each.model_dump(mode="json") for name, each in tables.items()},
+        "files": {name: asdict(each) for name, each in files.items()},
+    }
+    return CutWritten(sum(each.bytes for each in files.values())), [json.dumps(facts).encode()]

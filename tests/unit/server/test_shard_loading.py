@@ -254,3 +254,16 @@ def test_a_place_that_is_not_there_is_named_with_a_remedy(tmp_path: Path) -> Non
     with pytest.raises(InputError, match=r"shard 0 cannot restore its rows from .*none.*a folder that all hosts share"):
         restore_rows(shard, tmp_path / "none")
     shard.close()
+
+
+def test_loads_and_saves_may_follow_each_other_at_once(tmp_path: Path) -> None:
+    tables = {"t": hr.Table(dim=1)}
+    with served(2, tables) as two:
+        two.track_changes()
+        two.train(1)
+        base = two.save(tmp_path)
+        for turn in range(10):  # a thread that has replied has ended, whatever else the machine does
+            load(two.loader, tmp_path)
+            two.train(turn)
+            base = two.save(tmp_path, base)
+        assert SavedCheckpoint.open(tmp_path).manifest.number == 11
