@@ -142,10 +142,10 @@ class RunRecorder:
         """Write the last checkpoint, figures and page. All are tried; then FileError with those that failed."""
         faults: list[FileError | None] = []
         trainer = self._trainer
-        self._take_saved(wait=True)
-        if stopped is not None:
+        if stopped is not None:  # first: a second Ctrl-C may end all that waits
             self.files.stopped(stopped, self._trained())
             self.note_stop(stopped)
+        self._take_saved(wait=True)
         self.files.trouble(self._data.train.trouble)
         self.summary |= {"mode": trainer.mode.name, "statistics": trainer.statistics.document()}
         if out_of_reach is None:
@@ -166,6 +166,10 @@ class RunRecorder:
     def note_stop(self, stopped: str) -> None:
         """Put why and where the run stopped into the summary."""
         self.summary |= {"stopped": stopped, **self._trained()}
+
+    def abandon_saving(self) -> None:
+        """Wait no longer for the checkpoint that is being written."""
+        self._saving = None
 
     def close(self) -> None:
         self.files.close()

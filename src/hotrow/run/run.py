@@ -283,6 +283,7 @@ class Run:
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: object) -> None:
         kept = self._started if isinstance(fault, FileError) else fault is None or not self.trained_nothing
+        at_once = False
         try:
             if not kept and not self._ended:
                 self._recorder.note_stop(_reason(fault))
@@ -292,9 +293,13 @@ class Run:
             if not isinstance(fault, Exception):
                 raise
             fault.add_note(str(error))  # what stopped the run comes first
+        except KeyboardInterrupt:  # a second one
+            at_once = True
+            self._recorder.abandon_saving()
+            raise
         finally:
             self._recorder.close()
-            self.trainer.close()
+            self.trainer.close(at_once=at_once)
             if not kept:
                 self._remove_new_folder()
 

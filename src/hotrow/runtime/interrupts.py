@@ -18,11 +18,12 @@ from typing import Any
 class _Block:
     """The outermost block that is open. A class: a generator would take longer than what most blocks do."""
 
-    __slots__ = ("_before", "_held", "again", "holds_all")
+    __slots__ = ("_before", "_delivered", "_held", "again", "holds_all")
 
     def __init__(self) -> None:
         self._before: Handler | int | None = None  # the handler outside of it
         self._held: tuple[int, FrameType | None] | None = None
+        self._delivered = False  # one, inside the block: its receiver ends what it does, and another one is the second
         self.again = False  # a second one came meanwhile
         self.holds_all = False  # a second SIGINT waits as well
 
@@ -41,7 +42,7 @@ class _Block:
 
     def hold(self, number: int, frame: FrameType | None) -> None:
         """Keep SIGINT for later; a second one is delivered at once, or at the end of `defer_every_sigint`."""
-        self.again = self._held is not None
+        self.again = self._delivered or self._held is not None
         if self.again and not self.holds_all:
             self._call(number, frame)
         self._held = (number, frame)
@@ -49,6 +50,7 @@ class _Block:
     def deliver(self) -> None:
         held, self._held, self.again = self._held, None, False
         if held is not None:
+            self._delivered = True
             self._call(*held)
 
     def _call(self, number: int, frame: FrameType | None) -> None:

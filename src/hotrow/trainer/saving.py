@@ -161,6 +161,11 @@ class BackgroundSaves:
         """The folder may be rewritten from now on."""
         self._folder.release()
 
+    def abandon(self) -> bool:
+        """Wait no longer for what is being written; whether there is something. What is unfinished is not found."""
+        under_way, self._under_way = self._under_way, None
+        return under_way is not None and not under_way[1].done
+
     def loaded(self, folder: str | None) -> None:
         """Rows came from a folder (None: from elsewhere): the next checkpoint has to be full."""
         self._last, self._loaded = None, folder

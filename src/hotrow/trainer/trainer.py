@@ -456,10 +456,14 @@ class Trainer:
         """Drop the position: the next data is different, and a resume begins with its first row."""
         self._loader = self._position = None
 
-    def close(self) -> None:
-        """Finish the checkpoint that is being written, and release the tables."""
+    def close(self, *, at_once: bool = False) -> None:
+        """Finish the checkpoint that is being written, and release the tables.
+
+        `at_once`: the process ends, and does not wait for the checkpoint, which is as if it had never begun.
+        """
         if self._elastic is not None:
             self._elastic.close()
+        reads = at_once and self._saves.abandon()
         try:
             self.finish_saving()
         finally:
@@ -467,7 +471,8 @@ class Trainer:
             try:
                 self._loop.close()
             finally:
-                self._open.close()
+                if not reads or self._open.cluster is not None:  # else a thread still reads rows of this process
+                    self._open.close()
 
     def _elastic_trainers(self, engine: Local | Ray) -> ElasticTrainers | None:
         """None where the number of trainers is fixed."""

@@ -9,7 +9,7 @@ import pytest
 
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Loader
-from hotrow.runtime.interrupts import defer_sigint, deliver_pending_sigint
+from hotrow.runtime.interrupts import defer_every_sigint, defer_sigint, deliver_pending_sigint
 from hotrow.server.core import ApplyResult
 from unit.runtime.local_server import server_of
 from unit.trainer.conftest import Made, make_trainer
@@ -174,3 +174,24 @@ def test_an_evaluation_can_be_interrupted_between_two_batches() -> None:
         work()
     assert len(seen) == 3
     trainer.close()
+
+
+def test_an_interrupt_after_one_that_came_is_a_second_one() -> None:
+    """Whoever got the first one ends what it does: the next one cuts that off."""
+    done = []
+
+    def work() -> None:
+        with defer_sigint():
+            signal.raise_signal(signal.SIGINT)
+            try:
+                deliver_pending_sigint()
+            except KeyboardInterrupt:
+                done.append("first")
+            with defer_every_sigint():
+                signal.raise_signal(signal.SIGINT)
+                done.append("a change that is soon over")
+            done.append("too late")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == ["first", "a change that is soon over"]
