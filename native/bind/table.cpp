@@ -143,6 +143,12 @@ std::size_t put(RamTier& tier, Batch& batch, const ConstRows& values, const std:
   return tier.put(batch, columns, threads);
 }
 
+void reserve(RamTier& tier, std::size_t rows, int threads) {
+  check_threads(threads);
+  const nb::gil_scoped_release unlocked;
+  tier.reserve(rows, threads);
+}
+
 void read(const RamTier& tier, Batch& batch, const std::string& field, const Array<std::uint32_t, 1>& out,
           int threads) {
   check_threads(threads);
@@ -321,6 +327,7 @@ void bind_table(nb::module_& m) {
            "only"_a.noconvert().none(), "as_found"_a, "threads"_a)
       .def("add", &add, "batch"_a, "values"_a.noconvert(), "state"_a.noconvert().none(), "clocks"_a.noconvert().none(),
            "step"_a, "samples"_a, "threads"_a)
+      .def("reserve", &reserve, "rows"_a, "threads"_a)
       .def("put", &put, "batch"_a, "values"_a.noconvert(), "state"_a.noconvert().none(), "fields"_a, "threads"_a)
       .def("read", &read, "batch"_a, "field"_a, "out"_a.noconvert(), "threads"_a)
       .def(

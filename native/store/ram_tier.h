@@ -162,6 +162,9 @@ class RamTier {
   // Whole rows, one per key, inserted or overwritten; they become the newest. Everyone is let in while there is room;
   // returns how many keys found none, in a table that evicts nobody.
   std::size_t put(Batch& batch, const Columns& columns, int threads);
+  // Makes room in the index for so many rows that are going to be put, so that it need not grow meanwhile. Without
+  // effect where there were rows already.
+  void reserve(std::size_t rows, int threads);
 
   // `field` of every key of the batch, 0 where absent.
   void read(Batch& batch, Field field, std::uint32_t* out, int threads) const;
@@ -234,7 +237,9 @@ class RamTier {
   void see(Partition& partition, const Batch& batch, std::size_t begin, std::size_t end) const;
   void sweep(Partition& partition, std::uint32_t rows) const;
   bool let_in(Partition& partition, const Batch& batch, std::size_t unique, std::uint64_t call) const;
-  std::byte* create(Partition& partition, Batch& batch, std::size_t unique, PinnedRows& pinned) const;
+  enum class Start { first_values, zeros };  // of a new row; zeros: the caller writes value and state
+  std::byte* create(Partition& partition, Batch& batch, std::size_t unique, PinnedRows& pinned,
+                    Start start = Start::first_values) const;
   bool make_room(Partition& partition, Batch& batch, PinnedRows& pinned) const;
   void let_expire(Partition& partition, std::uint32_t index) const;
   void remove(Partition& partition, std::uint32_t index) const;

@@ -62,6 +62,10 @@ void RamTier::check_cut() const {
 std::size_t RamTier::cut_rows(std::size_t most, const Columns& out) {
   const std::lock_guard alone(cut_mutex_);
   check_cut();
+  // All partitions first: until its order is read, every call that changes it pays for links that are kept.
+  if (spec_.life.ordered() && cut_partition_ == 0)
+    for (const auto& partition : partitions_)
+      if (!partition->changes.cut()->prepared) prepare_cut(*partition);
   std::size_t written = 0;
   while (cut_partition_ < partitions_.size() && written < most) {
     Partition& partition = *partitions_[cut_partition_];

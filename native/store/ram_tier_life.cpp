@@ -59,7 +59,8 @@ bool RamTier::let_in(Partition& partition, const Batch& batch, std::size_t uniqu
 
 // A row with its first values for an absent key; null: the partition is full and nobody can go. The version comes last:
 // a process that dies before leaves a free row.
-std::byte* RamTier::create(Partition& partition, Batch& batch, std::size_t unique, PinnedRows& pinned) const {
+std::byte* RamTier::create(Partition& partition, Batch& batch, std::size_t unique, PinnedRows& pinned,
+                           Start start) const {
   const Key key = batch.keys()[unique];
   const SecretHash hash = secret_hash(key);
   if (spec_.life.expiry != 0) {  // an expired row may still hold the key's place
@@ -72,12 +73,14 @@ std::byte* RamTier::create(Partition& partition, Batch& batch, std::size_t uniqu
   std::byte* row = partition.slab.row(fresh);
   std::memset(row, 0, layout_.row_bytes());
   Layout::key(row) = key;
-  static thread_local Scratch<float> room;
-  float* value = layout_.narrow() ? room.take(layout_.dim()) : layout_.value(row);
-  row_kernels().first_values(spec_.first_values, key, value, layout_.dim());
-  row_kernels().first_state(rule_, static_cast<float>(spec_.optimizer.initial), value, layout_.state(row),
-                            layout_.dim());
-  partition.counts.saturated += store_value(row, value, 1);
+  if (start == Start::first_values) {
+    static thread_local Scratch<float> room;
+    float* value = layout_.narrow() ? room.take(layout_.dim()) : layout_.value(row);
+    row_kernels().first_values(spec_.first_values, key, value, layout_.dim());
+    row_kernels().first_state(rule_, static_cast<float>(spec_.optimizer.initial), value, layout_.state(row),
+                              layout_.dim());
+    partition.counts.saturated += store_value(row, value, 1);
+  }
   if (layout_.has(kLastSeen)) layout_.field(row, kLastSeen) = now_.load(std::memory_order_relaxed);
   if (layout_.has(kPeriod)) layout_.field(row, kPeriod) = period_.load(std::memory_order_relaxed);
   if (layout_.has(kFrequency)) layout_.field(row, kFrequency) = batch.occurrences(unique);

@@ -247,6 +247,8 @@ std::size_t RamTier::put(Batch& batch, const Columns& columns, int threads) {
   }
   std::atomic<std::size_t> turned_away{0}, made{0};
   start_eviction(batch);
+  const bool whole = columns.state != nullptr || layout_.state_dim() == 0;
+  const Start start = whole ? Start::zeros : Start::first_values;  // state that is not given is that of a new row
   const auto overwrite = [&](Partition& partition, Visit& visit, Applied&) {
     if (visit.row == nullptr) return;
     partition.changes.before_change(batch.slots()[visit.unique]);
@@ -256,20 +258,38 @@ std::size_t RamTier::put(Batch& batch, const Columns& columns, int threads) {
   const auto insert = [&](Partition& partition, std::size_t begin, std::size_t end) {
     PinnedRows nobody({}, partition.number, partition.slab);
     partition.order.restart();
-    for (std::size_t unique = begin; unique < end; ++unique) {
-      if (batch.slots()[unique] < kTurnedAway) continue;
-      if (create(partition, batch, unique, nobody) != nullptr) {
-        put_row(partition, batch.slots()[unique], columns, places[unique]);
-        ++made;
-      } else {
-        batch.slots()[unique] = kTurnedAway;
-        ++partition.counts.turned_away;
-        ++turned_away;
+    const Counts before = partition.counts;
+    const auto add_counts = [&] {  // once: threads that count every row in one place wait for each other
+      made += partition.counts.created - before.created;
+      turned_away += partition.counts.turned_away - before.turned_away;
+    };
+    try {
+      for (std::size_t unique = begin; unique < end; ++unique) {
+        if (batch.slots()[unique] < kTurnedAway) continue;
+        if (create(partition, batch, unique, nobody, start) != nullptr) {
+          put_row(partition, batch.slots()[unique], columns, places[unique]);
+        } else {
+          batch.slots()[unique] = kTurnedAway;
+          ++partition.counts.turned_away;
+        }
       }
+    } catch (...) {
+      add_counts();
+      throw;
     }
+    add_counts();
   };
   make_rows(made, [&] { visit(batch, threads, {true, layout_.row_bytes()}, overwrite, insert); });
   return turned_away;
+}
+
+void RamTier::reserve(std::size_t rows, int threads) {
+  parallel_for(threads, partitions_.size(), [&](std::size_t p) {
+    Partition& partition = *partitions_[p];
+    const std::unique_lock held(partition.mutex);
+    if (partition.slab.end() == 0)
+      partition.index.reserve(std::min<std::size_t>(rows / partitions_.size() + 1, partition.slab.rows_max()));
+  });
 }
 
 void RamTier::put_row(Partition& partition, std::uint32_t index, const Columns& columns, std::size_t at) const {

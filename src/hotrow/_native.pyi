@@ -267,6 +267,7 @@ class RamTier:
         samples: int,
         threads: int,
     ) -> tuple[int, int, int, int, int]: ...
+    def reserve(self, rows: int, threads: int) -> None: ...
     def put(
         self,
         batch: Batch,

@@ -64,11 +64,16 @@ class StrictWork(CountingWork):
         self._exact = False
         self.to_apply: dict[int, set[str]] = {}  # computed -> groups in which it was not applied yet
         self.samples = 0
+        self._rows_ahead: dict[int, int] = {}  # by grant whose rows alone are applied, its samples
         self._groups = {"both"}
 
     def started(self, time_s: float, mode: Mode, facts: RunFacts) -> None:
         self._groups = GROUPS.get(mode.name, {"both"})
         self._exact = mode.name in AHEAD
+
+    def cut(self, time_s: float) -> None:
+        """Batches whose rows alone are applied are trained again."""
+        self.samples -= sum(self._rows_ahead.values())
 
     def took(self, time_s: float, event: Event, effects: Sequence[Effect]) -> None:
         """What matters comes by the other calls."""
@@ -104,8 +109,10 @@ class StrictWork(CountingWork):
             if effect.group != "dense":
                 self._writes.update(self._keys.pop(part.grant).tolist())
             self.to_apply[part.grant].remove(effect.group)
+            if effect.group != "dense":
+                self._rows_ahead[part.grant] = part.samples
             if not self.to_apply[part.grant]:
-                del self.to_apply[part.grant]
+                del self.to_apply[part.grant], self._rows_ahead[part.grant]
         self.samples += 0 if effect.group == "dense" else effect.samples
         assert samples == self.samples
 
@@ -114,6 +121,7 @@ class StrictWork(CountingWork):
         self._read.pop(grant, None)
         self._keys.pop(grant, None)
         self.to_apply.pop(grant, None)
+        self._rows_ahead.pop(grant, None)
 
     def end(self) -> None:
         """Nothing is kept."""

@@ -39,7 +39,7 @@ LAYERS = (
     ("run",),
     ("sim.study",),
     ("reproduce",),
-    ("bench", "doctor"),
+    ("bench", "chaos", "doctor"),
     ("cli",),
     ("",),  # hotrow/__init__.py, the public names
 )

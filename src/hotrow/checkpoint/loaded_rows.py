@@ -1,32 +1,90 @@
-"""The rows of a checkpoint, put into a table as a plan says."""
+"""The rows of a checkpoint, put into tables as plans say."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hotrow.checkpoint.reader import SavedCheckpoint
+from hotrow.checkpoint.shard_part import WHOLE, ShardPart
 from hotrow.checkpoint.table_fitting import TablePlan, capacity_line
-from hotrow.config import AtLeast
+from hotrow.config import AtLeast, Table
+from hotrow.data.background import read_ahead
 from hotrow.store import RamTier, Rows, SavedTable
 from hotrow.store.arrays import Integers
 
+CHUNKS_AHEAD = 2  # read and not put into the table yet
 
-def load_rows(found: SavedCheckpoint, name: str, tier: SavedTable, plan: TablePlan) -> Iterator[str]:
-    """Replace the rows of our table `name`; yields what its capacity and its type did to them."""
+
+@dataclass(frozen=True, slots=True)
+class LoadedTable:
+    """What a load did to a table, or to a shard of it."""
+
+    rows: int  # that it has now
+    too_large: int = 0  # numbers that its type cannot hold
+    counts_left: bool = False  # of ids that wait for admission: they start at 0
+
+
+def load_rows(
+    found: SavedCheckpoint,
+    tier: SavedTable,
+    plan: TablePlan,
+    part: ShardPart = WHOLE,
+    watch: Callable[[], object] = lambda: None,
+) -> LoadedTable:
+    """Replace the rows of a table, or of a part of it. `watch` is called for each chunk, and may raise."""
     tier.clear()
     if plan.saved is None:
-        return
+        return LoadedTable(0)
+    loaded = put_rows(found.rows(plan.saved, part), found, tier, plan, watch)
+    return replace(loaded, counts_left=not restore_admission(found, tier, plan, part))
+
+
+def put_rows(
+    chunks: Generator[Rows, None, None],
+    found: SavedCheckpoint,
+    tier: SavedTable,
+    plan: TablePlan,
+    watch: Callable[[], object] = lambda: None,
+) -> LoadedTable:
+    """Put saved rows into a table, while a thread reads the next ones."""
     before = tier.stats().saturated
     samples = int(found.manifest.counters.get("samples", 0))
-    for chunk in found.rows(plan.saved):
+    if isinstance(tier, RamTier) and tier.table.capacity_bytes is None:  # an index that grows may take fewer bytes
+        tier.reserve(plan.rows)
+    for chunk in read_ahead(chunks, CHUNKS_AHEAD):
+        watch()
         state = chunk.state if plan.state and tier.state_dim else None
         tier.put(chunk.keys, chunk.values, state, _fields(chunk, plan, samples))
-    if isinstance(tier, RamTier):
-        _restore_admission(found, plan.saved, tier)
-    if line := capacity_line(name, plan, len(tier)):
+    stats = tier.stats()
+    return LoadedTable(stats.rows, stats.saturated - before)
+
+
+def restore_admission(found: SavedCheckpoint, tier: SavedTable, plan: TablePlan, part: ShardPart = WHOLE) -> bool:
+    """Put counts of keys that wait for admission back; False where they are not restored and would have to be."""
+    if plan.saved is None or not plan.counts:
+        return True
+    if not isinstance(tier, RamTier):  # on shards that do not read: rows are sent to them, counts cannot be
+        return False
+    if isinstance(tier.table.admission, AtLeast) and tier.table.admission.filter is None:
+        tier.restore_waiting(found.waiting(plan.saved, part))
+        return True
+    if filters := found.filters(plan.saved, part):
+        tier.restore_filters(filters)
+    return bool(filters)
+
+
+def lines_of(name: str, table: Table, plan: TablePlan, loaded: LoadedTable) -> Iterator[str]:
+    """What capacity, type and admission did to the rows of our table `name`, in sentences."""
+    if plan.saved is None:
+        return
+    if line := capacity_line(name, plan, loaded.rows):
         yield line
-    if large := tier.stats().saturated - before:
-        yield f"table {name!r}: {large:,} numbers are too large for type={tier.table.type!r}: they become its largest"
+    if loaded.too_large:
+        message = f"{loaded.too_large:,} numbers are too large for type={table.type!r}"
+        yield f"table {name!r}: {message}: they become its largest"
+    if loaded.counts_left:
+        yield f"table {name!r}: counts of ids that wait for admission do not fit this number of shards: they start at 0"
 
 
 def _fields(chunk: Rows, plan: TablePlan, samples: int) -> Mapping[str, Integers]:
@@ -37,14 +95,3 @@ def _fields(chunk: Rows, plan: TablePlan, samples: int) -> Mapping[str, Integers
     elif "last_seen" in fields and theirs != ours:
         fields["last_seen"] = (fields["last_seen"].astype(np.uint64) * theirs // ours).astype(np.uint32)
     return fields
-
-
-def _restore_admission(found: SavedCheckpoint, saved: str, tier: RamTier) -> None:
-    """Counts of keys that wait for admission come back where the rule is the same; else counting begins anew."""
-    ours = tier.table.admission
-    if not isinstance(ours, AtLeast) or found.table(saved).settings.get("admission") != ours.model_dump(mode="json"):
-        return
-    if ours.filter is None:
-        tier.restore_waiting(found.waiting(saved))
-    elif filters := found.filters(saved):
-        tier.restore_filters(filters)

@@ -12,11 +12,12 @@ from torch.optim import Optimizer
 from hotrow.checkpoint import dense
 from hotrow.checkpoint.finding import find_checkpoints
 from hotrow.checkpoint.fitting import RunTargets, SavedFacts, plan_load, plan_strictly
-from hotrow.checkpoint.loaded_rows import load_rows
+from hotrow.checkpoint.loaded_rows import lines_of
 from hotrow.checkpoint.local_cut import ExportedRows, LocalCut, shape_of
 from hotrow.checkpoint.manifest import DENSE
 from hotrow.checkpoint.place import Place
 from hotrow.checkpoint.reader import SavedCheckpoint
+from hotrow.checkpoint.row_loader import LocalRowLoader, RowLoader
 from hotrow.checkpoint.rows import Watch
 from hotrow.checkpoint.saving import MARGIN, DenseTensors, Saved, TablesCut, write_checkpoint
 from hotrow.checkpoint.table_fitting import OurTable
@@ -67,24 +68,23 @@ def load(
     where: str | Path | Place,
     model: nn.Module,
     optimizer: Optimizer | None,
-    tiers: Mapping[str, SavedTable],
+    tables: Mapping[str, SavedTable] | RowLoader,
     *,
     watch: Watch = lambda _: None,
     changing: Callable[[], object] = lambda: None,
-) -> Saved:
+) -> Loaded:
     """Put everything back. A checkpoint that does not fit is refused before anything changes.
 
     `changing` is called right before that: what fails later leaves rows and dense parameters of different steps.
     """
-    found = SavedCheckpoint.open(where)
-    return _load(found, model, optimizer, tiers, None, watch, changing).saved
+    return _load(SavedCheckpoint.open(where), model, optimizer, _loader(tables), None, watch, changing)
 
 
 def load_into(
     where: str | Path | Place,
     model: nn.Module,
     optimizer: Optimizer | None,
-    tiers: Mapping[str, SavedTable],
+    tables: Mapping[str, SavedTable] | RowLoader,
     rules: LoadRules,
     *,
     watch: Watch = lambda _: None,
@@ -95,33 +95,37 @@ def load_into(
     `where` may be a run too. What the checkpoint does not have starts fresh, and torch's random numbers are the run's.
     """
     found = SavedCheckpoint.open(find_checkpoints(where))
-    return _load(found, model, optimizer, tiers, rules, watch, changing)
+    return _load(found, model, optimizer, _loader(tables), rules, watch, changing)
 
 
 def _load(
     found: SavedCheckpoint,
     model: nn.Module,
     optimizer: Optimizer | None,
-    tiers: Mapping[str, SavedTable],
+    rows: RowLoader,
     rules: LoadRules | None,
     watch: Watch,
     changing: Callable[[], object],
 ) -> Loaded:
-    found.verify(watch)
+    rows.verify(found, watch)
     manifest = found.manifest
     tensors = _tensors(found)
     saved_dense = None if tensors is None else dense.saved_facts(tensors, manifest.optimizer)
     saved = SavedFacts(found.name, manifest.tables, saved_dense)
-    ours = {name: OurTable(tier.table, tier.fields, tier.capacity_rows) for name, tier in tiers.items()}
+    ours = {name: OurTable(tier.table, tier.fields, tier.capacity_rows) for name, tier in rows.tiers.items()}
     targets = RunTargets(ours, dense.facts_of(model, optimizer))
     plan = plan_strictly(saved, targets) if rules is None else plan_load(saved, targets, rules.map, rules.skip)
-    changing()
+    loaded = rows.load(found, plan.tables, changing)
     if tensors is not None:
         dense.restore(tensors, model, optimizer, manifest.optimizer, plan)
         if rules is None:
             dense.restore_random(tensors)
-    lines = [line for name, tier in tiers.items() for line in load_rows(found, name, tier, plan.tables[name])]
-    return Loaded(content_of(found), [*plan.lines, *lines])
+    lines = (lines_of(name, tier.table, plan.tables[name], loaded[name]) for name, tier in rows.tiers.items())
+    return Loaded(content_of(found), [*plan.lines, *(line for each in lines for line in each)])
+
+
+def _loader(tables: Mapping[str, SavedTable] | RowLoader) -> RowLoader:
+    return LocalRowLoader(tables) if isinstance(tables, Mapping) else tables
 
 
 def _tensors(found: SavedCheckpoint) -> dict[str, Tensor] | None:

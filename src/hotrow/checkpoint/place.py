@@ -61,13 +61,22 @@ class Place:
 
     def folder(self, name: str) -> "Place":
         """A folder in this one, whether it exists or not."""
-        return Place(f"{self.name}/{name}", f"{self.path}/{name}", self.filesystem)
+        address, options = self._address()
+        uri = f"{address}/{name}{options}"
+        return Place(f"{self.name}/{name}", f"{self.path}/{name}", self.filesystem, uri)
 
     @property
     def parent(self) -> "Place":
         """The folder that this one is in."""
         name = self.name.rpartition("/")[0] if self.local is None else str(Path(self.name).parent)
-        return Place(name, self.path.rpartition("/")[0] or "/", self.filesystem)
+        address, options = self._address()
+        uri = (address.rpartition("/")[0] or "/") + options
+        return Place(name, self.path.rpartition("/")[0] or "/", self.filesystem, uri)
+
+    def _address(self) -> tuple[str, str]:
+        """The URI up to its options, and those; a local path has none."""
+        address, mark, options = self.uri.partition("?") if "://" in self.uri else (self.uri, "", "")
+        return address.rstrip("/"), mark + options
 
     def folders(self) -> list[str]:
         """Names of the folders in this one, sorted; none where it does not exist."""
@@ -96,13 +105,15 @@ class Place:
 
     def facts(self, file: str, watch: Callable[[int], object] = lambda _: None) -> SavedFile:
         """Length and checksum, by reading the file; `watch` gets the bytes of each read."""
-        digest, length = xxhash.xxh3_128(), 0
-        with self.filesystem.open_input_stream(f"{self.path}/{file}") as source:
-            while block := source.read_buffer(READ_BYTES):
-                digest.update(memoryview(block))
-                length += block.size
-                watch(block.size)
-        return SavedFile(length, digest.hexdigest())
+        with self.read_once(file, watch) as source:
+            source.read_rest()
+        return source.facts
+
+    @contextmanager
+    def read_once(self, file: str, watch: Callable[[int], object] = lambda _: None) -> Iterator["CheckedSource"]:
+        """A file to be read from begin to end; its facts are known then."""
+        with self.filesystem.open_input_stream(f"{self.path}/{file}") as stream:
+            yield CheckedSource(stream, watch)
 
     @contextmanager
     def write(self, file: str, watch: Callable[[int], object] = lambda _: None) -> Iterator["Sink"]:
@@ -140,6 +151,36 @@ class Place:
         if self.has(last):
             self.filesystem.delete_file(f"{self.path}/{last}")
         self.filesystem.delete_dir(self.path)
+
+
+class CheckedSource:
+    """A file that is being read. Arrow's readers take it for a file of Python."""
+
+    def __init__(self, stream: Any, watch: Callable[[int], object]) -> None:
+        self._stream, self._watch = stream, watch
+        self._digest = xxhash.xxh3_128()
+        self.length = 0
+        self.closed = False  # asked for by Arrow; the one who opened the file closes it
+
+    def read_buffer(self, size: int) -> pa.Buffer:
+        """The next bytes, fewer at the end."""
+        block = self._stream.read_buffer(size)
+        self._digest.update(memoryview(block))
+        self.length += block.size
+        self._watch(block.size)
+        return block
+
+    read = read_buffer  # as Arrow calls it
+
+    def read_rest(self) -> None:
+        """Up to the end of the file."""
+        while self.read_buffer(READ_BYTES).size:
+            pass
+
+    @property
+    def facts(self) -> SavedFile:
+        """Of what was read so far."""
+        return SavedFile(self.length, self._digest.hexdigest())
 
 
 class Sink:

@@ -4,7 +4,7 @@ The rows of a table are those of the full checkpoint and of every delta after it
 Serving reads the same chain: the numbers of new checkpoints rise, and a delta holds everything that changed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 from hotrow.checkpoint.chain import ChainLink, chain_of
 from hotrow.checkpoint.manifest import DENSE, FILE, Manifest, SavedTableFacts, folder_of, number_of, read_manifest
 from hotrow.checkpoint.place import Place
-from hotrow.checkpoint.rows import RowShape, Watch, read_columns, read_keys, read_rows, take_rows
+from hotrow.checkpoint.rows import RowShape, Watch, read_columns, read_keys, read_rows, read_rows_once, take_rows
+from hotrow.checkpoint.shard_part import WHOLE, ShardPart
 from hotrow.errors import InputError
 from hotrow.store.arrays import Integers, Keys
 from hotrow.store.rows import Rows
 
 Counters = NDArray[np.uint8]
+FilesToRead = Callable[[Manifest], Iterable[str]]  # of a link, those whose checksums are compared
+CHANGED = "was changed since it was saved: take another checkpoint"
 COUNTS = ("key", "count")  # columns of a file of keys that wait for admission
 
 
@@ -96,27 +99,29 @@ class SavedCheckpoint:
         facts = self.table(table)
         return RowShape(facts.dim, facts.state_dim, facts.fields)
 
-    def verify(self, watch: Watch = lambda _: None) -> None:
-        """InputError names the first file that is missing, cut or changed. Reads everything."""
-        for fault in self.faults(watch):
+    def verify(self, watch: Watch = lambda _: None, read: FilesToRead = lambda manifest: manifest.files) -> None:
+        """InputError names the first file that is missing, cut or changed. Reads everything, or the files of `read`."""
+        for fault in self.faults(watch, read):
             raise InputError(fault)
 
-    def faults(self, watch: Watch = lambda _: None) -> Iterator[str]:
-        """A sentence for every file that is missing, cut or changed. Reads everything."""
+    def faults(
+        self, watch: Watch = lambda _: None, read: FilesToRead = lambda manifest: manifest.files
+    ) -> Iterator[str]:
+        """A sentence for every file that is missing, cut or changed. Reads everything, or the files of `read`."""
         for link in self.chain:
             who = f"checkpoint {link.place.name}"
             for table, file in link.manifest.unlisted():
                 message = f"{FILE} names {file} for table {table!r} and has no checksum of it"
                 yield f"{who}: {message}: take another checkpoint"
-            there = link.place.files()
+            there, to_read = link.place.files(), frozenset(read(link.manifest))
             for file, facts in link.manifest.files.items():
                 if file not in there:
                     yield f"{who}: {file} is missing: take another checkpoint"
                 elif there[file] != facts.bytes:
                     message = f"{file} has {there[file]:,} bytes and was saved with {facts.bytes:,}"
                     yield f"{who}: {message}: take another checkpoint"
-                elif link.place.facts(file, watch) != facts:
-                    yield f"{who}: {file} was changed since it was saved: take another checkpoint"
+                elif file in to_read and link.place.facts(file, watch) != facts:
+                    yield f"{who}: {file} {CHANGED}"
 
     def dense(self) -> bytes:
         """The file of dense tensors; InputError where the checkpoint holds tables alone."""
@@ -124,15 +129,23 @@ class SavedCheckpoint:
             raise InputError(f"checkpoint {self.name}: it holds tables alone, no dense tensors: take another one")
         return self.place.read(DENSE)
 
-    def rows(self, table: str) -> Iterator[Rows]:
-        """All rows of a table, each key once, in chunks; of one that evicts, those that would go first come first."""
+    def rows(self, table: str, part: ShardPart = WHOLE, *, check: Watch | None = None) -> Generator[Rows, None, None]:
+        """All rows of a table, each key once, in chunks; of one that evicts, those that would go first come first.
+
+        With `part` those of one shard. With `check`, which gets the bytes of each read, files are compared with their
+        checksums as they are read: InputError after the last row of a file that was changed.
+        """
         shape = self.shape(table)
-        newest = self._newest(table)
+        newest = self._newest(table, part)
         for place, link in enumerate(self.chain):
             if (facts := link.manifest.tables.get(table)) is None:
                 continue
-            for shard in facts.shards:
-                for chunk in self._read(link, shard.rows, shape):
+            for shard in part.saved(facts):
+                for chunk in self._read(link, shard.rows, shape, check):
+                    if part.is_whole_file(facts):
+                        part.check_whole(f"checkpoint {link.place.name}: {shard.rows}", chunk.keys)
+                    elif (mine := part.places(chunk.keys)) is not None:
+                        chunk = take_rows(chunk, mine)
                     yield _current(chunk, place, *newest)
 
     def row(self, table: str, key: int) -> Rows | None:
@@ -149,25 +162,29 @@ class SavedCheckpoint:
                 return None
         return None
 
-    def waiting(self, table: str) -> Iterator[tuple[Keys, Integers]]:
-        """Keys that wait for admission and how often each has come."""
-        for shard in self.table(table).shards:
-            if shard.admission is not None:
-                yield from ((keys, count) for keys, count in read_columns(self.place, shard.admission, COUNTS))
+    def waiting(self, table: str, part: ShardPart = WHOLE) -> Iterator[tuple[Keys, Integers]]:
+        """Keys that wait for admission and how often each has come; with `part` those of one shard."""
+        for shard in part.saved(self.table(table)):
+            if shard.admission is None:
+                continue
+            for keys, counts in read_columns(self.place, shard.admission, COUNTS):
+                mine = part.places(keys)
+                yield (keys, counts) if mine is None else (keys[mine], counts[mine])
 
-    def filters(self, table: str) -> list[Counters]:
-        """The counters of each partition's counting Bloom filter; none where it has none, or several shards have."""
-        (shard, *others) = self.table(table).shards
-        if shard.filter is None or others:
+    def filters(self, table: str, part: ShardPart = WHOLE) -> list[Counters]:
+        """The counters of each partition's counting Bloom filter; none where another number of shards saved them."""
+        facts = self.table(table)
+        (shard, *_) = part.saved(facts)
+        if shard.filter is None or not part.is_whole_file(facts):
             return []
         return [counters for (counters,) in read_columns(self.place, shard.filter, ("counter",))]
 
-    def _newest(self, table: str) -> tuple[Keys, NDArray[np.int32]]:
+    def _newest(self, table: str, part: ShardPart) -> tuple[Keys, NDArray[np.int32]]:
         """The keys that deltas changed or removed, sorted, and for each the place in the chain of the last that did."""
         keys, places = [np.empty(0, np.uint64)], [np.empty(0, np.int32)]
         for place, link in enumerate(self.chain[1:], 1):
             facts = link.manifest.tables.get(table)
-            shards = () if facts is None else facts.shards
+            shards = () if facts is None else part.saved(facts)
             files = [file for shard in shards for file in (shard.rows, shard.removed) if file]
             found = [read_keys(link.place, file) for file in files]
             keys += found
@@ -178,9 +195,12 @@ class SavedCheckpoint:
         last = np.append(every[1:] != every[:-1], np.ones(min(len(every), 1), bool))
         return every[last], of_every[last]
 
-    def _read(self, link: SavedLink, file: str, shape: RowShape) -> Iterator[Rows]:
+    def _read(self, link: SavedLink, file: str, shape: RowShape, check: Watch | None = None) -> Iterator[Rows]:
         try:
-            yield from read_rows(link.place, file, shape)
+            if check is None:
+                yield from read_rows(link.place, file, shape)
+            elif (yield from read_rows_once(link.place, file, shape, check)) != link.manifest.files[file]:
+                raise InputError(f"checkpoint {link.place.name}: {file} {CHANGED}")
         except (pa.ArrowException, OSError, KeyError) as error:
             raise InputError(
                 f"checkpoint {link.place.name}: {file} cannot be read: {error}: take another one"

@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hotrow.checkpoint.chain import unfinished
+from hotrow.checkpoint.folder_lock import alone_in
 from hotrow.checkpoint.manifest import SavedShard, SavedTableFacts, folder_of
 from hotrow.checkpoint.place import Place, SavedFile
 from hotrow.checkpoint.reader import COUNTS, SavedCheckpoint, SavedLink, folders_in, numbers_in
@@ -48,9 +49,10 @@ def compact(
     `to` as in `rewrite`.
     """
     if to is None and len(found.chain) == 1:
-        _check_in_place(found)
-        if keep is not None:
-            remove_superfluous(_folder_of_all(found), keep)
+        with alone_in(_folder_of_all(found)):
+            _check_in_place(found)
+            if keep is not None:
+                remove_superfluous(_folder_of_all(found), keep)
         return None
     return rewrite(found, to, keep=keep, watch=watch)
 
@@ -69,13 +71,18 @@ def rewrite(
     but the newest `keep` and what they build on are removed there. The files are checked first, since what is written
     has checksums of its own; `watch` gets the bytes of these reads and of all writes.
     """
-    if to is None:
+    if to is not None:
+        return _rewrite(found, Place.of(to), shards, keep, watch)
+    with alone_in(_folder_of_all(found)):
         _check_in_place(found)
+        return _rewrite(found, _folder_of_all(found), shards, keep, watch)
+
+
+def _rewrite(found: SavedCheckpoint, place: Place, shards: int | None, keep: int | None, watch: Watch) -> SavedLink:
     found.verify(watch)
     manifest = found.manifest
     dense = DenseTensors(found.dense(), manifest.optimizer) if manifest.has_dense else None
     saved = Saved(manifest.counters, manifest.position, manifest.about, manifest.mode)
-    place = _folder_of_all(found) if to is None else Place.of(to)
     tables = RewrittenTables(found, shards)
     return write_checkpoint(place, dense, tables, saved, keep=sys.maxsize if keep is None else keep, watch=watch)
 

@@ -4,7 +4,7 @@ that were removed.
 Any program that reads Arrow IPC reads them: pyarrow, polars, DuckDB.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,7 @@ from hotrow.checkpoint.place import Place, SavedFile
 from hotrow.store.arrays import Keys
 from hotrow.store.rows import Rows
 
+MAGIC = b"ARROW1\0\0"  # at the begin of an Arrow file
 CHUNK = 65_536  # rows of a batch
 Watch = Callable[[int], object]  # gets the bytes of each write or read
 
@@ -93,13 +94,17 @@ def read_rows(place: Place, file: str, shape: RowShape) -> Iterator[Rows]:
     with place.open(file) as source:
         reader = pa.ipc.open_file(source)
         for number in range(reader.num_record_batches):
-            batch = reader.get_batch(number)
-            yield Rows(
-                batch.column("key").to_numpy(),
-                _matrix(batch.column("value"), shape.dim),
-                _matrix(batch.column("state"), shape.state_dim),
-                {name: batch.column(name).to_numpy() for name in shape.fields},
-            )
+            yield _from_arrow(reader.get_batch(number), shape)
+
+
+def read_rows_once(place: Place, file: str, shape: RowShape, watch: Watch) -> Generator[Rows, None, SavedFile]:
+    """The rows of a file, read from begin to end; returns the facts of what was read."""
+    with place.read_once(file, watch) as source:
+        source.read_buffer(len(MAGIC))  # what follows is a stream of batches, and then the index of a file
+        for batch in pa.ipc.open_stream(pa.PythonFile(source, mode="r")):
+            yield _from_arrow(batch, shape)
+        source.read_rest()
+    return source.facts
 
 
 def read_columns(place: Place, file: str, names: Sequence[str]) -> Iterator[tuple[NDArray[Any], ...]]:
@@ -137,6 +142,15 @@ def _only(source: Any, names: Sequence[str]) -> pa.ipc.IpcReadOptions:
     """Options that leave out the other columns."""
     schema = pa.ipc.open_file(source).schema
     return pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in names])
+
+
+def _from_arrow(batch: pa.RecordBatch, shape: RowShape) -> Rows:
+    return Rows(
+        batch.column("key").to_numpy(),
+        _matrix(batch.column("value"), shape.dim),
+        _matrix(batch.column("state"), shape.state_dim),
+        {name: batch.column(name).to_numpy() for name in shape.fields},
+    )
 
 
 def _as_arrow(chunk: Rows, shape: RowShape) -> pa.RecordBatch:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hotrow.checkpoint.manifest import SavedTableFacts
 from hotrow.checkpoint.renaming import Renames, remedy
-from hotrow.config import Table
+from hotrow.config import AtLeast, Table
 from hotrow.errors import InputError
 from hotrow.store.saved import check_same_kind, differences
 
@@ -44,6 +44,7 @@ class TablePlan:
     ticks: tuple[int, int] = (1, 1)  # samples of a tick of last_seen: in the checkpoint, here
     capacity: tuple[object, object] = (None, None)  # in the checkpoint, here
     policy: str | None = None
+    counts: bool = False  # counts of keys that wait for admission: the rule is the same
 
 
 def check_same_tables(
@@ -97,7 +98,13 @@ def table_plan(saved: str, facts: SavedTableFacts, table: OurTable) -> TablePlan
         (tick_samples(facts.settings.get("expiry")), tick_samples(table.settings.expiry)),
         (facts.settings.get("capacity"), table.settings.capacity),
         table.settings.policy,
+        _same_admission(facts, table.settings),
     )
+
+
+def _same_admission(facts: SavedTableFacts, table: Table) -> bool:
+    ours = table.admission
+    return isinstance(ours, AtLeast) and facts.settings.get("admission") == ours.model_dump(mode="json")
 
 
 def tick_samples(expiry: int | None) -> int:
@@ -109,7 +116,7 @@ def capacity_line(table: str, plan: TablePlan, kept: int) -> str:
     """What a capacity did to the rows of a table of which `kept` are left; empty where there is nothing to tell."""
     theirs, ours = plan.capacity
     lost = max(0, plan.rows - kept)
-    if not lost and theirs == ours:
+    if theirs == ours and (not lost or plan.policy is None):  # without a policy they had expired before the save
         return ""
     how = "refused" if plan.policy == "refuse" else f"evicted by {plan.policy}"
     what = f"{lost:,} of {plan.rows:,} rows are {how}" if lost else f"all {plan.rows:,} rows fit"

@@ -39,6 +39,8 @@ COMMANDS = {
     "keygen": "Write a new cluster key to FILE, readable by its owner only. Every machine of a cluster needs the "
     "same key.",
     "cluster": "Show and change the roles of a run on a cluster.",
+    "chaos": "Train on a local cluster while processes are killed and links are cut, and check what became of every "
+    "sample.",
     "bench": "Measure Hotrow against its peers and against the machine.",
     "segments": "List and remove tables in shared memory.",
     "doctor": "Check this machine: versions, processor, huge pages, shared memory, limits, Ray, GPU, and what to mend.",

@@ -37,6 +37,17 @@ class RowGradients:
     weights: F32 | None = None
     versions: U32 | None = None  # of each key's row when it was pulled
 
+    def without(self, gone: NDArray[np.bool_], tier: RamTier) -> "RowGradients":
+        """The same for a table without some of the keys."""
+        left = np.flatnonzero(~gone)
+        keys = self.keys[left]
+        plan = tier.batch(keys.view(np.uint64))
+        rows = (left if self.rows is None else self.rows[left]).astype(np.uint32)
+        weights = None if self.weights is None else self.weights[left]
+        return RowGradients(
+            keys, plan, self.gradients, rows, weights, None if self.versions is None else self.versions[left]
+        )
+
     @property
     def nbytes(self) -> int:
         """The size on the wire: a key and a gradient for each distinct id."""

@@ -49,6 +49,9 @@ class StalenessLog:
     def started(self, time_s: float, mode: Mode, facts: RunFacts) -> None:
         """Nothing is counted yet."""
 
+    def cut(self, time_s: float) -> None:
+        """No shard is lost."""
+
     def took(self, time_s: float, event: Event, effects: Sequence[Effect]) -> None:
         """A push that was applied, counted from 1."""
         if isinstance(event, Pushed) and effects and isinstance(effects[0], Apply):

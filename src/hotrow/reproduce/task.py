@@ -139,7 +139,7 @@ class Model:
 
     def load(self, folder: Path) -> tuple[int, int]:
         """Go on from a base; samples and steps so far."""
-        saved = checkpoint.load(folder, self.server.model, self.server.optimizer, self.tables.tiers)
+        saved = checkpoint.load(folder, self.server.model, self.server.optimizer, self.tables.tiers).saved
         return int(saved.counters["samples"]), int(saved.counters["step"])
 
     def close(self) -> None:

@@ -218,7 +218,8 @@ class RunRecorder:
     def _save(self) -> None:
         """The checkpoint at the end, after the one that is being written."""
         self._take_saved(wait=True)
-        self._saved(self._trainer.save_in_background(self.folder / CHECKPOINT, **self._how_to_save()))
+        where, how = self.folder / CHECKPOINT, self._how_to_save()
+        self._saved(self._trainer.save_in_background(where, slowdown=1.0, **how))  # nothing is trained meanwhile
 
     def _start_saving(self, every: int) -> None:
         """A checkpoint while training goes on; where it cannot be written, training continues."""

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from hotrow.checkpoint.place import Place
+from hotrow.checkpoint.row_loader import RowLoader
 from hotrow.checkpoint.saving import TablesCut
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Loader, RemoteReading
@@ -30,6 +31,9 @@ class WorkerPool(Protocol):
     @property
     def names(self) -> Sequence[RoleId]:
         """All workers. A mode numbers them in this order when it opens."""
+
+    def is_lost(self, name: RoleId) -> bool:
+        """Whether a worker ended that was started: its loss is reported, and it cannot join."""
 
     def admit(self, name: RoleId) -> None:
         """Admit a worker that was started and waits."""
@@ -84,6 +88,9 @@ class Backend(Protocol):
 
         InputError where a table does not know all that changed since the cut before.
         """
+
+    def row_loader(self) -> RowLoader:
+        """What puts the rows of a checkpoint into the tables, at rest."""
 
     def take_scores(self) -> ScoreSketch | None:
         """Scores of the batches that workers computed since the last call; None where outputs come with their steps."""

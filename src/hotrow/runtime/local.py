@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from hotrow.checkpoint.local_cut import LocalCut, track_changes
 from hotrow.checkpoint.place import Place
+from hotrow.checkpoint.row_loader import LocalRowLoader
 from hotrow.client import LocalTables
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Loader
@@ -64,6 +65,10 @@ class LocalBackend:
         """The rows of this moment, written by the process itself."""
         self.tables.settle()
         return LocalCut(self.tables.tiers, delta=delta)
+
+    def row_loader(self) -> LocalRowLoader:
+        """This process reads them."""
+        return LocalRowLoader(self.tables.tiers)
 
     def newest_grant(self) -> int:
         """0: grants are not kept from one run to the next."""

@@ -127,6 +127,8 @@ class TrainingLoop:
                 active.resume()
             if self._membership is not None and self._membership.pending:
                 active = self._change_members(active, self._membership)
+            if not active.loop.present:
+                active = self._await_workers(active)
             self._request_all(active)
             if not self._has_steps and not active.loop.unpushed:
                 active.drain()
@@ -353,7 +355,7 @@ class TrainingLoop:
         self._note_losses()
         if dealt_again := self.statistics.dropped.get("lost", 0) - before:
             self._remarks.append(f"batches that were lost and are dealt again: {dealt_again:,}")
-        return self._await_workers(active)
+        return active
 
     def _await_workers(self, active: ActiveMode) -> ActiveMode:
         """Where no worker is left, wait for one that is being started; RoleLost where none is.
@@ -361,11 +363,16 @@ class TrainingLoop:
         Dense parameters are on servers: without them the last worker would have taken its copy with it.
         """
         members = self._members()
-        while self._is_waiting:
+        while not active.loop.present:
+            self._note_losses()  # of workers that came and went, too
+            starting = (replacement := self.replacements.get("trainer")) is not None and replacement.pending
+            if members.pending:
+                active = self._change_members(active, members)
+                continue
+            if not starting:  # read before the requests: what it has started is among them
+                members.check_not_empty()
             deliver_pending_sigint()
             time.sleep(WAKE_S)
-            active = self._change_members(active, members)
-        members.check_not_empty()
         return active
 
     @property

@@ -90,6 +90,9 @@ class Membership:
         """Accept or refuse every queued request; returns the facts of the run once they are applied."""
         while self._requests:
             request = self._requests.popleft()
+            if request.joins and self._pool.is_lost(request.name):  # its loss may be counted by now, so it would stay
+                request.done.set_exception(RoleLost(f"{request.name} is gone"))
+                continue
             try:
                 facts = self.check_join(mode, facts) if request.joins else self.check_leave(request.name, mode, facts)
             except HotrowError as refusal:
@@ -184,9 +187,10 @@ class Membership:
             self.remove(worker)
         while (request := self.take()) is not None:
             if request.joins:
-                with _faults_told(request):
-                    self._pool.admit(request.name)
-                request.done.set_result(None)
+                with suppress(WorkersLost):  # it is not among the workers once its loss is taken
+                    with _faults_told(request):
+                        self._pool.admit(request.name)
+                    request.done.set_result(None)
             else:
                 self._dismiss(request)
 

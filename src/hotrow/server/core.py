@@ -1,13 +1,15 @@
 """Parameters, and pushes parked under their grant until a discipline returns `Apply`: values in, values out."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from hotrow.client import LocalTables
-from hotrow.client.aggregate import Average, RowPart
+from hotrow.client.aggregate import I64, Average, RowPart
 from hotrow.modes.base import Apply
 from hotrow.server.dense import DenseParameters
 from hotrow.staleness import Histogram, IdCounts, WeightCorrection
@@ -58,6 +60,22 @@ class ParameterServer(DenseParameters):
     def discard(self, grant: int) -> None:
         """Drop a push that will not be applied."""
         self._parked.pop(grant, None)
+
+    def parks(self, grant: int) -> bool:
+        """Whether a push is parked."""
+        return grant in self._parked
+
+    def lose_rows(self, grant: int, lost: Callable[[I64], NDArray[np.bool_]]) -> bool:
+        """Forget the gradients of some keys of a parked push; returns whether it had any. For the simulator."""
+        push = self._parked.get(grant)
+        if push is None or not push.rows:
+            return False
+        gone = {table: lost(given.keys) for table, given in push.rows.items()}
+        push.rows = {
+            table: given.without(gone[table], self.tables.tiers[table]) if gone[table].any() else given
+            for table, given in push.rows.items()
+        }
+        return any(bool(each.any()) for each in gone.values())
 
     def take_dense(self, grant: int) -> Gradients:
         """A push whose rows are applied, for a caller that applies the dense gradients."""

@@ -61,12 +61,15 @@ class DenseShard(DenseParameters):
         every = [each for each in self.model.parameters() if each.requires_grad]
         mine = [every[place] for place in places]
         self.whole_optimizer = whole
+        self._gets_pushes = bool(mine) or buffers  # trainers send none to a shard that holds nothing
         super().__init__(mine, self.model.buffers() if buffers else (), whole if mine else None, clip=clip)
         most = whole_number("parked_bytes", parked_bytes, 1, 2**62)
         self.parked: PushBuffer[DensePush] = PushBuffer(most, lambda push: push.nbytes)
 
     def apply(self, apply: messages.ApplyOrder) -> list[messages.PartWeights]:
         """Perform a step with the parked pushes of its grants; returns weights that differ from the order's."""
+        if not self._gets_pushes:
+            return []
         grants = [part.grant for part in apply.parts]
         if missing := [grant for grant in grants if self.parked.find(grant) is None]:
             raise InputError(f"grant={missing[0]}: its dense gradients never arrived")

@@ -10,6 +10,7 @@ from functools import partial
 
 from hotrow.errors import HotrowError, InputError
 from hotrow.server.dense_service import DenseService
+from hotrow.server.loading import ShardLoading
 from hotrow.server.saving import ShardSaving
 from hotrow.server.shard import Pulled, Shard
 from hotrow.spec import whole_number
@@ -18,6 +19,7 @@ from hotrow.transport.errors import Busy
 from hotrow.transport.faults import fault_of
 from hotrow.transport.frames import RowBlock, frames_of, pack, unpack
 from hotrow.transport.messages import (
+    CheckRows,
     Clear,
     CutRows,
     Done,
@@ -29,6 +31,7 @@ from hotrow.transport.messages import (
     Fault,
     GiveDense,
     Import,
+    LoadRows,
     Perform,
     Policy,
     Prepare,
@@ -69,6 +72,7 @@ class ShardServer:
         self._shard, self._server, self._dense = shard, server, dense
         self._role = RoleId("shard", shard.number)
         self._saving = ShardSaving(shard)
+        self._loading = ShardLoading(shard)
         self._waiting: list[_Waiting] = []
         self._waiting_most = whole_number("waiting_most", waiting_most, 1, 2**31)
 
@@ -115,6 +119,9 @@ class ShardServer:
             case EndCut(saved):
                 self._saving.end(saved=saved)
                 request.reply(Done())
+            case CheckRows() | LoadRows() as wanted:
+                if self._is_meant(request, wanted.incarnation):
+                    self._loading.start(request, wanted)
             case Query(what):
                 request.reply(QueryReply(str(self._role), self._figures(what == "status")))
             case Stop():
@@ -243,6 +250,7 @@ class ShardServer:
             each.request.reply(Fault("closing", f"{self._role} is stopping"))
         self._waiting.clear()
         self._saving.end(saved=False)
+        self._loading.end()
         request.reply(Done())
         self._server.stop()
 

@@ -71,7 +71,7 @@ class Shard:
             whole_number("parked_bytes", parked_bytes, 1, 2**62), bytes_of_rows
         )
         self._pull_bytes = whole_number("pull_bytes", pull_bytes, 1, 2**62)
-        named = named_tables(tables)
+        named = self.whole_tables = named_tables(tables)  # of which this shard has a share
         self.values = dict(values or {})  # by table, the wire format of rows; float32 where it is not named
         if strangers := self.values.keys() - named.keys():
             raise ConfigError(f"values: there is no table {listed(strangers)}: there are {listed(named)}")

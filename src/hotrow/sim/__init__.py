@@ -3,7 +3,7 @@
 from hotrow.sim.checkers import BrokenPromise, Checkers
 from hotrow.sim.cluster import SimCluster
 from hotrow.sim.config import ClusterConfig
-from hotrow.sim.faults import Crash, Faults, Join, Messages, Pause, drawn_faults
+from hotrow.sim.faults import Crash, Faults, Join, Messages, Pause, ShardCrash, drawn_faults
 from hotrow.sim.leases import Batches, Counted, SimLease, SimSource
 from hotrow.sim.meter import Lane
 from hotrow.sim.network import Network
@@ -32,6 +32,7 @@ __all__ = [
     "Network",
     "NormalRate",
     "Pause",
+    "ShardCrash",
     "SimCluster",
     "SimLease",
     "SimResult",

@@ -53,6 +53,9 @@ class AutoPilot:
         """A mode starts."""
         self._pilot.started(time_s, "gba" if isinstance(mode, GBA) else "sync")
 
+    def cut(self, time_s: float) -> None:
+        """No effect: a mode starts next."""
+
     def took(self, time_s: float, event: Event, effects: Sequence[Effect]) -> None:
         """Pass joins and losses to the controller."""
         match event:

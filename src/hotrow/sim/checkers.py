@@ -78,6 +78,15 @@ class Checkers:
         self._ended.clear()
         self._waiting.clear()
 
+    def cut(self, time_s: float) -> None:
+        """A shard was lost: what is not applied is given up, wherever it is."""
+        self._time_passes(time_s)
+        for grant in self._out | self._pending.keys():
+            entry = self._books[grant]
+            entry.dropped, entry.done = "cut", True
+        self._out.clear()
+        self._pending.clear()
+
     def took(self, time_s: float, event: Event, effects: Sequence[Effect]) -> None:
         self._time_passes(time_s)
         if self._see(event):
@@ -189,7 +198,8 @@ class Checkers:
         self._require(len(apply.parts) <= promise.parts, f"{name} holds {len(apply.parts)} of {promise.parts} parts")
         if short:
             awaited = any(self._is_awaited(self._books[grant], step) for grant in self._out)
-            at_the_end = self._draining and not awaited and bool(apply.parts)
+            passed_over = promise.arriving is not None  # all its batches are lost, and a worker waits ahead of it
+            at_the_end = self._draining and not awaited and (bool(apply.parts) or passed_over)
             message = f"{name} holds {len(apply.parts)} of {promise.parts} parts"
             self._require(at_the_end, f"{message}, and it is not the end of a drain")
         promise.closed(at_rest=self._draining and not self._out)

@@ -16,6 +16,7 @@ class ClusterConfig(Spec):
     workers: Whole = Field(ge=1, le=1_000_000)
     local_batch: Whole = Field(ge=1, le=MOST)  # samples
     global_batch: Whole | None = Field(default=None, ge=1, le=MOST)  # samples; None: workers * local_batch
+    shards: Whole = Field(default=1, ge=1, le=1024)  # that hold the rows; they matter where one crashes
     speeds: Speeds = Speeds()
     network: Network = Network()
     faults: Faults = Field(default=Faults(), validate_default=True)
@@ -39,10 +40,15 @@ class ClusterConfig(Spec):
 
     @field_validator("faults")
     @classmethod
-    def _faults_are_of_workers_that_are_there(cls, value: Faults, info: ValidationInfo) -> Faults:
-        workers = info.data.get("workers")
-        if workers is None:
+    def _faults_are_of_roles_that_are_there(cls, value: Faults, info: ValidationInfo) -> Faults:
+        workers, shards = info.data.get("workers"), info.data.get("shards")
+        if workers is None or shards is None:
             return value
+        absent = next((crash.shard for crash in value.shard_crashes if crash.shard >= shards), None)
+        if absent is not None:
+            raise ValueError(
+                f"shard {absent} crashes, but there are 0 to {shards - 1:,}: set shards, or another number"
+            )
         late = {join.worker: join.at_s for join in value.joins}
         early = next((worker for worker in late if worker < workers), None)
         if early is not None:

@@ -4,6 +4,7 @@ The effect loop, the same as in training, decides and hands out leases. It takes
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hotrow.modes import Mode
@@ -79,6 +80,36 @@ class SimCoordinator:
         while self._pool.has_returned and (ended := self.loop.first_ended()) is not None:
             self.loop.request_batch(ended)
 
+    def lose_shard(self, shard: int) -> None:
+        """The process of a shard ended. Where all workers end a step together, the step is cut, as on a cluster."""
+        self.statistics.add_counts({"shards_lost": 1})
+        self._work.lose_shard(shard)
+        if self.loop.mode.dense != "server":
+            self._cut()
+
+    def _cut(self) -> None:
+        """Deal all open batches again, and start the mode anew."""
+        for observer in self._observers:
+            observer.cut(self._clock.now_s)
+        loop, tasks = self.loop, list(self._out.values())
+        self._out.clear()
+        ended = [task for task in tasks if task.applied == "dense"]  # without rows, which were on the way
+        ahead = [task.lease.samples for task in tasks if task.applied == "embedding"]
+        self._meter.take_back(self._clock.now_s, sum(ahead))
+        self.statistics.add_counts({"steps_cut": 1, "rows_applied_twice": len(ahead), "lost_pushes": len(ended)})
+        self.statistics.drop("lost", [task.lease.samples for task in tasks if task.applied is None])
+        for task in tasks:
+            task.given_up = True
+            self.workers.dropped(task)
+            self._work.discard(task.grant.grant)
+            if task not in ended:
+                self._pool.give_back(task.lease)
+        loop.close()
+        facts = replace(loop.facts, step=loop.step, grants=loop.grants)
+        self.workers.change(loop.mode, facts)
+        self.start(loop.mode, facts)
+        self.workers.join_all()
+
     # The performer of the effect loop.
 
     def observe(self, event: Event, effects: Sequence[Effect]) -> None:
@@ -96,6 +127,7 @@ class SimCoordinator:
                 task = out[part.grant]
                 tasks.append(task)
                 task.to_apply -= 1
+                task.applied = group
                 if not task.to_apply:
                     del out[part.grant]
         if samples:
@@ -104,6 +136,7 @@ class SimCoordinator:
         if applied is not None:
             self.statistics.add_ids(applied.ids)
             self.statistics.correct_weights(applied.weights)
+            self.statistics.add_counts(applied.undone)
         self.workers.applied(effect, tasks)
         for task in tasks:
             if task.given_up and not task.to_apply:

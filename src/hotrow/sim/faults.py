@@ -1,4 +1,4 @@
-"""Injected faults: crashes and restarts, workers that join later, server pauses, messages lost or delayed.
+"""Injected faults: crashes and restarts of workers and shards, late joins, server pauses, messages lost or delayed.
 
 The fate of a message depends on the seed and on its grant, not on when it was sent. A push that is not acknowledged in
 time is sent again, so it may arrive twice, late, or after others that were sent later.
@@ -40,6 +40,14 @@ class Pause(Spec):
     for_s: float = Field(gt=0)
 
 
+class ShardCrash(Spec):
+    """The process of a shard ends, and another one takes over its rows. Pushes that were parked there are lost."""
+
+    shard: Annotated[Whole, Field(ge=0, le=1023)]
+    at_s: float = Field(ge=0)
+    restart_after_s: float = Field(gt=0)  # nothing is answered meanwhile: every batch needs all shards
+
+
 class Messages(Spec):
     """Probabilities of faults for each message."""
 
@@ -71,6 +79,7 @@ class Faults(Spec):
     crashes: tuple[Crash, ...] = ()
     joins: tuple[Join, ...] = ()
     pauses: tuple[Pause, ...] = ()
+    shard_crashes: tuple[ShardCrash, ...] = ()
     messages: Messages = Messages()
     detect_s: float = Field(default=1.0, ge=0)  # from a crash until it is detected
 
@@ -103,6 +112,29 @@ class Faults(Spec):
                 message = f"the pauses at {number_text(first.at_s)} s and {number_text(then.at_s)} s overlap"
                 raise ValueError(f"{message}: make one of them")
         return value
+
+    @field_validator("shard_crashes")
+    @classmethod
+    def _shards_crash_one_by_one(cls, value: tuple[ShardCrash, ...]) -> tuple[ShardCrash, ...]:
+        for first, then in pairwise(sorted(value, key=lambda crash: crash.at_s)):
+            if then.at_s < first.at_s + first.restart_after_s:
+                again, since = number_text(then.at_s), number_text(first.at_s)
+                message = f"shard {then.shard} crashes at {again} s, and shard {first.shard} is down since {since} s"
+                raise ValueError(f"{message}: give the first crash a restart_after_s that ends before")
+        return value
+
+    @property
+    def silent(self) -> list[tuple[float, float]]:
+        """From when until when servers do not answer; apart from each other."""
+        pauses = [(pause.at_s, pause.at_s + pause.for_s) for pause in self.pauses]
+        down = [(crash.at_s, crash.at_s + crash.restart_after_s) for crash in self.shard_crashes]
+        joined: list[tuple[float, float]] = []
+        for from_s, until_s in sorted(pauses + down):
+            if joined and from_s <= joined[-1][1]:
+                joined[-1] = (joined[-1][0], max(joined[-1][1], until_s))
+            else:
+                joined.append((from_s, until_s))
+        return joined
 
 
 class Fates:
@@ -138,10 +170,10 @@ class Fates:
         return chance_of(self._seed, *names)
 
 
-def drawn_faults(seed: int, workers: int, until_s: float) -> Faults:
+def drawn_faults(seed: int, workers: int, until_s: float, shards: int = 0) -> Faults:
     """Random faults of every kind. Crashes, joins and pauses begin before `until_s`; message faults last to the end.
 
-    Worker 0 never crashes, so that at least one worker is present.
+    Worker 0 never crashes, so that at least one worker is present. Shards crash where their number is given.
     """
 
     def draw(*names: int) -> float:
@@ -163,6 +195,21 @@ def drawn_faults(seed: int, workers: int, until_s: float) -> Faults:
         timeout_s=0.01 * until_s + draw(15) * until_s * 0.05,
     )
     detect_s = draw(16) * until_s * 0.1
+    turns = 4 if shards else 0  # each crash has a quarter of the time
+    shard_crashes = [
+        ShardCrash(
+            shard=int(draw(17, turn) * shards),
+            at_s=(turn + 0.8 * draw(18, turn)) * until_s / turns,
+            restart_after_s=(0.01 + 0.15 * draw(19, turn)) * until_s / turns,
+        )
+        for turn in range(turns)
+        if draw(20, turn) < 0.7
+    ]
     return Faults(
-        crashes=tuple(crashes), joins=tuple(joins), pauses=tuple(pauses), messages=messages, detect_s=detect_s
+        crashes=tuple(crashes),
+        joins=tuple(joins),
+        pauses=tuple(pauses),
+        shard_crashes=tuple(shard_crashes),
+        messages=messages,
+        detect_s=detect_s,
     )

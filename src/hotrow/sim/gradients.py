@@ -5,6 +5,7 @@ its virtual time. Only KStep has a copy per worker.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,22 +13,26 @@ from numpy.typing import NDArray
 from hotrow.client.local import LocalLookup, LocalTables
 from hotrow.data.batch import Batch
 from hotrow.modes import Mode
-from hotrow.modes.base import Apply, Effect, Event, Grant, RunFacts
+from hotrow.modes.base import Apply, Effect, Event, Grant, Group, RunFacts
 from hotrow.server.core import ApplyResult, ParameterServer
 from hotrow.server.replicas import LocalParameters, ReplicatedParameters
 from hotrow.server.step_window import early_rows
 from hotrow.sim.leases import SimLease
 from hotrow.sim.work import BatchBytes
+from hotrow.store.shards import shard_of
 from hotrow.worker.core import Learner
 
 
 class RealWork:
     """A model that is trained. It observes the cluster, to know the active mode."""
 
-    def __init__(self, server: ParameterServer, tables: LocalTables, learner: Learner) -> None:
-        """`tables`: those of the server."""
+    def __init__(self, server: ParameterServer, tables: LocalTables, learner: Learner, shards: int = 1) -> None:
+        """`tables`: those of the server, which stand for so many shards."""
+        self._shards = shards
         self._server, self._tables, self._learner = server, tables, learner
         self._pulled: dict[int, tuple[int, Batch, LocalLookup]] = {}  # grant -> worker, what it looked up
+        self._arrived: set[int] = set()  # grants that are parked at the servers
+        self._lost = 0  # pushes whose rows were lost with a shard, not yet reported
         self._versions = False
         self._parameters: LocalParameters = server
         self._learners: list[Learner] = []  # one for each worker, in KStep
@@ -42,6 +47,11 @@ class RealWork:
             self._parameters, self._learners = replicas, [self._learner.like(model) for model in replicas.copies]
         else:
             self._parameters, self._learners = self._server, []
+
+    def cut(self, time_s: float) -> None:
+        """A shard was lost. In KStep the copies of all workers are merged before they begin again."""
+        if self._learners:
+            self._parameters.apply(Apply("dense", 0, ()), samples=0)
 
     def took(self, time_s: float, event: Event, effects: Sequence[Effect]) -> None:
         """No effect: the work is done in the other calls."""
@@ -68,10 +78,24 @@ class RealWork:
         learner = self._learners[worker] if self._learners else self._learner
         self._parameters.park(grant.grant, learner.learn(batch, handle, self._tables), worker)
 
+    def arrive(self, grant: int, group: Group) -> None:
+        """Gradients are parked from the time when they are computed; here they are parked for a shard to lose them."""
+        if self._server.parks(grant):  # not a copy that came too late
+            self._arrived.add(grant)
+
+    def lose_shard(self, shard: int) -> None:
+        for grant in self._arrived:
+            self._lost += self._server.lose_rows(grant, lambda keys: shard_of(keys, self._shards) == shard)
+
     def apply(self, effect: Apply, samples: int) -> ApplyResult:
-        return self._parameters.apply(effect, samples=samples)
+        if effect.group != "dense":
+            self._arrived.difference_update(part.grant for part in effect.parts)
+        applied = self._parameters.apply(effect, samples=samples)
+        lost, self._lost = self._lost, 0
+        return replace(applied, undone={**applied.undone, "lost_pushes": lost}) if lost else applied
 
     def discard(self, grant: int) -> None:
+        self._arrived.discard(grant)
         self._pulled.pop(grant, None)
         self._parameters.discard(grant)
 

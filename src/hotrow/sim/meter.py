@@ -77,6 +77,10 @@ class SimMeter:
         self.samples += samples
         self.rate.add(time_s, samples)
 
+    def take_back(self, time_s: float, samples: int) -> None:
+        """Samples are trained again, although their rows were applied."""
+        self.applied(time_s, -samples)
+
     def joined(self, worker: int, time_s: float) -> Effort:
         """A worker joined; returns its counters."""
         effort = self.efforts.setdefault(worker, Effort())

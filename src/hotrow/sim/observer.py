@@ -13,5 +13,8 @@ class SimObserver(Protocol):
     def started(self, time_s: float, mode: Mode, facts: RunFacts) -> None:
         """A mode starts."""
 
+    def cut(self, time_s: float) -> None:
+        """All batches that are not applied are given up and dealt again: a shard was lost. A mode starts next."""
+
     def took(self, time_s: float, event: Event, effects: Sequence[Effect]) -> None:
         """An event and its effects."""

@@ -37,6 +37,7 @@ class SimTask:
     worker: Worker
     to_come: int  # pushes that have not arrived yet
     to_apply: int  # pushes that are not applied yet
+    applied: Group | None = None  # the first group that was applied, where there are two
     given_up: bool = False  # pushes that have not arrived do not count; its worker may still compute
     wire: BatchBytes = NOTHING
     rows_step: int = 0  # when its rows were read

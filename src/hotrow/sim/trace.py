@@ -23,6 +23,9 @@ class Trace:
             f"{time_s:9.3f}  -- {_settings(mode)}: {message}, from step {facts.step}, grant {facts.grants}"
         )
 
+    def cut(self, time_s: float) -> None:
+        self.lines.append(f"{time_s:9.3f}  -- cut")
+
     def took(self, time_s: float, event: Event, effects: Sequence[Effect]) -> None:
         self.lines.append(f"{time_s:9.3f}  {' | '.join([event_text(event), *map(effect_text, effects)])}")
 

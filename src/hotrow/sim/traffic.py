@@ -17,7 +17,7 @@ class Traffic:
     def __init__(
         self, clock: Clock, network: Network, faults: Faults, seed: int, deliver: Callable[[SimPush], None]
     ) -> None:
-        pauses = [(pause.at_s, pause.at_s + pause.for_s) for pause in faults.pauses]
+        pauses = faults.silent
         self._clock, self._deliver = clock, deliver
         self._down, self._up = Link(network, pauses), Link(network, pauses)
         self._latency_s = network.latency_s

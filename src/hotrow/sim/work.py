@@ -7,7 +7,7 @@ read, from the current parameters, and wait under their grant until the virtual 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from hotrow.modes.base import Apply, Grant
+from hotrow.modes.base import Apply, Grant, Group
 from hotrow.server.core import ApplyResult
 from hotrow.sim.leases import SimLease
 
@@ -39,6 +39,12 @@ class SimWork(Protocol):
         Called right after `pull`, except in Hybrid, which looks rows up before the dense step.
         """
 
+    def arrive(self, grant: int, group: Group) -> None:
+        """A copy of a push is at the servers, the first or another. It counts unless its grant was discarded."""
+
+    def lose_shard(self, shard: int) -> None:
+        """The process of a shard ended, and another one has its rows. Pushes that are parked there are lost."""
+
     def apply(self, effect: Apply, samples: int) -> ApplyResult | None:
         """Perform a step; returns its result, if anything was changed. `samples` counts all up to and including it."""
 
@@ -66,6 +72,12 @@ class CountingWork:
         return wire
 
     def compute(self, grant: Grant) -> None:
+        """No effect."""
+
+    def arrive(self, grant: int, group: Group) -> None:
+        """No effect."""
+
+    def lose_shard(self, shard: int) -> None:
         """No effect."""
 
     def apply(self, effect: Apply, samples: int) -> None:

@@ -57,6 +57,8 @@ class SimWorkers:
 
     def expect(self, faults: Faults) -> None:
         """Plan joins and crashes."""
+        for loss in faults.shard_crashes:
+            self._clock.at(loss.at_s, self._coordinator.lose_shard, loss.shard)
         for join in faults.joins:
             self._clock.at(join.at_s, self.join, join.worker)
         for crash in faults.crashes:
@@ -195,6 +197,7 @@ class SimWorkers:
     def _delivered(self, push: SimPush) -> None:
         task = push.task
         worker = task.worker
+        self._work.arrive(task.grant.grant, push.group)
         self._coordinator.pushed(push)
         if push.delivered:
             return

@@ -219,6 +219,10 @@ class RamTier(TableInspection):
         batch.turned_away = self._native.put(batch._native, value, whole, columns, self.threads)
         return self._with_evicted(batch)
 
+    def reserve(self, rows: int) -> None:
+        """Make room in the index for so many rows that are going to be put. Without effect once there were rows."""
+        self._native.reserve(whole_number("rows", rows, 0, 2**62, InputError), self.threads)
+
     def first_values(self, keys: ArrayLike, out: ArrayLike) -> None:
         """What `find_or_init` would put into rows that are absent, without creating any."""
         ids = as_keys("keys", keys)

@@ -10,27 +10,36 @@ from torch import nn
 
 from hotrow import checkpoint
 from hotrow.checkpoint import dense
+from hotrow.checkpoint.folder_lock import SharedFolder
 from hotrow.checkpoint.local_cut import LocalCut
 from hotrow.checkpoint.manifest import Base, folder_of, read_manifest
 from hotrow.checkpoint.place import Place
 from hotrow.checkpoint.reader import SavedCheckpoint, SavedLink
 from hotrow.checkpoint.rows import Watch
 from hotrow.checkpoint.saving import TablesCut
-from hotrow.errors import InputError
+from hotrow.errors import FileError, InputError
 from hotrow.runtime.backend import Backend
 from hotrow.runtime.losses import SavedRows
+from hotrow.trainer.write_pace import WritePace
 
 
 class Saving:
     """One checkpoint on its way to its folder."""
 
     def __init__(
-        self, write: Callable[[Watch], SavedLink], *, size: int, pause_s: float, copied: Callable[[], int]
+        self,
+        write: Callable[[Watch], SavedLink],
+        *,
+        size: int,
+        pause_s: float,
+        copied: Callable[[], int],
+        pace: WritePace,
     ) -> None:
         """`size`: about how many bytes; `pause_s`: how long training stood still for the moment that is saved.
 
         `copied` tells the bytes of rows that are held in their old form now.
         """
+        self._pace = pace
         self.size, self.pause_s = size, pause_s
         self.written = 0  # bytes so far
         self.copied_bytes = 0  # of rows in their old form, at most so far
@@ -52,7 +61,9 @@ class Saving:
         return (self._ended or time.monotonic()) - self._started
 
     def wait(self) -> None:
-        """Until it is written, or failed."""
+        """Until it is written, or failed. From now on it is written as fast as it can be."""
+        if not self.done:
+            self._pace.hurry()
         self._thread.join()
 
     def result(self) -> SavedLink:
@@ -65,6 +76,7 @@ class Saving:
 
     def _run(self, write: Callable[[Watch], SavedLink]) -> None:
         try:
+            self._pace.begin()
             self.link = write(self._count)
         except BaseException as fault:  # told by `result`
             self._fault = fault
@@ -74,6 +86,7 @@ class Saving:
     def _count(self, size: int) -> None:
         self.written += size
         self.copied_bytes = max(self.copied_bytes, self._copied())
+        self._pace.rest()
 
 
 class BackgroundSaves:
@@ -81,6 +94,7 @@ class BackgroundSaves:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        self._folder = SharedFolder()
         self._under_way: tuple[str, Saving] | None = None  # the folder, and what is being written to it
         self._last: tuple[str, Base] | None = None  # the last folder, and the checkpoint that was saved to it
         self._loaded: str | None = None  # the folder that rows were loaded from
@@ -93,11 +107,14 @@ class BackgroundSaves:
         *,
         keep: int,
         delta: bool,
+        slowdown: float,
         began: float,
     ) -> Saving:
         """Take the state of this moment, at rest, and let a thread write it. `began`: when training stopped for it."""
         checkpoint.check_keep(keep)
+        pace = WritePace(slowdown)
         place = Place.of(folder)
+        self._folder.hold(place)
         base, cut = self._cut(place, delta=delta)
         try:
             tensors = checkpoint.DenseTensors(*dense.saved(model, self._backend.optimizer))
@@ -106,13 +123,16 @@ class BackgroundSaves:
             raise
 
         def write(watch: Watch) -> SavedLink:
-            return checkpoint.write_checkpoint(place, tensors, cut, content, base=base, keep=keep, watch=watch)
+            link = checkpoint.write_checkpoint(place, tensors, cut, content, base=base, keep=keep, watch=watch)
+            with suppress(FileError):  # a rewrite came first: the next save is refused while it runs
+                self._folder.hold(place)  # the first save has made it
+            return link
 
         def copied() -> int:
             return cut.copied_bytes if isinstance(cut, LocalCut) else 0  # shards have their own
 
         size = cut.bytes + len(tensors.data)
-        saving = Saving(write, size=size, pause_s=time.monotonic() - began, copied=copied)
+        saving = Saving(write, size=size, pause_s=time.monotonic() - began, copied=copied, pace=pace)
         self._under_way = place.uri, saving
         if not cut.frozen:
             saving.wait()
@@ -141,6 +161,10 @@ class BackgroundSaves:
         """Wait no longer for what is being written; whether there is something. What is unfinished is not found."""
         under_way, self._under_way = self._under_way, None
         return under_way is not None and not under_way[1].done
+
+    def close(self) -> None:
+        """The folder may be rewritten from now on."""
+        self._folder.release()
 
     def loaded(self, folder: str | None) -> None:
         """Rows came from a folder (None: from elsewhere): the next checkpoint has to be full."""

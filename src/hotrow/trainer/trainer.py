@@ -326,13 +326,17 @@ class Trainer:
         the rows are written that changed since the last save, if that was to this folder; the first one is full.
         `about` is JSON that is kept with it.
         """
-        self.save_in_background(folder, keep=keep, delta=delta, **about)
+        self.save_in_background(folder, keep=keep, delta=delta, slowdown=1.0, **about)
         self.finish_saving()
         return Path(Place.of(folder).name)
 
-    def save_in_background(self, folder: str | Path, *, keep: int = 1, delta: bool = False, **about: Any) -> Saving:
+    def save_in_background(
+        self, folder: str | Path, *, keep: int = 1, delta: bool = False, slowdown: float = 0.05, **about: Any
+    ) -> Saving:
         """As `save`, but a thread writes while training goes on: rows that change meanwhile are copied first.
 
+        Training may be delayed by the share `slowdown` of the time that the save takes. The thread has a low priority
+        for that, and rests: with a lower share a save takes longer; with 1 it is as fast as `save`.
         One checkpoint is written at a time: the one before is finished first. `Saving.result`, or `finish_saving` for
         the last one, tells how it went.
         """
@@ -341,7 +345,9 @@ class Trainer:
         began = time.monotonic()
         self._loop.rest()
         self.check_consistent()  # after a fault there is no rest
-        return self._saves.start(folder, self.model, self._content(about), keep=keep, delta=delta, began=began)
+        return self._saves.start(
+            folder, self.model, self._content(about), keep=keep, delta=delta, slowdown=slowdown, began=began
+        )
 
     def finish_saving(self) -> Saving | None:
         """Wait for the checkpoint that is being written; raises what made it fail. None where there is none."""
@@ -393,9 +399,9 @@ class Trainer:
             )
         self._saves.settle()
         self._saves.loaded(Place.of(folder).uri if strict else None)
-        here, changing = (self.model, self.optimizer, self.tables.tiers), self._loop.half_loaded
+        here, changing = (self.model, self.optimizer, self._open.backend.row_loader()), self._loop.half_loaded
         if strict:
-            loaded = checkpoint.Loaded(checkpoint.load(folder, *here, changing=changing))
+            loaded = checkpoint.load(folder, *here, changing=changing)
         else:
             loaded = checkpoint.load_into(folder, *here, checkpoint.LoadRules(map or {}, skip), changing=changing)
         self._loop.loaded()
@@ -461,6 +467,8 @@ class Trainer:
         try:
             self.finish_saving()
         finally:
+            if not reads:
+                self._saves.close()
             try:
                 self._loop.close()
             finally:

@@ -46,6 +46,7 @@ from hotrow.transport.messages import (
     Fault,
     ForgetLoader,
     GiveDense,
+    LeaveMeeting,
     Meet,
     Query,
     QueryReply,
@@ -156,6 +157,9 @@ class TrainerProcess:
                 self._evaluation.handle(request)
             case Query("meeting"):
                 request.reply(QueryReply(str(self.role), {"port": float(self._meeting.listen())}))
+            case LeaveMeeting(meeting):  # the thread that computes may wait there
+                self._meeting.abandon(meeting)
+                request.reply(Done())
             case Query():
                 request.reply(QueryReply(str(self.role), self.figures()))
             case Meet(number, None):

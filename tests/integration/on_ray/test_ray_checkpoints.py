@@ -1,4 +1,4 @@
-"""Every shard writes its own part of a checkpoint; any number of shards, and one process, load it."""
+"""Every shard writes and reads its own part of a checkpoint; any number of shards, and one process, load it."""
 
 from pathlib import Path
 
@@ -42,6 +42,34 @@ def test_two_shards_write_and_one_process_loads_a_full_one_and_its_changes(tmp_p
     for number, state in enumerate(states, 1):
         local.load(tmp_path / "c" / f"{number:06d}")
         assert same(whole_rows(local), state)
+    local.close()
+
+
+@pytest.mark.slow  # 30 s of starting roles; tests/unit/server/test_shard_loading.py has the same in threads
+def test_two_shards_three_shards_and_one_process_continue_from_the_same_bits(tmp_path: Path) -> None:
+    given = batches(10, 16)
+    two = made(hr.Ray(trainers=1, shards=2))
+    list(two.fit(given[:4]))
+    two.save(tmp_path / "two", keep=9, delta=True)
+    list(two.fit(given[4:6]))
+    two.save(tmp_path / "two", keep=9, delta=True)
+    state = whole_rows(two)
+    two.close()
+    three = made(hr.Ray(trainers=1, shards=3))
+    list(three.fit(given[:2]))  # rows that the load replaces
+    three.load(tmp_path / "two")
+    assert same(whole_rows(three), state)
+    three.save(tmp_path / "three")
+    [damaged] = (tmp_path / "two").rglob("000002/tables/0/1-of-2.arrow")
+    damaged.write_bytes(damaged.read_bytes()[:-8] + bytes(8))
+    with pytest.raises(hr.InputError, match=r"shard 1.*000002: tables/0/1-of-2\.arrow was changed since it was saved"):
+        three.load(tmp_path / "two")
+    assert same(whole_rows(three), state)
+    list(three.fit(given[6:8]))  # a refused load has changed nothing
+    three.close()
+    local = made("local")
+    local.load(tmp_path / "three")
+    assert same(whole_rows(local), state)
     local.close()
 
 

@@ -64,7 +64,7 @@ def test_everything_comes_back_bit_for_bit(table: hr.Table, tmp_path: Path) -> N
     checkpoint.save(tmp_path / "c", net, optimizer, tiers, ABOUT)
     random = torch.rand(3)
     other, other_optimizer, other_tiers = trained(1, table)
-    assert checkpoint.load(tmp_path / "c", other, other_optimizer, other_tiers) == ABOUT
+    assert checkpoint.load(tmp_path / "c", other, other_optimizer, other_tiers).saved == ABOUT
     assert rows(other_tiers["t"]) == rows(tiers["t"])
     assert torch.equal(torch.rand(3), random)
     for ours, theirs in zip(net.state_dict().values(), other.state_dict().values(), strict=True):
@@ -144,6 +144,35 @@ def test_a_damaged_file_changes_nothing(damage: object, file: str, tmp_path: Pat
         checkpoint.load(tmp_path / "c", other, other_optimizer, other_tiers)
     assert rows(other_tiers["t"]) == before
     assert all(torch.equal(ours, was) for ours, was in zip(other.parameters(), weights, strict=True))
+
+
+BROKEN = {"in the keys": 0.35, "in the values": 0.5, "in the index of the file": 0.99}
+
+
+@pytest.mark.parametrize("share", BROKEN.values(), ids=BROKEN)
+def test_empty_tables_are_empty_after_a_damaged_file(share: float, tmp_path: Path) -> None:
+    net, optimizer, tiers = trained(0, TABLES["adagrad"])
+    checkpoint.save(tmp_path / "c", net, optimizer, tiers, ABOUT)
+    file = tmp_path / "c" / "000001" / "tables/0/0-of-1.arrow"
+    data = bytearray(file.read_bytes())
+    data[at := int(share * len(data))] ^= 0x7F
+    file.write_bytes(data)
+    other, other_optimizer, empty = Net(), None, RamTier(TABLES["adagrad"])
+    told: list[str] = []
+    with pytest.raises(hr.InputError, match=r"0-of-1\.arrow was changed since it was saved: take another checkpoint"):
+        checkpoint.load_into(
+            tmp_path / "c",
+            other,
+            other_optimizer,
+            {"t": empty},
+            checkpoint.LoadRules(),
+            changing=lambda: told.append(""),
+        )
+    assert len(empty) == 0
+    assert not told
+    file.write_bytes(bytes(each ^ 0x7F if place == at else each for place, each in enumerate(data)))
+    checkpoint.load_into(tmp_path / "c", other, other_optimizer, {"t": empty}, checkpoint.LoadRules())
+    assert rows(empty) == rows(tiers["t"])
 
 
 MISFITS = {

@@ -8,8 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from hotrow.checkpoint import SavedCheckpoint
+from hotrow.checkpoint.folder_lock import alone_in
+from hotrow.checkpoint.place import Place
+from hotrow.errors import FileError
 from unit.checkpoint.test_saved_chain import read, save
 from unit.cli.conftest import Command
+from unit.trainer.test_saving import fit, trainer
 
 
 @pytest.fixture
@@ -114,3 +119,33 @@ def test_a_chain_is_resharded_into_another_folder(hotrow: Command, links: Path) 
     assert len(list(Path("to/000001/tables/0").iterdir())) == 3
     assert hotrow("checkpoint", "reshard", "c", "--shards", 0).exit_code == 2
     assert "000002 is not the newest" in hotrow("checkpoint", "compact", "c", "--number", 2).stderr
+
+
+def test_a_folder_that_a_trainer_saves_into_is_not_rewritten_in_place(hotrow: Command, tmp_path: Path) -> None:
+    made = trainer()
+    for turn in range(2):
+        fit(made, 1, seed=turn)
+        made.save(tmp_path / "c", keep=9, delta=True)
+    for command in (["compact", "c"], ["reshard", "c", "--shards", "2"]):
+        refused = hotrow("checkpoint", *command)
+        assert refused.exit_code == 2
+        assert "checkpoint c: a run that is not closed saves into it" in refused.stderr
+        assert "name another folder with --to" in refused.stderr
+    assert hotrow("checkpoint", "compact", "c", "--to", "other").exit_code == 0
+    made.save(tmp_path / "c", keep=9, delta=True)
+    assert SavedCheckpoint.open(tmp_path / "c").manifest.kind == "delta"  # nothing came between
+    made.close()
+    assert hotrow("checkpoint", "compact", "c").exit_code == 0
+
+
+def test_a_save_into_a_folder_that_is_being_rewritten_is_refused(tmp_path: Path) -> None:
+    made = trainer()
+    fit(made, 1)
+    made.save(tmp_path / "c")
+    made.save(tmp_path / "other")  # the first folder is free again
+    with alone_in(Place.of(tmp_path / "c")):
+        with pytest.raises(FileError, match="another process compacts or reshards it: save again later"):
+            made.save(tmp_path / "c")
+        made.save(tmp_path / "other")
+    made.save(tmp_path / "c")
+    made.close()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from hotrow.checkpoint.place import Place
+from hotrow.checkpoint.row_loader import RowLoader
 from hotrow.checkpoint.saving import TablesCut
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Lease, Loader
@@ -73,6 +74,7 @@ class ScriptedBackend:
     working: dict[int, RoleId] = field(default_factory=dict)  # by number in the mode
     role_losses: list[RoleLoss] = field(default_factory=list)
     worker_losses: list[WorkerLoss] = field(default_factory=list)
+    lost_before: list[str] = field(default_factory=list)  # workers that ended before they could join
     results: int = 0
     act_at: int = 0  # before so many results are given
     act: Callable[[], None] = lambda: None
@@ -103,6 +105,9 @@ class ScriptedBackend:
 
     def check_consistent(self) -> None: ...
 
+    def row_loader(self) -> RowLoader:
+        raise AssertionError("nothing is loaded here")
+
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[Nothing, "ScriptedBackend"]:
         assert facts.workers == len(self.names)
         self.opened.append((mode.name, facts.workers))
@@ -126,6 +131,9 @@ class ScriptedBackend:
 
     def evaluate(self, loader: Loader) -> None:
         raise AssertionError("nobody evaluates in these tests")
+
+    def is_lost(self, name: RoleId) -> bool:
+        return name in self.lost_before
 
     def admit(self, name: RoleId) -> None:
         self.names.append(name)

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,14 @@ from hotrow.errors import ConfigError, HotrowError, InputError
 from hotrow.modes import Mode
 from hotrow.modes.base import Grant, RunFacts
 from hotrow.runtime import LeaseQueue, TrainingLoop
+from hotrow.runtime.cluster import roles as roles_module
 from hotrow.runtime.state import RunState
 from hotrow.transport.limits import RetryPolicy
 from hotrow.transport.messages import Meet, Query, QueryReply, Stop
 from hotrow.transport.server import RpcServer
 from hotrow.types import RoleId
 from unit.runtime.cluster_threads import SAMPLES, Cluster, batches, cluster
+from unit.runtime.loader_threads import Processes
 
 
 def run(
@@ -183,7 +186,8 @@ def test_batches_that_are_dropped_are_released_where_their_ids_are() -> None:
         assert there.figures(peer_name(0))["released"] == 1
 
 
-def test_a_lost_embedding_worker_is_named() -> None:
+def test_a_lost_embedding_worker_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roles_module, "KNOWN_LOSS_S", 0.5)  # no process ends here that could be waited for
     with cluster(RunState(), 1, 1, RetryPolicy(first_s=0.5, most_s=1, give_up_s=3)) as there:
         _, executor = there.site.open(hr.Async(), RunFacts(1, SAMPLES, SAMPLES), None)  # type: ignore[arg-type]
         there.wire.request(peer_name(0), Stop()).result(20)  # it ends, and nobody was told that it leaves
@@ -191,3 +195,29 @@ def test_a_lost_embedding_worker_is_named() -> None:
         executor.submit(Grant(0, 1, 0), batch)
         with pytest.raises(HotrowError, match=r"embedding worker 0 at .*: nothing was heard for"):
             executor.next_result()
+
+
+def test_the_last_one_is_replaced_though_a_trainer_ends_before_it_knows_the_new_one() -> None:
+    """The loss is noted while the new one starts, or its announcement would wait a minute for the trainer."""
+    processes, first, gone = Processes(), RoleId("embedding worker", 0), RoleId("trainer", 1)
+    attempts: list[bool] = []
+    with cluster(RunState(), 2, 1, processes=processes) as there:
+        known = there.embedding_workers
+        assert known is not None
+
+        def start() -> None:
+            processes.killed.append(gone)
+            until = time.monotonic() + 5
+            while gone not in roles.lost and time.monotonic() < until:
+                time.sleep(0.01)
+            attempts.append(gone in roles.lost)
+            if len(attempts) == 1:
+                raise HotrowError("it was lost, too")
+            known.join(peer_name(1), there.start_embedding_worker(1))
+
+        roles = replace(there.site._roles, replace_embedding_worker=start)
+        processes.killed.append(first)
+        roles.check_alive()
+        assert attempts == [True, True]
+        assert known.names == ["embedding worker 1"]
+        assert list(roles.lost) == [first, gone]

@@ -8,7 +8,7 @@ import pytest
 from hotrow.modes import GBA, Async, BackupWorkers, BoundedStaleness, BulkSync, Hybrid, KStep, Mode, Sync
 from hotrow.modes.base import Joined, Lost
 from hotrow.runtime.cluster import roles as roles_module
-from hotrow.runtime.losses import RoleLost, SavedRows
+from hotrow.runtime.losses import RoleLoss, RoleLost, SavedRows
 from hotrow.transport.errors import RemoteFault
 from hotrow.types import RoleId
 from unit.runtime.loader_threads import loaders_of
@@ -145,6 +145,38 @@ def test_a_run_without_workers_waits_for_one_that_is_being_started() -> None:
             run.site.lose(RoleId("trainer", 0))
     check_trained_once(run)
     assert run.site.begun == [("trainer 7", 1, 4)]
+
+
+class SecondAttempt(Replacement):
+    """The first worker that it starts is lost before it joins, and that loss is known before the join."""
+
+    @property
+    def pending(self) -> bool:
+        self.looks += 1
+        if self.looks == 2:
+            self.run.site.lost_before.append("trainer 6")
+            self.run.site.role_losses.append(RoleLoss(RoleId("trainer", 6), "it was killed"))
+            self.run.engine.take_remarks()
+            self.refused = self.run.request("trainer 6", joins=True)
+        if self.looks == 6:
+            self.run.request("trainer 7", joins=True)
+        return self.looks < 7
+
+    def replace(self, name: RoleId) -> None:
+        assert name in ("trainer 0", "trainer 6")
+
+
+def test_a_worker_whose_loss_is_known_before_it_joins_is_no_worker() -> None:
+    """It once counted as the one that is left: the run waited for no other, and span without end."""
+    run = Run(GBA(), workers=1)
+    replacement = run.engine.replacements["trainer"] = SecondAttempt(run)
+    for number, _ in enumerate(run.steps(BATCHES)):
+        if number == 3:
+            run.site.lose(RoleId("trainer", 0))
+    check_trained_once(run)
+    assert isinstance(replacement.refused.done.exception(1), RoleLost)
+    assert run.site.begun == [("trainer 7", 1, 4)]
+    assert run.engine.facts.workers == 1
 
 
 @pytest.mark.parametrize(("error", "waits"), [(RemoteFault("lost", "a rank", "trainer 1"), True), (None, False)])

@@ -20,6 +20,7 @@ from hotrow.sim import (
     Messages,
     Network,
     Pause,
+    ShardCrash,
     SimCluster,
     SimLease,
     Speeds,
@@ -39,9 +40,13 @@ class Seen:
         self.modes: list[tuple[float, str, RunFacts]] = []
         self.events: list[tuple[float, Event]] = []
         self.effects: list[tuple[float, Effect]] = []
+        self.cuts: list[float] = []
 
     def started(self, time_s: float, mode: Mode, facts: RunFacts) -> None:
         self.modes.append((time_s, mode.name, facts))
+
+    def cut(self, time_s: float) -> None:
+        self.cuts.append(time_s)
 
     def took(self, time_s: float, event: Event, effects: Sequence[Effect]) -> None:
         self.events.append((time_s, event))
@@ -450,3 +455,22 @@ def test_a_straggler_that_is_not_there_is_refused(worker: int) -> None:
     else:
         with pytest.raises(ConfigError, match="name worker 10, but there are 0 to 9"):
             ClusterConfig(**settings)
+
+
+def crash_of_a_shard(at_s: float) -> Faults:
+    return Faults(shard_crashes=(ShardCrash(shard=0, at_s=at_s, restart_after_s=3.0),))
+
+
+def test_in_token_modes_workers_wait_for_a_shard_that_restarts_and_go_on() -> None:
+    seen = run(Async(), 60, faults=crash_of_a_shard(1.5))
+    assert seen.times(Pushed) == [1.0, 1.0, 4.5, 4.5, 5.5, 5.5]  # computed by 2.0, and nobody answers before 4.5
+    assert seen.cuts == []
+    assert len(seen.applied) == 6
+
+
+def test_where_a_step_is_common_it_is_cut_and_dealt_again() -> None:
+    seen = run(Sync(), 60, faults=crash_of_a_shard(1.5))
+    assert seen.cuts == [1.5]
+    assert [name for _, name, _ in seen.modes] == ["sync", "sync"]
+    assert seen.modes[1][2].step == 1
+    assert seen.applied == [1, 2, 5, 6, 7, 8]  # 3 and 4 were cut, and their data went to 5 and 6

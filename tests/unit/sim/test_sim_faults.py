@@ -4,7 +4,7 @@ import pytest
 
 from hotrow.errors import ConfigError
 from hotrow.sim.config import ClusterConfig
-from hotrow.sim.faults import Crash, Fates, Faults, Join, Messages, Pause, drawn_faults
+from hotrow.sim.faults import Crash, Fates, Faults, Join, Messages, Pause, ShardCrash, drawn_faults
 
 
 def test_fates_come_as_often_as_their_chances_say() -> None:
@@ -44,6 +44,23 @@ def test_drawn_faults_fit_any_cluster_and_leave_the_first_worker_alone() -> None
     assert any(crash.cut_off for faults in drawn for crash in faults.crashes)
     assert any(faults.joins for faults in drawn)
     assert any(faults.pauses for faults in drawn)
+    assert not any(faults.shard_crashes for faults in drawn)
+
+
+def test_drawn_crashes_of_shards_fit_their_number() -> None:
+    drawn = [drawn_faults(seed, 2, 30.0, shards=1 + seed % 3) for seed in range(200)]
+    for seed, faults in enumerate(drawn):
+        ClusterConfig(workers=2, local_batch=1, shards=1 + seed % 3, faults=faults)
+        assert all(crash.at_s < 30 for crash in faults.shard_crashes)
+    assert {crash.shard for faults in drawn for crash in faults.shard_crashes} == {0, 1, 2}
+    assert {len(faults.shard_crashes) for faults in drawn} == {0, 1, 2, 3, 4}
+
+
+def test_servers_are_silent_while_they_pause_or_a_shard_is_down() -> None:
+    crashes = (ShardCrash(shard=0, at_s=3, restart_after_s=2), ShardCrash(shard=1, at_s=9, restart_after_s=1))
+    faults = Faults(pauses=(Pause(at_s=1, for_s=2.5), Pause(at_s=20, for_s=1)), shard_crashes=crashes)
+    assert faults.silent == [(1, 5), (9, 10), (20, 21)]
+    assert Faults().silent == []
 
 
 @pytest.mark.parametrize(
@@ -58,6 +75,24 @@ def test_drawn_faults_fit_any_cluster_and_leave_the_first_worker_alone() -> None
             "worker 1 crashes at 8 s and is down since 5 s",
         ),
         (lambda: Faults(joins=(Join(worker=4, at_s=1), Join(worker=4, at_s=2))), "worker 4 joins twice"),
+        (
+            lambda: Faults(
+                shard_crashes=(
+                    ShardCrash(shard=0, at_s=5, restart_after_s=2),
+                    ShardCrash(shard=1, at_s=6, restart_after_s=2),
+                )
+            ),
+            "shard 1 crashes at 6 s, and shard 0 is down since 5 s: give the first crash a restart_after_s that ends",
+        ),
+        (
+            lambda: ClusterConfig(
+                workers=2,
+                local_batch=1,
+                shards=2,
+                faults=Faults(shard_crashes=(ShardCrash(shard=2, at_s=1, restart_after_s=1),)),
+            ),
+            "shard 2 crashes, but there are 0 to 1: set shards, or another number",
+        ),
         (
             lambda: Faults(pauses=(Pause(at_s=3, for_s=1), Pause(at_s=1, for_s=2.5))),
             "the pauses at 1 s and 3 s overlap: make one of them",

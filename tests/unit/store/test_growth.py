@@ -50,6 +50,22 @@ def test_every_row_is_found_after_many_splits(dim: int, count: int) -> None:
     assert tier.find(absent, np.empty((len(absent), dim), np.float32)).absent == len(absent)
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_index_with_room_for_all_rows_does_not_grow(threads: int) -> None:
+    keys = random_keys(50_000)
+    tier = RamTier(Table(dim=2, optimizer=SGD(lr=1.0)), threads=threads)
+    tier.reserve(len(keys))
+    splits = tier.stats().splits
+    values = marked(keys, 2)
+    for part in np.array_split(np.arange(len(keys)), 4):
+        tier.put(keys[part], values[part])
+    assert tier.stats().splits == splits
+    assert tier.verify() == []
+    holds(tier, keys, values)
+    tier.reserve(10_000_000)  # there are rows: without effect
+    assert tier.stats().splits == splits
+
+
 def test_export_visits_every_row_once() -> None:
     keys = random_keys(50_000)
     chunks = list(grown(keys, 2, partitions=4).export(rows=7000))

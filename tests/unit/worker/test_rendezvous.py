@@ -3,6 +3,8 @@
 import os
 import re
 import socket
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,9 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from hotrow.errors import ConfigError, InputError
+from hotrow.transport.errors import RanksLost
 from hotrow.worker import rendezvous
-from hotrow.worker.rendezvous import COLLECTIVE, Rendezvous, gloo_options, open_store
+from hotrow.worker.rendezvous import COLLECTIVE, Rendezvous, gloo_options, serve_store
 
 HERE = "127.0.0.2"  # a loopback address that nothing takes by default
 
@@ -132,10 +135,56 @@ def test_a_torch_whose_default_store_takes_no_socket_uses_the_other_one(monkeypa
     port = listening_socket.getsockname()[1]
     with monkeypatch.context() as patched:
         patched.setattr(rendezvous, "TCPStore", as_torch_2_6)
-        server = open_store(HERE, port, 1, listening_socket)
+        server = serve_store(HERE, port, listening_socket)
     assert listening_socket.fileno() == -1  # it is the store's now
     server.set("key", "value")
-    assert open_store(HERE, port, 1, None).get("key") == b"value"
+    assert make(HERE, port, is_master=False).get("key") == b"value"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_meeting_is_abandoned_by_ranks_that_wait_and_by_those_that_come_later(rank: int) -> None:
+    """Rank 0 waits for another one, rank 1 for the store of the first."""
+    meeting = Rendezvous(HERE)
+    where = f"tcp://{HERE}:{meeting.listen() if rank == 0 else 9}"
+    threading.Timer(0.2, meeting.abandon, (where,)).start()
+    with pytest.raises(RanksLost, match=r"abandoned|did not meet"):
+        meeting.init(where, rank, 2)
+    with pytest.raises((RanksLost, InputError)):
+        meeting.init(where, rank, 2)
+    assert not dist.is_initialized()
+    meeting.init(f"tcp://{HERE}:{meeting.listen()}", 0, 1)  # another one is not
+    meeting.close()
+
+
+def test_a_rank_that_dies_while_gloo_connects_does_not_keep_the_others_from_meeting_again(tmp_path: Path) -> None:
+    """It is in the store, and gloo waits for its address: torch has a number for the group that fails then."""
+    meeting = Rendezvous("127.0.0.1")
+    port = meeting.listen()
+    where = f"tcp://127.0.0.1:{port}"
+
+    def come_and_die() -> None:
+        store = rendezvous.__dict__["TCPStore"]("127.0.0.1", port, is_master=False, wait_for_workers=False)
+        store.set("here/1", "")
+        time.sleep(0.3)
+        meeting.abandon(where)
+
+    other = threading.Thread(target=come_and_die)
+    other.start()
+    with pytest.raises(RanksLost, match="the ranks did not meet: "):
+        meeting.init(where, 0, 2)
+    other.join()
+    context = mp.get_context("spawn")
+    ports = context.SimpleQueue()
+    rank = context.Process(target=_two, args=(1, ports, str(tmp_path)))
+    rank.start()
+    port = meeting.listen()
+    ports.put(port)
+    meeting.init(f"tcp://127.0.0.1:{port}", 0, 2)
+    ones = torch.ones(1)
+    dist.all_reduce(ones)
+    assert ones.item() == 3.0
+    rank.join(60)
+    meeting.close()
 
 
 def test_ranks_add_up_and_one_that_dies_is_noticed_by_who_waits_for_it(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from torch import Tensor
 from hotrow.bench.cluster.plan import ClusterPlan
 from hotrow.bench.rounds import BenchProgress, Figures
 from hotrow.checkpoint.place import Place
+from hotrow.checkpoint.row_loader import RowLoader
 from hotrow.checkpoint.saving import TablesCut
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Lease, Loader
@@ -129,6 +130,9 @@ class _Backend:
     def track_changes(self) -> None: ...
 
     def begin_cut(self, place: Place, *, delta: bool) -> TablesCut:
+        raise AssertionError("the coordinator alone has no rows")
+
+    def row_loader(self) -> RowLoader:
         raise AssertionError("the coordinator alone has no rows")
 
     def look_ahead_choice(self, mode: Mode, facts: RunFacts) -> None: ...

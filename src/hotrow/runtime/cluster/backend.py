@@ -35,6 +35,7 @@ from hotrow.runtime.cluster.evaluation import ClusterEvaluation
 from hotrow.runtime.cluster.executor import RemoteExecutor, shares_of
 from hotrow.runtime.cluster.reading_roles import ReadingRoles
 from hotrow.runtime.cluster.remote_cut import remote_cut
+from hotrow.runtime.cluster.remote_load import RemoteRowLoader
 from hotrow.runtime.cluster.remote_parameters import RemoteParameters
 from hotrow.runtime.cluster.roles import Roles
 from hotrow.runtime.look_ahead import LookAheadChoice, LookAheadChoices, expiry_fault
@@ -151,6 +152,10 @@ class ClusterBackend:
         found = remote_cut(self._roles, self.tables.specs, place, delta=delta)
         return ExportedRows(self.tables.tiers) if found is None else found
 
+    def row_loader(self) -> RemoteRowLoader:
+        """Shards read their parts; where one cannot see the folder, this process reads all rows."""
+        return RemoteRowLoader(self._roles, self.tables.tiers)
+
     def newest_grant(self) -> int:
         """The largest that the shards or their segments know."""
         return self._roles.newest_grant()
@@ -163,8 +168,7 @@ class ClusterBackend:
         """Start a mode: the dense state is sent to the trainers, or to the shards that hold it."""
         self.check_consistent()
         self._roles.check_trainers()
-        if len(self._roles.trainers) != facts.workers:
-            raise WorkersLost(f"{facts.workers} trainers were to begin, and {len(self._roles.trainers)} are left")
+        self._check_all_left(facts.workers)
         self.check_mode(mode, facts)  # trainers may have joined since it was chosen
         parameters = RemoteParameters(
             mode, facts, self._roles, self._order, self._spec.average, self._state.samples, self._fetch_at_rest
@@ -203,13 +207,20 @@ class ClusterBackend:
         return parameters, executor
 
     def _begin_all(self, begun: Begin, shares: Sequence[int], tensors: bytes) -> None:
+        """WorkersLost where a trainer is lost, also after its reply: workers are numbered as they begin."""
+
         def begin() -> None:
             ranks = enumerate(self._roles.trainers)
-            sent = [self._send_begin(replace(begun, share=shares[rank]), rank, name, tensors) for rank, name in ranks]
-            for each in sent:
-                self._roles.answer(each)
+            shared = [(rank, name, replace(begun, share=shares[rank])) for rank, name in ranks]
+            sent = {name: self._send_begin(own, rank, name, tensors) for rank, name, own in shared}
+            self._roles.answers_of_ranks(sent, begun.meeting)
 
         self._surviving(begin)
+        self._check_all_left(len(shares))
+
+    def _check_all_left(self, workers: int) -> None:
+        if len(self._roles.trainers) != workers:
+            raise WorkersLost(f"{workers} trainers were to begin, and {len(self._roles.trainers)} are left")
 
     def _surviving(self, act: Callable[[], T]) -> T:
         """Act on all trainers, and those that read for them; WorkersLost where one is lost meanwhile."""
@@ -230,6 +241,10 @@ class ClusterBackend:
     def names(self) -> Sequence[RoleId]:
         """All trainers of the run."""
         return self._roles.trainers
+
+    def is_lost(self, name: RoleId) -> bool:
+        """Whether a trainer ended that was started."""
+        return name in self._roles.lost
 
     def admit(self, name: RoleId) -> None:
         """Admit a trainer that was started and waits."""

@@ -239,10 +239,10 @@ class RemoteExecutor:
     def _regroup_and_merge(self, step: int, reached: dict[RoleId, int]) -> None:
         meeting, left = self._roles.rendezvous(), list(self._roles.trainers)
         rpc = self._roles.rpc
-        asked = [rpc.request(name, Regroup(meeting, rank, len(left))) for rank, name in enumerate(left)]
+        asked = {name: rpc.request(name, Regroup(meeting, rank, len(left))) for rank, name in enumerate(left)}
+        self._roles.answers_of_ranks(asked, meeting)
         merge = Settle(step - 1, True, self._state.samples, self._state.lr_scale)
-        asked += self._roles.request_all(left, merge, deadline=False)
-        for each in asked:
+        for each in self._roles.request_all(left, merge, deadline=False):
             self._roles.answer(each, CUT_S)
         reached.clear()
         reached.update(dict.fromkeys(left, step))

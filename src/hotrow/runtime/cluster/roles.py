@@ -1,6 +1,7 @@
 """The roles of a cluster by name, and requests to several of them."""
 
 import math
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from hotrow.data.source import Source
-from hotrow.errors import HotrowError, InputError
+from hotrow.errors import InputError
 from hotrow.runtime.cluster.embedding_workers import EmbeddingWorkers
 from hotrow.runtime.cluster.leaving import forget_when_stopped
 from hotrow.runtime.losses import SURVIVED, RoleLoss, RoleLost, is_gone
@@ -18,11 +19,12 @@ from hotrow.transport.client import Answer, RpcClient
 from hotrow.transport.envelope import Buffer
 from hotrow.transport.errors import PeerLost, RemoteFault
 from hotrow.transport.futures import uncancellable_future
-from hotrow.transport.messages import Exchange, Exchanged, Message, Query, QueryReply, Stop
+from hotrow.transport.messages import Exchange, Exchanged, LeaveMeeting, Message, Query, QueryReply, Stop
 from hotrow.types import RoleId
 
 WAKE_S = 0.1  # how long the loss of a role may go unnoticed
 LOSS_S = 2.0  # from a failure until the lost role that caused it is known
+ATTEMPTS = 3  # to start an embedding worker in place of the last one
 KNOWN_LOSS_S = 60.0  # the same, where the failure says that a role does not answer
 
 
@@ -59,6 +61,7 @@ class Roles:
     losses: deque[RoleLoss] = field(default_factory=deque)  # the same, not yet taken by the training loop
     on_loss: list[Callable[[RoleId], None]] = field(default_factory=list)  # called with each lost role that reads
     new_loaders: deque[RoleId] = field(default_factory=deque)  # started, and not prepared yet
+    _replacing: threading.Lock = field(default_factory=threading.Lock)  # held while the last embedding worker is
 
     def check_alive(self) -> None:
         """Note trainers, embedding workers and loaders that have ended; RoleLost, with its name, for any other role.
@@ -99,13 +102,25 @@ class Roles:
                 self._replace_last(name, why)
 
     def _replace_last(self, name: RoleId, why: str) -> None:
-        """Trainers cannot compute without an embedding worker, so training waits for the new one."""
-        if self.replace_embedding_worker is None:
+        """Trainers cannot compute without an embedding worker, so training waits for the new one.
+
+        A thread starts it: roles that are lost meanwhile, itself or trainers that have to know it, are noted here.
+        """
+        workers, start = self.embedding_workers, self.replace_embedding_worker
+        if workers is None or start is None:
             raise is_gone(name, why)
-        try:
-            self.replace_embedding_worker()
-        except HotrowError as error:
-            raise RoleLost(f"{name} is gone: {why}; no other embedding worker could start: {error}") from None
+        if self._replacing.locked():  # the wait below starts another one
+            return
+        with self._replacing:
+            errors: list[BaseException] = []
+            while not workers.names:
+                if len(errors) == ATTEMPTS:
+                    raise RoleLost(f"{name} is gone: {why}; no other embedding worker could start: {errors[-1]}")
+                started: Future[object] = Future()
+                threading.Thread(target=_complete, args=(started, start), name="embedding worker", daemon=True).start()
+                while not wait([started], timeout=WAKE_S).done:
+                    self.check_alive()
+                errors += [error] if (error := started.exception()) is not None else []
 
     def incarnations(self) -> list[int]:
         """Of all shards."""
@@ -148,6 +163,22 @@ class Roles:
                 raise RoleLost(f"{gone}; another role did not answer for {most_s:.0f} s")
         return asked.result()
 
+    def answers_of_ranks(self, asked: Mapping[RoleId, Future[Answer]], meeting: str | None) -> None:
+        """Wait for trainers that meet. Where one is lost or refuses, the others are told not to wait for it."""
+        left = list(asked.values())
+        while left:
+            done, _ = wait(left, timeout=WAKE_S)
+            self.check_alive()
+            left = [each for each in left if each not in done]
+            failed = any(name in self.lost or (each.done() and each.exception()) for name, each in asked.items())
+            if failed and meeting is not None:
+                there = [name for name in asked if name not in self.lost]
+                self.request_all(there, LeaveMeeting(meeting))  # no reply is waited for: those that follow tell
+                meeting = None
+        errors = [error for each in asked.values() if (error := each.exception()) is not None]
+        if errors:  # that of a trainer which refused, before those of trainers that missed it
+            raise min(errors, key=_says_lost)
+
     def rendezvous(self) -> str:
         """The address where ranks meet: a free port of the first trainer's host."""
         first = self.trainers[0]
@@ -160,8 +191,7 @@ class Roles:
 
         An error that says so itself is waited for longer: Ray may be slow to notice the end of a process.
         """
-        said = isinstance(error, PeerLost) or (isinstance(error, RemoteFault) and error.kind == "lost")
-        until = time.monotonic() + (KNOWN_LOSS_S if said else LOSS_S)
+        until = time.monotonic() + (KNOWN_LOSS_S if _says_lost(error) else LOSS_S)
         while True:
             self.check_alive()
             if any(name in self.lost for name in roles):
@@ -175,3 +205,15 @@ class Roles:
     ) -> list[Future[Answer]]:
         """The same request to several roles."""
         return [self.rpc.request(name, message, frames, deadline=deadline) for name in names]
+
+
+def _says_lost(error: BaseException | None) -> bool:
+    """Whether an error says that a role does not answer."""
+    return isinstance(error, PeerLost) or (isinstance(error, RemoteFault) and error.kind == "lost")
+
+
+def _complete(future: "Future[object]", act: Callable[[], object]) -> None:
+    try:
+        future.set_result(act())
+    except Exception as error:  # the thread that waits decides
+        future.set_exception(error)

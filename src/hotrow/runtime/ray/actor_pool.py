@@ -5,6 +5,7 @@ import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import ray
@@ -15,6 +16,7 @@ from hotrow.runtime.cluster.facts import RoleAddress
 from hotrow.runtime.losses import RoleLost
 from hotrow.runtime.ray.actors import TransportSettings
 from hotrow.runtime.ray.failures import reason
+from hotrow.runtime.ray.routing import current_route
 from hotrow.types import RoleId
 
 Options = Callable[[str, int], dict[str, Any]]  # (role, number among its kind) -> options of its actor
@@ -32,6 +34,7 @@ class ActorPool:
         self, lines: TransportSettings, host: str | None, options: Options, freed: Freed = lambda role, number: None
     ) -> None:
         self._lines, self._host, self._options, self._freed = lines, host, options, freed
+        self._route = current_route()
         self._actors: dict[RoleId, Any] = {}
         self._serving: dict[RoleId, Any] = {}  # by name, the call that returns when the role ends
         self._where: dict[RoleId, RoleAddress] = {}
@@ -63,7 +66,8 @@ class ActorPool:
             for name, actor in made.items():
                 if joins:
                     self._check_room(name, actor)
-                self._where[name], self._nodes[name] = _place(name, actor)
+                place, self._nodes[name] = _place(name, actor)
+                self._where[name] = replace(place, address=self._route(name, place.address))
             if self._closed:
                 raise RoleLost(f"{', '.join(made)}: the run has ended meanwhile")
         except BaseException:

@@ -36,10 +36,18 @@ class Notes:
     steps: bool  # whether to record their times
     began: list[Began] = field(default_factory=list)
     stepped_s: list[float] = field(default_factory=list)
+    is_cut: bool = False  # the mode that starts next is the same one
 
     def started(self, time_s: float, mode: Mode, facts: RunFacts) -> None:
         """A mode starts."""
+        if self.is_cut:
+            self.is_cut = False
+            return
         self.began.append(Began(time_s, title_of(mode), facts.workers, facts.local_batch, facts.step))
+
+    def cut(self, time_s: float) -> None:
+        """A shard was lost."""
+        self.is_cut = True
 
     def took(self, time_s: float, event: Event, effects: Sequence[Effect]) -> None:
         """Record the steps of an event."""

@@ -91,7 +91,7 @@ class TrainedWork:
         loss, self._task = objective_of(model, config.model.loss, config.model.task)
         self._predictions = predictions_of(model, loss, self._task)
         self._learner = Learner(model, loss=loss)
-        self.work = RealWork(self._server, self._client, self._learner)
+        self.work = RealWork(self._server, self._client, self._learner, config.cluster.shards)
         self.dense_bytes = sum(each.numel() * each.element_size() for each in parameters)
 
     @property

@@ -78,7 +78,20 @@ from hotrow.transport.messages.rows import (
     RowBlockHeader,
     Taken,
 )
-from hotrow.transport.messages.saving import CutMade, CutRows, CutWritten, EndCut, TrackChanges, WriteCut
+from hotrow.transport.messages.saving import (
+    CheckRows,
+    CutMade,
+    CutRows,
+    CutWritten,
+    EndCut,
+    LoadRows,
+    RowsChecked,
+    RowsLoaded,
+    TableLoaded,
+    TableSource,
+    TrackChanges,
+    WriteCut,
+)
 from hotrow.transport.messages.scores import CollectedScores, CollectScores, ScorePoints
 from hotrow.transport.messages.work import (
     BatchAt,
@@ -88,6 +101,7 @@ from hotrow.transport.messages.work import (
     CloseStep,
     CutStep,
     Features,
+    LeaveMeeting,
     Regroup,
     Samples,
     Settle,
@@ -109,6 +123,7 @@ Message = (
     | BatchReply
     | TakeDense
     | Begin
+    | LeaveMeeting
     | CloseStep
     | CutStep
     | StepCut
@@ -157,6 +172,10 @@ Message = (
     | WriteCut
     | CutWritten
     | EndCut
+    | CheckRows
+    | RowsChecked
+    | LoadRows
+    | RowsLoaded
 )
 
 __all__ = [
@@ -171,6 +190,7 @@ __all__ = [
     "BatchesMade",
     "Begin",
     "BeginEvaluation",
+    "CheckRows",
     "Clear",
     "CloseReading",
     "CloseStep",
@@ -207,7 +227,9 @@ __all__ = [
     "Import",
     "JoinRole",
     "KeepBatches",
+    "LeaveMeeting",
     "LeaveRole",
+    "LoadRows",
     "LookUp",
     "MalformedLine",
     "Meet",
@@ -235,11 +257,15 @@ __all__ = [
     "Regroup",
     "Release",
     "RowBlockHeader",
+    "RowsChecked",
+    "RowsLoaded",
     "Samples",
     "ScorePoints",
     "Settle",
     "StepCut",
     "Stop",
+    "TableLoaded",
+    "TableSource",
     "TakeDense",
     "Taken",
     "TrackChanges",

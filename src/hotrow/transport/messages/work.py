@@ -83,6 +83,12 @@ class Begin(Header, frozen=True, tag="begin"):
     seed: Number = 0  # of torch on this rank: dropout masks must differ between ranks
 
 
+class LeaveMeeting(Header, frozen=True, tag="leave_meeting"):
+    """A trainer does not come to a meeting: the others, in `Begin` or `Regroup`, do not wait for it."""
+
+    meeting: Annotated[str, Meta(max_length=1_000)]
+
+
 class CloseStep(Header, frozen=True, tag="close_step"):
     """No more batches follow for a dense step: all ranks apply what they have."""
 

@@ -1,0 +1,78 @@
+"""The clusters that are exposed to faults, and the modes that take turns on them."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from hotrow.chaos.counting import CountingModel, counting_table
+from hotrow.chaos.plan import KILLED
+from hotrow.config import Segment, Table
+from hotrow.data.synthetic import SyntheticConfig
+from hotrow.models.registry import build
+from hotrow.modes import GBA, Async, Hybrid, KStep, Mode, Sync
+from hotrow.nn.inputs import InputShape
+from hotrow.optim import KStepAdam
+from hotrow.optim.sparse import Adagrad
+from hotrow.runtime.settings import Ray, Resources
+from hotrow.trainer import Trainer
+
+SHARDS = 2
+LOCAL_BATCH, PARTS = 64, 4
+DIM = 8
+SMALL = Resources(cpus=0.1)
+CPUS = 4  # that Ray offers: room for the roles of a cluster, and for those that take the place of killed ones
+
+# A late gradient weighs nothing in GBA, and rows in Hybrid are scaled: neither is a loss, and both would look like one.
+COUNTED_MODES: tuple[Mode, ...] = (GBA(tolerance=2**31), Async(), Sync(), Hybrid(scale="local"))
+LEARNED_MODES: tuple[Mode, ...] = (GBA(), Async(), Sync(), Hybrid())
+REPLICATED = KStep(k=5, warmup=0)
+
+
+def segment_run() -> str:
+    """The name that segments of this process begin with."""
+    return f"chaos-{os.getpid()}"
+
+
+def counting_trainer(*, pooled: bool, replicated: bool = False) -> Trainer:
+    """Counts samples and steps; `replicated`: with the optimizer that KStep needs, which counts no steps."""
+
+    def dense(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        return KStepAdam(parameters, lr=0.01) if replicated else torch.optim.SGD(parameters, lr=1.0)
+
+    table = counting_table(LOCAL_BATCH, f"{segment_run()}-counting")
+    return _trainer(CountingModel(), table, dense, pooled=pooled, embedding_average="present")
+
+
+def learning_trainer(stream: SyntheticConfig, *, pooled: bool, seed: int) -> Trainer:
+    """A DeepFM on a synthetic stream."""
+    torch.manual_seed(seed)
+    fields = {f"id_{place}": DIM for place in range(1, stream.features + 1)}
+    model = build("deepfm", InputShape(stream.numbers, fields), {"hidden": [16]})
+    table = Table(dim=DIM, optimizer=Adagrad(lr=0.05), segment=Segment(run=f"{segment_run()}-learning"))
+    return _trainer(model, table, lambda given: KStepAdam(given, lr=0.003), pooled=pooled)
+
+
+def _trainer(model: nn.Module, table: Table, dense: Callable[..., Any], *, pooled: bool, **more: Any) -> Trainer:
+    roles: Mapping[str, Any] = dict.fromkeys(("trainer", "shard", "embedding_worker", "loader"), SMALL)
+    engine = Ray(
+        trainers=3,
+        shards=SHARDS,
+        embedding_workers=2 if pooled else 0,
+        loaders=2 if "loader" in KILLED else 0,
+        replace_lost=4096,
+        **roles,
+    )
+    return Trainer(
+        model,
+        table,
+        optimizer=dense,
+        engine=engine,
+        global_batch=PARTS * LOCAL_BATCH,
+        local_batch=LOCAL_BATCH,
+        threads=1,
+        report_every_s=0.5,
+        **more,
+    )

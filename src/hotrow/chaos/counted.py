@@ -1,0 +1,80 @@
+"""The first part of a chaos run: modes take turns on a cluster whose rows count, until its time is over."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import cycle
+from pathlib import Path
+
+import numpy as np
+
+from hotrow.chaos.clusters import LOCAL_BATCH, PARTS, SHARDS, counting_trainer
+from hotrow.chaos.counting import CountingSource, read_counts
+from hotrow.chaos.injection import Injector, Tell, ended_unused
+from hotrow.chaos.ledger import Balance, Stretch, balances, dense_faults, role_faults
+from hotrow.data.splits import RowRange
+from hotrow.modes import Mode
+from hotrow.store.shards import shard_of
+from hotrow.trainer import Remark, Trainer
+from hotrow.trainer.fit_loop import mode_counts
+
+GLOBAL_BATCH = PARTS * LOCAL_BATCH
+STRETCH_S = (3.0, 20.0)  # that one mode trains at a time
+FIRST_RATE = 3_000.0  # samples a second, until one is measured
+
+
+@dataclass(slots=True)
+class Counted:
+    """What the ledger says."""
+
+    balances: list[Balance]
+    counts: dict[str, int]  # that the run has reported
+    faults: list[str] = field(default_factory=list)
+
+
+def count(
+    injector: Injector, modes: Sequence[Mode], until_s: float, folder: Path, tell: Tell, *, pooled: bool
+) -> Counted:
+    """Train under faults until the injector's clock is there, and compare rows with reports."""
+    replicated = any(mode.dense == "local" for mode in modes)
+    killed_before = injector.kills
+    with closing(counting_trainer(pooled=pooled, replicated=replicated)) as trainer:
+        stretches = list(_train(trainer, injector, modes, until_s, folder, tell))
+        trainer.save(folder)
+        counts, killed = mode_counts(trainer.statistics), injector.kills - killed_before
+        unused = ended_unused(trainer, killed, counts)
+    trained = stretches[-1].stop
+    applied, steps = read_counts(folder, trained)
+    shards = shard_of(np.arange(trained), SHARDS)
+    found = balances(stretches, applied, shards, LOCAL_BATCH)
+    faults = [fault for each in found for fault in each.faults]
+    faults += [] if replicated else dense_faults(stretches, steps)
+    return Counted(found, counts, [*faults, *role_faults(killed, counts, unused)])
+
+
+def _train(
+    trainer: Trainer, injector: Injector, modes: Sequence[Mode], until_s: float, folder: Path, tell: Tell
+) -> Iterator[Stretch]:
+    low, high = STRETCH_S
+    stretch_s = min(max((until_s - injector.elapsed_s) / (2 * len(modes)), low), high)
+    at, rates = 0, dict.fromkeys(modes, FIRST_RATE)
+    for mode in cycle(modes):
+        if injector.elapsed_s >= until_s:
+            return
+        steps = max(1, int(rates[mode] * stretch_s / GLOBAL_BATCH))
+        began, counts = time.monotonic(), mode_counts(trainer.statistics)
+        step, samples = trainer.step, trainer.samples
+        stop = at + steps * GLOBAL_BATCH
+        with injector.exposed(trainer):
+            trainer.switch(mode)
+            for report in trainer.fit(RowRange(CountingSource(), at, stop)):
+                if isinstance(report, Remark):
+                    tell(report.sentence)
+            rates[mode] = (stop - at) / (time.monotonic() - began)
+            trainer.save(folder)
+        tell(f"{mode.name}: {stop - at:,} samples, {rates[mode]:,.0f}/s")
+        if trainer.samples - samples != stop - at:
+            raise AssertionError(f"{mode.name}: {trainer.samples - samples:,} samples count of {stop - at:,}")
+        yield Stretch(mode.name, at, stop, mode_counts(trainer.statistics, counts), steps=trainer.step - step)
+        at = stop

@@ -1,0 +1,121 @@
+"""The ledger: how often each sample was applied, by the rows of a checkpoint, beside what the run has reported. Pure.
+
+A push is what one batch sends to one shard; a shard applies all of it or nothing. The run may lose a push, or apply one
+twice, only where it says so: the counts have to agree exactly.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hotrow.types import RoleKind
+
+LOST = ("lost_pushes", "partly_applied_pushes", "forgotten_pushes")  # counts of pushes that were not applied
+TWICE = "rows_applied_twice"
+ROLES_LOST: dict[RoleKind, str] = {
+    "trainer": "trainers_lost",
+    "embedding worker": "embedding_workers_lost",
+    "shard": "shards_lost",
+    "loader": "loaders_lost",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Samples that were trained once in one mode, and what the run counted meanwhile."""
+
+    mode: str
+    first: int
+    stop: int
+    counts: Mapping[str, int]
+    steps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """Of one mode: pushes by how often they were applied, and what was reported of them."""
+
+    mode: str
+    samples: int
+    pushes: int
+    never: int
+    twice: int  # applications beyond the first
+    never_reported: int
+    twice_reported: int
+    uneven: int  # pushes of which some samples were applied more often than others
+    odd: int  # samples whose row is no whole number, or below 0
+
+    @property
+    def faults(self) -> Iterator[str]:
+        """A sentence for each disagreement."""
+        if self.odd:
+            yield f"{self.mode}: {self.odd:,} samples have rows that no number of gradients explains"
+        if self.uneven:
+            yield f"{self.mode}: {self.uneven:,} pushes were applied in part"
+        if self.never != self.never_reported:
+            said = f"the run reports {self.never_reported:,}"
+            yield f"{self.mode}: {self.never:,} pushes were never applied, and {said}"
+        if self.twice != self.twice_reported:
+            said = f"the run reports {self.twice_reported:,}"
+            yield f"{self.mode}: {self.twice:,} pushes were applied once more than they should, and {said}"
+
+
+def balances(
+    stretches: Sequence[Stretch], applied: NDArray[np.float64], shards: NDArray[np.integer], local_batch: int
+) -> list[Balance]:
+    """One for each mode. `applied`: by sample, how often its gradient is in its row; `shards`: by sample."""
+    found: dict[str, list[Balance]] = {}
+    for each in stretches:
+        part = slice(each.first, each.stop)
+        found.setdefault(each.mode, []).append(_balance(each, applied[part], shards[part], local_batch))
+    return [_sum(each) for each in found.values()]
+
+
+def _balance(stretch: Stretch, applied: NDArray[np.float64], shards: NDArray[np.integer], local_batch: int) -> Balance:
+    times = np.rint(applied).astype(np.int64)
+    odd = int(np.count_nonzero((times != applied) | (times < 0)))
+    batches = np.arange(len(applied)) // local_batch
+    _, first, push = np.unique(
+        batches * (int(shards.max(initial=0)) + 1) + shards, return_index=True, return_inverse=True
+    )
+    of_push = times[first]
+    uneven = np.unique(push[times != of_push[push]])
+    return Balance(
+        stretch.mode,
+        len(applied),
+        len(of_push),
+        never=int(np.count_nonzero(of_push == 0)),
+        twice=int((of_push - 1).clip(min=0).sum()),
+        never_reported=sum(stretch.counts.get(name, 0) for name in LOST),
+        twice_reported=stretch.counts.get(TWICE, 0),
+        uneven=len(uneven),
+        odd=odd,
+    )
+
+
+def _sum(parts: Sequence[Balance]) -> Balance:
+    names = ("samples", "pushes", "never", "twice", "never_reported", "twice_reported", "uneven", "odd")
+    return Balance(parts[0].mode, **{name: sum(getattr(each, name) for each in parts) for name in names})
+
+
+def dense_faults(stretches: Sequence[Stretch], counted: float) -> Iterator[str]:
+    """`counted`: dense steps by the parameter that counts them."""
+    lost = sum(each.counts.get("dense_steps_lost", 0) for each in stretches)
+    steps = sum(each.steps for each in stretches)
+    if counted != steps - lost:
+        said = f"the run reports {steps:,}, {lost:,} of them lost"
+        yield f"the dense parameter was updated {counted:,.10g} times, and {said}"
+
+
+def role_faults(
+    killed: Mapping[RoleKind, int], counts: Mapping[str, int], unused: Mapping[RoleKind, int]
+) -> Iterator[str]:
+    """`killed`: roles that were killed, by kind; every one has to be reported as lost, and no other.
+
+    `unused`: roles that have ended since the run needed them last.
+    """
+    for kind, name in ROLES_LOST.items():
+        if (did := killed.get(kind, 0)) != (reported := counts.get(name, 0) + unused.get(kind, 0)):
+            yield f"{did} of the roles {kind!r} were killed, and the run reports {reported} as lost"

@@ -1,0 +1,94 @@
+"""A chaos run from a seed: Ray, both parts, and a look at what is left behind."""
+
+import os
+import random
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from faulthandler import dump_traceback
+from pathlib import Path
+
+from hotrow.chaos.clusters import COUNTED_MODES, CPUS, LEARNED_MODES, REPLICATED, segment_run
+from hotrow.chaos.counted import Counted, count
+from hotrow.chaos.injection import Injected, Injector, Tell
+from hotrow.chaos.learning import Learned, learn
+from hotrow.chaos.leftovers import Traces
+from hotrow.chaos.links import Links
+from hotrow.chaos.plan import plan_faults
+from hotrow.modes import Mode
+
+LONG_S = 300.0  # from here on KStep takes part
+SHORT_S = 120.0  # below it two of the modes learn: each needs samples enough for a stable AUC
+
+
+@dataclass(slots=True)
+class ChaosResult:
+    """Everything that a chaos run has found."""
+
+    seed: int
+    minutes: float
+    counted: list[Counted] = field(default_factory=list)
+    learned: Learned | None = None
+    injected: list[Injected] = field(default_factory=list)
+    unused: int = 0  # faults of the plan whose time did not come
+    processes: int = 0
+    faults: list[str] = field(default_factory=list)
+    trace: str | None = None  # where training ended early
+
+
+def run_chaos(seconds: float, seed: int, tell: Tell, clock: Callable[[float], None] = lambda _: None) -> ChaosResult:
+    """Train under the faults of a seed for some seconds, half of them counted and half of them learned."""
+    from hotrow.runtime.ray.own import own_ray
+    from hotrow.runtime.ray.routing import routed
+
+    result = ChaosResult(seed, seconds / 60)
+    traces = Traces(segment_run())
+    with Links() as links, tempfile.TemporaryDirectory(prefix="hotrow-chaos-") as folder:
+        injector = Injector(plan_faults(seed, seconds), links, tell, _stalled, clock)
+        try:
+            with own_ray(CPUS, log_to_driver=False), routed(links.route):
+                _train(injector, seconds, seed, Path(folder), tell, traces, result)
+        except Exception as error:  # a run has to survive all of it, whatever ended it
+            result.faults.append(f"training ended: {type(error).__name__}: {error}")
+            result.trace = traceback.format_exc()
+        traces.listen_on(links.ports)
+        result.injected, result.unused = injector.injected, injector.unused
+    result.processes = traces.processes
+    result.faults += traces.faults()
+    return result
+
+
+def _train(
+    injector: Injector, seconds: float, seed: int, folder: Path, tell: Tell, traces: Traces, result: ChaosResult
+) -> None:
+    """Trainers look rows up themselves in one part, and through embedding workers in the other."""
+    pooled = seed % 2 == 0
+
+    def told(text: str) -> None:
+        traces.look()
+        tell(text)
+
+    counted, learned = _in_turn(COUNTED_MODES, seed), _in_turn(LEARNED_MODES, seed)
+    half_s = seconds / 2
+    if seconds < SHORT_S:
+        learned = learned[:2]
+    if seconds >= LONG_S:
+        share_s = half_s * len(counted) / (len(counted) + 1)
+        result.counted.append(count(injector, counted, share_s, folder / "counted", told, pooled=pooled))
+        counted, learned = [REPLICATED], [*learned, REPLICATED]
+    result.counted.append(count(injector, counted, half_s, folder / f"counted-{counted[0].name}", told, pooled=pooled))
+    result.learned = learn(injector, learned, seconds, folder / "learned", told, pooled=not pooled, seed=seed)
+    result.faults += [fault for each in result.counted for fault in each.faults] + result.learned.faults
+
+
+def _in_turn(modes: Sequence[Mode], seed: int) -> list[Mode]:
+    return random.Random(seed).sample(modes, len(modes))
+
+
+def _stalled(sentence: str) -> None:
+    """Nothing that this process could wait for would end: roles end with it."""
+    print(f"stalled: {sentence}", file=sys.stderr, flush=True)
+    dump_traceback(all_threads=True)
+    os._exit(1)

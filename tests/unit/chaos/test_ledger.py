@@ -1,0 +1,84 @@
+"""The ledger: it agrees where every push is applied once or reported, and says so where it is broken on purpose."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from hotrow.chaos.ledger import Stretch, balances, dense_faults, role_faults
+
+LOCAL, SAMPLES = 4, 32
+SHARDS = np.tile([0, 1, 1, 0], SAMPLES // 4)  # of every batch two samples on either shard
+
+
+def faults(applied: NDArray[np.float64], **counts: int) -> list[str]:
+    [found] = balances([Stretch("gba", 0, SAMPLES, counts)], applied, SHARDS, LOCAL)
+    return list(found.faults)
+
+
+def push(applied: NDArray[np.float64], batch: int, shard: int, times: float) -> NDArray[np.float64]:
+    """As if one push had been applied so often."""
+    changed = applied.copy()
+    mine = (np.arange(SAMPLES) // LOCAL == batch) & (shard == SHARDS)
+    changed[mine] = times
+    return changed
+
+
+ONCE = np.ones(SAMPLES)
+
+
+def test_samples_that_were_applied_once_are_no_fault() -> None:
+    [found] = balances([Stretch("gba", 0, SAMPLES, {})], ONCE, SHARDS, LOCAL)
+    assert list(found.faults) == []
+    assert (found.samples, found.pushes, found.never, found.twice) == (SAMPLES, 16, 0, 0)
+
+
+@pytest.mark.parametrize("times", [2, 3])
+def test_a_gradient_that_is_applied_twice_has_to_be_reported(times: int) -> None:
+    applied, more = push(ONCE, 2, 1, times), times - 1
+    assert faults(applied) == [f"gba: {more} pushes were applied once more than they should, and the run reports 0"]
+    assert faults(applied, rows_applied_twice=more) == []
+    assert len(faults(applied, rows_applied_twice=more + 1)) == 1
+
+
+@pytest.mark.parametrize("count", ["lost_pushes", "forgotten_pushes", "partly_applied_pushes"])
+def test_a_gradient_that_is_lost_has_to_be_counted(count: str) -> None:
+    applied = push(push(ONCE, 2, 1, 0), 5, 0, 0)
+    assert faults(applied) == ["gba: 2 pushes were never applied, and the run reports 0"]
+    assert faults(applied, **{count: 2}) == []
+    assert len(faults(applied, **{count: 1})) == 1
+
+
+def test_a_loss_does_not_make_up_for_a_push_that_was_applied_twice() -> None:
+    assert len(faults(push(push(ONCE, 2, 1, 0), 2, 0, 2))) == 2
+
+
+def test_a_count_of_what_did_not_happen_is_a_fault() -> None:
+    assert len(faults(ONCE, lost_pushes=1)) == 1
+    assert len(faults(ONCE, rows_applied_twice=1)) == 1
+
+
+def test_a_push_that_is_applied_in_part_and_a_row_that_no_count_explains_are_faults() -> None:
+    part, odd = ONCE.copy(), ONCE.copy()
+    part[0], odd[0] = 2, 0.5
+    assert "gba: 1 pushes were applied in part" in faults(part)
+    assert "gba: 1 samples have rows that no number of gradients explains" in faults(odd)
+
+
+def test_stretches_of_a_mode_are_added_up_and_modes_are_not() -> None:
+    stretches = [Stretch("gba", 0, 8, {}), Stretch("sync", 8, 16, {"lost_pushes": 1}), Stretch("gba", 16, SAMPLES, {})]
+    gba, sync = balances(stretches, push(ONCE, 0, 0, 0), SHARDS, LOCAL)
+    assert (gba.mode, gba.samples, gba.never, gba.never_reported) == ("gba", 24, 1, 0)
+    assert (sync.mode, sync.samples, sync.never, sync.never_reported) == ("sync", 8, 0, 1)
+
+
+def test_dense_steps_are_those_reported_without_the_lost_ones() -> None:
+    stretches = [Stretch("sync", 0, 8, {"dense_steps_lost": 1}, steps=5), Stretch("gba", 8, 16, {}, steps=3)]
+    assert list(dense_faults(stretches, 7.0)) == []
+    [said] = dense_faults(stretches, 8.0)
+    assert said == "the dense parameter was updated 8 times, and the run reports 8, 1 of them lost"
+
+
+def test_every_killed_role_is_reported_and_no_other() -> None:
+    assert list(role_faults({"trainer": 2}, {"trainers_lost": 1}, {"trainer": 1})) == []
+    assert len(list(role_faults({"trainer": 2}, {"trainers_lost": 1}, {}))) == 1
+    assert len(list(role_faults({}, {"embedding_workers_lost": 1}, {}))) == 1
