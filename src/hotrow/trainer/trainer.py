@@ -467,7 +467,8 @@ class Trainer:
         try:
             self.finish_saving()
         finally:
-            self._saves.close()
+            if not reads:
+                self._saves.close()
             try:
                 self._loop.close()
             finally:
