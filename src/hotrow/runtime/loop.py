@@ -386,7 +386,8 @@ class TrainingLoop:
         self._members().check_not_empty()
         self.statistics.add_counts({"steps_cut": 1, "dense_steps_lost": decision.dense_steps_lost})
         self.statistics.add_counts({"replica_steps_lost": decision.replica_steps_lost})
-        fate = "it counts" if decision.closes else "it is dealt again"
+        more = f" with {decision.closes - 1} after it" if decision.closes > 1 else ""
+        fate = f"it counts{more}" if decision.closes else "it is dealt again"
         dense = ", and the rows of a step are updated without its dense update" if decision.dense_steps_lost else ""
         step = active.step - decision.closes
         self._remarks.append(f"step {step} was cut: {fate}{dense}; batches dealt again: {dealt_again:,}")

@@ -167,7 +167,8 @@ class ScriptedBackend:
         """All that is left is at the open step, unless a test says otherwise."""
         self.out.clear()
         self.check_workers()
-        return decide_cut(self.step, dict.fromkeys(self.names, self.step + self.ahead), begun=False)
+        reached = dict.fromkeys(self.names, self.step + self.ahead)
+        return decide_cut(self.step, reached, begun=False, ahead=max(1, self.ahead))
 
     def check_workers(self) -> None:
         if not self.names:

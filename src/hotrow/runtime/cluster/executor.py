@@ -202,7 +202,8 @@ class RemoteExecutor:
                 step = push(result)
             self._parameters.wait_for_orders()
             replicas = self._merge_copies(step, reached) if self._dense == "local" else 0
-            decision = decide_cut(step, reached, begun=self._is_begun(step))
+            ahead = self._mode.most_in_flight
+            decision = decide_cut(step, reached, begun=self._is_begun(step), ahead=ahead)
             self.cut_step = replace(decision, replica_steps_lost=replicas)
         return self.cut_step
 
