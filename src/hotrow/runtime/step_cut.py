@@ -2,8 +2,8 @@
 
 Trainers differ by one step at most: some have ended an all-reduce, others failed in it. They are ahead of the driver by
 one step, or by several where they need not wait for its orders (Hybrid): replies wait until the gradients of rows are
-on the shards, the all-reduce does not. Rows of a step are updated by an order of the driver, or in part before it, where
-the next step has looked them up early.
+on the shards, the all-reduce does not. Rows of a step are updated by an order of the driver, or in part before it,
+where the next step has looked them up early.
 """
 
 from collections.abc import Mapping
