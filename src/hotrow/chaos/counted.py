@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hotrow.chaos.clusters import LOCAL_BATCH, PARTS, SHARDS, counting_trainer
+from hotrow.chaos.clusters import COUNTED_BATCH, PARTS, SHARDS, counting_trainer
 from hotrow.chaos.counting import CountingSource, read_counts
 from hotrow.chaos.injection import Injector, Tell, ended_unused
 from hotrow.chaos.ledger import Balance, Stretch, balances, dense_faults, role_faults
@@ -19,7 +19,7 @@ from hotrow.store.shards import shard_of
 from hotrow.trainer import Remark, Trainer
 from hotrow.trainer.fit_loop import mode_counts
 
-GLOBAL_BATCH = PARTS * LOCAL_BATCH
+GLOBAL_BATCH = PARTS * COUNTED_BATCH
 STRETCH_S = (3.0, 20.0)  # that one mode trains at a time
 FIRST_RATE = 3_000.0  # samples a second, until one is measured
 
@@ -36,7 +36,7 @@ class Counted:
 def count(
     injector: Injector, modes: Sequence[Mode], until_s: float, folder: Path, tell: Tell, *, pooled: bool
 ) -> Counted:
-    """Train under faults until the injector's clock is there, and compare rows with reports."""
+    """Train under the injector's plan until its clock is there, and compare rows with reports."""
     replicated = any(mode.dense == "local" for mode in modes)
     killed_before = injector.kills
     with closing(counting_trainer(pooled=pooled, replicated=replicated)) as trainer:
@@ -47,7 +47,7 @@ def count(
     trained = stretches[-1].stop
     applied, steps = read_counts(folder, trained)
     shards = shard_of(np.arange(trained), SHARDS)
-    found = balances(stretches, applied, shards, LOCAL_BATCH)
+    found = balances(stretches, applied, shards, COUNTED_BATCH)
     faults = [fault for each in found for fault in each.faults]
     faults += [] if replicated else dense_faults(stretches, steps)
     return Counted(found, counts, [*faults, *role_faults(killed, counts, unused)])
@@ -57,10 +57,10 @@ def _train(
     trainer: Trainer, injector: Injector, modes: Sequence[Mode], until_s: float, folder: Path, tell: Tell
 ) -> Iterator[Stretch]:
     low, high = STRETCH_S
-    stretch_s = min(max((until_s - injector.elapsed_s) / (2 * len(modes)), low), high)
+    stretch_s = min(max(until_s / (2 * len(modes)), low), high)
     at, rates = 0, dict.fromkeys(modes, FIRST_RATE)
-    for mode in cycle(modes):
-        if injector.elapsed_s >= until_s:
+    for turn, mode in enumerate(cycle(modes)):
+        if turn >= len(modes) and injector.elapsed_s >= until_s:  # every mode once, however slow the machine is
             return
         steps = max(1, int(rates[mode] * stretch_s / GLOBAL_BATCH))
         began, counts = time.monotonic(), mode_counts(trainer.statistics)

@@ -1,6 +1,6 @@
-"""Performs a plan of faults on the roles of a run that trains, in a thread.
+"""Performs plans of faults on the roles of runs that train, in a thread.
 
-The clock of the plan runs only while a run is exposed: a fault that was due meanwhile comes first the next time.
+The clock of a plan runs only while a run is exposed.
 """
 
 import os
@@ -57,34 +57,30 @@ Tell: TypeAlias = Callable[[str], None]
 
 @dataclass(slots=True, eq=False)
 class Injector:
-    """Works off a plan. `stalled` is called once where a run makes no progress for STALL_S."""
+    """Works off plans. `stalled` is called where a run makes no progress for STALL_S."""
 
-    plan: Sequence[Fault]
     links: Links
     tell: Tell
     stalled: Callable[[str], None]
-    clock: Callable[[float], None] = lambda _: None  # called with `elapsed_s`
+    clock: Callable[[float], None] = lambda _: None  # called with the seconds of all plans
     injected: list[Injected] = field(default_factory=list)
     pids: dict[int, RoleId] = field(default_factory=dict)  # of all roles that were seen
     elapsed_s: float = 0.0  # of the plan's clock
-    _left: deque[Fault] = field(init=False)
+    _ended_s: float = 0.0  # of plans before it
+    _left: deque[Fault] = field(default_factory=deque)
     _trainer: Trainer | None = None
     _lost_before: int = 0  # trainers that were killed in runs before this one
     _killed: set[int] = field(default_factory=set)  # processes
     _restores: list[tuple[float, RoleId]] = field(default_factory=list)  # when a link is as before
 
-    def __post_init__(self) -> None:
-        self._left = deque(self.plan)
+    def begin(self, plan: Sequence[Fault]) -> None:
+        """Continue with another plan, from its start."""
+        self._ended_s, self.elapsed_s, self._left = self._ended_s + self.elapsed_s, 0.0, deque(plan)
 
     @property
     def kills(self) -> Counter[RoleKind]:
         """Roles that were killed, by kind."""
         return Counter(each.name.kind for each in self.injected if each.name and each.fault.kind == "kill")
-
-    @property
-    def unused(self) -> int:
-        """Faults of the plan whose time did not come."""
-        return len(self._left)
 
     @contextmanager
     def exposed(self, trainer: Trainer) -> Iterator[None]:
@@ -106,7 +102,7 @@ class Injector:
         while not ended.wait(WAKE_S):
             now = time.monotonic()
             self.elapsed_s = before + now - began
-            self.clock(self.elapsed_s)
+            self.clock(self._ended_s + self.elapsed_s)
             facts = trainer.cluster
             assert facts is not None
             self.pids |= {place.pid: name for name, place in facts.roles.items()}
@@ -134,7 +130,7 @@ class Injector:
             why = f"{living[0]} is the only one"
         elif living:
             name, why = living[int(fault.draw * len(living))], ""
-        done = Injected(self.elapsed_s, fault, name, trainer.mode.name, trainer.step, why)
+        done = Injected(self._ended_s + self.elapsed_s, fault, name, trainer.mode.name, trainer.step, why)
         self.injected.append(done)
         if name is not None:
             self._perform(fault, name, facts.roles[name].pid)

@@ -6,7 +6,7 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hotrow.chaos.clusters import LOCAL_BATCH, PARTS, learning_trainer
+from hotrow.chaos.clusters import LEARNED_BATCH, PARTS, learning_trainer
 from hotrow.chaos.injection import Injector, Tell, ended_unused
 from hotrow.chaos.ledger import role_faults
 from hotrow.data.splits import RowRange
@@ -16,7 +16,7 @@ from hotrow.trainer import Remark, Trainer
 from hotrow.trainer.fit_loop import mode_counts
 
 GAP_MOST = 0.002  # between the AUC with faults and without
-FEWEST = 20_000  # samples: below it the order of asynchronous updates moves the AUC more than a fault does
+FEWEST = 40_000  # samples: below it the order of asynchronous updates moves the AUC more than a fault does
 CALIBRATED = 20  # steps
 STREAM = {"features": 6, "numbers": 4, "ids": 1_000, "test_rows": 40_000}
 
@@ -49,7 +49,7 @@ def learn(
 ) -> Learned:
     """Train every mode twice from the same start."""
     stream = SyntheticConfig(rows=2**40, seed=seed, **STREAM)
-    killed_before = injector.kills
+    killed_before, injected_before = injector.kills, len(injector.injected)
     with closing(learning_trainer(stream, pooled=pooled, seed=seed)) as trainer:
         trainer.save(folder)
         pairs = list(_pairs(trainer, injector, stream, modes, until_s, folder, tell))
@@ -61,6 +61,8 @@ def learn(
         for pair in pairs
         if abs(pair.gap) > GAP_MOST
     ]
+    if all(each.name is None for each in injector.injected[injected_before:]):
+        faults.append("no fault was injected while the model learned: give more --minutes")
     return Learned(pairs, counts, [*faults, *role_faults(killed, counts, unused)])
 
 
@@ -76,8 +78,8 @@ def _pairs(
     for place, mode in enumerate(modes):
         left_s = max(0.0, until_s - injector.elapsed_s) / (len(modes) - place)
         began = time.monotonic()
-        _area(trainer, stream, mode, CALIBRATED * PARTS * LOCAL_BATCH, start, tell)
-        rate = CALIBRATED * PARTS * LOCAL_BATCH / (time.monotonic() - began)
+        _area(trainer, stream, mode, CALIBRATED * PARTS * LEARNED_BATCH, start, tell)
+        rate = CALIBRATED * PARTS * LEARNED_BATCH / (time.monotonic() - began)
         samples = max(FEWEST, int(rate * left_s))
         tell(f"{mode.name}: {samples:,} samples without faults")
         without = _area(trainer, stream, mode, samples, start, tell)

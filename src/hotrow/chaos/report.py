@@ -66,7 +66,6 @@ def document(result: ChaosResult) -> dict[str, Any]:
             | ({"held_back": each.why} if each.name is None else {})
             for each in result.injected
         ],
-        "not_injected": result.unused,
         "counts": dict(counts_of(result)),
         "ledger": [asdict(each) for counted in result.counted for each in counted.balances],
         "auc": [] if result.learned is None else [{**asdict(each), "gap": each.gap} for each in result.learned.pairs],

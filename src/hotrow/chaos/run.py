@@ -20,6 +20,8 @@ from hotrow.chaos.plan import plan_faults
 from hotrow.modes import Mode
 
 LONG_S = 300.0  # from here on KStep takes part
+PLANS = 2**32  # between the seeds of the plans of a run
+PATIENCE = 10  # a plan is so many times as long as its part should take: a busy machine may need it
 SHORT_S = 120.0  # below it two of the modes learn: each needs samples enough for a stable AUC
 
 
@@ -32,7 +34,6 @@ class ChaosResult:
     counted: list[Counted] = field(default_factory=list)
     learned: Learned | None = None
     injected: list[Injected] = field(default_factory=list)
-    unused: int = 0  # faults of the plan whose time did not come
     processes: int = 0
     faults: list[str] = field(default_factory=list)
     trace: str | None = None  # where training ended early
@@ -46,7 +47,7 @@ def run_chaos(seconds: float, seed: int, tell: Tell, clock: Callable[[float], No
     result = ChaosResult(seed, seconds / 60)
     traces = Traces(segment_run())
     with Links() as links, tempfile.TemporaryDirectory(prefix="hotrow-chaos-") as folder:
-        injector = Injector(plan_faults(seed, seconds), links, tell, _stalled, clock)
+        injector = Injector(links, tell, _stalled, clock)
         try:
             with own_ray(CPUS, log_to_driver=False), routed(links.route):
                 _train(injector, seconds, seed, Path(folder), tell, traces, result)
@@ -54,7 +55,7 @@ def run_chaos(seconds: float, seed: int, tell: Tell, clock: Callable[[float], No
             result.faults.append(f"training ended: {type(error).__name__}: {error}")
             result.trace = traceback.format_exc()
         traces.listen_on(links.ports)
-        result.injected, result.unused = injector.injected, injector.unused
+        result.injected = injector.injected
     result.processes = traces.processes
     result.faults += traces.faults()
     return result
@@ -71,16 +72,20 @@ def _train(
         tell(text)
 
     counted, learned = _in_turn(COUNTED_MODES, seed), _in_turn(LEARNED_MODES, seed)
-    half_s = seconds / 2
-    if seconds < SHORT_S:
-        learned = learned[:2]
+    groups, half_s = [counted], seconds / 2
     if seconds >= LONG_S:
-        share_s = half_s * len(counted) / (len(counted) + 1)
-        result.counted.append(count(injector, counted, share_s, folder / "counted", told, pooled=pooled))
-        counted, learned = [REPLICATED], [*learned, REPLICATED]
-    result.counted.append(count(injector, counted, half_s, folder / f"counted-{counted[0].name}", told, pooled=pooled))
-    result.learned = learn(injector, learned, seconds, folder / "learned", told, pooled=not pooled, seed=seed)
-    result.faults += [fault for each in result.counted for fault in each.faults] + result.learned.faults
+        groups.append([REPLICATED])  # its optimizer is another one
+        learned.append(REPLICATED)
+    elif seconds < SHORT_S:
+        learned = learned[:2]
+    for place, modes in enumerate(groups):
+        share_s = half_s * len(modes) / sum(map(len, groups))
+        injector.begin(plan_faults(seed + place * PLANS, PATIENCE * share_s))
+        result.counted.append(count(injector, modes, share_s, folder / f"counted-{place}", told, pooled=pooled))
+        result.faults += result.counted[-1].faults
+    injector.begin(plan_faults(seed + len(groups) * PLANS, PATIENCE * half_s))
+    result.learned = learn(injector, learned, half_s, folder / "learned", told, pooled=not pooled, seed=seed)
+    result.faults += result.learned.faults
 
 
 def _in_turn(modes: Sequence[Mode], seed: int) -> list[Mode]:

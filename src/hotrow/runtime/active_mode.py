@@ -79,7 +79,7 @@ class ActiveMode:
         """Stop in the middle of a step: workers were lost. Returns its fate, and the batches to be dealt again."""
         with self.failing():
             decision = self.executor.cut(self._push_cut)
-            if decision.closes:
+            for _ in range(decision.closes):
                 for result in self.performer.unanswered(self.step):
                     self._push_cut(result)
             dealt_again = self.performer.give_back()

@@ -396,7 +396,8 @@ class TrainingLoop:
                 self._members().check_not_empty()
         self.statistics.add_counts({"steps_cut": 1, "dense_steps_lost": decision.dense_steps_lost})
         self.statistics.add_counts({"replica_steps_lost": decision.replica_steps_lost})
-        fate = "it counts" if decision.closes else "it is dealt again"
+        more = f" with {decision.closes - 1} after it" if decision.closes > 1 else ""
+        fate = f"it counts{more}" if decision.closes else "it is dealt again"
         lost = decision.dense_steps_lost and decision.restored is None
         dense = ", and the rows of a step are updated without its dense update" if lost else ""
         step = active.step - decision.closes

@@ -35,8 +35,8 @@ def check(found: dict[str, Any], kills: int) -> None:
 
 @pytest.mark.timeout(600)
 def test_a_run_under_faults_agrees_with_the_ledger(tmp_path: Path) -> None:
-    found = chaos(tmp_path, 0.7, 11, timeout_s=560)
-    check(found, kills=4)
+    found = chaos(tmp_path, 0.4, 11, timeout_s=560)
+    check(found, kills=2)
     assert len(found["auc"]) == 2
 
 
@@ -44,6 +44,6 @@ def test_a_run_under_faults_agrees_with_the_ledger(tmp_path: Path) -> None:
 @pytest.mark.timeout(3_600)
 def test_twenty_minutes_under_faults_agree_with_the_ledger(tmp_path: Path) -> None:
     found = chaos(tmp_path, 20, 12, timeout_s=3_500)
-    check(found, kills=150)
+    check(found, kills=60)
     assert {each["mode"] for each in found["ledger"]} == {"gba", "async", "sync", "hybrid", "k_step"}
     assert len(found["auc"]) == 5

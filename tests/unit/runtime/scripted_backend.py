@@ -174,7 +174,8 @@ class ScriptedBackend:
         if not self.names and self.saved is not None:
             return decide_cut_without_trainers(self.step, self.saved, begun=False)
         self.check_workers()
-        return decide_cut(self.step, dict.fromkeys(self.names, self.step + self.ahead), begun=False)
+        reached = dict.fromkeys(self.names, self.step + self.ahead)
+        return decide_cut(self.step, reached, begun=False, ahead=max(1, self.ahead))
 
     def check_workers(self) -> None:
         if not self.names:

@@ -228,6 +228,25 @@ def test_trainers_that_read_join_and_leave_in_the_middle(file: Path) -> None:
         assert loader.position().samples == ROWS - 12 * sum(kept.loader != "trainer 0" for _, kept in held)
 
 
+def test_a_trainer_that_is_lost_while_it_prepares_to_read_does_not_read(file: Path) -> None:
+    """Its loss is known before it would join: the reading would look for it in vain."""
+    new = RoleId("trainer", 2)
+    with loaders_of(2, as_trainers=True) as loaders:
+        loader = Loader(ParquetSource(file, SCHEMA), 12)
+        expected = local_plan(Loader(ParquetSource(file, SCHEMA), 12))
+        with read_remotely(loaders, loader) as reading:
+            found = 0
+            for lease, _ in loader:
+                if lease.index == 3:
+                    loaders.start(new)
+                    loaders.processes.killed.append(new)
+                    loaders.roles.check_alive()
+                    assert loader.remote is not None
+                    reading._reading.join(new)  # type: ignore[union-attr]  # as after a reply that it could not give
+                found += 1
+        assert found == len(expected)
+
+
 def test_a_trainer_whose_join_was_refused_stops_at_once_while_others_read(file: Path) -> None:
     with loaders_of(2, as_trainers=True) as loaders:
         loader = Loader(ParquetSource(file, SCHEMA), 12)

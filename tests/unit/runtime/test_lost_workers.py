@@ -71,6 +71,22 @@ def test_modes_with_common_steps_open_again_without_a_lost_worker(mode: Mode, ah
     assert (counted.get("rows_applied_twice", 0) > 0) == (mode.name == "hybrid" and not ahead)
 
 
+def test_all_steps_that_trainers_have_ended_count_where_they_run_ahead() -> None:
+    """In Hybrid a cut link to a shard keeps replies back, and not the all-reduce of the next steps."""
+    run = Run(Hybrid(max_in_flight=4), workers=4)
+    run.site.act_at, run.site.act = 14, lambda: run.site.lose(TWO)
+    run.site.ahead = 3
+    steps = list(run.steps(BATCHES))
+    check_trained_once(run)
+    assert [step.step for step in steps] == list(range(len(steps)))
+    told = run.engine.take_remarks()
+    assert any("it counts with 2 after it" in each for each in told), told
+    counted = run.engine.statistics.counts
+    assert counted["steps_cut"] == 1
+    assert counted["pushes_unanswered"] == 11  # of three steps of four batches: one is answered
+    assert "dense_steps_lost" not in counted
+
+
 @pytest.mark.parametrize("mode", [GBA(), Sync()], ids=lambda mode: str(mode.name))
 def test_the_loss_of_all_workers_ends_the_run(mode: Mode) -> None:
     run = Run(mode, workers=1)

@@ -205,7 +205,8 @@ class RemoteExecutor:
             replicas = self._merge_copies(step, reached) if reached and self._dense == "local" else 0
             begun = self._is_begun(step)
             if reached:
-                self.cut_step = replace(decide_cut(step, reached, begun=begun), replica_steps_lost=replicas)
+                decision = decide_cut(step, reached, begun=begun, ahead=self._mode.most_in_flight)
+                self.cut_step = replace(decision, replica_steps_lost=replicas)
             else:
                 self.cut_step = decide_cut_without_trainers(step, self._last_checkpoint(), begun=begun)
         return self.cut_step

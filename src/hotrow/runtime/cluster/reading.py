@@ -115,7 +115,9 @@ class ClusterReading:
         return BatchReader(self._loader.source, epochs=self._loader.epochs, labels=self._loader.labels)
 
     def join(self, loader: RoleId) -> None:
-        """Read with one more loader, which has prepared the source, from the next batch on."""
+        """Read with one more loader, which has prepared the source, from the next batch on; not with a lost one."""
+        if loader in self._gone:
+            return
         self._loaders = [*(each for each in self._loaders if each not in self._left), loader]
         self._changed = True
 
