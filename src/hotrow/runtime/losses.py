@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from hotrow.errors import HotrowError
 from hotrow.types import RoleId, RoleKind
 
-SURVIVED: frozenset[RoleKind] = frozenset({"trainer", "embedding worker"})  # shards hold rows, loaders batches
+SURVIVED: frozenset[RoleKind] = frozenset({"trainer", "embedding worker"})  # loaders hold batches
+QUIET_STEPS = 100  # after so many steps without a loss the next one is the first in a row
 
 
 class RoleLost(HotrowError):
@@ -16,6 +17,14 @@ class WorkersLost(HotrowError):
     """Workers were lost while a mode began on them: it can begin on the others."""
 
 
+@dataclass(frozen=True, slots=True)
+class SavedRows:
+    """The last checkpoint of a run, for rows that are lost."""
+
+    where: str
+    step: int
+
+
 def is_gone(name: RoleId, why: str) -> RoleLost:
     """The error of a loss that ends the run."""
     return RoleLost(f"{name} is gone: {why}")
@@ -23,16 +32,21 @@ def is_gone(name: RoleId, why: str) -> RoleLost:
 
 @dataclass(frozen=True, slots=True)
 class RoleLoss:
-    """A trainer or an embedding worker that ended."""
+    """A trainer or an embedding worker that ended, or a shard that was started again."""
 
     name: RoleId
     why: str
     batches: int = 0  # whose ids an embedding worker held
     scores: int = 0  # samples whose scores a trainer had, and no report has
+    restored: bool = False  # the rows of a shard are those of the last checkpoint
+    steps: int = 0  # since that checkpoint: their updates of the shard's rows are lost
+    seconds: float = 0.0  # until a shard answered again
 
     @property
     def counts(self) -> dict[str, int]:
         """What the statistics of a run count."""
+        if self.name.kind == "shard":
+            return {"shards_lost": 1, "shard_steps_lost": self.steps}
         if self.name.kind == "trainer":
             return {"trainers_lost": 1, "scores_lost": self.scores}
         return {"embedding_workers_lost": 1, "buffered_batches_lost": self.batches}
@@ -41,6 +55,10 @@ class RoleLoss:
     def sentence(self) -> str:
         """What was lost with the role."""
         lost = []
+        if self.name.kind == "shard":
+            again = f"it was started again after {self.seconds:.1f} s"
+            rows = f"has its rows of the last checkpoint, without the updates of {self.steps:,} steps"
+            lost.append(f"{again} and {rows if self.restored else 'has its rows'}")
         if self.batches:
             lost.append(f"it held the ids of {self.batches:,} batches, which are dealt again")
         if self.scores:

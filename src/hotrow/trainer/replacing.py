@@ -5,8 +5,7 @@ import threading
 from collections.abc import Callable
 
 from hotrow.errors import HotrowError
-
-QUIET_STEPS = 100  # after so many steps without a loss the next one is the first in a row
+from hotrow.runtime.losses import QUIET_STEPS
 
 _log = logging.getLogger("hotrow.trainer")
 

@@ -1,5 +1,6 @@
 """A checkpoint that a thread writes while training goes on, and what the next delta builds on."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -13,11 +14,14 @@ from hotrow.checkpoint import dense
 from hotrow.checkpoint.local_cut import LocalCut
 from hotrow.checkpoint.manifest import Base, folder_of, read_manifest
 from hotrow.checkpoint.place import Place
-from hotrow.checkpoint.reader import SavedLink
+from hotrow.checkpoint.reader import SavedCheckpoint, SavedLink
 from hotrow.checkpoint.rows import Watch
 from hotrow.checkpoint.saving import TablesCut
 from hotrow.errors import InputError
 from hotrow.runtime.backend import Backend
+from hotrow.runtime.losses import SavedRows
+
+_log = logging.getLogger("hotrow.trainer")
 
 
 class Saving:
@@ -82,6 +86,7 @@ class BackgroundSaves:
         self._backend = backend
         self._under_way: tuple[str, Saving] | None = None  # the folder, and what is being written to it
         self._last: tuple[str, Base] | None = None  # the last folder, and the checkpoint that was saved to it
+        self._loaded: str | None = None  # the folder that rows were loaded from
 
     def start(
         self,
@@ -135,17 +140,30 @@ class BackgroundSaves:
             self._last = folder, Base(number=saving.link.manifest.number, digest=saving.link.digest)
         return saving
 
-    def forget_base(self) -> None:
-        """Rows came from elsewhere: the next checkpoint has to be full."""
-        self._last = None
+    def loaded(self, folder: str | None) -> None:
+        """Rows came from a folder (None: from elsewhere): the next checkpoint has to be full."""
+        self._last, self._loaded = None, folder
+
+    def newest(self) -> SavedRows | None:
+        """The last checkpoint that was saved or loaded, if it is still there."""
+        saving = None if self._under_way is None else self._under_way[1]
+        folders = [] if self._under_way is None or saving is None or saving.link is None else [self._under_way[0]]
+        folders += [] if self._last is None else [self._last[0]]
+        folders += [] if self._loaded is None else [self._loaded]
+        for folder in folders:
+            with suppress(InputError, OSError):
+                return SavedRows(folder, int(SavedCheckpoint.open(folder).manifest.counters.get("step", 0)))
+        return None
 
     def _cut(self, place: Place, *, delta: bool) -> tuple[Base | None, TablesCut]:
         """The rows of this moment, and what a delta of them builds on; None: all rows, since no base serves."""
         base = self._base(place) if delta else None
         if base is not None:
-            with suppress(InputError):  # a table does not know all that changed
+            try:
                 cut = self._backend.begin_cut(place, delta=True)
                 return (base if cut.delta else None), cut
+            except InputError as error:  # a table does not know all that changed
+                _log.info("the next checkpoint is a full one: %s", error)
         if delta:
             self._backend.track_changes()
         return None, self._backend.begin_cut(place, delta=False)

@@ -151,6 +151,8 @@ class Trainer:
         self._position: Position | None = None  # that was loaded, until there is a loader
         self._watch = EarlyStoppingState()
         self._saves = BackgroundSaves(self._open.backend)
+        if self._open.cluster is not None:
+            self._open.cluster.shard_restarts.last_checkpoint = self._saves.newest
         self.rows_loaded: dict[str, int] = {}  # by table, from checkpoints: the tables count them as created
 
     @property
@@ -382,7 +384,7 @@ class Trainer:
                 "load() while a fit is under way: end it first, or its gradients would change what is loaded"
             )
         self._saves.settle()
-        self._saves.forget_base()
+        self._saves.loaded(Place.of(folder).uri if strict else None)
         here, changing = (self.model, self.optimizer, self.tables.tiers), self._loop.half_loaded
         if strict:
             loaded = checkpoint.Loaded(checkpoint.load(folder, *here, changing=changing))

@@ -5,7 +5,8 @@ import threading
 import pytest
 
 from hotrow.errors import ConfigError
-from hotrow.trainer.replacing import QUIET_STEPS, TrainerReplacement
+from hotrow.runtime.losses import QUIET_STEPS
+from hotrow.trainer.replacing import TrainerReplacement
 
 
 class Cluster:
