@@ -103,7 +103,7 @@ class DenseMemory:
             about = os.fstat(file)
             if about.st_uid != os.geteuid() or about.st_mode & 0o077:
                 raise SegmentError(f"{self.path}: is not a file of this user alone: remove it")
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX)  # `hotrow segments` holds it for a moment
             memory = mmap.mmap(file, about.st_size)
         except (OSError, ValueError) as error:
             os.close(file)

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from hotrow.config import Segment, Table
 from hotrow.sizes import fits_file_name, size_text
-from hotrow.store.segments import PREFIX, SHARED_MEMORY
+from hotrow.store.segments import DENSE_SUFFIX, PREFIX, SHARED_MEMORY
 
-DENSE_SUFFIX = ".dense"
 SHARE_OF_MEMORY = 4  # shared memory must have room for a quarter of the host's free memory, where no table has a bound
 MEMORY = Path("/proc/meminfo")
 

@@ -12,7 +12,8 @@ from hotrow.server.dense_shard import DenseShard
 from hotrow.server.process import ShardServer
 from hotrow.server.restarting import ShardBefore, open_shard
 from hotrow.server.shard import Shard
-from hotrow.server.shared_rows import dense_path
+from hotrow.server.shared_rows import dense_path, remove_leftovers
+from hotrow.store.segments import SHARED_MEMORY
 from hotrow.transport.limits import Limits
 from hotrow.transport.server import RpcServer
 from hotrow.types import RoleId
@@ -85,3 +86,7 @@ class ShardThreads:
     def _end_all(self) -> None:
         for each in self._running.values():
             each.end(leave=False)
+        if self._run is not None:
+            left = list(SHARED_MEMORY.glob(f"hotrow-{self._run}-*"))
+            remove_leftovers(self._run)
+            assert self._lost or not left
