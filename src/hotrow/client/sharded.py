@@ -157,6 +157,10 @@ class ShardedTables:
         self.tiers = {name: ShardTable(table, wire, shards) for name, table in self.specs.items()}
         self._incarnations = [exchanged(self._wire.request(name, Exchange(0)).result()).incarnation for name in shards]
 
+    def set_incarnation(self, name: str, incarnation: int) -> None:
+        """A shard was started again."""
+        self._incarnations[self._shards.index(name)] = incarnation
+
     def close(self) -> None:
         """No effect: rows belong to the shards."""
 

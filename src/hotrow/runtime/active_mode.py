@@ -83,7 +83,7 @@ class ActiveMode:
                 for result in self.performer.unanswered(self.step):
                     self._push_cut(result)
             dealt_again = self.performer.give_back()
-            self.performer.settle()
+            self.rest()  # what shards have to tell of the last orders would be lost with the mode
         return decision, dealt_again
 
     def _push_cut(self, result: BatchResult) -> int:

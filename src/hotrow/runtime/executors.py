@@ -97,6 +97,10 @@ class Executor(Protocol):
     def take_lost_workers(self) -> Sequence[WorkerLoss]:
         """Workers that were lost since the last call. All results of theirs that will come have come."""
 
+    @property
+    def must_cut(self) -> bool:
+        """Whether the open step has to be cut though no worker was lost: gradients that were parked for it are."""
+
     def cut(self, push: Callable[[BatchResult], int]) -> CutDecision:
         """Where workers end every step together and one was lost: stop the others in the middle of their step."""
 
@@ -110,6 +114,8 @@ class Executor(Protocol):
 
 class NoLosses:
     """Workers that are threads of this process end with it."""
+
+    must_cut = False
 
     def take_lost_workers(self) -> Sequence[WorkerLoss]:
         """Empty."""

@@ -165,6 +165,7 @@ class TrainingLoop:
                 active.drain()
             if not active.loop.unpushed:
                 active.rest()
+                self._note_losses()
                 return
             active.finish_next()
             self._survive_losses(active)
@@ -341,7 +342,7 @@ class TrainingLoop:
     def _survive_losses(self, active: ActiveMode) -> ActiveMode:
         """Deal the batches of lost workers again."""
         losses = active.executor.take_lost_workers()
-        if not losses:
+        if not losses and not active.executor.must_cut:
             return active
         if self._mode.dense != "server":
             return self._cut(active, losses)
@@ -420,7 +421,8 @@ class TrainingLoop:
         self.facts = members.lose({loss.name for loss in losses}, self.facts)
         for loss in losses:
             self.statistics.add_counts(loss.counts)
-            self._remarks.append(f"{loss.sentence}; trainers that go on: {members.size}")
+            others = "" if loss.name.kind == "shard" else f"; trainers that go on: {members.size}"
+            self._remarks.append(f"{loss.sentence}{others}")
             if (replacement := self.replacements.get(loss.name.kind)) is not None:
                 replacement.replace(loss.name)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hotrow.errors import HotrowError
 from hotrow.types import RoleId, RoleKind
 
-SURVIVED: frozenset[RoleKind] = frozenset({"trainer", "embedding worker", "loader"})  # shards hold rows
+SURVIVED: frozenset[RoleKind] = frozenset({"trainer", "embedding worker", "loader"})  # without a restart
 QUIET_STEPS = 100  # after so many steps without a loss the next one is the first in a row
 
 
@@ -33,16 +33,21 @@ def is_gone(name: RoleId, why: str) -> RoleLost:
 
 @dataclass(frozen=True, slots=True)
 class RoleLoss:
-    """A trainer, an embedding worker or a loader that ended."""
+    """A trainer, an embedding worker or a loader that ended, or a shard that was started again."""
 
     name: RoleId
     why: str
     batches: int = 0  # whose ids an embedding worker held
     scores: int = 0  # samples whose scores a trainer had, and no report has
+    restored: bool = False  # the rows of a shard are those of the last checkpoint
+    steps: int = 0  # since that checkpoint: their updates of the shard's rows are lost
+    seconds: float = 0.0  # until a shard answered again
 
     @property
     def counts(self) -> dict[str, int]:
         """What the statistics of a run count."""
+        if self.name.kind == "shard":
+            return {"shards_lost": 1, "shard_steps_lost": self.steps}
         if self.name.kind == "trainer":
             return {"trainers_lost": 1, "scores_lost": self.scores}
         if self.name.kind == "loader":
@@ -55,6 +60,10 @@ class RoleLoss:
         lost = []
         if self.name.kind == "loader":
             lost.append("its batches that are not done are read again")
+        if self.name.kind == "shard":
+            again = f"it was started again after {self.seconds:.1f} s"
+            rows = f"has its rows of the last checkpoint, without the updates of {self.steps:,} steps"
+            lost.append(f"{again} and {rows if self.restored else 'has its rows'}")
         if self.batches:
             lost.append(f"it held the ids of {self.batches:,} batches, which are dealt again")
         if self.scores:

@@ -1,5 +1,6 @@
 """A backend from the engine of the run's settings, with its tables."""
 
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -70,6 +71,7 @@ def _on_ray(engine: Ray, spec: TrainingSpec, state: RunState, workers_most: int)
     from hotrow.runtime.ray.cluster import RayCluster
     from hotrow.runtime.ray.connection import PlacedRoles, connect_ray
     from hotrow.runtime.ray.setups import RoleSetups
+    from hotrow.server.shared_rows import remove_leftovers
     from hotrow.transport.security import ClusterKey
     from hotrow.worker.setup import RoleSpec
 
@@ -84,11 +86,14 @@ def _on_ray(engine: Ray, spec: TrainingSpec, state: RunState, workers_most: int)
         shards=engine.shards,
         pooled=engine.embedding_workers > 0,
         device="cuda" if engine.trainer.gpus else "cpu",
+        run=f"run-{secrets.token_hex(4)}" if engine.shared_rows else None,
     )
     with ExitStack() as stack:
         own = stack.enter_context(connect_ray(engine))
         placed = PlacedRoles(engine, own=own)
         stack.callback(placed.close)
+        if setups.run is not None:  # after the cluster: of shards of this host that did not stop by themselves
+            stack.callback(remove_leftovers, setups.run)
         trainers = placed.place_trainers(workers_most)
         cluster = RayCluster(
             setups,
@@ -100,6 +105,7 @@ def _on_ray(engine: Ray, spec: TrainingSpec, state: RunState, workers_most: int)
             options=placed.options,
             freed=placed.free,
             places=placed.trainer_places,
+            restarts=engine.replace_lost,
         )
         stack.callback(cluster.close)
         threads = spec.threads or torch.get_num_threads()

@@ -68,7 +68,8 @@ class Ray(Spec):
     shards: Whole = Field(default=1, ge=1, le=1024)
     embedding_workers: Whole = Field(default=0, ge=0, le=64)  # that look up and pool for the trainers; 0: none
     loaders: Whole = Field(default=0, ge=0, le=1024)  # that read the data; 0: the trainers, or else the run's process
-    replace_lost: Whole = Field(default=3, ge=0, le=4096)  # trainers, at most so many lost in a row; 0: none
+    replace_lost: Whole = Field(default=3, ge=0, le=4096)  # trainers and shards, at most so many in a row; 0: none
+    shared_rows: bool = True  # rows of shards in shared memory, where a shard that is started again finds them
     threads: Whole = Field(default=1, ge=1, le=1024)  # of each role
     parked_bytes: WholeOrSize = "1GiB"  # of parked gradients on a shard; of rows and dense ones each
     values: Values | dict[str, Values] = "fp32"  # the wire format of rows and gradients, for all tables or by name

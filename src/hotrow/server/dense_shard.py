@@ -4,10 +4,12 @@ Tensors are spread over the shards by size; each shard has the optimizer of its 
 tensors, so with it one shard holds them all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -66,14 +68,21 @@ class DenseShard(DenseParameters):
         most = whole_number("parked_bytes", parked_bytes, 1, 2**62)
         self.parked: PushBuffer[DensePush] = PushBuffer(most, lambda push: push.nbytes)
 
-    def apply(self, apply: messages.ApplyOrder) -> list[messages.PartWeights]:
-        """Perform a step with the parked pushes of its grants; returns weights that differ from the order's."""
+    def apply(self, apply: messages.ApplyOrder, *, restarted: bool = False) -> tuple[list[messages.PartWeights], int]:
+        """Perform a step with the parked pushes of its grants; returns weights that differ from the order's.
+
+        With `restarted` pushes may be lost with the process before: returned is their number, too.
+        """
         if not self._gets_pushes:
-            return []
+            return [], 0
         grants = [part.grant for part in apply.parts]
-        if missing := [grant for grant in grants if self.parked.find(grant) is None]:
+        missing = [grant for grant in grants if self.parked.find(grant) is None]
+        if missing and not restarted:
             raise InputError(f"grant={missing[0]}: its dense gradients never arrived")
-        pushes = [push for push in map(self.parked.take, grants) if push is not None]
+        lost = DensePush([None] * len(self.parameters), None)
+        pushes = [self.parked.take(grant) or lost for grant in grants]
+        if len(missing) == len(grants):
+            return [], len(missing)
         parts = tuple(
             GradientPart(each.grant, each.token, each.pulled_step, each.samples, each.weight) for each in apply.parts
         )
@@ -81,8 +90,41 @@ class DenseShard(DenseParameters):
         dense, buffers = [push.gradients for push in pushes], [push.buffers for push in pushes]
         spans = self.dense_step(effect, dense, buffers, apply.samples, apply.lr_scale)
         if spans is None:
-            return []
-        return [messages.PartWeights(grant, *span) for grant, span in zip(grants, spans, strict=True)]
+            return [], len(missing)
+        return [messages.PartWeights(grant, *span) for grant, span in zip(grants, spans, strict=True)], len(missing)
+
+    def held(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """What a process that takes the place of this one needs: tensors by name, and all else as JSON."""
+        tensors: dict[str, Tensor] = {f"parameter.{place}": each for place, each in enumerate(self.parameters)}
+        tensors |= {f"buffer.{place}": each for place, each in enumerate(self.buffers)}
+        plain: dict[str, dict[str, Any]] = {}
+        for place, state in enumerate(self._states()):
+            for name, value in state.items():
+                if isinstance(value, Tensor):
+                    tensors[f"state.{place}.{name}"] = value
+                else:
+                    plain.setdefault(str(place), {})[name] = value
+        return tensors, {"plain": plain, "changes": self._changes}
+
+    def take_held(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Continue from what a process before has held."""
+        with torch.no_grad():
+            for kind, own in (("parameter", self.parameters), ("buffer", self.buffers)):
+                for place, each in enumerate(own):
+                    each.copy_(tensors[f"{kind}.{place}"])
+        states: dict[int, dict[str, Any]] = {int(place): dict(plain) for place, plain in facts["plain"].items()}
+        for name, value in tensors.items():
+            if name.startswith("state."):
+                _, number, entry = name.split(".", 2)
+                states.setdefault(int(number), {})[entry] = value
+        if self.optimizer is not None:
+            for place, state in states.items():
+                self.optimizer.state[self.parameters[place]] = state
+        self._changes = facts["changes"]
+
+    def _states(self) -> list[dict[str, Any]]:
+        optimizer = self.optimizer
+        return [] if optimizer is None else [optimizer.state.get(each, {}) for each in self.parameters]
 
     def pulled(self) -> list[Tensor]:
         """The current parameters and buffers: copies, since the next step may change them."""

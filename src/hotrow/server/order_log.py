@@ -43,9 +43,11 @@ class OrderLog:
         self._untold, self.lateness = Counter(), Histogram()
         return self._keep(answer)
 
-    def with_weights(self, answer: OrderResult, weights: Sequence[PartWeights]) -> OrderResult:
-        """The last reply with the weights of its order's parts; it is the one that is repeated."""
-        return self._keep(structs.replace(answer, weights=tuple(weights))) if weights else answer
+    def with_dense(self, answer: OrderResult, weights: Sequence[PartWeights], lost: int) -> OrderResult:
+        """The last reply with the weights of its order's parts, and those that are lost; it is the one repeated."""
+        if not weights and not lost:
+            return answer
+        return self._keep(structs.replace(answer, weights=tuple(weights), dense_parked_lost=lost))
 
     def _keep(self, answer: OrderResult) -> OrderResult:
         self._answers[answer.order] = answer

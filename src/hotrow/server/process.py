@@ -29,6 +29,7 @@ from hotrow.transport.messages import (
     Export,
     Exported,
     Fault,
+    FaultKind,
     GiveDense,
     Import,
     LoadRows,
@@ -41,6 +42,7 @@ from hotrow.transport.messages import (
     PushDense,
     Query,
     QueryReply,
+    Resume,
     RowBlockHeader,
     Stop,
     TakeDense,
@@ -66,14 +68,26 @@ class ShardServer:
     """Serves a shard. The caller closes server and shard."""
 
     def __init__(
-        self, shard: Shard, server: RpcServer, dense: DenseService | None = None, *, waiting_most: int = 1_024
+        self,
+        shard: Shard,
+        server: RpcServer,
+        dense: DenseService | None = None,
+        *,
+        waiting_most: int = 1_024,
+        restarted: bool = False,
     ) -> None:
-        """`dense` holds dense parameters in modes that keep them on shards."""
+        """`dense` holds dense parameters in modes that keep them on shards.
+
+        `restarted`: in place of a process that ended. Requests wait until the driver sends `Resume`.
+        """
         self._shard, self._server, self._dense = shard, server, dense
         self._role = RoleId("shard", shard.number)
         self._saving = ShardSaving(shard)
         self._loading = ShardLoading(shard)
         self._waiting: list[_Waiting] = []
+        self._held: list[Request] | None = [] if restarted else None  # until it resumes
+        self._refuses = False  # the open step is cut: a mode will begin
+        self._restored = restarted and not shard.attached  # rows that peers have seen are lost
         self._waiting_most = whole_number("waiting_most", waiting_most, 1, 2**31)
 
     def serve(self) -> None:
@@ -81,7 +95,16 @@ class ShardServer:
         self._server.serve(self._handle)
 
     def _handle(self, request: Request) -> None:
+        if self._held is not None and not _answered_at_once(request):
+            if len(self._held) >= self._waiting_most:
+                raise Busy(f"{self._role} was started again and is not ready: send it again later")
+            self._held.append(request)
+            return
         match request.message:
+            case Resume() as resume:
+                self._resume(request, resume)
+            case Exchange() | PullRest() | Prepare() if self._refuses and _is_training(request):
+                request.reply(Fault("lost", f"{self._role} was started again: the step is cut"))
             case Exchange() as exchange:
                 self._exchange(request, exchange)
             case Perform() | Policy() as order:
@@ -154,6 +177,22 @@ class ShardServer:
             lambda: self._reply(request, taken, pull, self._shard.pull(pull, pull_blocks)),
         )
 
+    def _resume(self, request: Request, resume: Resume) -> None:
+        """The driver has told how far the process before came."""
+        if self._held is not None:
+            self._shard.resume(resume)
+            if self._dense is not None:
+                self._dense.resume(resume, self._shard.late)
+            self._refuses = resume.refuses
+        request.reply(Done())
+        held, self._held = self._held or [], None
+        for each in held:
+            try:
+                self._handle(each)
+            except HotrowError as error:  # of the request that was held, not of the current one
+                each.reply(fault_of(error))
+        self._go_on()
+
     def _prepare(self, request: Request, prepared: Prepare) -> None:
         if self._is_meant(request, prepared.incarnation):
             self._shard.prepare(prepared.apply)
@@ -185,7 +224,8 @@ class ShardServer:
         if isinstance(order, Perform):
             done = self._shard.perform(order.order, order.applies, order.discards)
             if self._dense is not None and not again:
-                done = self._shard.orders.with_weights(done, self._dense.perform(order))
+                weights, lost = self._dense.perform(order)
+                done = self._shard.orders.with_dense(done, weights, lost)
         else:
             done = self._shard.policy(
                 order.order,
@@ -198,6 +238,7 @@ class ShardServer:
             if self._dense is not None and not again:
                 self._dense.begin(order.dense, self._shard.late, order.pushes)
             self._refuse_rests()
+            self._refuses = False
         request.reply(done)
 
     def _pull_dense(self, request: Request, after: int) -> None:
@@ -285,7 +326,8 @@ class ShardServer:
         if incarnation == self._shard.incarnation:
             return True
         message = f"{self._role} is incarnation {self._shard.incarnation}, asked for is {incarnation}"
-        request.reply(Fault("stale", f"{message}: its rows may have changed, connect again"))
+        kind: FaultKind = "lost" if self._restored else "stale"
+        request.reply(Fault(kind, f"{message}: its rows may have changed, connect again"))
         return False
 
     def _check_room(self) -> None:
@@ -295,7 +337,27 @@ class ShardServer:
 
     def _figures(self, whole: bool) -> dict[str, float]:
         if not whole:
-            return {"ready": 1.0, "incarnation": float(self._shard.incarnation)}
+            found = self._dense is not None and self._dense.found
+            return {"ready": 1.0, "incarnation": float(self._shard.incarnation), "dense_found": float(found)}
         wire = {f"wire.{name}": float(count) for name, count in asdict(self._server.counts).items()}
         dense = {} if self._dense is None else self._dense.figures()
         return {**self._shard.figures(), **dense, "waiting": float(len(self._waiting)), **wire}
+
+
+def _answered_at_once(request: Request) -> bool:
+    """Requests that a shard answers before it has resumed: about its state alone."""
+    match request.message:
+        case Resume() | Query() | Stop():
+            return True
+        case Exchange(push=None, pull=None):
+            return True
+    return False
+
+
+def _is_training(request: Request) -> bool:
+    match request.message:
+        case Exchange(push=None, pull=None):
+            return False
+        case Exchange(push=None, pull=PullRows(learn=False)):
+            return False
+    return True

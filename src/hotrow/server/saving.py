@@ -46,7 +46,8 @@ class ShardSaving:
     def write(self, request: Request, wanted: WriteCut) -> None:
         """Start writing; the thread replies."""
         if self._cut is None or self._thread is not None:
-            raise InputError(f"shard {self._shard.number} has no cut to write: begin one first")
+            message = f"shard {self._shard.number} does not hold the rows of that moment"
+            raise InputError(f"{message}: it was started again since, or no save has begun: save again")
         folder = Place.of(wanted.where).folder(folder_of(wanted.number))
         name = f"checkpoint-{self._shard.number}"
         self._thread = threading.Thread(target=self._write, args=(self._cut, folder, request), name=name, daemon=True)

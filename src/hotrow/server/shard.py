@@ -17,6 +17,7 @@ from hotrow.config import Table
 from hotrow.errors import ConfigError
 from hotrow.server.look_ahead import LookAheadReads
 from hotrow.server.order_log import OrderLog
+from hotrow.server.order_marks import OrderMarks
 from hotrow.server.partial_step import PartialStep
 from hotrow.server.pushes import PushBuffer, SeenGrants, bytes_of_rows
 from hotrow.server.shard_input import ShardInput
@@ -27,13 +28,13 @@ from hotrow.store.arrays import Flags, Keys
 from hotrow.store.shards import SHARDS_MOST, export_from, share_of
 from hotrow.store.tiers import listed, named_tables
 from hotrow.transport.frames import RowBlock
-from hotrow.transport.messages import ApplyOrder, Arrival, OrderPart, OrderResult, PullRows, PushRows, Taken
+from hotrow.transport.messages import ApplyOrder, Arrival, OrderPart, OrderResult, PullRows, PushRows, Resume, Taken
 from hotrow.types import Values
 
 EXPORT_ROWS = 65_536  # largest number in one reply
 COUNTED = (
-    "pushes", "again", "forgotten", "discarded", "lost_pushes", "partly_applied", "applied_before", "refused",
-    "weightless", "missing", "pulled_rows", "absent", "imported", "import_turned_away",
+    "pushes", "again", "forgotten", "discarded", "lost_pushes", "partly_applied", "applied_before", "parked_lost",
+    "refused", "weightless", "missing", "pulled_rows", "absent", "imported", "import_turned_away",
 )  # fmt: skip
 
 
@@ -63,7 +64,9 @@ class Shard:
         parked_bytes: int = 2**30,
         pull_bytes: int = 2**28,
         attach: bool = True,
+        restarted: bool = False,
     ) -> None:
+        """`restarted`: in place of a process of the same run that ended, whose parked pushes are gone."""
         self.shards = whole_number("shards", shards, 1, SHARDS_MOST)
         self.number = whole_number("number", number, 0, shards - 1)
         self.incarnation = whole_number("incarnation", incarnation, 1, 2**62)
@@ -85,12 +88,25 @@ class Shard:
         self.input = ShardInput(self.tables, self.number, self.shards)
         self._seen = SeenGrants()
         self.orders = OrderLog()
+        self._marks = OrderMarks(self.tables.tiers)
+        self._restarted = restarted  # and no mode has begun since
+        self._on_arrival = False  # the process before has applied rows as they arrived
         self.look_ahead = LookAheadReads(self.tables, self._begin_step)
 
     @property
     def performed(self) -> int:
         """Orders performed so far."""
         return self.orders.performed
+
+    @property
+    def shared(self) -> bool:
+        """Whether all rows are in segments, which outlive this process."""
+        return all(table.segment is not None for table in self.tables.specs.values())
+
+    @property
+    def attached(self) -> bool:
+        """Whether segments held the rows of an earlier process."""
+        return all(tier.attached is not None for tier in self.tables.tiers.values())
 
     @property
     def newest(self) -> int:
@@ -157,6 +173,8 @@ class Shard:
             self.counts["discarded"] += was_parked
             if grant in self._seen and not was_parked:
                 self._count({"applied_before": int(not self._seen.forgotten(grant))})
+            elif self._restarted and not was_parked and self._was_applied(grant):
+                self._count({"applied_before": 1})
             self._seen.add(grant)  # its push may still arrive
         return self.orders.answer()
 
@@ -176,12 +194,27 @@ class Shard:
         """
         if (answered := self.orders.answered(order)) is not None:
             return answered
-        self.average, self.late = average, None if staleness is None else _staleness(staleness)
-        self.parked.needed = max(1, pushes)
+        self._set_rules(average, staleness, pushes)
+        self._restarted = self._on_arrival = False
         self.step = self.step if step is None else step
         self.look_ahead.start(self.step)
         self.tables.samples = self.tables.samples if samples is None else samples
         return self.orders.answer()
+
+    def resume(self, message: Resume) -> None:
+        """Go on after an order that the process before has performed."""
+        if message.order < self.orders.performed:
+            return  # a mode began meanwhile
+        self.orders.performed = message.order
+        self._on_arrival = message.arrival
+        self._set_rules(message.average, message.staleness, message.pushes)
+        self.step = message.step
+        self.look_ahead.start(self.step)
+        self.tables.samples = max(self.tables.samples, message.samples)
+
+    def _set_rules(self, average: Average, staleness: str | None, pushes: int) -> None:
+        self.average, self.late = average, None if staleness is None else _staleness(staleness)
+        self.parked.needed = max(1, pushes)
 
     def export(self, table: str, cursor: int, most: int) -> tuple[Rows, int]:
         """Whole rows from a cursor on, at most `most`, and the next cursor; 0: there are no more."""
@@ -201,6 +234,7 @@ class Shard:
         """Counters by name."""
         now = {"incarnation": self.incarnation, "performed": self.performed, "step": self.step}
         now |= {"samples": self.tables.samples, "parked": len(self.parked), "parked_bytes": self.parked.nbytes}
+        scanned = [tier.attached.seconds for tier in self.tables.tiers.values() if tier.attached is not None]
         begun = self.look_ahead.begun_step
         now |= {"parked_above": self.parked.above, "begun_step": -1 if begun is None else begun}
         sizes = {
@@ -208,7 +242,8 @@ class Shard:
             for name, tier in self.tables.tiers.items()
             for figure, value in asdict(tier.stats()).items()
         }
-        return {name: float(value) for name, value in (now | self.counts | sizes).items()}
+        figures = {"attach_s": sum(scanned), **now, **self.counts, **sizes}
+        return {name: float(value) for name, value in figures.items()}
 
     def close(self) -> None:
         """Release all rows; segments that are to be kept stay."""
@@ -287,17 +322,21 @@ class Shard:
         self.step = max(self.step, apply.step if alone else apply.step + 1)
         if apply.group == "dense":
             return
+        grants = [part.grant for part in apply.parts if self.parked.find(part.grant) is not None]
+        self._marks.begin(grants)
         updated = self.look_ahead.order(apply)
         parts = [_row_part(apply, part, self._unparked(part.grant)) for part in apply.parts]
         if updated is None:
             self._apply_rows(parts, apply.step, apply.samples, apply.lr_scale)
         else:
             self._count(_outcome(updated))
+        self._marks.finish(grants)
         self.look_ahead.applied(apply.step)
 
     def _begin_step(self, order: ApplyOrder) -> PartialStep:
         """The update of a step whose gradients are all parked; they stay until it is ordered."""
         self.tables.samples = max(self.tables.samples, order.samples)
+        self._marks.begin(part.grant for part in order.parts)
         parts = [_row_part(order, part, self.parked.find(part.grant) or {}) for part in order.parts]
         return PartialStep(
             self.tables, order, parts, average=self.average, late=self.late, staleness=self.orders.lateness
@@ -322,10 +361,18 @@ class Shard:
         rows = self.parked.take(grant)
         if rows is not None:
             return rows
-        if grant not in self._seen:
-            self._count({"lost_pushes": 1})
+        if grant not in self._seen and not self._on_arrival and not self._was_applied(grant):
+            self._count({"parked_lost" if self._restarted else "lost_pushes": 1})
         self._seen.add(grant)
         return {}
+
+    def _was_applied(self, grant: int) -> bool:
+        """Whether the process before this one applied a push, or ended in the middle of it, which is counted."""
+        if not self._restarted:
+            return False
+        seen = self._marks.found(grant)
+        self._count({"partly_applied": int(seen == "partly")})
+        return seen != "fresh"
 
     def _count(self, counts: Mapping[str, int]) -> None:
         self.counts.update(counts)

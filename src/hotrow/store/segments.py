@@ -18,6 +18,7 @@ from hotrow.sizes import FILE_NAME_RULE, fits_file_name, size_text
 SHARED_MEMORY = Path("/dev/shm")
 MOUNTS = Path("/proc/self/mounts")
 PREFIX, SUFFIX = "hotrow-", ".rows"
+DENSE_SUFFIX = ".dense"  # dense parameters of a cluster's shard, which are not a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,8 @@ def list_segments(directory: Path | None = None) -> list[SegmentInfo]:
     if directory is not None and not directory.is_dir():
         raise ConfigError(f"directory={str(directory)!r}: is not a directory, name the one that holds the segments")
     places = default_directories() if directory is None else [directory]
-    files = [path for place in places for path in sorted(place.glob(f"{PREFIX}*{SUFFIX}"))]
+    suffixes = (SUFFIX, DENSE_SUFFIX)
+    files = [path for place in places for path in sorted(place.glob(f"{PREFIX}*")) if path.suffix in suffixes]
     return [info for path in files if (info := _look_at(path)) is not None]
 
 
@@ -86,7 +88,7 @@ def refused_rows(path: Path, size: int, state: str) -> SegmentError:
 
 def remove_segment(path: Path) -> None:
     """Remove a segment's file; SegmentError where it is none, another user's, or a process has it."""
-    if not (path.name.startswith(PREFIX) and path.name.endswith(SUFFIX)):
+    if not (path.name.startswith(PREFIX) and path.name.endswith((SUFFIX, DENSE_SUFFIX))):
         raise SegmentError(f"segment {path}: is not named {PREFIX}RUN-TABLE{SUFFIX}: remove it by hand if you must")
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -136,7 +138,9 @@ def _look_at(path: Path) -> SegmentInfo | None:
     try:
         file = path.lstat()
         size, in_use, owner, kept, fault = file.st_size, False, 0, False, ""
-        if file.st_uid == os.geteuid():
+        if file.st_uid == os.geteuid() and path.suffix == DENSE_SUFFIX:
+            in_use = _is_locked(path)
+        elif file.st_uid == os.geteuid():
             size, identity, in_use, owner, kept, fault = _native.inspect_segment(str(path))
     except FileNotFoundError:
         return None
@@ -145,7 +149,9 @@ def _look_at(path: Path) -> SegmentInfo | None:
             return None
         fault = str(error)
     fields = dict(identity)
-    run, table = _run_and_table(path.name.removeprefix(PREFIX).removesuffix(SUFFIX), fields.get("table"))
+    run, table = path.name.removeprefix(PREFIX).removesuffix(DENSE_SUFFIX), "(dense parameters)"
+    if path.suffix != DENSE_SUFFIX:
+        run, table = _run_and_table(path.name.removeprefix(PREFIX).removesuffix(SUFFIX), fields.get("table"))
     return SegmentInfo(
         path=path,
         run=run,
@@ -158,6 +164,18 @@ def _look_at(path: Path) -> SegmentInfo | None:
         age_s=max(0.0, time.time() - file.st_mtime),
         uid=file.st_uid,
     )
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether a process has a file of dense parameters."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _run_and_table(name: str, table: str | None) -> tuple[str, str]:

@@ -1,5 +1,6 @@
 """A checkpoint that a thread writes while training goes on, and what the next delta builds on."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,8 @@ from hotrow.errors import FileError, InputError
 from hotrow.runtime.backend import Backend
 from hotrow.runtime.losses import SavedRows
 from hotrow.trainer.write_pace import WritePace
+
+_log = logging.getLogger("hotrow.trainer")
 
 
 class Saving:
@@ -186,9 +189,11 @@ class BackgroundSaves:
         """The rows of this moment, and what a delta of them builds on; None: all rows, since no base serves."""
         base = self._base(place) if delta else None
         if base is not None:
-            with suppress(InputError):  # a table does not know all that changed
+            try:
                 cut = self._backend.begin_cut(place, delta=True)
                 return (base if cut.delta else None), cut
+            except InputError as error:  # a table does not know all that changed
+                _log.info("the next checkpoint is a full one: %s", error)
         if delta:
             self._backend.track_changes()
         return None, self._backend.begin_cut(place, delta=False)

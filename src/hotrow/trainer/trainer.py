@@ -161,6 +161,8 @@ class Trainer:
         self._watch = EarlyStoppingState()
         self._saves = BackgroundSaves(self._open.backend)
         self.state.last_checkpoint = self._saves.newest
+        if self._open.cluster is not None:
+            self._open.cluster.shard_restarts.last_checkpoint = self._saves.newest
         self.rows_loaded: dict[str, int] = {}  # by table, from checkpoints: the tables count them as created
 
     @property

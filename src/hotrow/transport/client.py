@@ -63,11 +63,23 @@ class RpcClient:
 
         Messages to a `near` peer are not delayed by `delay_s`.
         """
+        self._connect(name, address, near=near)
+
+    def reconnect(self, name: str, address: str) -> None:
+        """A peer was started again, at the same address or another: send its open requests at once.
+
+        The deadline of each starts again.
+        """
+        with self._lock:
+            near = self._peer(name).near
+        self._connect(name, address, near=near, anew=True)
+
+    def _connect(self, name: str, address: str, *, near: bool, anew: bool = False) -> None:
         sockets.check_address("address", address, self._security)
         with self._lock:
             self._check_open()
             before = self._peers.get(name)
-            if before is not None and before.address == address:
+            if before is not None and before.address == address and not anew:
                 return
             peer = self._new_peer(name, address, near, None if before is None else before.connection.name)
             try:

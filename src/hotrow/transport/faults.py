@@ -1,7 +1,7 @@
 """Errors as replies, and the sentence for a reply of an unexpected kind."""
 
 from hotrow.errors import ConfigError, HotrowError, InputError
-from hotrow.transport.errors import Busy, PeerLost, RanksLost
+from hotrow.transport.errors import Busy, PeerLost, RanksLost, RemoteFault
 from hotrow.transport.messages import Fault, Message
 
 
@@ -10,7 +10,7 @@ def fault_of(error: HotrowError) -> Fault:
     match error:
         case Busy():
             return Fault.of("busy", str(error))
-        case PeerLost() | RanksLost():
+        case PeerLost() | RanksLost() | RemoteFault(kind="lost"):
             return Fault.of("lost", str(error))
         case InputError():
             return Fault.of("input", str(error))

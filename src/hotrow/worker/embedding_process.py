@@ -44,6 +44,7 @@ from hotrow.transport.messages import (
     Query,
     QueryReply,
     Release,
+    ShardAt,
     Stop,
 )
 from hotrow.transport.request import Request
@@ -126,6 +127,11 @@ class EmbeddingServer:
             self._inbox.put(partial(_throw, error))
 
     def _handle(self, request: Request) -> None:
+        if isinstance(request.message, ShardAt):  # at once: the thread that computes may wait for the shard
+            self._wire.reconnect(request.message.name, request.message.address)
+            self._client.set_incarnation(request.message.name, request.message.incarnation)
+            request.reply(Done())
+            return
         if isinstance(request.message, LookUp):
             with self._counting:  # a request on its way from the inbox to the pulls is in neither
                 queued = max(self._inbox.qsize() + len(self._pulling), self._lookups)

@@ -83,6 +83,11 @@ class EvaluationService:
         if number != self._evaluation:
             raise InputError(f"evaluation {number}: is not open here, the last one is {self._evaluation}")
 
+    def set_incarnation(self, shard: str, incarnation: int) -> None:
+        """A shard was started again."""
+        if self._tables is not None:
+            self._tables.set_incarnation(shard, incarnation)
+
     def _put(self, request: Request, act: Callable[[], None]) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="trainer-evaluation", daemon=True)

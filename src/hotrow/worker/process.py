@@ -52,6 +52,7 @@ from hotrow.transport.messages import (
     QueryReply,
     Regroup,
     Settle,
+    ShardAt,
     StepCut,
     Stop,
 )
@@ -167,6 +168,12 @@ class TrainerProcess:
                 request.reply(Done())
             case Meet(number, str(address)):
                 self._wire.connect(peer_name(number), address, near=True)
+                request.reply(Done())
+            case ShardAt(name, address, incarnation):
+                self._wire.reconnect(name, address)
+                if isinstance(self._client, ShardedTables):
+                    self._client.set_incarnation(name, incarnation)
+                self._evaluation.set_incarnation(name, incarnation)
                 request.reply(Done())
             case GiveDense() as give:
                 self._give_or_queue(give, request)

@@ -131,7 +131,7 @@ def test_a_role_that_is_lost_ends_the_run_with_its_name_and_the_checkpoint_stays
 
     with monkeypatch.context() as patched:
         at_first_progress(patched, kill)
-        done = hotrow("train", config, *TWO_SHARDS)
+        done = hotrow("train", config, *TWO_SHARDS, "--set", "run.engine.replace_lost=0")
     assert done.exit_code == 2, done.stderr
     assert "a role of the cluster is lost, resume from the last checkpoint with: hotrow train" in done.stderr
     assert "shard 1" in done.stderr.splitlines()[-1]

@@ -1,6 +1,7 @@
 """A cluster in threads of this process, behind real sockets: shards, trainers, embedding workers, a site on them."""
 
 import pickle
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -21,22 +22,21 @@ from hotrow.nn.inputs import Inputs
 from hotrow.runtime.cluster.backend import ClusterBackend
 from hotrow.runtime.cluster.embedding_workers import EmbeddingWorkers
 from hotrow.runtime.cluster.roles import RoleProcesses, Roles
+from hotrow.runtime.cluster.shard_restarts import ShardRestarts
 from hotrow.runtime.state import RunState
-from hotrow.server.dense_service import DenseService
 from hotrow.server.dense_shard import DenseShard
-from hotrow.server.process import ShardServer
 from hotrow.server.shard import Shard
 from hotrow.transport.client import RpcClient
 from hotrow.transport.limits import Limits, RetryPolicy
 from hotrow.transport.messages import Query, QueryReply
-from hotrow.transport.server import RpcServer
 from hotrow.types import RoleId
 from hotrow.worker.embedding_process import EmbeddingSetup
 from hotrow.worker.losses import Squared, Task
 from hotrow.worker.process import TrainerProcess
 from hotrow.worker.setup import RoleSpec, TrainerSetup
 from hotrow.worker.spec import TrainingSpec
-from unit.worker.embedding_threads import embedding_worker, in_thread, served
+from unit.runtime.shard_threads import ShardThreads
+from unit.worker.embedding_threads import embedding_worker, served
 
 TABLES = {"t": hr.Table(dim=4, optimizer=hr.Adagrad(lr=0.05))}
 SAMPLES = 8
@@ -70,28 +70,22 @@ def batches(count: int) -> Iterator[tuple[Lease, Batch]]:
         yield Lease(number, 0, number, SAMPLES), Batch(parts, numbers, labels)
 
 
-class Threads:
-    """Roles that are threads of this process: none is lost, and they end with the test."""
-
-    def lost(self) -> dict[RoleId, str]:
-        return {}
-
-    def release(self, name: RoleId) -> None: ...
-
-    def end(self, name: RoleId) -> None: ...
-
-
 @dataclass(slots=True, eq=False)
 class Cluster:
     """A site, and what a test does to its trainers and embedding workers."""
 
     site: ClusterBackend
     wire: RpcClient
-    cores: list[Shard]
+    shards: ShardThreads
     embedding_workers: EmbeddingWorkers | None
     start_embedding_worker: Callable[[int], str]  # by number; gives its address
     start_trainer: Callable[[RoleId], None]  # by name; it waits until a mode begins on it
     addresses: Mapping[str, str]  # of trainers
+    roles: Roles
+
+    @property
+    def cores(self) -> list[Shard]:
+        return self.shards.cores
 
     def figures(self, name: str) -> dict[str, float]:
         told = self.wire.request(name, Query("status")).result(20).message
@@ -112,8 +106,13 @@ def cluster(
     outputs: int = 1,
     task: Task = "classification",
     processes: RoleProcesses | None = None,
+    restarts: int = 0,
+    dense: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
 ) -> Iterator[Cluster]:
-    """Two shards and all others in threads of this process, behind real sockets. Trainers read, where they can."""
+    """Two shards and all others in threads of this process, behind real sockets. Trainers read, where they can.
+
+    With `restarts` the rows of shards are in shared memory, and lost shards are started again.
+    """
     stored: dict[str, bytes] = {}
 
     def fetch(key: str) -> Source:
@@ -130,33 +129,29 @@ def cluster(
     loss = Squared() if task == "regression" else None
     with ExitStack() as stack:
         model = Net(outputs)
-        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        optimizer = dense(model.parameters(), lr=0.01)
         wire = stack.enter_context(RpcClient(security="off", **lines))
         shards = [RoleId("shard", number) for number in range(2)]
         places = dict(zip(shards, ([0, 1], [2, 3]), strict=True))
         addresses: dict[str, str] = {}
-        cores: list[Shard] = []
-        for number, name in enumerate(shards):
-            server = stack.enter_context(RpcServer(security="off", limits=limits))
-            cores.append(Shard(tables, number=number, shards=2, parked_bytes=parked_bytes))
-            stack.callback(cores[-1].close)
+
+        def piece(number: int) -> DenseShard:
             own = Net(outputs)
-            piece = DenseShard(
-                own,
-                torch.optim.Adam(own.parameters(), lr=0.01),
-                places[name],
-                buffers=number == 0,
-                parked_bytes=parked_bytes,
-            )
-            in_thread(stack, ShardServer(cores[-1], server, DenseService(piece)).serve, server.stop)
-            addresses[name] = server.address
-            wire.connect(name, server.address)
+            adam = dense(own.parameters(), lr=0.01)
+            return DenseShard(own, adam, places[shards[number]], buffers=number == 0, parked_bytes=parked_bytes)
+
+        run = f"threads-{secrets.token_hex(4)}" if restarts else None
+        threads = ShardThreads(stack, tables, piece, run)
+        threads.limits, threads.parked_bytes = limits, parked_bytes
+        for name in shards:
+            addresses[name] = threads.start(name)
+            wire.connect(name, addresses[name])
         known = EmbeddingWorkers(wire, []) if embedding_workers else None
         at: dict[str, str] = {}
 
         def start_trainer(name: RoleId) -> None:
             own = Net(outputs)
-            spec = TrainingSpec(own, tables, torch.optim.Adam(own.parameters(), lr=0.01), loss, task=task)
+            spec = TrainingSpec(own, tables, dense(own.parameters(), lr=0.01), loss, task=task)
             setup = TrainerSetup(RoleSpec(spec), shards, [0.01], places, pooled=embedding_workers > 0)
             at[name] = served(
                 stack, lambda server, wire: TrainerProcess(setup, name, server, wire, fetch).serve, addresses, **lines
@@ -174,8 +169,9 @@ def cluster(
         for number in range(embedding_workers):
             assert known is not None
             known.join(peer_name(number), start_embedding_worker(number))
-        roles = Roles(wire, shards, workers, processes or Threads(), known, stored_source=store)
+        again = ShardRestarts(threads.start, restarts) if restarts else None
+        roles = Roles(wire, shards, workers, processes or threads, known, stored_source=store, shard_restarts=again)
         client = ShardedTables(tables, wire, shards, threads=1)
         spec = TrainingSpec(model, tables, optimizer, loss, task=task)
         site = ClusterBackend(spec, client, roles, state, places=places)
-        yield Cluster(site, wire, cores, known, start_embedding_worker, start_trainer, at)
+        yield Cluster(site, wire, threads, known, start_embedding_worker, start_trainer, at, roles)

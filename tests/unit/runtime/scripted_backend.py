@@ -164,6 +164,8 @@ class ScriptedBackend:
         losses, self.role_losses = self.role_losses, []
         return losses
 
+    must_cut = False
+
     def take_lost_workers(self) -> list[WorkerLoss]:
         losses, self.worker_losses = self.worker_losses, []
         return losses

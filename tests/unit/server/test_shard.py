@@ -249,10 +249,10 @@ def test_a_pull_without_learning_makes_no_row_and_counts_the_absent() -> None:
 def test_what_parts_weighed_is_told_again_with_the_answer() -> None:
     shard = one_shard()
     weights = [PartWeights(3, 0.25, 1.0)]
-    done = shard.orders.with_weights(shard.perform(1, ()), weights)
+    done = shard.orders.with_dense(shard.perform(1, ()), weights, 0)
     assert done == OrderResult(1, weights=tuple(weights))
     assert shard.perform(1, ()) == done
-    assert shard.orders.with_weights(shard.perform(2, ()), []) == OrderResult(2)
+    assert shard.orders.with_dense(shard.perform(2, ()), [], 0) == OrderResult(2)
 
 
 def test_orders_go_in_turn_and_give_their_answer_again() -> None:

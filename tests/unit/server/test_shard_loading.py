@@ -31,7 +31,6 @@ from hotrow.transport.client import RpcClient
 from hotrow.transport.messages import TrackChanges
 from hotrow.transport.server import RpcServer
 from hotrow.types import RoleId
-from unit.runtime.cluster_threads import Threads
 
 TABLES = {
     "plain": hr.Table(dim=3, optimizer=hr.Adam(lr=0.1), clock=True),
@@ -75,6 +74,17 @@ class Shards:
 
     def tiers(self) -> dict[str, list[RamTier]]:
         return {name: [core.tables.tiers[name] for core in self.cores] for name in self.tables}
+
+
+class Threads:
+    """Shards that are threads of this process: none is lost, and they end with the test."""
+
+    def lost(self) -> dict[RoleId, str]:
+        return {}
+
+    def release(self, name: RoleId) -> None: ...
+
+    def end(self, name: RoleId) -> None: ...
 
 
 @contextmanager

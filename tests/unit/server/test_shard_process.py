@@ -281,7 +281,9 @@ def test_what_a_shard_does_not_know_is_refused_and_it_goes_on() -> None:
         assert told.role == "shard 0"
         assert told.figures["wire.faults"] == 1
         assert told.figures["performed"] == 0
-        assert asked.answer(Query("ready")) == QueryReply("shard 0", {"ready": 1.0, "incarnation": 1.0})
+        assert asked.answer(Query("ready")) == QueryReply(
+            "shard 0", {"ready": 1.0, "incarnation": 1.0, "dense_found": 0.0}
+        )
 
 
 def test_stop_ends_it_and_tells_those_who_wait() -> None:

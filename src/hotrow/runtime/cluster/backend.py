@@ -38,6 +38,7 @@ from hotrow.runtime.cluster.remote_cut import remote_cut
 from hotrow.runtime.cluster.remote_load import RemoteRowLoader
 from hotrow.runtime.cluster.remote_parameters import RemoteParameters
 from hotrow.runtime.cluster.roles import Roles
+from hotrow.runtime.cluster.shard_restarts import RestartedShard
 from hotrow.runtime.look_ahead import LookAheadChoice, LookAheadChoices, expiry_fault
 from hotrow.runtime.losses import RoleLoss, RoleLost, WorkersLost, is_gone
 from hotrow.runtime.state import RunState
@@ -52,6 +53,7 @@ from hotrow.transport.messages import (
     CollectScores,
     DenseGiven,
     GiveDense,
+    Resume,
     TakeDense,
     TrackChanges,
 )
@@ -105,6 +107,9 @@ class ClusterBackend:
         self._collections = 0  # of scores
         self._scores_left = ScoreSketch()  # of trainers that have left
         self._uncollected: Counter[str] = Counter()  # by trainer, samples whose scores it has
+        self._parameters: RemoteParameters | None = None  # of the open mode, also while it opens
+        if roles.shard_restarts is not None:
+            roles.shard_restarts.user, roles.shard_restarts.step = self, lambda: state.step
 
     @property
     def optimizer(self) -> Optimizer | None:
@@ -171,7 +176,14 @@ class ClusterBackend:
         self._check_all_left(facts.workers)
         self.check_mode(mode, facts)  # trainers may have joined since it was chosen
         parameters = RemoteParameters(
-            mode, facts, self._roles, self._order, self._spec.average, self._state.samples, self._fetch_at_rest
+            mode,
+            facts,
+            self._roles,
+            self._order,
+            self._spec.average,
+            self._state.samples,
+            self._fetch_at_rest,
+            self._set_parameters,
         )
         self._order = parameters.number  # shards have it, even if the rest fails
         tensors, settings = dense_state.to_bytes(self._spec.model, self.optimizer)
@@ -205,6 +217,20 @@ class ClusterBackend:
         )
         self._open = _OpenMode(mode, parameters, executor, begun)
         return parameters, executor
+
+    def _set_parameters(self, parameters: RemoteParameters) -> None:
+        self._parameters = parameters
+
+    def resume_shard(self, shard: RestartedShard) -> None:
+        """Tell a shard that was started again how far the process before it came."""
+        self.tables.set_incarnation(shard.name, shard.incarnation)
+        parameters = self._parameters
+        resume = Resume(self._order) if parameters is None else parameters.resumption(shard)
+        self._roles.answer(self._roles.rpc.request(shard.name, resume))
+        if resume.dense and not shard.dense_found and shard.name in self._places:
+            tensors, settings = dense_state.to_bytes(self._spec.model, self.optimizer)
+            state = TakeDense(resume.step, settings)  # as of the last rest: no later one is left
+            self._roles.answer(self._roles.rpc.request(shard.name, state, self._frames(tensors)))
 
     def _begin_all(self, begun: Begin, shares: Sequence[int], tensors: bytes) -> None:
         """WorkersLost where a trainer is lost, also after its reply: workers are numbered as they begin."""
@@ -371,6 +397,7 @@ class ClusterBackend:
         if (opened := self._open) is None:
             return
         self._open, self._order = None, opened.parameters.number
+        self._parameters = None
         self._failed = True  # rows are those of the last step, and dense parameters those of the last fetch
         if not opened.parameters.failed:
             self._fetch(opened, optimizer=True)

@@ -166,7 +166,7 @@ class RemoteExecutor:
         while True:
             self._check_alive()
             self._release_refused()
-            if self._losses():
+            if self._losses() or self.must_cut:
                 return None
             try:
                 grant, outcome = self._results.get(timeout=WAKE_S)
@@ -175,6 +175,11 @@ class RemoteExecutor:
                 continue
             if grant.grant in self._out and (answer := self._answer(grant, outcome)) is not None:
                 return self._finished(grant, answer)
+
+    @property
+    def must_cut(self) -> bool:
+        """Whether a shard was started again that had gradients of the open step."""
+        return self._parameters.must_cut and not self._is_cut
 
     def take_lost_workers(self) -> list[WorkerLoss]:
         """Workers whose trainer was lost, or whose batch was lost with another role.
@@ -377,6 +382,8 @@ class RemoteExecutor:
 
     def _check_caused_by_loss(self, grant: Grant, error: Exception) -> None:
         """Raise the error of a batch, unless it follows from the loss of a role that had a part in it."""
+        if self._parameters.must_cut:
+            return
         with self._parameters.failing():
             if not self._roles.caused_by_loss(self._out[grant.grant][1], error):
                 raise error

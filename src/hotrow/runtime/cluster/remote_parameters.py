@@ -8,6 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from hotrow.client.aggregate import Average
 from hotrow.errors import HotrowError
@@ -15,15 +16,31 @@ from hotrow.modes import Mode
 from hotrow.modes.base import Apply, RunFacts
 from hotrow.runtime.cluster.order_plan import OrderPlan, WeightReplies
 from hotrow.runtime.cluster.roles import Roles
+from hotrow.runtime.cluster.shard_restarts import RestartedShard
 from hotrow.server.core import NOTHING_NEW, ApplyResult
 from hotrow.staleness import Histogram, IdCounts, WeightCorrection
 from hotrow.staleness.weights import WeightRange
 from hotrow.transport import messages
 from hotrow.transport.client import Answer
 from hotrow.transport.envelope import preencoded
-from hotrow.transport.messages import ApplyOrder, OrderResult, Perform, Policy, Prepare
+from hotrow.transport.errors import RemoteFault
+from hotrow.transport.messages import ApplyOrder, OrderResult, Perform, Policy, Prepare, Resume
+from hotrow.types import RoleId
 
 UNDER_WAY = 64  # orders without a reply before the next one waits
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _SentOrder:
+    """An order on its way to a shard, with the state before it."""
+
+    shard: RoleId
+    number: int
+    incarnation: int
+    asked: Future[Answer]
+    parts: int  # pushes that it applies
+    step: int
+    samples: int
 
 
 class RemoteParameters:
@@ -38,18 +55,21 @@ class RemoteParameters:
         average: Average,
         trained: int = 0,
         rested: Callable[[], None] = lambda: None,
+        opening: Callable[["RemoteParameters"], None] = lambda _: None,
     ) -> None:
         """`number`: of the last order sent to the shards; `trained`: samples so far.
 
-        `rested` is called when all orders are performed everywhere.
+        `rested` is called when all orders are performed everywhere, `opening` before the first one is sent.
         """
         self.number = number
         self.failed = False
         self._mode, self._roles, self._rested = mode, roles, rested
         self._trainers = list(roles.trainers)  # when the mode began
-        self._incarnations = roles.incarnations()
+        self._incarnations = dict(zip(roles.shards, roles.incarnations(), strict=True))
+        self._on_arrival = mode.on_arrival(facts, 1) is not None
+        self.must_cut = False  # a shard was started again, and has lost gradients of the open step
         self._plan, self._weights = OrderPlan(mode, facts), WeightReplies(mode, len(roles.shards))
-        self._under_way: deque[Future[Answer]] = deque()
+        self._under_way: deque[_SentOrder] = deque()
         self._messages: deque[Future[Answer]] = deque()  # to trainers
         self._unreported: Counter[str] = Counter()
         self._undone: Counter[str] = Counter()
@@ -59,7 +79,10 @@ class RemoteParameters:
         late = None if mode.late is None else mode.late.model_dump_json()
         serves = mode.dense == "server"
         pushes = max(1, mode.samples_per_step(facts) // facts.local_batch)
+        self._rules = average, late, serves
+        self._pushes, self._step, self._samples = pushes, facts.step, trained
         settings = average, late, serves, facts.step, trained, pushes
+        opening(self)
         self._order(lambda incarnation: Policy(incarnation, self.number, *settings))
 
     @property
@@ -88,7 +111,10 @@ class RemoteParameters:
         planned = self._plan.take()
         if planned.applies or planned.discards:
             applies = preencoded(planned.applies)  # the same for all shards
-            self._order(lambda incarnation: Perform(incarnation, self.number, applies, planned.discards))
+            parts = sum(len(each.parts) for each in planned.applies)
+            self._order(lambda incarnation: Perform(incarnation, self.number, applies, planned.discards), parts)
+            for each in planned.applies:
+                self._step, self._samples = max(self._step, each.step + 1), each.samples
             if self._roles.embedding_workers is not None:
                 self._roles.embedding_workers.release(planned.discards)
         for message in planned.to_trainers:
@@ -97,8 +123,23 @@ class RemoteParameters:
 
     def prepare(self, order: ApplyOrder) -> None:
         """Tell the shards how a step will be ordered. Unlike an order it has no number: no order waits for it."""
-        for name, incarnation in zip(self._roles.shards, self._incarnations, strict=True):
+        for name, incarnation in self._incarnations.items():
             self._messages.append(self._roles.rpc.request(name, Prepare(incarnation, order)))
+
+    def resumption(self, shard: RestartedShard) -> Resume:
+        """How far a shard came whose process has ended, and the rules of the mode.
+
+        It goes on after the last order that it has answered: later ones are sent again. A shard that has lost its rows
+        refuses those. Where trainers end steps together, gradients that were parked for the open one make them cut it.
+        """
+        self._incarnations[shard.name] = shard.incarnation
+        order, step, samples = self.number, self._step, self._samples
+        unanswered = [each for each in self._under_way if each.shard == shard.name and not each.asked.done()]
+        if unanswered and not shard.rows_lost:
+            order, step, samples = unanswered[0].number - 1, unanswered[0].step, unanswered[0].samples
+        cuts = self._mode.dense != "server" and not self._on_arrival
+        self.must_cut = self.must_cut or cuts
+        return Resume(order, *self._rules, step, samples, pushes=self._pushes, arrival=self._on_arrival, refuses=cuts)
 
     def raise_failures(self) -> None:
         """Raise the error of an order or a message that failed: replies to what follows would never come."""
@@ -130,22 +171,34 @@ class RemoteParameters:
             self.failed = True
             raise
 
-    def _order(self, made: Callable[[int], messages.Message]) -> None:
-        self.number += 1
-        for name, incarnation in zip(self._roles.shards, self._incarnations, strict=True):
-            self._under_way.append(self._roles.rpc.request(name, made(incarnation)))
+    def _order(self, made: Callable[[int], messages.Message], parts: int = 0) -> None:
+        with self._roles.changing:  # a shard that is started again must know which orders it will get
+            self.number += 1
+            for name, incarnation in self._incarnations.items():
+                asked = self._roles.rpc.request(name, made(incarnation))
+                sent = _SentOrder(name, self.number, incarnation, asked, parts, self._step, self._samples)
+                self._under_way.append(sent)
         self._take_answers(self._under_way, UNDER_WAY * len(self._roles.shards))
 
-    def _take_answers(self, asked: deque[Future[Answer]], most: int) -> None:
+    def _take_answers(self, sent: deque[_SentOrder], most: int) -> None:
         """Read the replies that arrived, and wait until at most `most` are missing."""
-        while asked and (len(asked) > most or asked[0].done()):
+        while sent and (len(sent) > most or sent[0].asked.done()):
             with self.failing():
-                reply = self._roles.answer(asked[0]).message
-            asked.popleft()
+                reply = self._reply(sent[0])
+            sent.popleft()
             if isinstance(reply, OrderResult):
                 self._corrections += self._weights.answered(reply.weights)
                 if reply != OrderResult(reply.order, weights=reply.weights):
                     self._count(reply)
+
+    def _reply(self, sent: _SentOrder) -> messages.Message:
+        """Of a shard to an order. One that has lost its rows since has lost the gradients of the order, too."""
+        try:
+            return self._roles.answer(sent.asked).message
+        except RemoteFault as fault:
+            if fault.kind != "lost" or self._incarnations[sent.shard] == sent.incarnation:
+                raise
+            return OrderResult(sent.number, parked_lost=sent.parts)
 
     def _take_replies(self, most: int) -> None:
         """The same for messages, which fail where a trainer is lost: the executor reports that."""
@@ -155,13 +208,14 @@ class RemoteParameters:
                 try:
                     self._roles.answer(asked)
                 except HotrowError as error:
-                    if not self._roles.caused_by_loss(self._trainers, error):
+                    if not self.must_cut and not self._roles.caused_by_loss(self._trainers, error):
                         raise
 
     def _count(self, reply: OrderResult) -> None:
         self._counted = True
         self._unreported.update(refused=reply.refused, weightless=reply.weightless)
         self._undone.update(lost_pushes=reply.lost_pushes, forgotten_pushes=reply.forgotten)
+        self._undone.update(parked_pushes_lost=reply.parked_lost, dense_pushes_lost=reply.dense_parked_lost)
         self._undone.update(partly_applied_pushes=reply.partly_applied, rows_applied_twice=reply.applied_before)
         for age, count in reply.lateness:
             self._lateness.add(age, count)

@@ -14,6 +14,7 @@ from hotrow.data.source import Source
 from hotrow.errors import InputError
 from hotrow.runtime.cluster.embedding_workers import EmbeddingWorkers
 from hotrow.runtime.cluster.leaving import forget_when_stopped
+from hotrow.runtime.cluster.shard_restarts import ShardRestarts
 from hotrow.runtime.losses import SURVIVED, RoleLoss, RoleLost, is_gone
 from hotrow.transport.client import Answer, RpcClient
 from hotrow.transport.envelope import Buffer
@@ -61,19 +62,26 @@ class Roles:
     losses: deque[RoleLoss] = field(default_factory=deque)  # the same, not yet taken by the training loop
     on_loss: list[Callable[[RoleId], None]] = field(default_factory=list)  # called with each lost role that reads
     new_loaders: deque[RoleId] = field(default_factory=deque)  # started, and not prepared yet
+    shard_restarts: ShardRestarts | None = None  # None: a lost shard ends the run
+    changing: AbstractContextManager[object] = field(default_factory=threading.RLock)  # while roles end or start again
     _replacing: threading.Lock = field(default_factory=threading.Lock)  # held while the last embedding worker is
 
     def check_alive(self) -> None:
-        """Note trainers, embedding workers and loaders that have ended; RoleLost, with its name, for any other role.
+        """Note trainers, embedding workers and loaders that have ended, and start shards again that have.
 
-        Requests to a lost role fail with PeerLost from then on. In the thread of the training loop.
+        RoleLost, with its name, for any other role. Requests to a lost role fail with PeerLost from then on; requests
+        to a shard wait. In the thread of the training loop, and in that of a checkpoint.
         """
-        ended = dict(self.processes.lost())
-        for name, why in ended.items():
-            if name.kind not in SURVIVED:
-                raise is_gone(name, why)
-        for name, why in ended.items():
-            self._lose(name, why)
+        with self.changing:
+            ended = dict(self.processes.lost())
+            for name, why in ended.items():
+                if name.kind not in SURVIVED and (name.kind != "shard" or self.shard_restarts is None):
+                    raise is_gone(name, why)
+            for name, why in ended.items():
+                if name.kind == "shard" and self.shard_restarts is not None:
+                    self.losses.append(self.shard_restarts.restart(self, name, why))
+                else:
+                    self._lose(name, why)
 
     def check_trainers(self) -> None:
         """RoleLost where no trainer is left."""
@@ -191,11 +199,14 @@ class Roles:
 
         An error that says so itself is waited for longer: Ray may be slow to notice the end of a process.
         """
-        until = time.monotonic() + (KNOWN_LOSS_S if _says_lost(error) else LOSS_S)
+        said = _says_lost(error)
+        until = time.monotonic() + (KNOWN_LOSS_S if said else LOSS_S)
         while True:
             self.check_alive()
             if any(name in self.lost for name in roles):
                 return True
+            if said and self.shard_restarts is not None and self.shard_restarts.lost_rows:
+                return True  # a shard that has its rows of a checkpoint refuses requests that know later ones
             if time.monotonic() > until:
                 return False
             time.sleep(WAKE_S)

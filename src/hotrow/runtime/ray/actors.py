@@ -6,18 +6,21 @@ Ray sends settings and the model to the actors; everything after that goes over 
 import signal
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import ray
 
+from hotrow.errors import ConfigError
 from hotrow.loading.process import LoaderServer
 from hotrow.runtime.ray.sources import fetch_source
+from hotrow.server.dense_memory import DenseMemory
 from hotrow.server.dense_service import DenseService
 from hotrow.server.dense_shard import DenseShard
 from hotrow.server.process import ShardServer
-from hotrow.server.shard import Shard
+from hotrow.server.restarting import ShardBefore, open_shard
+from hotrow.server.shared_rows import dense_path
 from hotrow.transport.client import RpcClient
 from hotrow.transport.security import ClusterKey
 from hotrow.transport.server import RpcServer
@@ -37,10 +40,14 @@ class TransportSettings:
     key: ClusterKey | None = None
     delay_s: float = 0.0  # to the shards and back: for measurements
 
-    def server(self, host: str | None, name: str) -> RpcServer:
-        """A server on a host; None: on this node's address for other nodes."""
+    def server(self, host: str | None, name: str, port: str = "*") -> RpcServer:
+        """A server on a host; None: on this node's address for other nodes. Another port where that one is taken."""
         where = host or ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-        return RpcServer(f"tcp://{where}:*", security=self.security, key=self.key, name=name)
+        how: dict[str, Any] = {"security": self.security, "key": self.key, "name": name}
+        if port != "*":
+            with suppress(ConfigError):
+                return RpcServer(f"tcp://{where}:{port}", **how)
+        return RpcServer(f"tcp://{where}:*", **how)
 
     def rpc_client(self, *, delayed: bool = False) -> RpcClient:
         delay_s = self.delay_s if delayed else 0.0
@@ -62,6 +69,8 @@ class ShardSetup:
     number: int
     shards: int
     places: Sequence[int]  # of the model's parameters that it holds in token modes
+    run: str | None = None  # names its shared memory; None: rows are in the memory of the process
+    before: ShardBefore | None = None  # None: it is the first process
 
 
 class _Serving(Protocol):
@@ -105,9 +114,11 @@ class ShardRole(_Role):
     """One shard; a Ray actor when it is started as one."""
 
     def __init__(self, setup: ShardSetup, lines: TransportSettings, host: str | None) -> None:
-        server, role, spec = lines.server(host, RoleId("shard", setup.number)), setup.role, setup.role.spec
-        shard = Shard(
+        before, role, spec = setup.before, setup.role, setup.role.spec
+        shard = open_shard(
             spec.tables,
+            setup.run,
+            before,
             number=setup.number,
             shards=setup.shards,
             threads=role.threads,
@@ -123,7 +134,11 @@ class ShardRole(_Role):
             clip=spec.clip,
             parked_bytes=role.parked_bytes,
         )
-        super().__init__(server, ShardServer(shard, server, DenseService(piece)), shard)
+        shared = setup.run is not None and shard.shared
+        memory = DenseMemory(dense_path(str(setup.run), setup.number, setup.shards)) if shared else None
+        dense = DenseService(piece, memory)
+        server = lines.server(host, RoleId("shard", setup.number), "*" if before is None else before.port)
+        super().__init__(server, ShardServer(shard, server, dense, restarted=before is not None), shard, dense)
 
 
 class TrainerRole(_Role):

@@ -16,12 +16,14 @@ from hotrow.errors import ConfigError, HotrowError
 from hotrow.runtime.cluster.embedding_workers import EmbeddingWorkers
 from hotrow.runtime.cluster.facts import ClusterFacts
 from hotrow.runtime.cluster.roles import Roles
+from hotrow.runtime.cluster.shard_restarts import ShardRestarts
 from hotrow.runtime.losses import RoleLost
 from hotrow.runtime.ray.actor_pool import ActorPool, Freed, Options
 from hotrow.runtime.ray.actors import EmbeddingRole, LoaderRole, ShardRole, TrainerRole, TransportSettings
 from hotrow.runtime.ray.setups import RoleSetups
 from hotrow.runtime.ray.sources import stored_source
 from hotrow.runtime.ray.trainer_places import TrainerPlaces
+from hotrow.server.restarting import ShardBefore
 from hotrow.transport.ids import WORKERS_MOST
 from hotrow.transport.messages import Stop
 from hotrow.transport.server import RpcServer
@@ -50,10 +52,13 @@ class RayCluster:
         options: Options = lambda role, number: {"num_cpus": 0},
         freed: Freed = lambda role, number: None,
         places: TrainerPlaces | None = None,
+        restarts: int = 0,
     ) -> None:
         """`host`: where roles listen, None for the address of their node; `options`: of the Ray actors.
 
-        `freed` is told of each actor that has ended; `places`: of trainers whose number changes.
+        `freed` is told of each actor that has ended; `places`: of trainers whose number changes. A lost shard is
+        started again, `restarts` times in a row.
+
         Without embedding workers trainers look rows up on the shards themselves.
         """
         self._setups = setups
@@ -61,6 +66,7 @@ class RayCluster:
         self._actors = ActorPool(lines, host, options, freed)
         self.places = places
         self._joining = threading.Lock()
+        self._restarts = ShardRestarts(self._restart_shard, restarts)
         self._numbers: dict[RoleKind, int] = {"trainer": 0, "embedding worker": 0, "loader": 0}  # used so far
         self.rpc = lines.rpc_client(delayed=True)
         try:
@@ -89,6 +95,7 @@ class RayCluster:
             readers,
             stored_source,
             self.join_embedding_worker,
+            shard_restarts=self._restarts,
         )
         for _ in range(embedding_workers):
             self._join_embedding_worker(self._embedding_workers(), joins=False)
@@ -140,6 +147,17 @@ class RayCluster:
         left = self._embedding_workers().leave(name, lambda: self._actors.release(name))
         left.add_done_callback(lambda _: self._actors.end(name))
         return left
+
+    @property
+    def shard_restarts(self) -> ShardRestarts:
+        """Starts lost shards again."""
+        return self._restarts
+
+    def _restart_shard(self, name: RoleId, *, incarnation: int, checkpoint: str | None) -> str:
+        before = ShardBefore(incarnation, self._shards[name].rpartition(":")[2], checkpoint)
+        setup = self._setups.shard(name.number, before)
+        self._shards[name] = self._actors.start(ShardRole, {name: (setup,)}, joins=True)[name]
+        return self._shards[name]
 
     def close(self) -> None:
         """Send `Stop` to all roles, and end those that do not stop."""

@@ -5,6 +5,7 @@ from functools import cached_property
 
 from hotrow.runtime.ray.actors import ShardSetup
 from hotrow.server.dense_shard import spread
+from hotrow.server.restarting import ShardBefore
 from hotrow.types import RoleId
 from hotrow.worker.embedding import BufferLimits
 from hotrow.worker.embedding_process import EmbeddingSetup
@@ -20,6 +21,7 @@ class RoleSetups:
     pooled: bool = False  # trainers get vectors from embedding workers
     limits: BufferLimits = field(default_factory=BufferLimits)  # of each embedding worker
     device: str = "cpu"  # that trainers compute on
+    run: str | None = None  # names the shared memory of shards; None: they have none
 
     @property
     def names(self) -> list[RoleId]:
@@ -39,8 +41,8 @@ class RoleSetups:
         named = zip(self.names, self.held, strict=True)
         return {name: places for name, places in named if places or name == self.names[0]}
 
-    def shard(self, number: int) -> ShardSetup:
-        return ShardSetup(self.role, number, self.shards, self.held[number])
+    def shard(self, number: int, before: ShardBefore | None = None) -> ShardSetup:
+        return ShardSetup(self.role, number, self.shards, self.held[number], self.run, before)
 
     def trainer(self) -> TrainerSetup:
         optimizer = self.role.spec.optimizer

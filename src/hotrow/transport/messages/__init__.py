@@ -23,6 +23,7 @@ from hotrow.transport.messages.control import (
     LeaveRole,
     Query,
     QueryReply,
+    ShardAt,
     Stop,
 )
 from hotrow.transport.messages.dense import DenseGiven, DensePulled, GiveDense, PullDense, PushDense, TakeDense
@@ -63,7 +64,16 @@ from hotrow.transport.messages.loading import (
     PullBatch,
     TroubleMet,
 )
-from hotrow.transport.messages.orders import ApplyOrder, OrderPart, OrderResult, PartWeights, Perform, Policy, Prepare
+from hotrow.transport.messages.orders import (
+    ApplyOrder,
+    OrderPart,
+    OrderResult,
+    PartWeights,
+    Perform,
+    Policy,
+    Prepare,
+    Resume,
+)
 from hotrow.transport.messages.rows import (
     Arrival,
     Clear,
@@ -116,6 +126,7 @@ Message = (
     | OrderResult
     | Policy
     | Prepare
+    | Resume
     | PullDense
     | DensePulled
     | PushDense
@@ -139,6 +150,7 @@ Message = (
     | QueryReply
     | JoinRole
     | LeaveRole
+    | ShardAt
     | Stop
     | Done
     | Fault
@@ -256,12 +268,14 @@ __all__ = [
     "QueryReply",
     "Regroup",
     "Release",
+    "Resume",
     "RowBlockHeader",
     "RowsChecked",
     "RowsLoaded",
     "Samples",
     "ScorePoints",
     "Settle",
+    "ShardAt",
     "StepCut",
     "Stop",
     "TableLoaded",

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
 
-from hotrow.transport.messages.header import Header, Name
+from hotrow.transport.messages.header import Header, Name, Number
 
 SENTENCE_MOST = 10_000  # characters of a fault
 
@@ -34,6 +34,14 @@ class LeaveRole(Header, frozen=True, tag="leave_role"):
     """Removes a role from its run. The reply comes when the role has stopped."""
 
     name: Name
+
+
+class ShardAt(Header, frozen=True, tag="shard_at"):
+    """A shard was started again: requests without a reply are sent to its address anew."""
+
+    name: Name
+    address: Name
+    incarnation: Number
 
 
 class Stop(Header, frozen=True, tag="stop"):

@@ -64,6 +64,8 @@ class OrderResult(Header, frozen=True, tag="performed"):
     forgotten: Count = 0  # with a grant too old to know whether it was applied before
     partly_applied: Count = 0  # that a crash interrupted in a kept segment: not applied again
     applied_before: Count = 0  # discarded pushes whose rows were applied on arrival
+    parked_lost: Count = 0  # parts of a step that were parked on a shard process that ended
+    dense_parked_lost: Count = 0  # the same, of dense gradients
     lateness: tuple[tuple[Number, Number], ...] = ()
     weights: tuple[PartWeights, ...] = ()  # of the parts of this order, where a policy weighs each tensor
 
@@ -82,3 +84,21 @@ class Policy(Header, frozen=True, tag="policy"):
     step: Number | None = None  # dense steps so far: the stamp of rows that are applied on arrival
     samples: Number | None = None  # trained so far
     pushes: Count = 1  # per step
+
+
+class Resume(Header, frozen=True, tag="resume"):
+    """A shard that was started again goes on after an order, by the rules of the open mode. Until then it answers
+    no request about rows and parameters.
+
+    With `refuses` it answers pushes and lookups of training with "lost" until a mode begins: the step is cut.
+    """
+
+    order: Number
+    average: Literal["batch", "present"] = "batch"
+    staleness: Annotated[str, Meta(max_length=100_000)] | None = None
+    dense: bool = False
+    step: Number = 0  # dense steps so far
+    samples: Number = 0  # trained so far
+    pushes: Count = 1  # per step
+    arrival: bool = False  # rows are applied as they arrive
+    refuses: bool = False

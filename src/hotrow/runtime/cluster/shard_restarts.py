@@ -1,0 +1,99 @@
+"""Shards that are started again in place of processes that ended: their rows are in shared memory, or in a checkpoint.
+
+Requests without a reply are sent to the new process, which holds them until it has word from the driver of how far the
+one before came (`Resume`).
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from hotrow.errors import HotrowError
+from hotrow.runtime.losses import QUIET_STEPS, RoleLoss, RoleLost, SavedRows, is_gone
+from hotrow.transport.client import Outcome
+from hotrow.transport.errors import PeerLost
+from hotrow.transport.messages import Query, QueryReply, ShardAt
+from hotrow.types import RoleId
+
+if TYPE_CHECKING:
+    from hotrow.runtime.cluster.roles import Roles
+
+_log = logging.getLogger("hotrow.runtime")
+
+
+@dataclass(frozen=True, slots=True)
+class RestartedShard:
+    """A shard whose new process answers."""
+
+    name: RoleId
+    incarnation: int
+    rows_lost: bool  # its rows are those of the last checkpoint
+    dense_found: bool  # it has the dense parameters of the process before
+
+
+class ShardUser(Protocol):
+    """The part of the run that knows what the shards have been told."""
+
+    def resume_shard(self, shard: RestartedShard) -> None:
+        """Tell a shard how far the process before it came."""
+
+
+class StartShard(Protocol):
+    def __call__(self, name: RoleId, *, incarnation: int, checkpoint: str | None) -> str:
+        """Start a shard in its place; returns its address. `incarnation`: of the process before."""
+
+
+class ShardRestarts:
+    """Starts lost shards again, each at most `most` times in a row."""
+
+    def __init__(self, start: StartShard, most: int) -> None:
+        self._start, self._most = start, most
+        self.user: ShardUser | None = None  # None: no mode was opened yet
+        self.last_checkpoint: Callable[[], SavedRows | None] = lambda: None
+        self.step: Callable[[], int] = lambda: 0  # dense steps so far
+        self.lost_rows = False  # some shard's were restored from a checkpoint
+        self._incarnations: dict[RoleId, int] = {}
+        self._in_a_row: dict[RoleId, tuple[int, int]] = {}  # losses, and the step of the last
+
+    def restart(self, roles: "Roles", name: RoleId, why: str) -> RoleLoss:
+        """Start a shard again, and let all roles go on with it; RoleLost where that is not possible."""
+        began, step = time.monotonic(), self.step()
+        self._check_limit(name, why, step)
+        roles.processes.end(name)
+        known, saved = self._incarnations.get(name, 1), self.last_checkpoint()
+        try:
+            address = self._start(name, incarnation=known, checkpoint=None if saved is None else saved.where)
+        except HotrowError as error:
+            raise RoleLost(f"{name} is gone: {why}; it cannot be started again: {error}") from None
+        roles.rpc.reconnect(name, address)
+        ready = roles.answer(roles.rpc.request(name, Query("ready"))).of(QueryReply, name).figures
+        shard = RestartedShard(
+            name, int(ready["incarnation"]), ready["incarnation"] != known, bool(ready["dense_found"])
+        )
+        self._incarnations[name] = shard.incarnation
+        self.lost_rows = self.lost_rows or shard.rows_lost
+        if self.user is not None:
+            self.user.resume_shard(shard)
+        self._tell(roles, ShardAt(str(name), address, shard.incarnation))
+        steps = step - saved.step if shard.rows_lost and saved is not None else 0
+        return RoleLoss(name, why, steps=steps, restored=shard.rows_lost, seconds=time.monotonic() - began)
+
+    def _tell(self, roles: "Roles", moved: ShardAt) -> None:
+        """All clients of the shard; one that is lost need not know."""
+
+        def told(outcome: Outcome) -> None:
+            if isinstance(outcome, Exception) and not isinstance(outcome, PeerLost):
+                _log.warning("a role was not told that %s was started again: %s", moved.name, outcome)
+
+        workers = [] if roles.embedding_workers is None else roles.embedding_workers.names
+        for each in (*roles.trainers, *workers):
+            roles.rpc.send(each, moved, (), told)
+
+    def _check_limit(self, name: RoleId, why: str, step: int) -> None:
+        losses, last = self._in_a_row.get(name, (0, step))
+        losses = 1 if step - last >= QUIET_STEPS else losses + 1
+        self._in_a_row[name] = (losses, step)
+        if losses > self._most:
+            raise is_gone(name, why)
