@@ -37,7 +37,9 @@ class Run:
         self.loop = TrainingLoop(there.site, state, mode=mode, facts=facts)
         self._leases = LeaseQueue(batches(count), done=lambda lease: self.done.append(lease.number))
 
-    def train(self, kill_at: int = -1, *, rest_at: int = -1, leave: bool = True, every: bool = False) -> None:
+    def train(
+        self, kill_at: int = -1, *, rest_at: int = -1, leave: bool = True, every: bool = False, both: bool = False
+    ) -> None:
         """Kill a shard after a step, or after every one: at rest or in the middle of the next one."""
         self._leases.open_epoch()
         for number, _ in enumerate(self.loop.steps(self._leases, 0)):
@@ -45,6 +47,8 @@ class Run:
                 self.loop.rest()
             if every or number == kill_at:
                 self.there.shards.kill(1, leave=leave)
+                if both:
+                    self.there.shards.kill(0)
         self.loop.rest()
         self.loop.close()
 
@@ -181,3 +185,14 @@ def test_a_checkpoint_that_a_lost_shard_was_writing_fails_and_the_next_one_is_wh
         checkpoint.write_checkpoint(place, None, site.begin_cut(place, delta=False), content)
         saved = SavedCheckpoint.open(tmp_path)
         assert saved.manifest.tables["t"].rows == len(run.rows())
+
+
+@pytest.mark.parametrize("mode", [GBA(), Sync(look_ahead=1)], ids=ids)
+def test_all_shards_may_be_killed_at_once(mode: Mode) -> None:
+    state = RunState()
+    with cluster(state, 1, 0, restarts=3) as there:
+        run = Run(there, state, mode, trainers=1)
+        run.train(kill_at=4, both=True)
+        run.loop.take_remarks()
+        assert sorted(run.done) == list(range(BATCHES))
+        assert run.loop.statistics.counts["shards_lost"] == 2

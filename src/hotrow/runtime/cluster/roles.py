@@ -78,6 +78,8 @@ class Roles:
                 if name.kind not in SURVIVED and (name.kind != "shard" or self.shard_restarts is None):
                     raise is_gone(name, why)
             for name, why in ended.items():
+                if name not in self.processes.lost():
+                    continue  # it was handled while another shard was started again
                 if name.kind == "shard" and self.shard_restarts is not None:
                     self.losses.append(self.shard_restarts.restart(self, name, why))
                 else:
@@ -205,7 +207,8 @@ class Roles:
             self.check_alive()
             if any(name in self.lost for name in roles):
                 return True
-            if said and self.shard_restarts is not None and self.shard_restarts.lost_rows:
+            restarts = self.shard_restarts
+            if said and restarts is not None and restarts.since_rows_lost() < KNOWN_LOSS_S:
                 return True  # a shard that has its rows of a checkpoint refuses requests that know later ones
             if time.monotonic() > until:
                 return False

@@ -5,6 +5,7 @@ one before came (`Resume`).
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,7 +54,7 @@ class ShardRestarts:
         self.user: ShardUser | None = None  # None: no mode was opened yet
         self.last_checkpoint: Callable[[], SavedRows | None] = lambda: None
         self.step: Callable[[], int] = lambda: 0  # dense steps so far
-        self.lost_rows = False  # some shard's were restored from a checkpoint
+        self._rows_lost_s = -math.inf  # when a shard was restored from a checkpoint
         self._incarnations: dict[RoleId, int] = {}
         self._in_a_row: dict[RoleId, tuple[int, int]] = {}  # losses, and the step of the last
 
@@ -73,12 +74,16 @@ class ShardRestarts:
             name, int(ready["incarnation"]), ready["incarnation"] != known, bool(ready["dense_found"])
         )
         self._incarnations[name] = shard.incarnation
-        self.lost_rows = self.lost_rows or shard.rows_lost
+        self._rows_lost_s = time.monotonic() if shard.rows_lost else self._rows_lost_s
         if self.user is not None:
             self.user.resume_shard(shard)
         self._tell(roles, ShardAt(str(name), address, shard.incarnation))
         steps = step - saved.step if shard.rows_lost and saved is not None else 0
         return RoleLoss(name, why, steps=steps, restored=shard.rows_lost, seconds=time.monotonic() - began)
+
+    def since_rows_lost(self) -> float:
+        """Seconds since a shard was restored from a checkpoint."""
+        return time.monotonic() - self._rows_lost_s
 
     def _tell(self, roles: "Roles", moved: ShardAt) -> None:
         """All clients of the shard; one that is lost need not know."""
