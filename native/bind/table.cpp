@@ -304,6 +304,9 @@ void bind_table(nb::module_& m) {
           "grant"_a)
       .def(
           "push_finish", [](RamTier& tier, std::uint64_t grant) { segment_of(tier).pushes().finish(grant); }, "grant"_a)
+      .def(
+          "push_find", [](const RamTier& tier, std::uint64_t grant) { return segment_of(tier).pushes().find(grant); },
+          "grant"_a)
       .def("push_partly", [](const RamTier& tier) { return segment_of(tier).pushes().partly(); })
       .def("push_newest", [](const RamTier& tier) { return segment_of(tier).pushes().newest(); })
       .def("__len__", &RamTier::size, nb::call_guard<nb::gil_scoped_release>())

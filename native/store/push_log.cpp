@@ -23,6 +23,12 @@ void mark(std::uint64_t& entry, std::uint64_t value) {
   std::atomic_signal_fence(std::memory_order_seq_cst);  // nor may what follows come before it
 }
 
+PushSeen seen_as(std::uint64_t found, std::uint64_t grant) {
+  if (grant_of(found) > grant) return PushSeen::forgotten;
+  if (grant_of(found) == grant) return mark_of(found) == kDone ? PushSeen::done : PushSeen::partly;
+  return PushSeen::fresh;
+}
+
 }  // namespace
 
 PushLog::PushLog(std::span<std::uint64_t> entries) : entries_(entries) {
@@ -49,10 +55,15 @@ std::uint64_t& PushLog::entry(std::uint64_t grant) const {
 PushSeen PushLog::begin(std::uint64_t grant) {
   std::uint64_t& found = entry(grant);
   const std::lock_guard held(mutex_);
-  if (grant_of(found) > grant) return PushSeen::forgotten;
-  if (grant_of(found) == grant) return mark_of(found) == kDone ? PushSeen::done : PushSeen::partly;
-  mark(found, entry_of(grant, kIntent));
-  return PushSeen::fresh;
+  const PushSeen seen = seen_as(found, grant);
+  if (seen == PushSeen::fresh) mark(found, entry_of(grant, kIntent));
+  return seen;
+}
+
+PushSeen PushLog::find(std::uint64_t grant) const {
+  const std::uint64_t& found = entry(grant);
+  const std::lock_guard held(mutex_);
+  return seen_as(found, grant);
 }
 
 void PushLog::finish(std::uint64_t grant) {

@@ -33,6 +33,7 @@ class PushLog {
   static std::size_t first_damaged(std::span<const std::uint64_t> entries);
 
   PushSeen begin(std::uint64_t grant);
+  PushSeen find(std::uint64_t grant) const;  // as `begin` would say, without a mark
   // Intent to done. Where a newer grant took the entry meanwhile nothing is left to mark; a grant that was not begun by
   // this process is a std::invalid_argument.
   void finish(std::uint64_t grant);

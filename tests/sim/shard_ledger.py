@@ -5,7 +5,6 @@ from what the cluster told it, in float64, and never asks a shard.
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +13,13 @@ from numpy.typing import NDArray
 import hotrow as hr
 from hotrow.config import Segment
 from hotrow.modes import Mode
-from hotrow.modes.base import Apply, Effect, Event, Grant, Group, RunFacts
+from hotrow.modes.base import Apply, Grant, Group, RunFacts
 from hotrow.runtime.cluster.order_plan import OrderPlan
 from hotrow.server.shard import Shard
 from hotrow.sim import BatchBytes, SimLease
 from hotrow.store.shards import shard_of
 from hotrow.transport.frames import RowBlock
-from hotrow.transport.messages import Arrival, PullRows, PushRows
+from hotrow.transport.messages import Arrival, PullRows, PushRows, Resume
 from sim.seeded import StrictWork, keys_of
 
 KeyArray = NDArray[np.int64]
@@ -100,8 +99,7 @@ class ShardedWork(StrictWork):
         self.ledger = Ledger(shards, mode.tolerance if isinstance(mode, hr.GBA) else None)
         self.lost_pushes = self.restarts = 0
         self._grants: dict[int, tuple[Grant, int]] = {}  # with its samples
-        self._open: set[int] = set()  # neither applied nor discarded
-        self._order = self._newest = 0
+        self._order = 0
 
     def started(self, time_s: float, mode: Mode, facts: RunFacts) -> None:
         super().started(time_s, mode, facts)
@@ -110,11 +108,6 @@ class ShardedWork(StrictWork):
         late = None if mode.late is None else mode.late.model_dump_json()
         for shard in self._shards:
             shard.policy(self._order, "batch", late, step=facts.step)
-
-    def took(self, time_s: float, event: Event, effects: Sequence[Effect]) -> None:
-        granted = [each.grant for each in effects if isinstance(each, Grant)]
-        self._open.update(granted)
-        self._newest = max(self._newest, *granted, 0)
 
     def pull(self, grant: Grant, lease: SimLease, *, rest: bool = False) -> BatchBytes:
         keys = keys_of(lease)
@@ -143,23 +136,19 @@ class ShardedWork(StrictWork):
         self.ledger.loses(shard)
         self.restarts += 1
         self._shards[shard].close()  # parked pushes are gone, the segment stays
-        again = self._shards[shard] = self._start(shard, len(self._shards))
-        again.orders.performed = self._order
-        again.late, again.step = self._mode.late, self._facts.step
-        self._mark_seen(again)
+        again = self._shards[shard] = self._start(shard, len(self._shards), restarted=True)
+        late = None if self._mode.late is None else self._mode.late.model_dump_json()
+        again.resume(Resume(self._order, "batch", late, arrival=self._plan.rows_on_arrival))
 
     def apply(self, effect: Apply, samples: int) -> None:
         super().apply(effect, samples)
         if effect.group != "dense" and not self._plan.rows_on_arrival:
             self.ledger.applies(effect)
-        if effect.group == "both" or effect.group == "dense" or self._mode.dense == "local":
-            self._open.difference_update(part.grant for part in effect.parts)
         self._plan.apply(effect, samples, 1.0)
         self._perform()
 
     def discard(self, grant: int) -> None:
         super().discard(grant)
-        self._open.discard(grant)
         self.ledger.discards(grant)
         self._plan.discard(grant)
         self._perform()
@@ -176,17 +165,12 @@ class ShardedWork(StrictWork):
             assert abs(rows[key] - value) < 1e-3, f"row {key} is {rows[key]}, and {value} in the ledger"
         assert self.lost_pushes == self.ledger.lost_pushes
 
-    def _mark_seen(self, again: Shard) -> None:
-        for grant in range(1, self._newest + 1):
-            if grant not in self._open:
-                again._seen.add(grant)
-
     def close(self) -> None:
         for shard in self._shards:
             shard.close()
 
-    def _start(self, number: int, shards: int) -> Shard:
-        return Shard({TABLE: self._table}, number=number, shards=shards)
+    def _start(self, number: int, shards: int, *, restarted: bool = False) -> Shard:
+        return Shard({TABLE: self._table}, number=number, shards=shards, restarted=restarted)
 
     def _split(self, keys: KeyArray) -> list[KeyArray]:
         home = shard_of(keys, len(self._shards))
@@ -199,4 +183,4 @@ class ShardedWork(StrictWork):
         if planned.applies or planned.discards:
             self._order += 1
             results = [shard.perform(self._order, planned.applies, planned.discards) for shard in self._shards]
-            self.lost_pushes += sum(each.lost_pushes for each in results)
+            self.lost_pushes += sum(each.lost_pushes + each.parked_lost for each in results)

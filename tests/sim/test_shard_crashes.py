@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hotrow.modes import GBA, Async, BackupWorkers, BoundedStaleness, BulkSync, Hybrid, KStep, Mode, Sync
+from hotrow.server.order_marks import OrderMarks
 from hotrow.sim import Checkers, SimCluster, SimResult, Trace, drawn_faults
 from sim.seeded import LOCAL_BATCH, UNTIL_S, Draw, cluster_of_seed
 from sim.shard_ledger import ShardedWork
@@ -94,8 +95,8 @@ def test_the_seeds_lose_shards_and_pushes_on_them(tmp_path: Path) -> None:
 def test_the_ledger_notices_a_discarded_push_that_a_restarted_shard_applies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when a shard that starts again does not learn which grants are open."""
-    monkeypatch.setattr(ShardedWork, "_mark_seen", lambda self, again: None)
+    """As when a discard left no mark in the segment."""
+    monkeypatch.setattr(OrderMarks, "discard", lambda self, grant: None)
     with pytest.raises(AssertionError, match="in the ledger"):
         _run_all("async", tmp_path)
 

@@ -33,6 +33,15 @@ class OrderMarks:
                     self._begun.discard(grant)
                     log.finish(grant)
 
+    def knows(self, grant: int) -> bool:
+        """Whether an earlier process has applied or discarded a push, or begun to."""
+        return any(tier.pushes.find(grant) != "fresh" for tier in self._tiers)
+
+    def discard(self, grant: int) -> None:
+        """A push must not be applied any more, by no later process either: in no table."""
+        self._begun.discard(grant)
+        self.found(grant)
+
     def found(self, grant: int) -> Seen:
         """How far an earlier process came with a push that this one does not have. It is not applied any more."""
         found: set[Seen] = set()

@@ -89,6 +89,7 @@ class Shard:
         self._seen = SeenGrants()
         self.orders = OrderLog()
         self._marks = OrderMarks(self.tables.tiers)
+        self._took_over = restarted  # late copies of pushes that the process before knew may come
         self._restarted = restarted  # and no mode has begun since
         self._on_arrival = False  # the process before has applied rows as they arrived
         self.look_ahead = LookAheadReads(self.tables, self._begin_step)
@@ -176,6 +177,7 @@ class Shard:
             elif self._restarted and not was_parked and self._was_applied(grant):
                 self._count({"applied_before": 1})
             self._seen.add(grant)  # its push may still arrive
+            self._marks.discard(grant)
         return self.orders.answer()
 
     def policy(
@@ -278,7 +280,9 @@ class Shard:
             return Taken(again=True)
         rows = self.input.gradients(self._with_rows(push, blocks), versions=self._by_version)
         taken = Taken()
-        if push.arrival is None:
+        if push.arrival is None and self._took_over and self._marks.knows(push.grant):
+            taken = Taken(again=True)  # a late copy: the process before has applied or discarded it
+        elif push.arrival is None:
             self.parked.park(push.grant, rows)
         else:
             taken = self._arrive(push, push.arrival, rows)
