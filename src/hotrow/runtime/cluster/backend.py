@@ -98,6 +98,7 @@ class ClusterBackend:
         self._order = 0  # number of the last order
         self._fetched = (-1, False)  # the order after which the dense state was fetched, and whether all of it
         self._failed = False
+        self._undone: Mapping[str, int] = {}  # counted when the last mode had ended
         self._choices = LookAheadChoices()
         self._evaluations = 0
         self._collections = 0  # of scores
@@ -168,6 +169,7 @@ class ClusterBackend:
             mode, facts, self._roles, self._order, self._spec.average, self._state.samples, self._fetch_at_rest
         )
         self._order = parameters.number  # shards have it, even if the rest fails
+        parameters.count_first(self._undone)
         tensors, settings = dense_state.to_bytes(self._spec.model, self.optimizer)
         if mode.dense == "server":
             state = TakeDense(facts.step, settings)
@@ -197,7 +199,7 @@ class ClusterBackend:
             self._reading.current,
             self._uncollected,
         )
-        self._open = _OpenMode(mode, parameters, executor, begun)
+        self._open, self._undone = _OpenMode(mode, parameters, executor, begun), {}
         return parameters, executor
 
     def _begin_all(self, begun: Begin, shares: Sequence[int], tensors: bytes) -> None:
@@ -366,6 +368,8 @@ class ClusterBackend:
         self._open, self._order = None, opened.parameters.number
         self._failed = True  # rows are those of the last step, and dense parameters those of the last fetch
         if not opened.parameters.failed:
+            self._undone = opened.parameters.last_counts()  # discards of a cut: rows may be applied already
+            self._order = opened.parameters.number
             self._fetch(opened, optimizer=True)
             self._failed = False
 
