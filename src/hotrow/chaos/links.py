@@ -16,6 +16,7 @@ T = TypeVar("T")
 
 HOST = "127.0.0.1"
 CHUNK = 1 << 16
+SETTLE_S = 0.02
 QUEUED = 256  # chunks that wait for their time
 
 
@@ -59,6 +60,7 @@ class Links:
         """Close all connections and stop listening."""
         for proxy in self._proxies.values():
             self._call(proxy.close())
+        self._call(asyncio.sleep(SETTLE_S))  # sockets of aborted connections are closed by the loop
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
