@@ -16,6 +16,7 @@ T = TypeVar("T")
 
 HOST = "127.0.0.1"
 CHUNK = 1 << 16
+SETTLE_S = 0.02
 QUEUED = 256  # chunks that wait for their time
 
 
@@ -57,8 +58,10 @@ class Links:
 
     def close(self) -> None:
         """Close all connections and stop listening."""
-        for proxy in self._proxies.values():
-            self._call(proxy.close())
+        for end in (_Proxy.cut, _Proxy.close):
+            for proxy in self._proxies.values():
+                self._call(end(proxy))
+            self._call(asyncio.sleep(SETTLE_S))  # the loop ends connections that were being made, and closes sockets
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -93,7 +96,7 @@ class _Proxy:
 
     async def close(self) -> None:
         self._server.close()
-        await self._end_all()
+        await self.cut()  # connections that were accepted and not begun, too
 
     async def _end_all(self) -> None:
         ended = list(self._open)

@@ -142,7 +142,6 @@ class TrainingPerformer:
         lost = [lease.samples for number, (lease, _) in leases.items() if number not in self._rows_ahead]
         self._state.take_back(sum(applied))  # their rows are applied, and they are trained again
         self._statistics.drop("lost", lost)
-        self._statistics.add_counts({"rows_applied_twice": len(applied)})
         self._unpushed.clear()
         self._pushed.clear()
         self._rows_ahead.clear()

@@ -102,6 +102,7 @@ class ClusterBackend:
         self._order = 0  # number of the last order
         self._fetched = (-1, False)  # the order after which the dense state was fetched, and whether all of it
         self._failed = False
+        self._undone: Mapping[str, int] = {}  # counted when the last mode had ended
         self._choices = LookAheadChoices()
         self._evaluations = 0
         self._collections = 0  # of scores
@@ -186,6 +187,7 @@ class ClusterBackend:
             self._set_parameters,
         )
         self._order = parameters.number  # shards have it, even if the rest fails
+        parameters.count_first(self._undone)
         tensors, settings = dense_state.to_bytes(self._spec.model, self.optimizer)
         if mode.dense == "server":
             state = TakeDense(facts.step, settings)
@@ -215,7 +217,7 @@ class ClusterBackend:
             self._reading.current,
             self._uncollected,
         )
-        self._open = _OpenMode(mode, parameters, executor, begun)
+        self._open, self._undone = _OpenMode(mode, parameters, executor, begun), {}
         return parameters, executor
 
     def _set_parameters(self, parameters: RemoteParameters) -> None:
@@ -400,6 +402,8 @@ class ClusterBackend:
         self._parameters = None
         self._failed = True  # rows are those of the last step, and dense parameters those of the last fetch
         if not opened.parameters.failed:
+            self._undone = opened.parameters.last_counts()  # discards of a cut: rows may be applied already
+            self._order = opened.parameters.number
             self._fetch(opened, optimizer=True)
             self._failed = False
 

@@ -5,7 +5,7 @@ does not wait for orders: a lookup names the last order it must see, and a shard
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -145,6 +145,16 @@ class RemoteParameters:
         """Raise the error of an order or a message that failed: replies to what follows would never come."""
         self._take_answers(self._under_way, len(self._under_way))
         self._take_replies(len(self._messages))
+
+    def count_first(self, undone: Mapping[str, int]) -> None:
+        """Report counts of the mode before with the first result: they came when it had ended."""
+        self._undone.update(undone)
+        self._counted = self._counted or bool(undone)
+
+    def last_counts(self) -> Mapping[str, int]:
+        """Wait for all orders, and return what was counted and not reported. The mode ends."""
+        self.wait_for_orders()
+        return dict(self._take_result().undone)
 
     def wait_for_orders(self) -> None:
         """Wait until the shards have performed all orders."""
