@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from hotrow.chaos.counting import CountingModel, counting_table
-from hotrow.chaos.plan import KILLED
 from hotrow.config import Segment, Table
 from hotrow.data.synthetic import SyntheticConfig
 from hotrow.models.registry import build
@@ -64,7 +63,7 @@ def _trainer(
         trainers=3,
         shards=SHARDS,
         embedding_workers=2 if pooled else 0,
-        loaders=2 if "loader" in KILLED else 0,
+        loaders=2,
         replace_lost=4096,
         **roles,
     )

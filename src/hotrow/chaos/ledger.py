@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from hotrow.types import RoleKind
 
-LOST = ("lost_pushes", "partly_applied_pushes", "forgotten_pushes")  # counts of pushes that were not applied
+LOST = ("lost_pushes", "parked_pushes_lost", "forgotten_pushes")  # counts of pushes that were not applied
+PARTLY = "partly_applied_pushes"  # a shard ended while it applied them: none, some or all of their rows have them
 TWICE = "rows_applied_twice"
 ROLES_LOST: dict[RoleKind, str] = {
     "trainer": "trainers_lost",
@@ -44,7 +45,8 @@ class Balance:
     twice: int  # applications beyond the first
     never_reported: int
     twice_reported: int
-    uneven: int  # pushes of which some samples were applied more often than others
+    uneven: int  # pushes of which some samples were applied more often than others; they are in no other count
+    partly_reported: int
     odd: int  # samples whose row is no whole number, or below 0
 
     @property
@@ -52,9 +54,11 @@ class Balance:
         """A sentence for each disagreement."""
         if self.odd:
             yield f"{self.mode}: {self.odd:,} samples have rows that no number of gradients explains"
-        if self.uneven:
-            yield f"{self.mode}: {self.uneven:,} pushes were applied in part"
-        if self.never != self.never_reported:
+        if self.uneven > self.partly_reported:
+            said = f"the run reports {self.partly_reported:,}"
+            yield f"{self.mode}: {self.uneven:,} pushes were applied in part, and {said}"
+        unexplained = self.never - self.never_reported
+        if not 0 <= unexplained <= max(0, self.partly_reported - self.uneven):
             said = f"the run reports {self.never_reported:,}"
             yield f"{self.mode}: {self.never:,} pushes were never applied, and {said}"
         if self.twice != self.twice_reported:
@@ -82,30 +86,44 @@ def _balance(stretch: Stretch, applied: NDArray[np.float64], shards: NDArray[np.
     )
     of_push = times[first]
     uneven = np.unique(push[times != of_push[push]])
+    even = np.delete(of_push, uneven)
     return Balance(
         stretch.mode,
         len(applied),
         len(of_push),
-        never=int(np.count_nonzero(of_push == 0)),
-        twice=int((of_push - 1).clip(min=0).sum()),
+        never=int(np.count_nonzero(even == 0)),
+        twice=int((even - 1).clip(min=0).sum()),
         never_reported=sum(stretch.counts.get(name, 0) for name in LOST),
         twice_reported=stretch.counts.get(TWICE, 0),
         uneven=len(uneven),
+        partly_reported=stretch.counts.get(PARTLY, 0),
         odd=odd,
     )
 
 
 def _sum(parts: Sequence[Balance]) -> Balance:
-    names = ("samples", "pushes", "never", "twice", "never_reported", "twice_reported", "uneven", "odd")
+    names = (
+        "samples",
+        "pushes",
+        "never",
+        "twice",
+        "never_reported",
+        "twice_reported",
+        "uneven",
+        "partly_reported",
+        "odd",
+    )
     return Balance(parts[0].mode, **{name: sum(getattr(each, name) for each in parts) for name in names})
 
 
 def dense_faults(stretches: Sequence[Stretch], counted: float) -> Iterator[str]:
     """`counted`: dense steps by the parameter that counts them."""
     lost = sum(each.counts.get("dense_steps_lost", 0) for each in stretches)
+    pushes = sum(each.counts.get("dense_pushes_lost", 0) for each in stretches)  # each up to a whole step
     steps = sum(each.steps for each in stretches)
-    if counted != steps - lost:
+    if not steps - lost - pushes <= counted <= steps - lost:
         said = f"the run reports {steps:,}, {lost:,} of them lost"
+        said += f" and {pushes:,} gradients of others" if pushes else ""
         yield f"the dense parameter was updated {counted:,.10g} times, and {said}"
 
 

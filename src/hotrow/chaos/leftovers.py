@@ -20,8 +20,9 @@ class Traces:
     """Notes what a run starts, and finds what is left of it."""
 
     def __init__(self, segment_run: str) -> None:
-        """`segment_run`: the name that the run's segments begin with."""
+        """`segment_run`: the name that the run's segments begin with. Dense parameters of shards have other names."""
         self._segment_run = segment_run
+        self._segments_before = {info.path for info in list_segments()}
         self._ports: set[int] = set()
         self._processes: dict[tuple[int, int], str] = {}  # (number, start) -> command
 
@@ -55,7 +56,8 @@ class Traces:
             if is_open(port):
                 yield f"port {port} is left open"
         for info in list_segments():
-            if info.run.startswith(self._segment_run):
+            new = info.path not in self._segments_before and info.state == "left behind"
+            if new or info.run.startswith(self._segment_run):
                 yield f"segment {info.path} is left behind ({info.state})"
 
 

@@ -12,8 +12,7 @@ from hotrow.types import RoleKind
 
 FaultKind = Literal["kill", "delay", "cut"]
 
-# The roles whose loss a run survives. Kills of "shard" and "loader" are ready: name them here.
-KILLED: tuple[RoleKind, ...] = ("trainer", "embedding worker")
+KILLED: tuple[RoleKind, ...] = ("trainer", "embedding worker", "loader", "shard")
 LINKED: tuple[RoleKind, ...] = ("trainer", "embedding worker", "shard")  # connections to them are delayed and cut
 
 FIRST_S = 1.0  # before the first fault

@@ -40,12 +40,22 @@ def test_a_gradient_that_is_applied_twice_has_to_be_reported(times: int) -> None
     assert len(faults(applied, rows_applied_twice=more + 1)) == 1
 
 
-@pytest.mark.parametrize("count", ["lost_pushes", "forgotten_pushes", "partly_applied_pushes"])
+@pytest.mark.parametrize("count", ["lost_pushes", "forgotten_pushes", "parked_pushes_lost"])
 def test_a_gradient_that_is_lost_has_to_be_counted(count: str) -> None:
     applied = push(push(ONCE, 2, 1, 0), 5, 0, 0)
     assert faults(applied) == ["gba: 2 pushes were never applied, and the run reports 0"]
     assert faults(applied, **{count: 2}) == []
     assert len(faults(applied, **{count: 1})) == 1
+
+
+def test_a_push_that_a_kill_interrupted_may_be_in_all_rows_in_some_or_in_none() -> None:
+    assert faults(ONCE, partly_applied_pushes=1) == []
+    none = push(ONCE, 2, 1, 0)
+    assert faults(none, partly_applied_pushes=1) == []
+    some = push(none, 5, 0, 0)
+    assert len(faults(some, partly_applied_pushes=1)) == 1
+    some[0] = 2.0
+    assert len(faults(push(some, 5, 0, 1), partly_applied_pushes=1)) == 1  # one in part and one in none
 
 
 def test_a_loss_does_not_make_up_for_a_push_that_was_applied_twice() -> None:
@@ -60,7 +70,8 @@ def test_a_count_of_what_did_not_happen_is_a_fault() -> None:
 def test_a_push_that_is_applied_in_part_and_a_row_that_no_count_explains_are_faults() -> None:
     part, odd = ONCE.copy(), ONCE.copy()
     part[0], odd[0] = 2, 0.5
-    assert "gba: 1 pushes were applied in part" in faults(part)
+    assert "gba: 1 pushes were applied in part, and the run reports 0" in faults(part)
+    assert faults(part, partly_applied_pushes=1) == []
     assert "gba: 1 samples have rows that no number of gradients explains" in faults(odd)
 
 
@@ -76,6 +87,9 @@ def test_dense_steps_are_those_reported_without_the_lost_ones() -> None:
     assert list(dense_faults(stretches, 7.0)) == []
     [said] = dense_faults(stretches, 8.0)
     assert said == "the dense parameter was updated 8 times, and the run reports 8, 1 of them lost"
+    fewer = [*stretches, Stretch("gba", 16, 24, {"dense_pushes_lost": 1}, steps=2)]
+    assert list(dense_faults(fewer, 8.75)) == list(dense_faults(fewer, 8.0)) == list(dense_faults(fewer, 9.0)) == []
+    assert len(list(dense_faults(fewer, 7.9))) == len(list(dense_faults(fewer, 9.1))) == 1
 
 
 def test_every_killed_role_is_reported_and_no_other() -> None:
