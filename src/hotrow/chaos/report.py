@@ -10,7 +10,8 @@ from hotrow.chaos.run import ChaosResult
 
 SHOWN = (
     "lost_batches_dropped", "buffered_batches_lost", "steps_cut", "pushes_unanswered", "lost_pushes",
-    "parked_pushes_lost", "partly_applied_pushes", "rows_applied_twice", "dense_steps_lost", "dense_pushes_lost", "replica_steps_lost", "scores_lost",
+    "parked_pushes_lost", "partly_applied_pushes", "rows_applied_twice", "dense_steps_lost", "dense_pushes_lost",
+    "replica_steps_lost", "scores_lost",
 )  # fmt: skip
 
 
