@@ -4,7 +4,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
 
@@ -16,32 +15,18 @@ from hotrow.runtime.clock import Elapsed
 from hotrow.runtime.cluster.embedding_workers import EmbeddingWorkers
 from hotrow.runtime.cluster.remote_parameters import RemoteParameters
 from hotrow.runtime.cluster.roles import Roles
+from hotrow.runtime.cluster.step_cutting import StepCutting
 from hotrow.runtime.cluster.step_forecast import StepForecast
 from hotrow.runtime.executors import BatchResult, WorkerLoss
 from hotrow.runtime.interrupts import deliver_pending_sigint
-from hotrow.runtime.losses import RoleLost, SavedRows
 from hotrow.runtime.state import RunState
-from hotrow.runtime.step_cut import CutDecision, decide_cut, decide_cut_without_trainers
+from hotrow.runtime.step_cut import CutDecision
 from hotrow.transport.batches import pack_batch
 from hotrow.transport.client import Answer, Outcome
-from hotrow.transport.errors import PeerLost
 from hotrow.transport.ids import pack_ids
-from hotrow.transport.messages import (
-    BatchAt,
-    BatchReply,
-    BatchRequest,
-    CutStep,
-    LookUp,
-    Query,
-    QueryReply,
-    Regroup,
-    Settle,
-    StepCut,
-)
-from hotrow.types import RoleId
+from hotrow.transport.messages import BatchAt, BatchReply, BatchRequest, LookUp
 
 WAKE_S = 0.1  # how long an interrupt, or the loss of a role, may go unnoticed
-CUT_S = 300.0  # for trainers to end the batch that they compute, and to leave a group that a loss has broken
 
 
 def shares_of(parts: int, ranks: int) -> list[int]:
@@ -202,71 +187,13 @@ class RemoteExecutor:
         """
         self._is_cut = True
         with self._parameters.failing():
-            reached = self._stop_step()
-            step = self.step
+            cutting = StepCutting(self._roles, self._parameters, self._mode, self._state, self.trainers)
+            reached, step = cutting.stop(), self.step
             while (result := self._next_of_cut()) is not None:
                 step = push(result)
             self._parameters.wait_for_orders()
-            replicas = self._merge_copies(step, reached) if reached and self._dense == "local" else 0
-            begun = self._is_begun(step)
-            if reached:
-                decision = decide_cut(step, reached, begun=begun, ahead=self._mode.most_in_flight)
-                self.cut_step = replace(decision, replica_steps_lost=replicas)
-            else:
-                self.cut_step = decide_cut_without_trainers(step, self._last_checkpoint(), begun=begun)
+            self.cut_step = cutting.decide(step, reached)
         return self.cut_step
-
-    def _last_checkpoint(self) -> SavedRows:
-        """For the dense state, which no trainer has any more; RoleLost where there is none."""
-        if (saved := self._state.last_checkpoint()) is not None:
-            return saved
-        gone = "; ".join(f"{name} is gone: {why}" for name, why in self._roles.lost.items() if name.kind == "trainer")
-        message = f"no trainer is left, and dense parameters of {self._mode.name} are in no checkpoint"
-        raise RoleLost(f"{gone}; {message}: save some (run.checkpoint_every), or take more trainers")
-
-    def _merge_copies(self, step: int, reached: dict[RoleId, int]) -> int:
-        """KStep: merge the copies that are left; returns the steps of lost ones since the last merge.
-
-        Where some have ended a merge that others failed in, theirs is the state.
-        """
-        lost = [name for name in self.trainers.values() if name in self._roles.lost]
-        apart = self._parameters.apart_at(step - 1 if max(reached.values()) < step else step)
-        while len(set(reached.values())) == 1:
-            try:
-                self._regroup_and_merge(step, reached)
-                break
-            except HotrowError as error:
-                if not self._roles.caused_by_loss(reached, error):
-                    raise
-            reached.clear()
-            reached.update(self._stop_step())
-        return apart * len(lost)
-
-    def _regroup_and_merge(self, step: int, reached: dict[RoleId, int]) -> None:
-        meeting, left = self._roles.rendezvous(), list(self._roles.trainers)
-        rpc = self._roles.rpc
-        asked = {name: rpc.request(name, Regroup(meeting, rank, len(left))) for rank, name in enumerate(left)}
-        self._roles.answers_of_ranks(asked, meeting)
-        merge = Settle(step - 1, True, self._state.samples, self._state.lr_scale)
-        for each in self._roles.request_all(left, merge, deadline=False):
-            self._roles.answer(each, CUT_S)
-        reached.clear()
-        reached.update(dict.fromkeys(left, step))
-
-    def _stop_step(self) -> dict[RoleId, int]:
-        """By trainer that is left, its dense steps; it computes nothing more, and answers for all its batches.
-
-        Empty where none is left.
-        """
-        left = [name for name in self.trainers.values() if name not in self._roles.lost]
-        reached = {}
-        for name, each in zip(left, self._roles.request_all(left, CutStep(), deadline=False), strict=True):
-            try:
-                reached[name] = self._roles.answer(each, CUT_S).of(StepCut, name).step
-            except PeerLost as error:
-                if not self._roles.caused_by_loss([name], error):
-                    raise
-        return reached
 
     def _next_of_cut(self) -> BatchResult | None:
         """The next batch whose gradients are on the shards; None where all trainers that are left have answered."""
@@ -279,13 +206,6 @@ class RemoteExecutor:
                 self._out.pop(grant.grant, None)
         self._out.clear()
         return None
-
-    def _is_begun(self, step: int) -> bool:
-        """Whether a shard has updated rows of a step before its order."""
-        shards = self._roles.shards
-        asked = zip(shards, self._roles.request_all(shards, Query("status")), strict=True)
-        figures = [self._roles.answer(each).of(QueryReply, name).figures for name, each in asked]
-        return any(each["begun_step"] == step for each in figures)
 
     def _losses(self) -> list[WorkerLoss]:
         """Those of lost trainers whose replies have all come, and those that lost a batch."""
