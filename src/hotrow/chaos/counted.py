@@ -14,6 +14,7 @@ from hotrow.chaos.counting import CountingSource, read_counts
 from hotrow.chaos.injection import Injector, Tell, ended_unused
 from hotrow.chaos.ledger import Balance, Stretch, balances, dense_faults, role_faults
 from hotrow.data.splits import RowRange
+from hotrow.errors import FileError
 from hotrow.modes import Mode
 from hotrow.store.shards import shard_of
 from hotrow.trainer import Remark, Trainer
@@ -72,7 +73,10 @@ def _train(
                 if isinstance(report, Remark):
                     tell(report.sentence)
             rates[mode] = (stop - at) / (time.monotonic() - began)
-            trainer.save(folder)
+            try:
+                trainer.save(folder)
+            except FileError as error:  # a shard was killed meanwhile: the next one, or the one at the end, is whole
+                tell(str(error))
         tell(f"{mode.name}: {stop - at:,} samples, {rates[mode]:,.0f}/s")
         if trainer.samples - samples != stop - at:
             raise AssertionError(f"{mode.name}: {trainer.samples - samples:,} samples count of {stop - at:,}")

@@ -87,14 +87,23 @@ class Injector:
         """Inject faults into a run until the end of the block. Links are as before then."""
         if trainer is not self._trainer:
             self._trainer, self._lost_before = trainer, self.kills["trainer"]
-        ended = threading.Event()
-        thread = threading.Thread(target=self._run, args=(trainer, ended), name="chaos", daemon=True)
+        ended, faults = threading.Event(), list[BaseException]()
+        thread = threading.Thread(target=self._run_or_note, args=(trainer, ended, faults), name="chaos", daemon=True)
         thread.start()
         try:
             yield
         finally:
             ended.set()
             thread.join()
+        if faults:
+            raise faults[0]
+
+    def _run_or_note(self, trainer: Trainer, ended: threading.Event, faults: list[BaseException]) -> None:
+        """Without faults, and without a look at progress, a run would show nothing."""
+        try:
+            self._run(trainer, ended)
+        except BaseException as error:
+            faults.append(error)
 
     def _run(self, trainer: Trainer, ended: threading.Event) -> None:
         began, before = time.monotonic(), self.elapsed_s
@@ -166,7 +175,7 @@ def ended_unused(trainer: Trainer, kills: Mapping[RoleKind, int], counts: Mappin
     while True:
         facts = trainer.cluster
         assert facts is not None
-        found = Counter(name.kind for name in facts.lost)
+        found = Counter(name.kind for name in facts.unhandled)
         if found.total() + sum(counts.get(name, 0) for name in ROLES_LOST.values()) >= sum(kills.values()):
             return found
         if time.monotonic() > until:

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from faulthandler import dump_traceback
+from functools import partial
 from pathlib import Path
 
 from hotrow.chaos.clusters import COUNTED_MODES, CPUS, LEARNED_MODES, REPLICATED, segment_run
@@ -18,6 +19,7 @@ from hotrow.chaos.leftovers import Traces
 from hotrow.chaos.links import Links
 from hotrow.chaos.plan import plan_faults
 from hotrow.modes import Mode
+from hotrow.store.segments import SHARED_MEMORY
 
 LONG_S = 300.0  # from here on KStep takes part
 PLANS = 2**32  # between the seeds of the plans of a run
@@ -47,7 +49,8 @@ def run_chaos(seconds: float, seed: int, tell: Tell, clock: Callable[[float], No
     result = ChaosResult(seed, seconds / 60)
     traces = Traces(segment_run())
     with Links() as links, tempfile.TemporaryDirectory(prefix="hotrow-chaos-") as folder:
-        injector = Injector(links, tell, _stalled, clock)
+        again = f"hotrow chaos --minutes {seconds / 60:g} --seed {seed}"
+        injector = Injector(links, tell, partial(_stalled, again), clock)
         try:
             with own_ray(CPUS, log_to_driver=False), routed(links.route):
                 _train(injector, seconds, seed, Path(folder), tell, traces, result)
@@ -92,8 +95,10 @@ def _in_turn(modes: Sequence[Mode], seed: int) -> list[Mode]:
     return random.Random(seed).sample(modes, len(modes))
 
 
-def _stalled(sentence: str) -> None:
-    """Nothing that this process could wait for would end: roles end with it."""
-    print(f"stalled: {sentence}", file=sys.stderr, flush=True)
+def _stalled(command: str, sentence: str) -> None:
+    """Nothing that this process could wait for would end: roles end with it, and leave their segments."""
+    print(f"stalled: {sentence}; the same plan of faults again: {command}", file=sys.stderr, flush=True)
     dump_traceback(all_threads=True)
+    for path in SHARED_MEMORY.glob(f"hotrow-{segment_run()}-*"):
+        path.unlink(missing_ok=True)
     os._exit(1)

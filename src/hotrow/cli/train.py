@@ -217,7 +217,7 @@ def stopped(run: Run, error: HotrowError, again: str) -> str:
     if run.out_of_reach(error) is None:
         return f"stopped: all that was trained is saved, resume with: {again}"
     cluster = run.trainer.cluster
-    gone = isinstance(error, PeerLost | RoleLost) or (cluster is not None and cluster.lost)
+    gone = isinstance(error, PeerLost | RoleLost)
     failed = "a step was applied in part" if cluster is None else "the cluster has failed"
     message = "a role of the cluster is lost" if gone else failed
     if run.trainer.state.diverged is not None:

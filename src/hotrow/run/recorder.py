@@ -150,7 +150,7 @@ class RunRecorder:
         self.summary |= {"mode": trainer.mode.name, "statistics": trainer.statistics.document()}
         if out_of_reach is None:
             if not self.trained_nothing or not self.saved:  # nothing new would only lose the old position
-                self.unsaved = fault_of(self._save)
+                self.unsaved = fault_of(self._save_last)
                 faults.append(self.unsaved)
             if self._tables_at != trainer.samples:
                 self._write_tables()
@@ -221,12 +221,21 @@ class RunRecorder:
         where, how = self.folder / CHECKPOINT, self._how_to_save()
         self._saved(self._trainer.save_in_background(where, slowdown=1.0, **how))  # nothing is trained meanwhile
 
+    def _save_last(self) -> None:
+        """`_save`; FileError for whatever keeps it from being written: page and figures are written then, too."""
+        try:
+            self._save()
+        except FileError:
+            raise
+        except HotrowError as error:
+            raise FileError(f"{self.folder / CHECKPOINT}: the last checkpoint is not written: {error}") from error
+
     def _start_saving(self, every: int) -> None:
         """A checkpoint while training goes on; where it cannot be written, training continues."""
         self._saved_at = self._trainer.samples
         try:
             self._saving = self._trainer.save_in_background(self.folder / CHECKPOINT, **self._how_to_save())
-        except FileError as fault:
+        except HotrowError as fault:  # also a shard that was lost meanwhile, or still writes the one before
             self._warn_unsaved(fault, every)
 
     def _take_saved(self, *, wait: bool = False) -> None:

@@ -29,6 +29,7 @@ from hotrow.run.resume import (
     with_schema_of,
 )
 from hotrow.run.starting import starting_cluster
+from hotrow.runtime.losses import RoleLost
 from hotrow.trainer import Evaluated, Report
 from hotrow.trainer.batches import check_same_batches
 from hotrow.trainer.days import fit_days
@@ -314,14 +315,11 @@ class Run:
 
     def out_of_reach(self, fault: BaseException | None) -> str | None:
         """Why the state of the run cannot be saved: a step or its cluster has failed. None: it can be saved."""
-        cluster = self.trainer.cluster
-        if cluster is not None and cluster.lost:
-            return "; ".join(f"{name} is gone: {reason}" for name, reason in cluster.lost.items())
         try:
             self.trainer.check_consistent()
         except InputError as error:
             return str(fault) if isinstance(fault, Exception) else str(error)
-        return str(fault) if isinstance(fault, PeerLost) else None
+        return str(fault) if isinstance(fault, PeerLost | RoleLost) else None
 
 
 def _reason(fault: BaseException | None) -> str:

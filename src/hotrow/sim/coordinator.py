@@ -81,10 +81,10 @@ class SimCoordinator:
             self.loop.request_batch(ended)
 
     def lose_shard(self, shard: int) -> None:
-        """The process of a shard ended. Where all workers end a step together, the step is cut, as on a cluster."""
+        """The process of a shard ended. Where gradients of a common step are parked, it is cut, as on a cluster."""
         self.statistics.add_counts({"shards_lost": 1})
         self._work.lose_shard(shard)
-        if self.loop.mode.dense != "server":
+        if self.loop.mode.dense != "server" and self.loop.mode.on_arrival(self.loop.facts, 1) is None:
             self._cut()
 
     def _cut(self) -> None:

@@ -400,13 +400,13 @@ class Trainer:
                 "load() while a fit is under way: end it first, or its gradients would change what is loaded"
             )
         self._saves.settle()
-        self._saves.loaded(Place.of(folder).uri if strict else None)
-        here, changing = (self.model, self.optimizer, self._open.backend.row_loader()), self._loop.half_loaded
+        here, changing = (self.model, self.optimizer, self._open.backend.row_loader()), self._begin_loading
         if strict:
             loaded = checkpoint.load(folder, *here, changing=changing)
         else:
             loaded = checkpoint.load_into(folder, *here, checkpoint.LoadRules(map or {}, skip), changing=changing)
         self._loop.loaded()
+        self._saves.loaded(Place.of(folder).uri if strict else None)
         for name, tier in self.tables.tiers.items():
             self.rows_loaded[name] = self.rows_loaded.get(name, 0) + len(tier)
         state, counters, position = self.state, loaded.saved.counters, loaded.saved.position
@@ -419,6 +419,11 @@ class Trainer:
         self._position = None if position is None or not strict else Position.of(position)
         self._mode_selector.remark(*loaded.lines)
         return self._position
+
+    def _begin_loading(self) -> None:
+        """Parameters change from now on: those of the last checkpoint of this run are not what a delta builds on."""
+        self._saves.loaded(None)
+        self._loop.half_loaded()
 
     def go_back(self, folder: str | Path) -> None:
         """Restore parameters that this run has saved; counts and position stay."""

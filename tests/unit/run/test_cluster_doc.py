@@ -27,6 +27,8 @@ def as_written(value: object) -> str:
         return "none"
     if isinstance(value, Spec) or value == {}:
         return "`{}`"
+    if isinstance(value, bool):  # as TOML writes it
+        return f"`{str(value).lower()}`"
     return f'`"{value}"`' if isinstance(value, str) else f"`{value}`"
 
 

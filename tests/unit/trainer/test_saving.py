@@ -223,3 +223,24 @@ def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "c").unlink()
     made.save(tmp_path / "c")
     made.close()
+
+
+def test_a_load_that_is_refused_leaves_the_last_checkpoint_of_the_run(tmp_path: Path) -> None:
+    """What is lost later comes from it."""
+    other = trainer()
+    fit(other, 1)
+    other.save(tmp_path / "other")
+    other.close()
+    dense = next((tmp_path / "other" / "000001").glob("dense*"))
+    dense.write_bytes(dense.read_bytes()[:-1] + b"?")
+    run = trainer()
+    fit(run, 2)
+    run.save(tmp_path / "own")
+    with pytest.raises(hr.InputError, match="was changed"):
+        run.load(tmp_path / "other")
+    newest = run.state.last_checkpoint()
+    assert newest is not None
+    assert newest.where.endswith("own")
+    run.load(tmp_path / "own")
+    assert run.state.last_checkpoint() == newest
+    run.close()

@@ -24,3 +24,4 @@ class ClusterFacts:
     key: ClusterKey | None
     roles: Mapping[RoleId, RoleAddress]
     lost: Mapping[RoleId, str] = field(default_factory=dict)  # roles that have ended, with the reason
+    unhandled: Mapping[RoleId, str] = field(default_factory=dict)  # losses that the training loop has not handled

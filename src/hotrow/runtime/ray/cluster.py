@@ -102,8 +102,9 @@ class RayCluster:
 
     def facts(self) -> ClusterFacts:
         """The current roles and addresses."""
-        noticed = {loss.name: loss.why for loss in list(self.roles.losses)}  # and not yet handled by the training loop
-        return ClusterFacts(self._lines.security, self._lines.key, self._actors.where, noticed | self._actors.lost())
+        noticed = {loss.name: loss.why for loss in list(self.roles.losses)}
+        lost = self._actors.lost()
+        return ClusterFacts(self._lines.security, self._lines.key, self._actors.where, lost, noticed | lost)
 
     def draining(self) -> set[RoleId]:
         """Roles on nodes that Ray drains: these end soon. Thread-safe."""
