@@ -15,6 +15,7 @@ from hotrow.run import Run, load_config
 from hotrow.run.recorder import RunRecorder
 from hotrow.run.resume import Origin
 from hotrow.runtime.cluster.facts import ClusterFacts
+from hotrow.runtime.losses import RoleLost
 from hotrow.trainer import Progress, Trainer
 from hotrow.transport.errors import PeerLost
 from hotrow.types import RoleId
@@ -42,7 +43,10 @@ def lose(monkeypatch: pytest.MonkeyPatch, lost: dict[str, str]) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "lost", "reason"),
-    [(InputError("stop"), LOST, "trainer 0 is gone: it was killed"), (SILENT, {}, str(SILENT))],
+    [
+        (RoleLost("trainer 0 is gone: it was killed"), LOST, "trainer 0 is gone: it was killed"),
+        (SILENT, {}, str(SILENT)),
+    ],
     ids=["lost", "silent"],
 )
 @pytest.mark.parametrize("saved", [True, False])
@@ -84,9 +88,12 @@ def test_a_cluster_that_has_failed_is_not_saved_and_its_fault_is_what_is_told(
     assert "a label is 3: must be from 0 to 1: what was trained is not kept" in run.page.read_text()
 
 
-def test_a_fault_that_is_no_loss_keeps_what_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("lost", [{}, LOST], ids=["none", "survived"])
+def test_a_fault_that_is_no_loss_keeps_what_is_trained(
+    lost: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = Run(load_config(write_data(tmp_path), [f"run.folder={tmp_path}"]))
-    lose(monkeypatch, {})
+    lose(monkeypatch, lost)
     assert broken(run, InputError("stop")) == ["stopped: all that was trained is saved, resume with: AGAIN"]
     assert run.saved
 

@@ -52,7 +52,7 @@ def test_every_setting_that_is_shown_can_be_used(line: str, tmp_path: Path) -> N
 def test_the_settings_that_people_ask_for_are_shown() -> None:
     fields = {line.partition(" ")[0] for line in shown()} | set(re.findall(r"^(\w+) = ", starter_text(), re.M))
     run = set(RunConfig.model_fields["run"].default.model_dump())
-    assert run - fields == {"engine", "progressive", "replay"}  # explained in docs/train.md
+    assert run - fields == {"engine", "not_finite", "progressive", "replay"}  # explained in docs/train.md
     assert {"format", "train", "valid", "test", "split", "label", "ids", "numbers", "time", "group"} <= fields
 
 
