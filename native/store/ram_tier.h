@@ -237,7 +237,7 @@ class RamTier {
   void see(Partition& partition, const Batch& batch, std::size_t begin, std::size_t end) const;
   void sweep(Partition& partition, std::uint32_t rows) const;
   bool let_in(Partition& partition, const Batch& batch, std::size_t unique, std::uint64_t call) const;
-  enum class Start { first_values, zeros };  // of a new row; zeros: the caller writes value and state
+  enum class Start { first_values, zeros };  // of a new row; zeros: the caller calls put_row next
   std::byte* create(Partition& partition, Batch& batch, std::size_t unique, PinnedRows& pinned,
                     Start start = Start::first_values) const;
   bool make_room(Partition& partition, Batch& batch, PinnedRows& pinned) const;

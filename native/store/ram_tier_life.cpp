@@ -58,7 +58,7 @@ bool RamTier::let_in(Partition& partition, const Batch& batch, std::size_t uniqu
 }
 
 // A row with its first values for an absent key; null: the partition is full and nobody can go. The version comes last:
-// a process that dies before leaves a free row.
+// a process that dies before leaves a free row. With `zeros` the row stays free until `put_row` has written it.
 std::byte* RamTier::create(Partition& partition, Batch& batch, std::size_t unique, PinnedRows& pinned,
                            Start start) const {
   const Key key = batch.keys()[unique];
@@ -90,7 +90,7 @@ std::byte* RamTier::create(Partition& partition, Batch& batch, std::size_t uniqu
     partition.slab.give(fresh);
     throw;
   }
-  Layout::mark(row, 1);
+  if (start == Start::first_values) Layout::mark(row, 1);
   if (spec_.life.ordered()) partition.order.add(fresh);
   ++partition.counts.created;
   batch.slots()[unique] = fresh;

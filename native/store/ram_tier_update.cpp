@@ -292,6 +292,7 @@ void RamTier::reserve(std::size_t rows, int threads) {
   });
 }
 
+// The version comes last: a process that dies before leaves a new row free.
 void RamTier::put_row(Partition& partition, std::uint32_t index, const Columns& columns, std::size_t at) const {
   const std::size_t dim = layout_.dim(), state_dim = layout_.state_dim();
   std::byte* row = partition.slab.row(index);
@@ -299,7 +300,7 @@ void RamTier::put_row(Partition& partition, std::uint32_t index, const Columns& 
   const std::uint32_t now = now_.load(std::memory_order_relaxed);
   if (layout_.has(kLastSeen)) layout_.field(row, kLastSeen) = now;
   if (layout_.has(kPeriod) && columns.state != nullptr) layout_.field(row, kPeriod) = period_;  // unless one is given
-  for (int field = 0; field < kExportedFields; ++field)
+  for (int field = kVersion + 1; field < kExportedFields; ++field)
     if (columns.fields[field] != nullptr && layout_.has(Field(field)))
       layout_.field(row, Field(field)) = columns.fields[field][at];
   if (layout_.has(kLastSeen)) {
@@ -307,13 +308,15 @@ void RamTier::put_row(Partition& partition, std::uint32_t index, const Columns& 
     last_seen = std::min(last_seen, now);
     partition.seen_since = std::min(partition.seen_since, last_seen);
   }
-  if (Layout::version(row) == 0) Layout::version(row) = 1;  // 0 would mean free
+  const std::uint32_t* versions = columns.fields[kVersion];
+  const std::uint32_t version = std::max(versions != nullptr ? versions[at] : Layout::version(row), 1u);  // 0: free
   const float* value = columns.values + at * dim;
-  partition.counts.saturated += store_value(row, value, Layout::version(row));
+  partition.counts.saturated += store_value(row, value, version);
   if (columns.state != nullptr)
     std::copy_n(columns.state + at * state_dim, state_dim, layout_.state(row));
   else
     row_kernels().follow_value(rule_, value, layout_.state(row), dim);
+  Layout::mark(row, version);
   if (spec_.life.ordered()) partition.order.add(index);
 }
 

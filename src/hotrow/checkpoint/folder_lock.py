@@ -17,30 +17,33 @@ class SharedFolder:
     """The folder that a run saves into, one at a time."""
 
     def __init__(self) -> None:
-        self._path = ""
         self._handle: int | None = None
 
     def hold(self, place: Place) -> None:
-        """Hold this folder instead of the one before; without effect where it is not there yet.
+        """Hold this folder instead of the one before; none, where it is not there yet.
 
-        FileError where it is being rewritten.
+        FileError where it is being rewritten: then the one before is still held. A folder that was removed or renamed
+        and made again is another one.
         """
-        if self._handle is not None and self._path == place.path:
+        handle = _opened(place)
+        if handle is not None and self._holds(handle):
+            os.close(handle)
             return
-        self.release()
-        if (handle := _opened(place)) is None:
-            return
-        if not _locked(handle, fcntl.LOCK_SH):
+        if handle is not None and not _locked(handle, fcntl.LOCK_SH):
             os.close(handle)
             message = f"checkpoint {place.name}: another process compacts or reshards it"
             raise FileError(f"{message}: save again later, or to another folder")
-        self._path, self._handle = place.path, handle
+        self.release()
+        self._handle = handle
 
     def release(self) -> None:
         """Hold none."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
+
+    def _holds(self, handle: int) -> bool:
+        return self._handle is not None and os.path.samestat(os.fstat(self._handle), os.fstat(handle))
 
     def __del__(self) -> None:
         with suppress(OSError):

@@ -34,9 +34,9 @@ def load_rows(
 ) -> LoadedTable:
     """Replace the rows of a table, or of a part of it. `watch` is called for each chunk, and may raise."""
     tier.clear()
-    if plan.saved is None:
-        return LoadedTable(0)
-    loaded = put_rows(found.rows(plan.saved, part), found, tier, plan, watch)
+    loaded = LoadedTable(0)
+    if plan.saved is not None:
+        loaded = put_rows(found.rows(plan.saved, part), found, tier, plan, watch)
     return replace(loaded, counts_left=not restore_admission(found, tier, plan, part))
 
 
@@ -61,11 +61,16 @@ def put_rows(
 
 
 def restore_admission(found: SavedCheckpoint, tier: SavedTable, plan: TablePlan, part: ShardPart = WHOLE) -> bool:
-    """Put counts of keys that wait for admission back; False where they are not restored and would have to be."""
+    """Put counts of keys that wait for admission back, or let them start at 0.
+
+    False where they are not restored and would have to be.
+    """
+    wanted = plan.saved is not None and plan.counts
+    if not isinstance(tier, RamTier):  # on shards that do not read: rows are sent to them, and `clear` resets counts
+        return not wanted
+    tier.forget_waiting()
     if plan.saved is None or not plan.counts:
         return True
-    if not isinstance(tier, RamTier):  # on shards that do not read: rows are sent to them, counts cannot be
-        return False
     if isinstance(tier.table.admission, AtLeast) and tier.table.admission.filter is None:
         tier.restore_waiting(found.waiting(plan.saved, part))
         return True

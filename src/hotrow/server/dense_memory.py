@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from hotrow.errors import SegmentError
+from hotrow.store.segments import GROWING_SUFFIX
 
 MAGIC = np.frombuffer(b"hotrowdn", np.uint64)[0]
 PAGE = 4096
@@ -119,7 +120,7 @@ class DenseMemory:
     def _grow(self, slot_bytes: int) -> None:
         """A larger file takes the place of this one when it holds the newest copy too."""
         kept = self.read() if self._number else None
-        fresh = self.path.with_suffix(".growing")
+        fresh = self.path.with_suffix(GROWING_SUFFIX)
         with suppress(FileNotFoundError):
             fresh.unlink()
         file = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -129,7 +129,9 @@ class ShardServer:
             case Import() as whole:
                 self._import(request, whole)
             case Clear(table):
-                self._shard.input.tier(table).clear()
+                tier = self._shard.input.tier(table)
+                tier.clear()
+                tier.forget_waiting()
                 request.reply(Done())
             case TrackChanges():
                 self._saving.track_changes()

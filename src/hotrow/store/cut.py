@@ -123,6 +123,10 @@ class CutTable(NativeTable):
             raise InputError(f"changed_only={changed_only!r}: must be True or False")
         return TableCut(self, changed_only=changed_only)
 
+    def forget_waiting(self) -> None:
+        """Let all counts of keys that wait for admission start at 0, those of counting Bloom filters too."""
+        self._native.forget_waiting()
+
     def restore_waiting(self, chunks: Iterable[tuple[ArrayLike, ArrayLike]]) -> None:
         """Replace all counts of keys that wait for admission by those of `TableCut.waiting`."""
         admission = self.table.admission
@@ -136,10 +140,9 @@ class CutTable(NativeTable):
                 message = f"counts are from {count.min()} to {count.max()}"
                 raise InputError(f"{message}: keys wait with 1 to {admission.count - 1} (admission.count - 1)")
             checked.append((waiting, count))
-        native = self._native
-        native.forget_waiting()
+        self.forget_waiting()
         for waiting, count in checked:
-            native.restore_waiting(waiting, count)
+            self._native.restore_waiting(waiting, count)
 
     def restore_filters(self, filters: Iterable[Counters]) -> None:
         """Replace the counters of all counting Bloom filters by those of `TableCut.filters`."""

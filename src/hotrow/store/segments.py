@@ -19,6 +19,8 @@ SHARED_MEMORY = Path("/dev/shm")
 MOUNTS = Path("/proc/self/mounts")
 PREFIX, SUFFIX = "hotrow-", ".rows"
 DENSE_SUFFIX = ".dense"  # dense parameters of a cluster's shard, which are not a table
+GROWING_SUFFIX = ".growing"  # the larger file that takes the place of one of these
+DENSE_SUFFIXES = (DENSE_SUFFIX, GROWING_SUFFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def list_segments(directory: Path | None = None) -> list[SegmentInfo]:
     if directory is not None and not directory.is_dir():
         raise ConfigError(f"directory={str(directory)!r}: is not a directory, name the one that holds the segments")
     places = default_directories() if directory is None else [directory]
-    suffixes = (SUFFIX, DENSE_SUFFIX)
+    suffixes = (SUFFIX, *DENSE_SUFFIXES)
     files = [path for place in places for path in sorted(place.glob(f"{PREFIX}*")) if path.suffix in suffixes]
     return [info for path in files if (info := _look_at(path)) is not None]
 
@@ -88,7 +90,7 @@ def refused_rows(path: Path, size: int, state: str) -> SegmentError:
 
 def remove_segment(path: Path) -> None:
     """Remove a segment's file; SegmentError where it is none, another user's, or a process has it."""
-    if not (path.name.startswith(PREFIX) and path.name.endswith((SUFFIX, DENSE_SUFFIX))):
+    if not (path.name.startswith(PREFIX) and path.name.endswith((SUFFIX, *DENSE_SUFFIXES))):
         raise SegmentError(f"segment {path}: is not named {PREFIX}RUN-TABLE{SUFFIX}: remove it by hand if you must")
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -138,7 +140,7 @@ def _look_at(path: Path) -> SegmentInfo | None:
     try:
         file = path.lstat()
         size, in_use, owner, kept, fault = file.st_size, False, 0, False, ""
-        if file.st_uid == os.geteuid() and path.suffix == DENSE_SUFFIX:
+        if file.st_uid == os.geteuid() and path.suffix in DENSE_SUFFIXES:
             in_use = _is_locked(path)
         elif file.st_uid == os.geteuid():
             size, identity, in_use, owner, kept, fault = _native.inspect_segment(str(path))
@@ -149,9 +151,9 @@ def _look_at(path: Path) -> SegmentInfo | None:
             return None
         fault = str(error)
     fields = dict(identity)
-    run, table = path.name.removeprefix(PREFIX).removesuffix(DENSE_SUFFIX), "(dense parameters)"
-    if path.suffix != DENSE_SUFFIX:
-        run, table = _run_and_table(path.name.removeprefix(PREFIX).removesuffix(SUFFIX), fields.get("table"))
+    name = path.name.removeprefix(PREFIX).removesuffix(path.suffix)
+    dense = path.suffix in DENSE_SUFFIXES
+    run, table = (name, "(dense parameters)") if dense else _run_and_table(name, fields.get("table"))
     return SegmentInfo(
         path=path,
         run=run,

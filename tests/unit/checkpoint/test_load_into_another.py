@@ -106,6 +106,28 @@ def test_a_table_that_gets_an_expiry_does_not_lose_all_rows_at_once(tmp_path: Pa
     assert tier.expire(745_000) == 300
 
 
+@pytest.mark.parametrize("filter_bytes", [None, 65_536])
+@pytest.mark.parametrize("has_rows", [False, True])
+@pytest.mark.parametrize("name", ["t", "new"])
+def test_counts_that_are_not_in_the_checkpoint_start_at_0(
+    name: str, has_rows: bool, filter_bytes: int | None, tmp_path: Path
+) -> None:
+    saved(tmp_path, hr.Table(dim=3, admission=hr.AtLeast(count=2)))
+    key = np.array([1_000], np.uint64)
+    tier = RamTier(hr.Table(dim=3, admission=hr.AtLeast(count=5, filter=filter_bytes)))
+    for _ in range(4):
+        tier.find_or_init(key)
+    if has_rows:
+        tier.put(key + 1, np.zeros((1, 3), np.float32))
+    tiers = {"t": RamTier(hr.Table(dim=3)), name: tier}
+    checkpoint.load_into(tmp_path, Net(), None, tiers, LoadRules())
+    for _ in range(4):
+        tier.find_or_init(key)
+        assert tier.versions(key) == [0]
+    tier.find_or_init(key)
+    assert tier.versions(key) == [1]
+
+
 def test_a_table_that_is_not_in_the_checkpoint_is_empty(tmp_path: Path) -> None:
     saved(tmp_path, hr.Table(dim=3))
     tier = tier_of(hr.Table(dim=3))

@@ -1,5 +1,6 @@
 """Dense parameters in shared memory: the next process finds those of the last complete write, whatever cut it off."""
 
+import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,6 +83,23 @@ def test_it_is_listed_and_removed_with_the_segments(path: Path) -> None:
     assert info.state == "left behind"
     remove_segment(path)
     assert not list_segments(path.parent)
+
+
+def test_a_file_that_was_growing_when_its_process_died_is_listed_and_removed_too(path: Path) -> None:
+    memory = DenseMemory(path)
+    memory.write(tensors(1), {})
+    growing = path.with_suffix(".growing")
+    os.link(path, growing)  # as a process has it that is killed before it renames the file
+    path.unlink()
+    (info,) = list_segments(path.parent)
+    assert (info.path, info.state, info.run, info.table) == (growing, "in use", "r-0-of-1", "(dense parameters)")
+    with pytest.raises(SegmentError, match="in use; end that process first"):
+        remove_segment(growing)
+    memory.close(leave=True)
+    (info,) = list_segments(path.parent)
+    assert info.state == "left behind"
+    remove_segment(growing)
+    assert not growing.exists()
 
 
 @pytest.fixture

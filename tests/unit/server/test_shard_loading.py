@@ -236,8 +236,11 @@ def test_a_checkpoint_that_a_shard_cannot_see_is_read_by_the_driver_with_a_warni
         two.train(1)
         two.save(tmp_path)
         monkeypatch.setattr("hotrow.server.loading._same_checkpoint", lambda _: None)
+        three.train(9)
+        assert waiting(three.tiers()["counted"])
         load(three.loader, tmp_path)
         assert content(three.tiers()) == content(two.tiers())
+        assert not waiting(three.tiers()["counted"])
     [line] = [record.getMessage() for record in caplog.records if "cannot be read from there" in record.getMessage()]
     assert line.startswith("shard 0, shard 1, shard 2: checkpoint ")
     assert str(tmp_path) in line
