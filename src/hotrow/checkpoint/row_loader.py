@@ -88,7 +88,7 @@ class LocalRowLoader:
     def _checked(self, found: SavedCheckpoint, tier: RamTier, plan: TablePlan) -> LoadedTable:
         if plan.saved is None:
             return LoadedTable(0)
-        return put_rows(found.rows(plan.saved, self._part, check=self._watch), found, tier, plan)
+        return put_rows(found.rows(plan.saved, self._part, check=self._watch), found, tier, plan, self._part)
 
     def _all_files(self, manifest: Manifest) -> Iterator[str]:
         if self._part == WHOLE:
