@@ -292,12 +292,15 @@ void bind_table(nb::module_& m) {
       .def("overlap", &batch_overlap, "others"_a, "out"_a.noconvert(), "threads"_a)
       .def("shared", &batch_shared, "other"_a, "mine"_a.noconvert(), "theirs"_a.noconvert(), "threads"_a)
       .def("absent_mask", &batch_absent, "out"_a.noconvert());
+  nb::class_<store::TableClock>(m, "TableClock");
   nb::class_<RamTier> table(m, "RamTier");
   table.def(nb::new_(&make_tier), "spec"_a, "segment"_a.none())
       .def("attach", &attach, "threads"_a)
       .def_prop_ro("attached", [](const RamTier& tier) { return segment_of(tier).attached(); })
       .def("leave_segment", [](RamTier& tier) { segment_of(tier).leave(); })
       .def_prop_ro("samples", &RamTier::samples)
+      .def("clock", &RamTier::clock)
+      .def("restore_clock", &RamTier::restore_clock, "clock"_a)
       .def("close_segment", [](RamTier& tier) { segment_of(tier).close(); })
       .def(
           "push_begin", [](RamTier& tier, std::uint64_t grant) { return segment_of(tier).pushes().begin(grant); },

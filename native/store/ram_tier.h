@@ -119,6 +119,12 @@ struct Columns {
   std::array<std::uint32_t*, kFields> fields = {};
 };
 
+// What a table knows about time, beside its rows.
+struct TableClock {
+  std::uint32_t tick, period;  // the latest that anyone told
+  bool of_rows;                // rows that were put have set them
+};
+
 class RamTier {
  public:
   // With a segment the rows live there; what an earlier process left in it is taken over by attach(), before any other
@@ -209,6 +215,9 @@ class RamTier {
   void restore_filter(std::size_t partition, std::span<const std::uint8_t> filter);
 
   std::uint64_t samples() const { return ticks_.samples(now_); }  // the latest that anyone told, down to a tick
+  // Rows that are put into an empty table move its clock; to put it back where they are removed again.
+  TableClock clock() const { return {now_, period_, clock_of_rows_}; }
+  void restore_clock(const TableClock& clock);
   std::size_t size() const;
   Stats stats() const;
   std::vector<std::string> verify() const;

@@ -25,6 +25,12 @@ void RamTier::advance(const Sight& sight) {
     advance_to(now_, clamp32(std::uint64_t{now_} + 1));
 }
 
+void RamTier::restore_clock(const TableClock& clock) {
+  now_ = clock.tick;
+  period_ = clock.period;
+  clock_of_rows_ = clock.of_rows;
+}
+
 void RamTier::advance_to(std::atomic<std::uint32_t>& clock, std::uint32_t to) {
   std::uint32_t now = clock.load();
   while (to > now && !clock.compare_exchange_weak(now, to)) {

@@ -36,7 +36,7 @@ def load_rows(
     tier.clear()
     loaded = LoadedTable(0)
     if plan.saved is not None:
-        loaded = put_rows(found.rows(plan.saved, part), found, tier, plan, watch)
+        loaded = put_rows(found.rows(plan.saved, part), found, tier, plan, part, watch)
     return replace(loaded, counts_left=not restore_admission(found, tier, plan, part))
 
 
@@ -45,13 +45,14 @@ def put_rows(
     found: SavedCheckpoint,
     tier: SavedTable,
     plan: TablePlan,
+    part: ShardPart = WHOLE,
     watch: Callable[[], object] = lambda: None,
 ) -> LoadedTable:
-    """Put saved rows into a table, while a thread reads the next ones."""
+    """Put saved rows, those of a part, into a table, while a thread reads the next ones."""
     before = tier.stats().saturated
     samples = int(found.manifest.counters.get("samples", 0))
     if isinstance(tier, RamTier) and tier.table.capacity_bytes is None:  # an index that grows may take fewer bytes
-        tier.reserve(plan.rows)
+        tier.reserve(part.rows_of(plan.rows))
     for chunk in read_ahead(chunks, CHUNKS_AHEAD):
         watch()
         state = chunk.state if plan.state and tier.state_dim else None

@@ -37,7 +37,8 @@ class LocalRowLoader:
     """This process reads all rows, or those of a part.
 
     Rows that are there must not change before all files are checked. Where there are none, a file is checked while its
-    rows are put, so that it is read once; if it is damaged, the tables are emptied again.
+    rows are put, so that it is read once; if it is damaged, the tables are emptied again
+    and their clocks put back.
     """
 
     def __init__(self, tiers: Mapping[str, SavedTable], part: ShardPart = WHOLE) -> None:
@@ -69,13 +70,15 @@ class LocalRowLoader:
         tiers: Mapping[str, RamTier],
         changing: Callable[[], object],
     ) -> Mapping[str, LoadedTable]:
+        clocks = {name: tier.clock() for name, tier in tiers.items()}
         try:
             loaded = {name: self._checked(found, tier, plans[name]) for name, tier in tiers.items()}
             used = {plan.saved for plan in plans.values()}
             found.verify(self._watch, lambda manifest: self._row_files(manifest, except_for=used))
         except BaseException as error:
-            for tier in tiers.values():
+            for name, tier in tiers.items():
                 tier.clear()
+                tier.restore_clock(clocks[name])
             if isinstance(error, Exception):  # whatever it was: a damaged file is the reason to be told
                 found.verify(read=self._all_files)
             raise
@@ -88,7 +91,7 @@ class LocalRowLoader:
     def _checked(self, found: SavedCheckpoint, tier: RamTier, plan: TablePlan) -> LoadedTable:
         if plan.saved is None:
             return LoadedTable(0)
-        return put_rows(found.rows(plan.saved, self._part, check=self._watch), found, tier, plan)
+        return put_rows(found.rows(plan.saved, self._part, check=self._watch), found, tier, plan, self._part)
 
     def _all_files(self, manifest: Manifest) -> Iterator[str]:
         if self._part == WHOLE:

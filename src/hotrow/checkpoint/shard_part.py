@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import isqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,13 @@ class ShardPart:
         if (at := self.places(keys)) is not None:
             message = f"{file} holds {len(keys) - len(at):,} keys that are not of shard {self.number} of {self.shards}"
             raise InputError(f"{message}: files were moved or copied by hand: take another checkpoint")
+
+    def rows_of(self, rows: int) -> int:
+        """About how many of a table's rows are of this part, with a margin: hashes are not spread evenly."""
+        if self.shards == 1:
+            return rows
+        mean = -(-rows // self.shards)
+        return min(rows, mean + 4 * isqrt(mean))  # four standard deviations
 
     def files(self, manifest: Manifest) -> Iterator[str]:
         """The files that this part checks. All parts together check every file of rows once."""

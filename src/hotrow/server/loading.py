@@ -171,6 +171,7 @@ def _files_for(part: ShardPart) -> FilesToRead:
 def _plan(source: TableSource) -> TablePlan:
     return TablePlan(
         source.saved,
+        source.rows,
         state=source.state,
         fields=source.fields,
         seen_now=source.seen_now,

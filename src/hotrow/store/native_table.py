@@ -6,6 +6,7 @@ import time
 import weakref
 
 from hotrow import _native
+from hotrow._native import TableClock
 from hotrow.config import Table
 from hotrow.errors import ConfigError, InputError
 from hotrow.spec import whole_number
@@ -102,6 +103,14 @@ class NativeTable:
     def samples(self) -> int:
         """The latest count of samples passed to the table, rounded down to a tick; a segment keeps it."""
         return self._native.samples
+
+    def clock(self) -> TableClock:
+        """The latest tick and SWAP period, for `restore_clock`: rows that are put into an empty table move both."""
+        return self._native.clock()
+
+    def restore_clock(self, clock: TableClock) -> None:
+        """Put it back, in a table that is empty again."""
+        self._native.restore_clock(clock)
 
     def close(self, *, leave: bool = False) -> None:
         """Release the rows, and remove their segment unless it is to be kept. The tier cannot be used afterwards.

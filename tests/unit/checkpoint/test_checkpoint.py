@@ -175,6 +175,26 @@ def test_empty_tables_are_empty_after_a_damaged_file(share: float, tmp_path: Pat
     assert rows(empty) == rows(tiers["t"])
 
 
+def test_the_clock_and_the_swap_period_of_an_empty_table_stay_after_a_damaged_file(tmp_path: Path) -> None:
+    table = hr.Table(dim=2, optimizer=hr.Adagrad(swap=hr.Swap(period=10_000, decay=0.5)), expiry=100_000)
+    keys, zeros = np.arange(100, dtype=np.uint64), np.zeros((100, 2), np.float32)
+    saved = RamTier(table)
+    saved.find_or_init(keys, samples=90_000)
+    checkpoint.save(tmp_path / "c", Net(), None, {"t": saved}, ABOUT)
+    DAMAGE["a flipped byte"](tmp_path / "c" / "000001" / "tables/0/0-of-1.arrow")
+    loaded, untouched = RamTier(table), RamTier(table)
+    for tier in (loaded, untouched):
+        tier.find_or_init(keys[:0], samples=20_000)
+    with pytest.raises(hr.InputError, match="was changed since it was saved"):
+        checkpoint.load_into(tmp_path / "c", Net(), None, {"t": loaded}, checkpoint.LoadRules())
+    assert loaded.samples == untouched.samples
+    for tier in (loaded, untouched):
+        tier.put(keys, zeros, zeros + 16)
+        tier.apply(keys, zeros, samples=40_000)
+    assert rows(loaded) == rows(untouched)
+    assert loaded.expire(130_000) == untouched.expire(130_000) == 100
+
+
 MISFITS = {
     "another table": ({"u": RamTier(TABLES["adagrad"])}, "it has the tables t and this run u"),
     "another dim": ({"t": RamTier(hr.Table(dim=4))}, "dim is 3 in the state and 4"),

@@ -196,6 +196,39 @@ def test_a_shard_that_starts_alone_restores_its_own_rows(tmp_path: Path) -> None
             alone.close()
 
 
+@pytest.mark.parametrize("by_driver", [False, True])
+def test_a_shard_reserves_the_index_of_its_own_rows(
+    by_driver: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At its start, and where the driver asks for a load: of all rows it would be four times as large."""
+    tables = {"t": hr.Table(dim=1)}
+    with served(4, tables) as four:
+        keys = np.arange(40_000, dtype=np.uint64)
+        for number, core in enumerate(four.cores):
+            mine = keys[shard_of(keys, 4) == number]
+            core.tables.tiers["t"].put(mine, np.zeros((len(mine), 1), np.float32))
+        four.save(tmp_path)
+    reserved: dict[RamTier, int] = {}
+    reserve = RamTier.reserve
+
+    def record(tier: RamTier, rows: int) -> None:
+        reserved[tier] = rows
+        reserve(tier, rows)
+
+    monkeypatch.setattr(RamTier, "reserve", record)
+    with served(4, tables) as again:
+        if by_driver:
+            load(again.loader, tmp_path)
+        else:
+            for core in again.cores:
+                restore_rows(core, tmp_path)
+        (tiers,) = again.tiers().values()
+        assert sum(map(len, tiers)) == 40_000
+        assert reserved.keys() == set(tiers)
+        for tier, rows in reserved.items():
+            assert len(tier) <= rows <= 1.1 * len(tier)
+
+
 def test_a_shard_reads_its_own_file_alone(tmp_path: Path) -> None:
     with served(2) as two:
         two.train(1)

@@ -79,7 +79,7 @@ class RemoteRowLoader:
 
 
 def _source(name: str, plan: TablePlan) -> TableSource:
-    return TableSource(name, plan.saved, plan.state, plan.fields, plan.seen_now, plan.ticks, plan.counts)
+    return TableSource(name, plan.saved, plan.rows, plan.state, plan.fields, plan.seen_now, plan.ticks, plan.counts)
 
 
 def _merged(parts: list[TableLoaded]) -> LoadedTable:

@@ -72,6 +72,7 @@ class TableSource(Header, frozen=True):
 
     table: Name
     saved: Name | None  # None: it starts empty
+    rows: Number  # of all shards
     state: bool
     fields: tuple[Name, ...]
     seen_now: bool
