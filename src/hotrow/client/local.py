@@ -1,6 +1,7 @@
 """The embedding client whose rows are in this process."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -141,10 +142,11 @@ class LocalTables:
         part = RowPart(self.gradients(handle), handle.samples, token=step)
         return self.apply([part], step=step, samples=samples, lr_scale=lr_scale)
 
-    def close(self) -> None:
-        """Release all rows; segments that are to be kept stay."""
-        for tier in self.tiers.values():
-            tier.close()
+    def close(self, *, leave: bool = False) -> None:
+        """Release all rows; segments that are to be kept stay, with `leave` all of them."""
+        with ExitStack() as stack:  # an error of one close does not keep the others open
+            for tier in self.tiers.values():
+                stack.callback(tier.close, leave=leave)
 
     def _places(self, batch: Batch) -> dict[str, list[int]]:
         """The parts of the batch by table."""

@@ -58,12 +58,12 @@ class DenseService:
     def perform(self, order: Perform) -> tuple[list[PartWeights], int]:
         """The dense part of an order; returns weights of parts that differ from those in the order.
 
-        And the number of parts whose gradients are lost with a process before. An order that it performed is skipped.
+        And the number of parts whose gradients are lost with a process before. Steps that it performed are skipped;
+        discards are not: a push may have been sent to this process again.
         """
-        if not self._serving or (self._restarted and order.order <= self._order):
-            return [], 0
         weights, lost = [], 0
-        steps = [apply for apply in order.applies if apply.group != "embedding"]
+        performs = self._serving and not (self._restarted and order.order <= self._order)
+        steps = [apply for apply in order.applies if performs and apply.group != "embedding"]
         for apply in steps:
             changed, missing = self._piece.apply(apply, restarted=self._restarted)
             weights += changed

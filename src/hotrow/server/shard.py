@@ -247,9 +247,9 @@ class Shard:
         figures = {"attach_s": sum(scanned), **now, **self.counts, **sizes}
         return {name: float(value) for name, value in figures.items()}
 
-    def close(self) -> None:
-        """Release all rows; segments that are to be kept stay."""
-        self.tables.close()
+    def close(self, *, leave: bool = False) -> None:
+        """Release all rows; segments that are to be kept stay, with `leave` all of them."""
+        self.tables.close(leave=leave)
 
     def _read(self, pull: PullRows, wanted: Sequence[tuple[RamTier, Keys]]) -> Pulled:
         self.tables.samples = max(self.tables.samples, pull.samples)

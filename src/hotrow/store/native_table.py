@@ -117,13 +117,15 @@ class NativeTable:
 
         With `leave` the segment stays, whatever its settings are: the next process attaches to it.
         """
-        if self._opened is not None and os.getpid() == self._process:
-            self.deferred.settle()
-        if self._opened is not None and self.table.segment is not None:
-            if leave and os.getpid() == self._process:
-                self._opened.leave_segment()
-            self._finalizer()
-        self._opened = None
+        try:
+            if self.usable:
+                self.deferred.settle()
+        finally:  # an update that fails does not change whether the segment is removed
+            if self._opened is not None and self.table.segment is not None:
+                if leave and self.usable:
+                    self._opened.leave_segment()
+                self._finalizer()
+            self._opened = None
 
     def __len__(self) -> int:
         return len(self._native)

@@ -196,3 +196,23 @@ def test_all_shards_may_be_killed_at_once(mode: Mode) -> None:
         run.loop.take_remarks()
         assert sorted(run.done) == list(range(BATCHES))
         assert run.loop.statistics.counts["shards_lost"] == 2
+
+
+@pytest.mark.parametrize("mode", [GBA(), Sync(look_ahead=0)], ids=ids)
+def test_a_shard_that_is_lost_while_a_mode_ends_performs_the_orders_that_were_under_way(mode: Mode) -> None:
+    state = RunState()
+    with cluster(state, 1, 0, restarts=3) as there:
+        run = Run(there, state, mode, trainers=1)
+        run._leases.open_epoch()
+        next(iter(run.loop.steps(run._leases, 0)))
+        run.loop.rest()
+        parameters = there.site._parameters
+        assert parameters is not None
+        there.shards.kill(1)
+        grant = there.cores[0].newest + 100
+        parameters.discard(grant)
+        parameters.settle()  # the order is under way to the process that has ended
+        run.loop.close()
+        run.loop.take_remarks()
+        assert [grant in core._seen for core in there.cores] == [True, True]
+        assert len({core.performed for core in there.cores}) == 1

@@ -1,18 +1,39 @@
-"""A role as Ray runs it: once it has closed everything, a SIGTERM ends its process without a traceback."""
+"""A role as Ray runs it: once it has closed everything, a SIGTERM ends its process without a traceback.
 
+A shard that ends without a `Stop` message leaves its shared memory to the next process.
+"""
+
+import multiprocessing
+import secrets
 import signal
+import threading
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 
+import numpy as np
 import pytest
+import torch
+from torch import nn
+
+import hotrow as hr
 
 pytest.importorskip("ray")
+from hotrow.checkpoint import dense as dense_state
 from hotrow.errors import InputError
 from hotrow.runtime.ray.actor_pool import ActorPool
-from hotrow.runtime.ray.actors import TransportSettings, _Role
+from hotrow.runtime.ray.actors import ShardRole, ShardSetup, TransportSettings, _Role
 from hotrow.runtime.ray.cluster import RayCluster
-from hotrow.transport.messages import Stop
+from hotrow.server.restarting import ShardBefore
+from hotrow.server.shared_rows import remove_leftovers
+from hotrow.store.segments import SHARED_MEMORY
+from hotrow.transport.client import RpcClient
+from hotrow.transport.frames import RowBlock, pack
+from hotrow.transport.messages import Exchange, PullRows, Query, QueryReply, Stop, TakeDense
+from hotrow.worker.setup import RoleSpec
+from hotrow.worker.spec import TrainingSpec
 
 pytestmark = pytest.mark.ray
+PATIENCE_S = 60
 
 
 class Served:
@@ -69,3 +90,61 @@ def test_a_cluster_gives_its_sockets_back_where_ray_fails_at_the_end() -> None:
         cluster.close()
     with pytest.raises(InputError, match="closed"):
         cluster.rpc.request("shard 0", Stop())
+
+
+@pytest.fixture
+def run() -> Iterator[str]:
+    name = f"test-{secrets.token_hex(4)}"
+    yield name
+    remove_leftovers(name)
+
+
+def network() -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = nn.Linear(2, 1)
+    return model, torch.optim.Adam(model.parameters())
+
+
+def shard_role(run: str, before: ShardBefore | None = None) -> ShardRole:
+    model, optimizer = network()
+    spec = TrainingSpec(model, {"t": hr.Table(dim=4, capacity="64MiB")}, optimizer)
+    setup = ShardSetup(RoleSpec(spec), 0, 1, [0, 1], run=run, before=before)
+    return ShardRole(setup, TransportSettings(security="off"), "127.0.0.1")
+
+
+def serve_shard(run: str, pipe: Connection) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: exit(1))  # as Ray does
+    role = shard_role(run)
+    pipe.send(role.address())
+    role.serve()
+
+
+def files(run: str) -> set[str]:
+    return {each.name.removeprefix(f"hotrow-{run}-0-of-1") for each in SHARED_MEMORY.glob(f"hotrow-{run}-*")}
+
+
+def test_a_shard_that_sigterm_ends_leaves_rows_and_dense_parameters_and_stop_removes_them(run: str) -> None:
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=serve_shard, args=(run, there))
+    process.start()
+    there.close()  # a process that fails to start is an EOFError here
+    with RpcClient(security="off") as wire:
+        wire.connect("shard 0", here.recv())
+        tensors, settings = dense_state.to_bytes(*network())
+        wire.request("shard 0", TakeDense(7, settings), [tensors]).result(PATIENCE_S)
+        blocks, frames = pack([RowBlock("t", np.arange(5, dtype=np.uint64), dim=4)], "fp32")
+        pull = PullRows(0, 0, True, False, "fp32", blocks)
+        wire.request("shard 0", Exchange(1, None, pull), frames).result(PATIENCE_S)
+        process.terminate()
+        process.join(PATIENCE_S)
+        assert process.exitcode == 1
+        assert files(run) == {"-t.rows", ".dense"}
+        role = shard_role(run, ShardBefore(1, "*"))
+        serving = threading.Thread(target=role.serve)
+        serving.start()
+        wire.reconnect("shard 0", role.address())
+        ready = wire.request("shard 0", Query("ready")).result(PATIENCE_S).of(QueryReply, "shard 0").figures
+        assert (ready["incarnation"], ready["dense_found"]) == (1, 1)  # the same rows, and the dense parameters
+        wire.request("shard 0", Stop()).result(PATIENCE_S)
+        serving.join(PATIENCE_S)
+    assert not files(run)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 
 from hotrow.errors import SegmentError
@@ -151,4 +152,20 @@ def test_a_process_goes_on_where_the_one_before_was_and_counts_what_is_lost(memo
     again.perform(step_of(5, 6))
     (state,) = again._piece._states()
     assert state["step"] == uncut._piece._states()[0]["step"]
+    again.close()
+
+
+def test_an_order_that_is_skipped_discards_its_pushes(memory_path: Path) -> None:
+    """A push that the order discards may be sent again to the new process, before the order is."""
+    killed = DenseService(piece(), DenseMemory(memory_path))
+    killed.begin(True, None, 1)
+    push(killed, 1)
+    killed.perform(step_of(1, 1))
+    killed.close(leave=True)
+    again = DenseService(piece(), DenseMemory(memory_path))
+    again.resume(Resume(0, dense=True, step=0), None)
+    push(again, 2)
+    assert again.perform(replace(step_of(1, 1), discards=(2,))) == ([], 0)
+    push(again, 2)
+    assert again.figures()["dense_parked"] == 0
     again.close()

@@ -399,13 +399,13 @@ class ClusterBackend:
         if (opened := self._open) is None:
             return
         self._open, self._order = None, opened.parameters.number
-        self._parameters = None
         self._failed = True  # rows are those of the last step, and dense parameters those of the last fetch
         if not opened.parameters.failed:
             self._undone = opened.parameters.last_counts()  # discards of a cut: rows may be applied already
             self._order = opened.parameters.number
             self._fetch(opened, optimizer=True)
             self._failed = False
+        self._parameters = None  # until here a shard that is started again needs the orders and rules of the mode
 
     def _fetch_at_rest(self) -> None:
         if self._open is not None:

@@ -81,6 +81,12 @@ class _Closing(Protocol):
     def close(self) -> None: ...
 
 
+class _Shared(Protocol):
+    """Has shared memory, which the next process of the role attaches to."""
+
+    def close(self, *, leave: bool) -> None: ...
+
+
 def _let_sigterm_end_the_process() -> None:
     """Restore the default action of SIGTERM, once a role has closed everything.
 
@@ -95,19 +101,30 @@ def _let_sigterm_end_the_process() -> None:
 class _Role:
     """The common part of all roles: they report their address, serve until `Stop`, and close."""
 
-    def __init__(self, server: RpcServer, serving: _Serving, *others: _Closing) -> None:
-        self._server, self._serving, self._others = server, serving, others
+    def __init__(self, server: RpcServer, serving: _Serving, *others: _Closing, shared: Sequence[_Shared] = ()) -> None:
+        self._server, self._serving, self._others, self._shared = server, serving, others, shared
 
     def address(self) -> str:
         return self._server.address
 
     def serve(self) -> None:
-        """Serve until a `Stop` message."""
+        """Serve until a `Stop` message. A role that ends in another way leaves its shared memory to the next process.
+
+        Ray's handler of SIGTERM raises SystemExit here.
+        """
+        stopped = False
+
+        def close_shared(each: _Shared) -> None:
+            each.close(leave=not stopped)
+
         with ExitStack() as stack:  # an error of one close does not keep the others open
             stack.callback(_let_sigterm_end_the_process)
+            for shared in reversed(self._shared):
+                stack.callback(close_shared, shared)
             for each in reversed((self._server, *self._others)):
                 stack.callback(each.close)
             self._serving.serve()
+            stopped = True
 
 
 class ShardRole(_Role):
@@ -138,7 +155,8 @@ class ShardRole(_Role):
         memory = DenseMemory(dense_path(str(setup.run), setup.number, setup.shards)) if shared else None
         dense = DenseService(piece, memory)
         server = lines.server(host, RoleId("shard", setup.number), "*" if before is None else before.port)
-        super().__init__(server, ShardServer(shard, server, dense, restarted=before is not None), shard, dense)
+        serving = ShardServer(shard, server, dense, restarted=before is not None)
+        super().__init__(server, serving, shared=(shard, dense))
 
 
 class TrainerRole(_Role):
