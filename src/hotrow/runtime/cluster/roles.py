@@ -73,6 +73,8 @@ class Roles:
         to a shard wait. In the thread of the training loop, and in that of a checkpoint.
         """
         with self.changing:
+            if self.shard_restarts is not None:
+                self.shard_restarts.check()
             ended = dict(self.processes.lost())
             for name, why in ended.items():
                 if name.kind not in SURVIVED and (name.kind != "shard" or self.shard_restarts is None):
