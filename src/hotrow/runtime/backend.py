@@ -89,6 +89,9 @@ class Backend(Protocol):
         InputError where a table does not know all that changed since the cut before.
         """
 
+    def check_alive(self) -> None:
+        """Handle the losses of roles, in the thread of the training loop; RoleLost where one ends the run."""
+
     def row_loader(self) -> RowLoader:
         """What puts the rows of a checkpoint into the tables, at rest."""
 

@@ -66,6 +66,9 @@ class LocalBackend:
         self.tables.settle()
         return LocalCut(self.tables.tiers, delta=delta)
 
+    def check_alive(self) -> None:
+        """Nothing to do: no other process has a part in the run."""
+
     def row_loader(self) -> LocalRowLoader:
         """This process reads them."""
         return LocalRowLoader(self.tables.tiers)

@@ -18,10 +18,12 @@ from hotrow.checkpoint.place import Place
 from hotrow.checkpoint.reader import SavedCheckpoint, SavedLink
 from hotrow.checkpoint.rows import Watch
 from hotrow.checkpoint.saving import TablesCut
-from hotrow.errors import FileError, InputError
+from hotrow.errors import FileError, HotrowError, InputError
 from hotrow.runtime.backend import Backend
 from hotrow.runtime.losses import SavedRows
 from hotrow.trainer.write_pace import WritePace
+
+WAKE_S = 0.1  # how long the loss of a role may go unnoticed while the training loop waits for a checkpoint
 
 _log = logging.getLogger("hotrow.trainer")
 
@@ -37,12 +39,15 @@ class Saving:
         pause_s: float,
         copied: Callable[[], int],
         pace: WritePace,
+        check_alive: Callable[[], None],
     ) -> None:
         """`size`: about how many bytes; `pause_s`: how long training stood still for the moment that is saved.
 
-        `copied` tells the bytes of rows that are held in their old form now.
+        `copied` tells the bytes of rows that are held in their old form now; `check_alive` handles the losses of
+        roles, which write. This is made in the thread of the training loop.
         """
-        self._pace = pace
+        self._pace, self._check_alive = pace, check_alive
+        self._loop_thread = threading.get_ident()
         self.size, self.pause_s = size, pause_s
         self.written = 0  # bytes so far
         self.copied_bytes = 0  # of rows in their old form, at most so far
@@ -64,10 +69,22 @@ class Saving:
         return (self._ended or time.monotonic()) - self._started
 
     def wait(self) -> None:
-        """Until it is written, or failed. From now on it is written as fast as it can be."""
+        """Until it is written, or failed. From now on it is written as fast as it can be.
+
+        A shard that is lost meanwhile is started again by the training loop, which is here.
+        """
         if not self.done:
             self._pace.hurry()
-        self._thread.join()
+        ends_run: HotrowError | None = None
+        while not self.done:
+            self._thread.join(WAKE_S)
+            if threading.get_ident() == self._loop_thread:
+                try:
+                    self._check_alive()
+                except HotrowError as error:  # what can be written is written first
+                    ends_run = ends_run or error
+        if ends_run is not None:
+            raise ends_run
 
     def result(self) -> SavedLink:
         """Wait for it; raises what made it fail."""
@@ -135,7 +152,8 @@ class BackgroundSaves:
             return cut.copied_bytes if isinstance(cut, LocalCut) else 0  # shards have their own
 
         size = cut.bytes + len(tensors.data)
-        saving = Saving(write, size=size, pause_s=time.monotonic() - began, copied=copied, pace=pace)
+        pause_s, check_alive = time.monotonic() - began, self._backend.check_alive
+        saving = Saving(write, size=size, pause_s=pause_s, copied=copied, pace=pace, check_alive=check_alive)
         self._under_way = place.uri, saving
         if not cut.frozen:
             saving.wait()

@@ -105,6 +105,8 @@ class ScriptedBackend:
 
     def check_consistent(self) -> None: ...
 
+    def check_alive(self) -> None: ...
+
     def row_loader(self) -> RowLoader:
         raise AssertionError("nothing is loaded here")
 

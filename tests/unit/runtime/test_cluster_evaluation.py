@@ -10,18 +10,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from hotrow.checkpoint import dense
 from hotrow.data.loader import Loader
 from hotrow.data.parquet import ParquetSource
 from hotrow.data.schema import Schema
-from hotrow.errors import InputError
+from hotrow.errors import HotrowError, InputError
 from hotrow.metrics import error_sketch, sketch
 from hotrow.modes import GBA, Async, Hybrid, Mode, Sync
 from hotrow.modes.base import RunFacts
 from hotrow.runtime import LeaseQueue, TrainingLoop
 from hotrow.runtime.cluster.backend import ClusterBackend
+from hotrow.runtime.cluster.evaluation import ClusterEvaluation
+from hotrow.runtime.cluster.reading_roles import ReadingRoles
 from hotrow.runtime.losses import RoleLost
 from hotrow.runtime.membership import ScaleRequest
 from hotrow.runtime.state import RunState
+from hotrow.transport.messages import BeginEvaluation
 from hotrow.types import RoleId
 from hotrow.worker.evaluation import EvaluationService
 from hotrow.worker.evaluators import AnyEvaluator
@@ -241,6 +245,17 @@ def test_the_loss_of_all_trainers_fails_the_evaluation_with_a_name(file: Path, m
     lost = pytest.raises(RoleLost, match="trainer 1 is gone: it was killed")
     with cluster(RunState(), 2, 0, processes=processes) as made, lost:
         made.site.evaluate(Loader(ParquetSource(file, schema()), BATCH))
+
+
+def test_where_all_roles_that_read_are_lost_the_sentence_says_so(file: Path) -> None:
+    loader = Loader(ParquetSource(file, schema()), BATCH)
+    with cluster(RunState(), 1, 0) as made, ReadingRoles(made.roles).prepared_for_evaluation(loader) as reading:
+        assert reading is not None
+        reading.lose(RoleId("trainer", 0))
+        tensors, _ = dense.to_bytes(made.site._spec.model, None)
+        evaluation = ClusterEvaluation(made.roles, BeginEvaluation(1, 0))
+        with pytest.raises(HotrowError, match="no role is left that reads the data of this evaluation"):
+            evaluation.run(loader, reading, made.site._frames(tensors))
 
 
 def test_sources_that_others_cannot_read_are_left_to_the_driver(file: Path) -> None:

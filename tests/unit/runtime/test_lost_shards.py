@@ -114,7 +114,8 @@ def test_a_shard_that_is_lost_too_often_ends_the_run() -> None:
     state = RunState()
     with cluster(state, 1, 0, IMPATIENT, restarts=2) as there:
         run = Run(there, state, GBA(), trainers=1, count=200)
-        with pytest.raises(RoleLost, match="shard 1 is gone: it was killed"):
+        often = "it was lost 3 times with fewer than 100 steps between them"
+        with pytest.raises(RoleLost, match=rf"shard 1 .* killed; .* again: {often} \(engine.replace_lost=2\)$"):
             run.train(every=True)
         run.loop.take_remarks()
         assert run.loop.statistics.counts["shards_lost"] == 2
@@ -128,6 +129,16 @@ def test_without_shared_memory_and_checkpoint_the_run_ends_and_says_why() -> Non
             RoleLost, match=r"shard 1 is gone: it was killed; .* no checkpoint .* set run.checkpoint_every"
         ):
             run.train(kill_at=4, leave=False)
+
+
+def test_a_restart_that_failed_ends_the_run_also_where_its_error_was_suppressed() -> None:
+    state = RunState()
+    with cluster(state, 1, 0, IMPATIENT, restarts=3) as there:
+        there.shards.kill(1, leave=False)
+        for _ in range(2):
+            with pytest.raises(RoleLost, match=r"shard 1 is gone: it was killed; it cannot be started again: .*"):
+                there.roles.check_alive()
+        assert not there.shards.lost()
 
 
 @pytest.mark.parametrize("mode", [Async(), GBA(), Hybrid(), Sync(look_ahead=1)], ids=ids)

@@ -132,6 +132,8 @@ class _Backend:
     def begin_cut(self, place: Place, *, delta: bool) -> TablesCut:
         raise AssertionError("the coordinator alone has no rows")
 
+    def check_alive(self) -> None: ...
+
     def row_loader(self) -> RowLoader:
         raise AssertionError("the coordinator alone has no rows")
 

@@ -158,6 +158,10 @@ class ClusterBackend:
         found = remote_cut(self._roles, self.tables.specs, place, delta=delta)
         return ExportedRows(self.tables.tiers) if found is None else found
 
+    def check_alive(self) -> None:
+        """Handle the losses of roles; RoleLost where one ends the run."""
+        self._roles.check_alive()
+
     def row_loader(self) -> RemoteRowLoader:
         """Shards read their parts; where one cannot see the folder, this process reads all rows."""
         return RemoteRowLoader(self._roles, self.tables.tiers)

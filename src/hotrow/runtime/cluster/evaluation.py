@@ -38,8 +38,8 @@ class ClusterEvaluation:
             for asked in self._roles.request_all(self._trainers, self._begin, dense):
                 self._answer(asked)
             for _, batch in loader:
-                if not isinstance(batch, BatchName):  # this process reads what lost trainers would have read
-                    raise HotrowError("no trainer is left that reads the data of this evaluation")
+                if not isinstance(batch, BatchName):  # this process reads what lost roles would have read
+                    raise HotrowError("no role is left that reads the data of this evaluation")
                 self._deal(batch, reading)
             while self._dealing.open:
                 self._finish_next(reading)

@@ -1,6 +1,7 @@
 """The rows of all shards at one moment. Every shard writes its own part, where it sees the folder."""
 
 import json
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,13 +21,14 @@ from hotrow.transport.tensors import joined
 
 
 class RemoteCut:
-    """A cut on every shard. `remote_cut` begins it."""
+    """A cut on every shard. `remote_cut` begins it, in the thread of the training loop; another one may write it."""
 
     frozen = True  # rows that change are copied first
 
     def __init__(self, roles: Roles, specs: Mapping[str, Table], where: str, size: int, *, delta: bool) -> None:
         self.delta, self.bytes = delta, size
         self._roles, self._specs, self._where = roles, specs, where
+        self._loop_thread = threading.get_ident()
 
     def write(self, place: Place, watch: Watch) -> tuple[dict[str, SavedTableFacts], dict[str, SavedFile]]:
         """Let all shards write; the facts of each table, and of each file."""
@@ -36,7 +38,7 @@ class RemoteCut:
         parts, faults = [], []
         for name, each in zip(self._roles.shards, asked, strict=True):  # all of them: then no shard writes any more
             try:
-                answer = self._roles.answer(each)
+                answer = self._roles.answer(each, in_loop=self._in_loop)
             except RemoteFault as fault:
                 faults.append(str(fault))
             else:
@@ -54,7 +56,11 @@ class RemoteCut:
 
     def close(self, *, saved: bool) -> None:
         """Forget the moment on all shards."""
-        end_cut(self._roles, saved=saved)
+        end_cut(self._roles, saved=saved, in_loop=self._in_loop)
+
+    @property
+    def _in_loop(self) -> bool:
+        return threading.get_ident() == self._loop_thread
 
     def _merged(self, name: str, parts: list[dict[str, Any]]) -> SavedTableFacts:
         """The table's own settings: a shard has its share of the capacity."""
@@ -92,11 +98,11 @@ def remote_cut(roles: Roles, specs: Mapping[str, Table], place: Place, *, delta:
     return RemoteCut(roles, specs, place.uri, sum(each.bytes for each in made), delta=delta)
 
 
-def end_cut(roles: Roles, *, saved: bool) -> None:
+def end_cut(roles: Roles, *, saved: bool, in_loop: bool = True) -> None:
     """Forget the cut on all shards; one that is lost has forgotten it."""
     for each in roles.request_all(roles.shards, EndCut(saved)):
         with suppress(HotrowError):
-            roles.answer(each)
+            roles.answer(each, in_loop=in_loop)
 
 
 @contextmanager

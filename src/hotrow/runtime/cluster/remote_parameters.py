@@ -182,12 +182,11 @@ class RemoteParameters:
             raise
 
     def _order(self, made: Callable[[int], messages.Message], parts: int = 0) -> None:
-        with self._roles.changing:  # a shard that is started again must know which orders it will get
-            self.number += 1
-            for name, incarnation in self._incarnations.items():
-                asked = self._roles.rpc.request(name, made(incarnation))
-                sent = _SentOrder(name, self.number, incarnation, asked, parts, self._step, self._samples)
-                self._under_way.append(sent)
+        self.number += 1
+        for name, incarnation in self._incarnations.items():
+            asked = self._roles.rpc.request(name, made(incarnation))
+            sent = _SentOrder(name, self.number, incarnation, asked, parts, self._step, self._samples)
+            self._under_way.append(sent)
         self._take_answers(self._under_way, UNDER_WAY * len(self._roles.shards))
 
     def _take_answers(self, sent: deque[_SentOrder], most: int) -> None:

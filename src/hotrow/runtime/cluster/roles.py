@@ -63,27 +63,31 @@ class Roles:
     on_loss: list[Callable[[RoleId], None]] = field(default_factory=list)  # called with each lost role that reads
     new_loaders: deque[RoleId] = field(default_factory=deque)  # started, and not prepared yet
     shard_restarts: ShardRestarts | None = None  # None: a lost shard ends the run
-    changing: AbstractContextManager[object] = field(default_factory=threading.RLock)  # while roles end or start again
     _replacing: threading.Lock = field(default_factory=threading.Lock)  # held while the last embedding worker is
 
     def check_alive(self) -> None:
         """Note trainers, embedding workers and loaders that have ended, and start shards again that have.
 
         RoleLost, with its name, for any other role. Requests to a lost role fail with PeerLost from then on; requests
-        to a shard wait. In the thread of the training loop, and in that of a checkpoint.
+        to a shard wait. Only in the thread of the training loop, which sends to all roles.
         """
-        with self.changing:
-            ended = dict(self.processes.lost())
-            for name, why in ended.items():
-                if name.kind not in SURVIVED and (name.kind != "shard" or self.shard_restarts is None):
-                    raise is_gone(name, why)
-            for name, why in ended.items():
-                if name not in self.processes.lost():
-                    continue  # it was handled while another shard was started again
-                if name.kind == "shard" and self.shard_restarts is not None:
-                    self.losses.append(self.shard_restarts.restart(self, name, why))
-                else:
-                    self._lose(name, why)
+        for name, why in self.check_survivable().items():
+            if name not in self.processes.lost():
+                continue  # it was handled while another shard was started again
+            if name.kind == "shard" and self.shard_restarts is not None:
+                self.losses.append(self.shard_restarts.restart(self, name, why))
+            else:
+                self._lose(name, why)
+
+    def check_survivable(self) -> Mapping[RoleId, str]:
+        """RoleLost where the loss of a role ends the run; returns losses that do not. Thread-safe: changes nothing."""
+        if self.shard_restarts is not None:
+            self.shard_restarts.check()
+        ended = dict(self.processes.lost())
+        for name, why in ended.items():
+            if name.kind not in SURVIVED and (name.kind != "shard" or self.shard_restarts is None):
+                raise is_gone(name, why)
+        return ended
 
     def check_trainers(self) -> None:
         """RoleLost where no trainer is left."""
@@ -163,11 +167,15 @@ class Roles:
         forget_when_stopped(self.rpc, trainer, [self.rpc.request(trainer, Stop())], left)
         return left
 
-    def answer(self, asked: Future[Answer], most_s: float = math.inf) -> Answer:
-        """Wait for a reply; PeerLost where the role is lost meanwhile, RoleLost where another one ends the run."""
+    def answer(self, asked: Future[Answer], most_s: float = math.inf, *, in_loop: bool = True) -> Answer:
+        """Wait for a reply; PeerLost where the role is lost meanwhile, RoleLost where another one ends the run.
+
+        `in_loop`: in the thread of the training loop. Others wait until that one has handled a loss.
+        """
         until = time.monotonic() + most_s
+        check = self.check_alive if in_loop else self.check_survivable
         while not asked.done() and not wait([asked], timeout=WAKE_S).done:
-            self.check_alive()
+            check()
             if time.monotonic() > until:
                 gone = ", ".join(f"{name} is gone: {why}" for name, why in self.lost.items())
                 raise RoleLost(f"{gone}; another role did not answer for {most_s:.0f} s")

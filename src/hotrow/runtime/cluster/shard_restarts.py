@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from hotrow.errors import HotrowError
-from hotrow.runtime.losses import QUIET_STEPS, RoleLoss, RoleLost, SavedRows, is_gone
+from hotrow.runtime.losses import QUIET_STEPS, RoleLoss, RoleLost, SavedRows
 from hotrow.transport.client import Outcome
 from hotrow.transport.errors import PeerLost
 from hotrow.transport.messages import Query, QueryReply, ShardAt
@@ -54,20 +54,34 @@ class ShardRestarts:
         self.user: ShardUser | None = None  # None: no mode was opened yet
         self.last_checkpoint: Callable[[], SavedRows | None] = lambda: None
         self.step: Callable[[], int] = lambda: 0  # dense steps so far
+        self._failure: str | None = None  # of a restart: it ends the run
         self._rows_lost_s = -math.inf  # when a shard was restored from a checkpoint
         self._incarnations: dict[RoleId, int] = {}
         self._in_a_row: dict[RoleId, tuple[int, int]] = {}  # losses, and the step of the last
 
     def restart(self, roles: "Roles", name: RoleId, why: str) -> RoleLoss:
         """Start a shard again, and let all roles go on with it; RoleLost where that is not possible."""
+        try:
+            return self._restart(roles, name, why)
+        except HotrowError as error:
+            wrapped = f"{name} is gone: {why}; it cannot be started again: {error}"
+            self._failure = str(error) if isinstance(error, RoleLost) else wrapped
+            raise RoleLost(self._failure) from None
+
+    def check(self) -> None:
+        """RoleLost where a restart has failed. Thread-safe."""
+        if self._failure is not None:  # the process is not among the lost ones any more
+            raise RoleLost(self._failure)
+
+    def _restart(self, roles: "Roles", name: RoleId, why: str) -> RoleLoss:
         began, step = time.monotonic(), self.step()
         self._check_limit(name, why, step)
         roles.processes.end(name)
         known, saved = self._incarnations.get(name, 1), self.last_checkpoint()
         try:
             address = self._start(name, incarnation=known, checkpoint=None if saved is None else saved.where)
-        except HotrowError as error:
-            raise RoleLost(f"{name} is gone: {why}; it cannot be started again: {error}") from None
+        except RoleLost as lost:
+            raise RoleLost(f"{name} is gone: {why}; it cannot be started again: {lost}") from None
         roles.rpc.reconnect(name, address)
         ready = roles.answer(roles.rpc.request(name, Query("ready"))).of(QueryReply, name).figures
         shard = RestartedShard(
@@ -101,4 +115,6 @@ class ShardRestarts:
         losses = 1 if step - last >= QUIET_STEPS else losses + 1
         self._in_a_row[name] = (losses, step)
         if losses > self._most:
-            raise is_gone(name, why)
+            ends = f"{name} is gone: {why}; it is not started again"
+            often = f"it was lost {losses} times with fewer than {QUIET_STEPS} steps between them"
+            raise RoleLost(f"{ends}{f': {often}' if self._most else ''} (engine.replace_lost={self._most})")
