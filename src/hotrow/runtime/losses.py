@@ -41,6 +41,7 @@ class RoleLoss:
     scores: int = 0  # samples whose scores a trainer had, and no report has
     restored: bool = False  # the rows of a shard are those of the last checkpoint
     steps: int = 0  # since that checkpoint: their updates of the shard's rows are lost
+    dense_restored: bool = False  # the dense parameters of a shard are those of the last rest
     seconds: float = 0.0  # until a shard answered again
 
     @property
@@ -63,7 +64,8 @@ class RoleLoss:
         if self.name.kind == "shard":
             again = f"it was started again after {self.seconds:.1f} s"
             rows = f"has its rows of the last checkpoint, without the updates of {self.steps:,} steps"
-            lost.append(f"{again} and {rows if self.restored else 'has its rows'}")
+            dense = "; its dense parameters are those of the last rest" if self.dense_restored else ""
+            lost.append(f"{again} and {rows if self.restored else 'has its rows'}{dense}")
         if self.batches:
             lost.append(f"it held the ids of {self.batches:,} batches, which are dealt again")
         if self.scores:

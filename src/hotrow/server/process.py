@@ -347,9 +347,12 @@ class ShardServer:
 
 
 def _answered_at_once(request: Request) -> bool:
-    """Requests that a shard answers before it has resumed: about its state alone."""
+    """Requests that a shard answers before it has resumed: about its state alone.
+
+    Dense parameters that the driver sends are among them: requests that are held read them once it resumes.
+    """
     match request.message:
-        case Resume() | Query() | Stop():
+        case Resume() | TakeDense() | Query() | Stop():
             return True
         case Exchange(push=None, pull=None):
             return True

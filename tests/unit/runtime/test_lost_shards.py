@@ -19,6 +19,8 @@ from hotrow.runtime.losses import RoleLost, SavedRows
 from hotrow.runtime.state import RunState
 from hotrow.store.shards import shard_of
 from hotrow.transport.limits import RetryPolicy
+from hotrow.transport.messages import PullDense
+from hotrow.transport.tensors import joined
 from unit.runtime.cluster_threads import SAMPLES, Cluster, batches, cluster
 
 F32 = NDArray[np.float32]
@@ -161,7 +163,11 @@ def test_rows_that_are_gone_come_from_the_last_checkpoint(mode: Mode, tmp_path: 
             if number == 8:
                 run.loop.rest()
                 there.shards.kill(1, leave=False)
+                asked = there.wire.request("shard 1", PullDense(0))  # the new process gets it before it resumes
                 there.roles.check_alive()
+                if mode.dense == "server":
+                    pulled = np.frombuffer(joined(asked.result(20).frames), np.float32)
+                    assert (pulled == run.dense()[-pulled.size :]).all()
                 rows = run.rows()
                 mine = [key for key in saved if shard_of(np.array([key], np.uint64), 2)[0] == 1]
                 assert mine
@@ -174,6 +180,7 @@ def test_rows_that_are_gone_come_from_the_last_checkpoint(mode: Mode, tmp_path: 
         assert counted["shard_steps_lost"] > 0
         (told,) = [each for each in run.loop.take_remarks() if "shard 1" in each]
         assert "has its rows of the last checkpoint, without the updates of" in told
+        assert ("its dense parameters are those of the last rest" in told) == (mode.dense == "server")
         assert [core.incarnation for core in there.cores] == [1, 2]
 
 

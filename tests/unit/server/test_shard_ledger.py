@@ -2,11 +2,12 @@
 
 import multiprocessing
 import random
-import time
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import numpy as np
@@ -34,11 +35,26 @@ from hotrow.transport.messages import (
 from hotrow.transport.server import RpcServer
 
 KEYS, KEYS_OF_PUSH, PATIENCE_S = 500, 40, 60
-DELAY_S = 0.02  # of replies: the shard has applied what the ledger does not know yet
+PUSHES, ANSWERED_PUSHES, ORDERED, HELD_ORDERS = 400, 300, 240, 15
 NOWHERE = "tcp://127.0.0.1:9"
 
 
-def run_shard(folder: Path, restarted: bool, pipe: Connection) -> None:
+class GatedServer(RpcServer):
+    """Holds replies while the gate is shut: the shard has applied what the ledger does not know. Reports the number."""
+
+    def __init__(self, shut: Event, pipe: Connection) -> None:
+        super().__init__(security="off")
+        self._shut, self._pipe, self._held = shut, pipe, 0
+
+    def _send(self, frames: Sequence[bytes | memoryview]) -> bool:
+        if not self._shut.is_set():
+            return super()._send(frames)
+        self._held += 1
+        self._pipe.send(self._held)
+        return True
+
+
+def run_shard(folder: Path, restarted: bool, shut: Event, pipe: Connection) -> None:
     """One process; a row loses 1 with every push that has its key."""
     table = hr.Table(
         dim=4,
@@ -47,7 +63,7 @@ def run_shard(folder: Path, restarted: bool, pipe: Connection) -> None:
         segment=hr.Segment(run="ledger", directory=folder),
     )
     shard = Shard({"t": table}, number=0, shards=1, restarted=restarted)
-    with RpcServer(security="off") as server:
+    with GatedServer(shut, pipe) as server:
         pipe.send(server.address)
         ShardServer(shard, server, restarted=restarted).serve()
 
@@ -101,28 +117,41 @@ def test_rows_of_a_killed_shard_have_every_push_at_most_once_and_the_others_are_
     seed: int, tmp_path: Path
 ) -> None:
     context = multiprocessing.get_context("spawn")
-    with RpcClient(security="off", delay_s=DELAY_S, most_open=1_024) as wire:
+    with RpcClient(security="off", most_open=1_024) as wire:
         ledger = Ledger(wire, random.Random(seed))
         here, there = context.Pipe()
-        process = context.Process(target=run_shard, args=(tmp_path, False, there))
+        shut = context.Event()
+        process = context.Process(target=run_shard, args=(tmp_path, False, shut, there))
         process.start()
         wire.connect("shard", here.recv())
         blocks, frames = pack([RowBlock("t", np.arange(KEYS, dtype=np.uint64), dim=4)], "fp32")
         wire.request("shard", Exchange(1, None, PullRows(0, 0, True, False, "fp32", blocks)), frames).result(PATIENCE_S)
-        for grant in range(1, 401):
+        for grant in range(1, ANSWERED_PUSHES + 1):
             ledger.push(grant)
-            if grant > 60 and not (grant - 60) % 2:
-                ledger.order(grant - 60)
-        time.sleep(1.5 * DELAY_S)
-        process.kill()
-        wire.reconnect("shard", NOWHERE)  # replies under way are lost with the connection
+        for grant in range(2, ORDERED + 1, 2):
+            ledger.order(grant)
+        for each in (*ledger.pushed.values(), *ledger.ordered.values()):
+            each.result(PATIENCE_S)
+        shut.set()
+        last = ORDERED + 2 * HELD_ORDERS
+        for grant in range(ORDERED + 2, last + 1, 2):
+            ledger.order(grant)
+        for grant in range(ANSWERED_PUSHES + 1, PUSHES + 1):
+            ledger.push(grant)
+        enough = HELD_ORDERS + ledger.chance.randint(2, 60)  # the orders and a push that is applied on arrival
+        while here.recv() < enough:
+            pass
+        process.kill()  # it may be applying another push
+        wire.reconnect("shard", NOWHERE)
         process.join()
         applied_unknown = len(ledger.ordered) - ledger.answered
-        process = context.Process(target=run_shard, args=(tmp_path, True, there))
+        here, there = context.Pipe()  # a killed process may leave half a report in it, and the event locked
+        shut = context.Event()
+        process = context.Process(target=run_shard, args=(tmp_path, True, shut, there))
         process.start()
         wire.reconnect("shard", here.recv())
         wire.request("shard", Resume(ledger.answered)).result(PATIENCE_S)
-        for grant in range(342, 401, 2):
+        for grant in range(last + 2, PUSHES + 1, 2):
             ledger.order(grant)
         results = [each.result(PATIENCE_S).of(OrderResult, "shard") for each in ledger.ordered.values()]
         for each in ledger.pushed.values():
@@ -133,7 +162,7 @@ def test_rows_of_a_killed_shard_have_every_push_at_most_once_and_the_others_are_
         missing = ledger.missing()
         process.kill()
         process.join()
-    assert applied_unknown > 0
+    assert applied_unknown == HELD_ORDERS
     assert lost > 0  # pushes that were acknowledged and parked
     assert KEYS_OF_PUSH * lost <= missing <= KEYS_OF_PUSH * (lost + partly)
     assert figures["again"] > 0  # the log knew pushes that were applied and not answered

@@ -109,6 +109,7 @@ class ClusterBackend:
         self._scores_left = ScoreSketch()  # of trainers that have left
         self._uncollected: Counter[str] = Counter()  # by trainer, samples whose scores it has
         self._parameters: RemoteParameters | None = None  # of the open mode, also while it opens
+        self._dense_lost: set[RoleId] = set()  # shards that got dense parameters of the last rest, not yet reported
         if roles.shard_restarts is not None:
             roles.shard_restarts.user, roles.shard_restarts.step = self, lambda: state.step
 
@@ -232,11 +233,12 @@ class ClusterBackend:
         self.tables.set_incarnation(shard.name, shard.incarnation)
         parameters = self._parameters
         resume = Resume(self._order) if parameters is None else parameters.resumption(shard)
-        self._roles.answer(self._roles.rpc.request(shard.name, resume))
         if resume.dense and not shard.dense_found and shard.name in self._places:
             tensors, settings = dense_state.to_bytes(self._spec.model, self.optimizer)
             state = TakeDense(resume.step, settings)  # as of the last rest: no later one is left
             self._roles.answer(self._roles.rpc.request(shard.name, state, self._frames(tensors)))
+            self._dense_lost.add(shard.name)
+        self._roles.answer(self._roles.rpc.request(shard.name, resume))
 
     def _begin_all(self, begun: Begin, shares: Sequence[int], tensors: bytes) -> None:
         """WorkersLost where a trainer is lost, also after its reply: workers are numbered as they begin."""
@@ -318,7 +320,12 @@ class ClusterBackend:
         """Roles that were lost since the last call. Loaders that were started in place of lost ones begin to read."""
         self._reading.admit_loaders()
         losses = [self._roles.losses.popleft() for _ in range(len(self._roles.losses))]
-        return [dataclasses.replace(each, scores=self._uncollected.pop(each.name, 0)) for each in losses]
+        return [self._completed(each) for each in losses]
+
+    def _completed(self, loss: RoleLoss) -> RoleLoss:
+        scores, dense_lost = self._uncollected.pop(loss.name, 0), loss.name in self._dense_lost
+        self._dense_lost.discard(loss.name)
+        return dataclasses.replace(loss, scores=scores, dense_restored=dense_lost)
 
     def check_workers(self) -> None:
         """RoleLost where no trainer is left."""
