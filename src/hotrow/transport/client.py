@@ -65,6 +65,11 @@ class RpcClient:
         """
         self._connect(name, address, near=near)
 
+    def suspend_deadlines(self, name: str) -> None:
+        """A peer is being started again: its open requests wait until `reconnect`, as long as that takes."""
+        with self._lock:
+            self._loop.suspend_deadlines(self._peer(name))
+
     def reconnect(self, name: str, address: str) -> None:
         """A peer was started again, at the same address or another: send its open requests at once.
 

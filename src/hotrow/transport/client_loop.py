@@ -108,6 +108,10 @@ class ClientLoop:
     def forget(self, peer: PeerConnection) -> None:
         self._do(partial(self._end, peer))
 
+    def suspend_deadlines(self, peer: PeerConnection) -> None:
+        """No request to a peer is lost until there is a new connection to it."""
+        self._do(partial(setattr, peer.connection, "received_s", NEVER))
+
     def watch_rings(self, rings: Rings) -> None:
         """Close these rings when the peer's end is gone. Connections call it in the loop's thread."""
         self._ring_watch.add(rings)

@@ -1,18 +1,24 @@
 """Trainers and embedding workers join and leave a run on Ray. One small cluster for all of it."""
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
+import ray
 
 import hotrow as hr
 from hotrow.errors import ConfigError, InputError
 from hotrow.modes import GBA, Hybrid
 from hotrow.runtime.ray import actor_pool
+from hotrow.runtime.ray.actors import TransportSettings
 from hotrow.runtime.ray.connection import PlacedRoles
 from hotrow.runtime.settings import Resources
 from hotrow.trainer import Progress, Remark, Trainer
+from hotrow.types import RoleId
 from integration.on_ray.small_cluster import (
     asked,
     batches,
@@ -116,6 +122,7 @@ def test_embedding_workers_come_and_go_in_hybrid_and_trainers_where_their_number
 
 def test_what_cannot_be_is_a_sentence_and_changes_nothing(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actor_pool, "ROOM_S", 0.0)
+    monkeypatch.setattr(actor_pool, "_is_placed", lambda _: False)
     there = roles(trainer)
     acts: list[tuple[Callable[[], object], str]] = [
         (lambda: trainer.leave("trainer 2"), "'trainer 2': is the last trainer, a run needs one"),
@@ -129,6 +136,38 @@ def test_what_cannot_be_is_a_sentence_and_changes_nothing(trainer: Trainer, monk
         with pytest.raises((InputError, ConfigError), match=told):
             act()
     assert roles(trainer) == there
+
+
+class WaitingRole:
+    """A role whose constructor takes long, as that of a shard which restores its rows."""
+
+    def __init__(self, go_on: Path) -> None:
+        while not go_on.exists():
+            time.sleep(0.05)
+
+    def address(self) -> str:
+        return "tcp://127.0.0.1:1"
+
+
+def test_a_role_that_is_placed_may_take_as_long_as_it_needs_to_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = actor_pool.ActorPool(TransportSettings(security="off"), None, lambda role, number: {})
+    made: Any = ray.remote(WaitingRole)
+    placed, waits = (made.options(num_cpus=cpus).remote(tmp_path / "go on") for cpus in (0, 4000))
+    try:
+        while not actor_pool._is_placed(placed):
+            time.sleep(0.05)
+        monkeypatch.setattr(actor_pool, "ROOM_S", -1.0)
+        with pytest.raises(ConfigError, match="shard 1: Ray found no resources for it"):
+            pool._check_room(RoleId("shard", 1), waits)
+        goes_on = threading.Timer(1.0, (tmp_path / "go on").touch)
+        goes_on.start()
+        pool._check_room(RoleId("shard", 0), placed)
+        goes_on.join()
+    finally:
+        ray.kill(placed)
+        ray.kill(waits)
 
 
 @pytest.mark.parametrize(("own", "cpus"), [(True, 0), (False, 0.5)])

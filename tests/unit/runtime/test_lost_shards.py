@@ -1,7 +1,9 @@
 """Shards that end while a run trains: they are started again with their rows, and what is lost is counted."""
 
+import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,17 +12,21 @@ from numpy.typing import NDArray
 from hotrow import checkpoint
 from hotrow.checkpoint.place import Place
 from hotrow.checkpoint.reader import SavedCheckpoint
+from hotrow.client.pooled import peer_name
 from hotrow.errors import FileError, InputError
 from hotrow.modes import GBA, Async, BackupWorkers, BoundedStaleness, BulkSync, Hybrid, KStep, Mode, Sync
 from hotrow.modes.base import RunFacts
 from hotrow.optim import KStepAdam
 from hotrow.runtime import LeaseQueue, TrainingLoop
+from hotrow.runtime.cluster import roles
 from hotrow.runtime.losses import RoleLost, SavedRows
+from hotrow.runtime.membership import ScaleRequest
 from hotrow.runtime.state import RunState
 from hotrow.store.shards import shard_of
 from hotrow.transport.limits import RetryPolicy
 from hotrow.transport.messages import PullDense
 from hotrow.transport.tensors import joined
+from hotrow.types import RoleId
 from unit.runtime.cluster_threads import SAMPLES, Cluster, batches, cluster
 
 F32 = NDArray[np.float32]
@@ -131,6 +137,62 @@ def test_without_shared_memory_and_checkpoint_the_run_ends_and_says_why() -> Non
             RoleLost, match=r"shard 1 is gone: it was killed; .* no checkpoint .* set run.checkpoint_every"
         ):
             run.train(kill_at=4, leave=False)
+
+
+@pytest.mark.parametrize("mode", [GBA(), Sync(look_ahead=0)], ids=ids)
+def test_a_restart_may_take_longer_than_requests_wait(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = RunState()
+    with cluster(state, 1, 0, IMPATIENT, restarts=3) as there:
+        run, restarts = Run(there, state, mode, trainers=1), there.roles.shard_restarts
+        assert restarts is not None
+        start = restarts._start
+
+        def slow_start(*given: Any, **more: Any) -> str:
+            time.sleep(2 * IMPATIENT.give_up_s)
+            return start(*given, **more)
+
+        monkeypatch.setattr(restarts, "_start", slow_start)
+        monkeypatch.setattr(roles, "KNOWN_LOSS_S", 3.0)
+        run.train(kill_at=4)
+        run.loop.take_remarks()
+        assert sorted(run.done) == list(range(BATCHES))
+        assert run.loop.statistics.counts["shards_lost"] == 1
+
+
+def test_a_trainer_that_waits_is_told_of_a_shard_that_was_started_again_meanwhile() -> None:
+    state, name = RunState(), RoleId("trainer", 1)
+    with cluster(state, 1, 0, IMPATIENT, restarts=3) as there:
+        run, joins = Run(there, state, GBA(), trainers=1), ScaleRequest(name, joins=True)
+        run._leases.open_epoch()
+        for number, _ in enumerate(run.loop.steps(run._leases, 0)):
+            if number == 2:
+                there.start_trainer(name)
+                there.shards.kill(1)
+                there.roles.check_alive()
+                run.loop.scale(joins)
+        run.loop.rest()
+        run.loop.close()
+        joins.done.result(0)
+        assert sorted(run.done) == list(range(BATCHES))
+        assert there.figures(name)["batches"] > 0
+
+
+def test_an_embedding_worker_that_starts_is_told_of_a_shard_that_was_started_again_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(roles, "KNOWN_LOSS_S", 1.0)
+    state = RunState()
+    with cluster(state, 1, 1, IMPATIENT, restarts=3) as there:
+        restarts, workers = there.roles.shard_restarts, there.embedding_workers
+        assert restarts is not None
+        assert workers is not None
+        address = there.start_embedding_worker(1)
+        there.shards.kill(1)
+        there.roles.check_alive()
+        workers.join(peer_name(1), address, partial(restarts.tell_all_to, there.wire))
+        run = Run(there, state, Hybrid(), trainers=1)
+        run.train()
+        assert sorted(run.done) == list(range(BATCHES))
 
 
 def test_a_restart_that_failed_ends_the_run_also_where_its_error_was_suppressed() -> None:

@@ -285,6 +285,8 @@ class ClusterBackend:
         if name in self._roles.lost:
             raise WorkersLost(f"{name} is gone: {self._roles.lost[name]}")
         self._roles.trainers.append(name)
+        if self._roles.shard_restarts is not None:
+            self._roles.shard_restarts.tell_all_to(self._roles.rpc, name)
         self._reading.add_trainer(name)
 
     def start_worker(self, name: RoleId, worker: int, step: int) -> None:

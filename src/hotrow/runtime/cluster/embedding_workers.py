@@ -35,8 +35,8 @@ class EmbeddingWorkers:
         with self._lock:
             return sorted(each.name for each in self._members.staying)
 
-    def join(self, name: RoleId, address: str) -> None:
-        """Add a member; it gets batches once all trainers know its address."""
+    def join(self, name: RoleId, address: str, joined: Callable[[RoleId], None] = lambda name: None) -> None:
+        """Add a member; it gets batches once all trainers know its address. `joined` sends it what comes before."""
         self._wire.connect(name, address, near=True)
         reply = self._wire.request(name, Query("ready")).result().message
         if not isinstance(reply, QueryReply) or "number" not in reply.figures:
@@ -50,6 +50,7 @@ class EmbeddingWorkers:
                 self._meet(trainer, Meet(number, address))
             with self._lock:
                 self._members.staying.append(Member(name, number, address))
+                joined(name)  # a shard that is started again from now on is told to this member, too
 
     def _meet(self, trainer: RoleId, address: Meet) -> None:
         """Send the address to one trainer; a failure counts only while the trainer is a member."""

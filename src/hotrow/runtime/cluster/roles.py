@@ -71,7 +71,11 @@ class Roles:
         RoleLost, with its name, for any other role. Requests to a lost role fail with PeerLost from then on; requests
         to a shard wait. Only in the thread of the training loop, which sends to all roles.
         """
-        for name, why in self.check_survivable().items():
+        ended = self.check_survivable()
+        for name in ended:
+            if name.kind == "shard":  # also those that are not the first to be started again
+                self.rpc.suspend_deadlines(name)
+        for name, why in ended.items():
             if name not in self.processes.lost():
                 continue  # it was handled while another shard was started again
             if name.kind == "shard" and self.shard_restarts is not None:
@@ -216,8 +220,8 @@ class Roles:
             if any(name in self.lost for name in roles):
                 return True
             restarts = self.shard_restarts
-            if said and restarts is not None and restarts.since_rows_lost() < KNOWN_LOSS_S:
-                return True  # a shard that has its rows of a checkpoint refuses requests that know later ones
+            if said and restarts is not None and restarts.since_restart() < KNOWN_LOSS_S:
+                return True  # requests gave up while it started, or know rows that it lost
             if time.monotonic() > until:
                 return False
             time.sleep(WAKE_S)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from hotrow.errors import HotrowError
 from hotrow.runtime.losses import QUIET_STEPS, RoleLoss, RoleLost, SavedRows
-from hotrow.transport.client import Outcome
+from hotrow.transport.client import Outcome, RpcClient
 from hotrow.transport.errors import PeerLost
 from hotrow.transport.messages import Query, QueryReply, ShardAt
 from hotrow.types import RoleId
@@ -55,7 +55,8 @@ class ShardRestarts:
         self.last_checkpoint: Callable[[], SavedRows | None] = lambda: None
         self.step: Callable[[], int] = lambda: 0  # dense steps so far
         self._failure: str | None = None  # of a restart: it ends the run
-        self._rows_lost_s = -math.inf  # when a shard was restored from a checkpoint
+        self._restarted_s = -math.inf  # when the last one was complete
+        self._moved: dict[RoleId, ShardAt] = {}  # all shards that were started again
         self._incarnations: dict[RoleId, int] = {}
         self._in_a_row: dict[RoleId, tuple[int, int]] = {}  # losses, and the step of the last
 
@@ -88,27 +89,33 @@ class ShardRestarts:
             name, int(ready["incarnation"]), ready["incarnation"] != known, bool(ready["dense_found"])
         )
         self._incarnations[name] = shard.incarnation
-        self._rows_lost_s = time.monotonic() if shard.rows_lost else self._rows_lost_s
         if self.user is not None:
             self.user.resume_shard(shard)
-        self._tell(roles, ShardAt(str(name), address, shard.incarnation))
+        self._moved[name] = ShardAt(str(name), address, shard.incarnation)
+        workers = [] if roles.embedding_workers is None else roles.embedding_workers.names
+        for client in (*roles.trainers, *workers):
+            self._tell(roles.rpc, client, self._moved[name])
+        self._restarted_s = time.monotonic()
         steps = step - saved.step if shard.rows_lost and saved is not None else 0
         return RoleLoss(name, why, steps=steps, restored=shard.rows_lost, seconds=time.monotonic() - began)
 
-    def since_rows_lost(self) -> float:
-        """Seconds since a shard was restored from a checkpoint."""
-        return time.monotonic() - self._rows_lost_s
+    def since_restart(self) -> float:
+        """Seconds since a shard was started again."""
+        return time.monotonic() - self._restarted_s
 
-    def _tell(self, roles: "Roles", moved: ShardAt) -> None:
-        """All clients of the shard; one that is lost need not know."""
+    def tell_all_to(self, rpc: RpcClient, client: RoleId) -> None:
+        """Tell a role that joins where all shards are that were started again: it may have started before."""
+        for moved in list(self._moved.values()):
+            self._tell(rpc, client, moved)
+
+    def _tell(self, rpc: RpcClient, client: RoleId, moved: ShardAt) -> None:
+        """A client that is lost need not know."""
 
         def told(outcome: Outcome) -> None:
             if isinstance(outcome, Exception) and not isinstance(outcome, PeerLost):
-                _log.warning("a role was not told that %s was started again: %s", moved.name, outcome)
+                _log.warning("%s was not told that %s was started again: %s", client, moved.name, outcome)
 
-        workers = [] if roles.embedding_workers is None else roles.embedding_workers.names
-        for each in (*roles.trainers, *workers):
-            roles.rpc.send(each, moved, (), told)
+        rpc.send(client, moved, (), told)
 
     def _check_limit(self, name: RoleId, why: str, step: int) -> None:
         losses, last = self._in_a_row.get(name, (0, step))

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import ray
+from ray._private import state
 from ray.exceptions import RayError
 
 from hotrow.errors import ConfigError, SegmentError
@@ -120,9 +121,15 @@ class ActorPool:
         while not ray.wait([started], timeout=WAKE_S)[0]:
             if self._closed:
                 return
-            if time.monotonic() > until:
+            if time.monotonic() > until and not _is_placed(actor):  # a shard may restore its rows for long
                 message = f"{name}: Ray found no resources for it within {ROOM_S:.0f} s"
                 raise ConfigError(f"{message}: add nodes (`ray status` lists them), or let another role leave")
+
+
+def _is_placed(actor: Any) -> bool:
+    """Whether Ray has given the actor a process, whose constructor may run still."""
+    found: dict[str, Any] = state.state.actor_table(actor._actor_id.hex())
+    return bool(found and found["Address"]["Port"])
 
 
 def _place(name: RoleId, actor: Any) -> tuple[RoleAddress, str]:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 
 import ray
 from ray._private import state
@@ -197,7 +198,7 @@ class RayCluster:
         given = {name: (self._setups.embedding_worker(name.number), self._shards)}
         address = self._actors.start(EmbeddingRole, given, joins=joins)[name]
         with self._or_never(name):
-            embedding_workers.join(name, address)
+            embedding_workers.join(name, address, partial(self._restarts.tell_all_to, self.rpc))
         return name
 
     @contextmanager
