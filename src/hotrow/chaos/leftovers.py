@@ -56,7 +56,7 @@ class Traces:
             if is_open(port):
                 yield f"port {port} is left open"
         for info in list_segments():
-            new = info.path not in self._segments_before and info.state == "left behind"
+            new = info.path not in self._segments_before and info.state in ("left behind", "kept")
             if new or info.run.startswith(self._segment_run):
                 yield f"segment {info.path} is left behind ({info.state})"
 
