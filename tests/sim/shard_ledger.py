@@ -19,7 +19,7 @@ from hotrow.server.shard import Shard
 from hotrow.sim import BatchBytes, SimLease
 from hotrow.store.shards import shard_of
 from hotrow.transport.frames import RowBlock
-from hotrow.transport.messages import Arrival, PullRows, PushRows, Resume
+from hotrow.transport.messages import Arrival, PullRows, PushRows, ResumeShard
 from sim.seeded import StrictWork, keys_of
 
 KeyArray = NDArray[np.int64]
@@ -138,7 +138,7 @@ class ShardedWork(StrictWork):
         self._shards[shard].close()  # parked pushes are gone, the segment stays
         again = self._shards[shard] = self._start(shard, len(self._shards), restarted=True)
         late = None if self._mode.late is None else self._mode.late.model_dump_json()
-        again.resume(Resume(self._order, "batch", late, arrival=self._plan.rows_on_arrival))
+        again.resume(ResumeShard(self._order, "batch", late, arrival=self._plan.rows_on_arrival))
 
     def apply(self, effect: Apply, samples: int) -> None:
         super().apply(effect, samples)

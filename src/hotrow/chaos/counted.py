@@ -12,7 +12,7 @@ import numpy as np
 from hotrow.chaos.clusters import COUNTED_BATCH, PARTS, SHARDS, counting_trainer
 from hotrow.chaos.counting import CountingSource, read_counts
 from hotrow.chaos.injection import Injector, Tell, ended_unused
-from hotrow.chaos.ledger import Balance, Stretch, balances, dense_faults, role_faults
+from hotrow.chaos.ledger import Balance, TrainedStretch, balances, dense_faults, role_faults
 from hotrow.data.splits import RowRange
 from hotrow.errors import FileError
 from hotrow.modes import Mode
@@ -26,7 +26,7 @@ FIRST_RATE = 3_000.0  # samples a second, until one is measured
 
 
 @dataclass(slots=True)
-class Counted:
+class CountedPart:
     """What the ledger says."""
 
     balances: list[Balance]
@@ -36,7 +36,7 @@ class Counted:
 
 def count(
     injector: Injector, modes: Sequence[Mode], until_s: float, folder: Path, tell: Tell, *, pooled: bool
-) -> Counted:
+) -> CountedPart:
     """Train under the injector's plan until its clock is there, and compare rows with reports."""
     replicated = any(mode.dense == "local" for mode in modes)
     killed_before = injector.kills
@@ -51,12 +51,12 @@ def count(
     found = balances(stretches, applied, shards, COUNTED_BATCH)
     faults = [fault for each in found for fault in each.faults]
     faults += [] if replicated else dense_faults(stretches, steps)
-    return Counted(found, counts, [*faults, *role_faults(killed, counts, unused)])
+    return CountedPart(found, counts, [*faults, *role_faults(killed, counts, unused)])
 
 
 def _train(
     trainer: Trainer, injector: Injector, modes: Sequence[Mode], until_s: float, folder: Path, tell: Tell
-) -> Iterator[Stretch]:
+) -> Iterator[TrainedStretch]:
     low, high = STRETCH_S
     stretch_s = min(max(until_s / (2 * len(modes)), low), high)
     at, rates = 0, dict.fromkeys(modes, FIRST_RATE)
@@ -80,5 +80,5 @@ def _train(
         tell(f"{mode.name}: {stop - at:,} samples, {rates[mode]:,.0f}/s")
         if trainer.samples - samples != stop - at:
             raise AssertionError(f"{mode.name}: {trainer.samples - samples:,} samples count of {stop - at:,}")
-        yield Stretch(mode.name, at, stop, mode_counts(trainer.statistics, counts), steps=trainer.step - step)
+        yield TrainedStretch(mode.name, at, stop, mode_counts(trainer.statistics, counts), steps=trainer.step - step)
         at = stop

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from hotrow.chaos.ledger import ROLES_LOST
 from hotrow.chaos.links import Links
-from hotrow.chaos.plan import Fault
+from hotrow.chaos.plan import PlannedFault
 from hotrow.runtime.cluster.facts import ClusterFacts
 from hotrow.trainer import Trainer
 from hotrow.types import RoleId, RoleKind
@@ -31,7 +31,7 @@ class Injected:
     """A fault that was injected; `name` is None where no role could take it, and `why` says so."""
 
     at_s: float
-    fault: Fault
+    fault: PlannedFault
     name: RoleId | None
     mode: str
     step: int
@@ -67,13 +67,13 @@ class Injector:
     pids: dict[int, RoleId] = field(default_factory=dict)  # of all roles that were seen
     elapsed_s: float = 0.0  # of the plan's clock
     _ended_s: float = 0.0  # of plans before it
-    _left: deque[Fault] = field(default_factory=deque)
+    _left: deque[PlannedFault] = field(default_factory=deque)
     _trainer: Trainer | None = None
     _lost_before: int = 0  # trainers that were killed in runs before this one
     _killed: set[int] = field(default_factory=set)  # processes
     _restores: list[tuple[float, RoleId]] = field(default_factory=list)  # when a link is as before
 
-    def begin(self, plan: Sequence[Fault]) -> None:
+    def begin(self, plan: Sequence[PlannedFault]) -> None:
         """Continue with another plan, from its start."""
         self._ended_s, self.elapsed_s, self._left = self._ended_s + self.elapsed_s, 0.0, deque(plan)
 
@@ -130,7 +130,7 @@ class Injector:
             self._restores.remove(each)
             self.links.restore(each[1])
 
-    def _inject(self, fault: Fault, trainer: Trainer, facts: ClusterFacts) -> None:
+    def _inject(self, fault: PlannedFault, trainer: Trainer, facts: ClusterFacts) -> None:
         living = self._living(fault.role, facts) or self._living("trainer", facts)
         name, why = None, "there is none"
         if living and fault.kind == "kill" and living[0].kind == "trainer" and self._is_last_trainer(trainer):
@@ -156,7 +156,7 @@ class Injector:
         unnoticed = self.kills["trainer"] - self._lost_before - trainer.statistics.counts.get("trainers_lost", 0)
         return trainer.facts.workers - unnoticed < 2
 
-    def _perform(self, fault: Fault, name: RoleId, pid: int) -> None:
+    def _perform(self, fault: PlannedFault, name: RoleId, pid: int) -> None:
         if fault.kind == "kill":
             self._killed.add(pid)
             with suppress(ProcessLookupError):

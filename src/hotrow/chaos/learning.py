@@ -36,7 +36,7 @@ class Pair:
 
 
 @dataclass(slots=True)
-class Learned:
+class LearnedPart:
     """All pairs, and what the run has reported."""
 
     pairs: list[Pair]
@@ -46,7 +46,7 @@ class Learned:
 
 def learn(
     injector: Injector, modes: Sequence[Mode], until_s: float, folder: Path, tell: Tell, *, pooled: bool, seed: int
-) -> Learned:
+) -> LearnedPart:
     """Train every mode twice from the same start."""
     stream = SyntheticConfig(rows=2**40, seed=seed, **STREAM)
     killed_before, injected_before = injector.kills, len(injector.injected)
@@ -63,7 +63,7 @@ def learn(
     ]
     if all(each.name is None for each in injector.injected[injected_before:]):
         faults.append("no fault was injected while the model learned: give more --minutes")
-    return Learned(pairs, counts, [*faults, *role_faults(killed, counts, unused)])
+    return LearnedPart(pairs, counts, [*faults, *role_faults(killed, counts, unused)])
 
 
 def _pairs(

@@ -24,7 +24,7 @@ ROLES_LOST: dict[RoleKind, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class TrainedStretch:
     """Samples that were trained once in one mode, and what the run counted meanwhile."""
 
     mode: str
@@ -67,7 +67,7 @@ class Balance:
 
 
 def balances(
-    stretches: Sequence[Stretch], applied: NDArray[np.float64], shards: NDArray[np.integer], local_batch: int
+    stretches: Sequence[TrainedStretch], applied: NDArray[np.float64], shards: NDArray[np.integer], local_batch: int
 ) -> list[Balance]:
     """One for each mode. `applied`: by sample, how often its gradient is in its row; `shards`: by sample."""
     found: dict[str, list[Balance]] = {}
@@ -77,7 +77,9 @@ def balances(
     return [_sum(each) for each in found.values()]
 
 
-def _balance(stretch: Stretch, applied: NDArray[np.float64], shards: NDArray[np.integer], local_batch: int) -> Balance:
+def _balance(
+    stretch: TrainedStretch, applied: NDArray[np.float64], shards: NDArray[np.integer], local_batch: int
+) -> Balance:
     times = np.rint(applied).astype(np.int64)
     odd = int(np.count_nonzero((times != applied) | (times < 0)))
     batches = np.arange(len(applied)) // local_batch
@@ -116,7 +118,7 @@ def _sum(parts: Sequence[Balance]) -> Balance:
     return Balance(parts[0].mode, **{name: sum(getattr(each, name) for each in parts) for name in names})
 
 
-def dense_faults(stretches: Sequence[Stretch], counted: float) -> Iterator[str]:
+def dense_faults(stretches: Sequence[TrainedStretch], counted: float) -> Iterator[str]:
     """`counted`: dense steps by the parameter that counts them."""
     lost = sum(each.counts.get("dense_steps_lost", 0) for each in stretches)
     pushes = sum(each.counts.get("dense_pushes_lost", 0) for each in stretches)  # each up to a whole step

@@ -24,7 +24,7 @@ CUT_S = (0.2, 2.5)  # how long there is none: far below the time after which a p
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class PlannedFault:
     """One fault. `draw`, from 0 to 1, decides which of the roles of its kind that live then; else which trainer."""
 
     at_s: float
@@ -37,10 +37,10 @@ class Fault:
 
 def plan_faults(
     seed: int, seconds: float, killed: Sequence[RoleKind] = KILLED, linked: Sequence[RoleKind] = LINKED
-) -> list[Fault]:
+) -> list[PlannedFault]:
     """Faults over some seconds, in order. They come from a shuffled deck, so none is missing for long."""
     chance = Random(seed)
-    planned: list[Fault] = []
+    planned: list[PlannedFault] = []
     deck: list[tuple[FaultKind, RoleKind]] = []
     at_s = FIRST_S
     while at_s < seconds:
@@ -53,14 +53,14 @@ def plan_faults(
     return planned
 
 
-def _fault(chance: Random, at_s: float, kind: FaultKind, role: RoleKind) -> Fault:
+def _fault(chance: Random, at_s: float, kind: FaultKind, role: RoleKind) -> PlannedFault:
     """The draws are the same in number for every kind, so that a change of one fault does not change the next."""
     draw, length, delay = chance.random(), chance.random(), chance.random()
     if kind == "kill":
-        return Fault(at_s, kind, role, draw)
+        return PlannedFault(at_s, kind, role, draw)
     if kind == "cut":
-        return Fault(at_s, kind, role, draw, lasts_s=_between(CUT_S, length))
-    return Fault(at_s, kind, role, draw, lasts_s=_between(DELAYED_S, length), delay_s=_between(DELAY_S, delay))
+        return PlannedFault(at_s, kind, role, draw, lasts_s=_between(CUT_S, length))
+    return PlannedFault(at_s, kind, role, draw, lasts_s=_between(DELAYED_S, length), delay_s=_between(DELAY_S, delay))
 
 
 def _between(bounds: tuple[float, float], share: float) -> float:

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 
 from hotrow.chaos.clusters import COUNTED_MODES, CPUS, LEARNED_MODES, REPLICATED, segment_run
-from hotrow.chaos.counted import Counted, count
+from hotrow.chaos.counted import CountedPart, count
 from hotrow.chaos.injection import Injected, Injector, Tell
-from hotrow.chaos.learning import Learned, learn
+from hotrow.chaos.learning import LearnedPart, learn
 from hotrow.chaos.leftovers import Traces
 from hotrow.chaos.links import Links
 from hotrow.chaos.plan import plan_faults
@@ -33,8 +33,8 @@ class ChaosResult:
 
     seed: int
     minutes: float
-    counted: list[Counted] = field(default_factory=list)
-    learned: Learned | None = None
+    counted: list[CountedPart] = field(default_factory=list)
+    learned: LearnedPart | None = None
     injected: list[Injected] = field(default_factory=list)
     processes: int = 0
     faults: list[str] = field(default_factory=list)

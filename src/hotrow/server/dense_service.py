@@ -18,7 +18,7 @@ from hotrow.transport.messages import (
     PartWeights,
     Perform,
     PushDense,
-    Resume,
+    ResumeShard,
     TakeDense,
 )
 from hotrow.transport.tensors import cut, tensors_of
@@ -43,7 +43,7 @@ class DenseService:
             piece.take_held(tensors, facts)
             self._step, self._order = facts["step"], facts["order"]
 
-    def resume(self, message: Resume, late: Staleness | None) -> None:
+    def resume(self, message: ResumeShard, late: Staleness | None) -> None:
         """Go on in place of a process that ended."""
         self.begin(message.dense, late, message.pushes)
         self._restarted = True

@@ -42,7 +42,7 @@ from hotrow.transport.messages import (
     PushDense,
     Query,
     QueryReply,
-    Resume,
+    ResumeShard,
     RowBlockHeader,
     Stop,
     TakeDense,
@@ -78,7 +78,7 @@ class ShardServer:
     ) -> None:
         """`dense` holds dense parameters in modes that keep them on shards.
 
-        `restarted`: in place of a process that ended. Requests wait until the driver sends `Resume`.
+        `restarted`: in place of a process that ended. Requests wait until the driver sends `ResumeShard`.
         """
         self._shard, self._server, self._dense = shard, server, dense
         self._role = RoleId("shard", shard.number)
@@ -101,7 +101,7 @@ class ShardServer:
             self._held.append(request)
             return
         match request.message:
-            case Resume() as resume:
+            case ResumeShard() as resume:
                 self._resume(request, resume)
             case Exchange() | PullRest() | Prepare() if self._refuses and _is_training(request):
                 request.reply(Fault("lost", f"{self._role} was started again: the step is cut"))
@@ -179,7 +179,7 @@ class ShardServer:
             lambda: self._reply(request, taken, pull, self._shard.pull(pull, pull_blocks)),
         )
 
-    def _resume(self, request: Request, resume: Resume) -> None:
+    def _resume(self, request: Request, resume: ResumeShard) -> None:
         """The driver has told how far the process before came."""
         if self._held is not None:
             self._shard.resume(resume)
@@ -352,7 +352,7 @@ def _answered_at_once(request: Request) -> bool:
     Dense parameters that the driver sends are among them: requests that are held read them once it resumes.
     """
     match request.message:
-        case Resume() | TakeDense() | Query() | Stop():
+        case ResumeShard() | TakeDense() | Query() | Stop():
             return True
         case Exchange(push=None, pull=None):
             return True

@@ -28,7 +28,16 @@ from hotrow.store.arrays import Flags, Keys
 from hotrow.store.shards import SHARDS_MOST, export_from, share_of
 from hotrow.store.tiers import listed, named_tables
 from hotrow.transport.frames import RowBlock
-from hotrow.transport.messages import ApplyOrder, Arrival, OrderPart, OrderResult, PullRows, PushRows, Resume, Taken
+from hotrow.transport.messages import (
+    ApplyOrder,
+    Arrival,
+    OrderPart,
+    OrderResult,
+    PullRows,
+    PushRows,
+    ResumeShard,
+    Taken,
+)
 from hotrow.types import Values
 
 EXPORT_ROWS = 65_536  # largest number in one reply
@@ -203,7 +212,7 @@ class Shard:
         self.tables.samples = self.tables.samples if samples is None else samples
         return self.orders.answer()
 
-    def resume(self, message: Resume) -> None:
+    def resume(self, message: ResumeShard) -> None:
         """Go on after an order that the process before has performed."""
         if message.order < self.orders.performed:
             return  # a mode began meanwhile

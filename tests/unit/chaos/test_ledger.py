@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hotrow.chaos.ledger import Stretch, balances, dense_faults, role_faults
+from hotrow.chaos.ledger import TrainedStretch, balances, dense_faults, role_faults
 
 LOCAL, SAMPLES = 4, 32
 SHARDS = np.tile([0, 1, 1, 0], SAMPLES // 4)  # of every batch two samples on either shard
 
 
 def faults(applied: NDArray[np.float64], **counts: int) -> list[str]:
-    [found] = balances([Stretch("gba", 0, SAMPLES, counts)], applied, SHARDS, LOCAL)
+    [found] = balances([TrainedStretch("gba", 0, SAMPLES, counts)], applied, SHARDS, LOCAL)
     return list(found.faults)
 
 
@@ -27,7 +27,7 @@ ONCE = np.ones(SAMPLES)
 
 
 def test_samples_that_were_applied_once_are_no_fault() -> None:
-    [found] = balances([Stretch("gba", 0, SAMPLES, {})], ONCE, SHARDS, LOCAL)
+    [found] = balances([TrainedStretch("gba", 0, SAMPLES, {})], ONCE, SHARDS, LOCAL)
     assert list(found.faults) == []
     assert (found.samples, found.pushes, found.never, found.twice) == (SAMPLES, 16, 0, 0)
 
@@ -76,18 +76,25 @@ def test_a_push_that_is_applied_in_part_and_a_row_that_no_count_explains_are_fau
 
 
 def test_stretches_of_a_mode_are_added_up_and_modes_are_not() -> None:
-    stretches = [Stretch("gba", 0, 8, {}), Stretch("sync", 8, 16, {"lost_pushes": 1}), Stretch("gba", 16, SAMPLES, {})]
+    stretches = [
+        TrainedStretch("gba", 0, 8, {}),
+        TrainedStretch("sync", 8, 16, {"lost_pushes": 1}),
+        TrainedStretch("gba", 16, SAMPLES, {}),
+    ]
     gba, sync = balances(stretches, push(ONCE, 0, 0, 0), SHARDS, LOCAL)
     assert (gba.mode, gba.samples, gba.never, gba.never_reported) == ("gba", 24, 1, 0)
     assert (sync.mode, sync.samples, sync.never, sync.never_reported) == ("sync", 8, 0, 1)
 
 
 def test_dense_steps_are_those_reported_without_the_lost_ones() -> None:
-    stretches = [Stretch("sync", 0, 8, {"dense_steps_lost": 1}, steps=5), Stretch("gba", 8, 16, {}, steps=3)]
+    stretches = [
+        TrainedStretch("sync", 0, 8, {"dense_steps_lost": 1}, steps=5),
+        TrainedStretch("gba", 8, 16, {}, steps=3),
+    ]
     assert list(dense_faults(stretches, 7.0)) == []
     [said] = dense_faults(stretches, 8.0)
     assert said == "the dense parameter was updated 8 times, and the run reports 8, 1 of them lost"
-    fewer = [*stretches, Stretch("gba", 16, 24, {"dense_pushes_lost": 1}, steps=2)]
+    fewer = [*stretches, TrainedStretch("gba", 16, 24, {"dense_pushes_lost": 1}, steps=2)]
     assert list(dense_faults(fewer, 8.75)) == list(dense_faults(fewer, 8.0)) == list(dense_faults(fewer, 9.0)) == []
     assert len(list(dense_faults(fewer, 7.9))) == len(list(dense_faults(fewer, 9.1))) == 1
 

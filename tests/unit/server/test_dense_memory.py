@@ -17,7 +17,7 @@ from hotrow.server.dense_service import DenseService
 from hotrow.server.dense_shard import DenseShard
 from hotrow.server.shared_rows import dense_path
 from hotrow.store.segments import list_segments, remove_segment
-from hotrow.transport.messages import ApplyOrder, OrderPart, Perform, PushDense, Resume
+from hotrow.transport.messages import ApplyOrder, OrderPart, Perform, PushDense, ResumeShard
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_a_process_goes_on_where_the_one_before_was_and_counts_what_is_lost(memo
     killed.close(leave=True)
     again = DenseService(piece(), DenseMemory(memory_path))
     assert again.found
-    again.resume(Resume(1, dense=True, step=1), None)
+    again.resume(ResumeShard(1, dense=True, step=1), None)
     assert again.perform(step_of(2, 2)) == ([], 0)  # it is in the memory
     assert again.perform(step_of(3, 3)) == ([], 1)
     push(uncut, 5)
@@ -163,7 +163,7 @@ def test_an_order_that_is_skipped_discards_its_pushes(memory_path: Path) -> None
     killed.perform(step_of(1, 1))
     killed.close(leave=True)
     again = DenseService(piece(), DenseMemory(memory_path))
-    again.resume(Resume(0, dense=True, step=0), None)
+    again.resume(ResumeShard(0, dense=True, step=0), None)
     push(again, 2)
     assert again.perform(replace(step_of(1, 1), discards=(2,))) == ([], 0)
     push(again, 2)

@@ -30,7 +30,7 @@ from hotrow.transport.messages import (
     PushRows,
     Query,
     QueryReply,
-    Resume,
+    ResumeShard,
 )
 from hotrow.transport.server import RpcServer
 
@@ -150,7 +150,7 @@ def test_rows_of_a_killed_shard_have_every_push_at_most_once_and_the_others_are_
         process = context.Process(target=run_shard, args=(tmp_path, True, shut, there))
         process.start()
         wire.reconnect("shard", here.recv())
-        wire.request("shard", Resume(ledger.answered)).result(PATIENCE_S)
+        wire.request("shard", ResumeShard(ledger.answered)).result(PATIENCE_S)
         for grant in range(last + 2, PUSHES + 1, 2):
             ledger.order(grant)
         results = [each.result(PATIENCE_S).of(OrderResult, "shard") for each in ledger.ordered.values()]

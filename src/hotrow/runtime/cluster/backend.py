@@ -53,7 +53,7 @@ from hotrow.transport.messages import (
     CollectScores,
     DenseGiven,
     GiveDense,
-    Resume,
+    ResumeShard,
     TakeDense,
     TrackChanges,
 )
@@ -232,7 +232,7 @@ class ClusterBackend:
         """Tell a shard that was started again how far the process before it came."""
         self.tables.set_incarnation(shard.name, shard.incarnation)
         parameters = self._parameters
-        resume = Resume(self._order) if parameters is None else parameters.resumption(shard)
+        resume = ResumeShard(self._order) if parameters is None else parameters.resumption(shard)
         if resume.dense and not shard.dense_found and shard.name in self._places:
             tensors, settings = dense_state.to_bytes(self._spec.model, self.optimizer)
             state = TakeDense(resume.step, settings)  # as of the last rest: no later one is left

@@ -24,7 +24,7 @@ from hotrow.transport import messages
 from hotrow.transport.client import Answer
 from hotrow.transport.envelope import preencoded
 from hotrow.transport.errors import RemoteFault
-from hotrow.transport.messages import ApplyOrder, OrderResult, Perform, Policy, Prepare, Resume
+from hotrow.transport.messages import ApplyOrder, OrderResult, Perform, Policy, Prepare, ResumeShard
 from hotrow.types import RoleId
 
 UNDER_WAY = 64  # orders without a reply before the next one waits
@@ -126,7 +126,7 @@ class RemoteParameters:
         for name, incarnation in self._incarnations.items():
             self._messages.append(self._roles.rpc.request(name, Prepare(incarnation, order)))
 
-    def resumption(self, shard: RestartedShard) -> Resume:
+    def resumption(self, shard: RestartedShard) -> ResumeShard:
         """How far a shard came whose process has ended, and the rules of the mode.
 
         It goes on after the last order that it has answered: later ones are sent again. A shard that has lost its rows
@@ -139,7 +139,9 @@ class RemoteParameters:
             order, step, samples = unanswered[0].number - 1, unanswered[0].step, unanswered[0].samples
         cuts = self._mode.dense != "server" and not self._on_arrival
         self.must_cut = self.must_cut or cuts
-        return Resume(order, *self._rules, step, samples, pushes=self._pushes, arrival=self._on_arrival, refuses=cuts)
+        return ResumeShard(
+            order, *self._rules, step, samples, pushes=self._pushes, arrival=self._on_arrival, refuses=cuts
+        )
 
     def raise_failures(self) -> None:
         """Raise the error of an order or a message that failed: replies to what follows would never come."""

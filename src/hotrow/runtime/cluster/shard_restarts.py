@@ -1,7 +1,7 @@
 """Shards that are started again in place of processes that ended: their rows are in shared memory, or in a checkpoint.
 
 Requests without a reply are sent to the new process, which holds them until it has word from the driver of how far the
-one before came (`Resume`).
+one before came (`ResumeShard`).
 """
 
 import logging

@@ -72,7 +72,7 @@ from hotrow.transport.messages.orders import (
     Perform,
     Policy,
     Prepare,
-    Resume,
+    ResumeShard,
 )
 from hotrow.transport.messages.rows import (
     Arrival,
@@ -126,7 +126,7 @@ Message = (
     | OrderResult
     | Policy
     | Prepare
-    | Resume
+    | ResumeShard
     | PullDense
     | DensePulled
     | PushDense
@@ -268,7 +268,7 @@ __all__ = [
     "QueryReply",
     "Regroup",
     "Release",
-    "Resume",
+    "ResumeShard",
     "RowBlockHeader",
     "RowsChecked",
     "RowsLoaded",

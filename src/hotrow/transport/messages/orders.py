@@ -86,7 +86,7 @@ class Policy(Header, frozen=True, tag="policy"):
     pushes: Count = 1  # per step
 
 
-class Resume(Header, frozen=True, tag="resume"):
+class ResumeShard(Header, frozen=True, tag="resume"):
     """A shard that was started again goes on after an order, by the rules of the open mode. Until then it answers
     no request about rows and parameters.
 
