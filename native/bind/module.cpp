@@ -18,6 +18,8 @@ NB_MODULE(_native, m) {
   hotrow::bind::bind_batch_kernels(m);
   hotrow::bind::bind_shards(m);
   hotrow::bind::bind_limits(m);
+  hotrow::bind::bind_placement(m);
   hotrow::bind::bind_segment(m);
   hotrow::bind::bind_stream_copy(m);
+  hotrow::bind::bind_disk(m);
 }

@@ -88,7 +88,8 @@ void bind_segment(nb::module_& m) {
       .value("fresh", PushSeen::fresh)
       .value("done", PushSeen::done)
       .value("partly", PushSeen::partly)
-      .value("forgotten", PushSeen::forgotten);
+      .value("forgotten", PushSeen::forgotten)
+      .value("discarded", PushSeen::discarded);
   nb::class_<SegmentHandle>(m, "Segment")
       .def(nb::new_(&open_segment), "path"_a, "identity"_a, "huge"_a, "keep"_a)
       .def_prop_ro("attached", [](const SegmentHandle& handle) { return handle.segment->attached(); })

@@ -127,8 +127,9 @@ Counts add(RamTier& tier, Batch& batch, const ConstRows& values, const std::opti
 }
 
 std::size_t put(RamTier& tier, Batch& batch, const ConstRows& values, const std::optional<ConstRows>& state,
-                const Fields& fields, int threads) {
+                const Fields& fields, const std::vector<const Batch*>& pinned, int threads) {
   check_threads(threads);
+  check_plans("put: pinned", pinned);
   check_shape("put: values", values, {batch.size(), tier.layout().dim()});
   if (state) check_shape("put: state", *state, {batch.size(), tier.layout().state_dim()});
   store::Columns columns;
@@ -140,7 +141,7 @@ std::size_t put(RamTier& tier, Batch& batch, const ConstRows& values, const std:
     columns.fields[field_number(tier, nb::str(name).c_str())] = const_cast<std::uint32_t*>(kept.back().data());
   }
   const nb::gil_scoped_release unlocked;
-  return tier.put(batch, columns, threads);
+  return tier.put(batch, columns, threads, pinned);
 }
 
 void reserve(RamTier& tier, std::size_t rows, int threads) {
@@ -172,6 +173,15 @@ std::tuple<std::size_t, std::uint64_t> export_rows(const RamTier& tier, std::uin
   const nb::gil_scoped_release unlocked;
   const std::size_t written = tier.export_rows(cursor, out.rows(), out.columns());
   return {written, cursor};
+}
+
+void read_columns(const RamTier& tier, Batch& batch, const Array<std::uint64_t, 1>& keys, const Rows& values,
+                  const Rows& state, const Fields& fields, int threads) {
+  check_threads(threads);
+  const OutColumns out(tier, keys, values, state, fields);
+  demand(out.rows() == batch.size(), "read_columns: columns must have room for exactly the keys of the batch");
+  const nb::gil_scoped_release unlocked;
+  tier.read(batch, out.columns(), threads);
 }
 
 void evicted(const RamTier& tier, const Batch& batch, const Array<std::uint64_t, 1>& keys, const Rows& values,
@@ -286,6 +296,7 @@ void bind_table(nb::module_& m) {
       .def_prop_ro("unique", &Batch::unique)
       .def_prop_ro("partitions", &Batch::partitions)
       .def_ro("looked_up", &Batch::looked_up)
+      .def_ro("without_room", &Batch::without_room)
       .def_prop_ro("counted", &Batch::counted)
       .def("keys", &batch_keys, "out"_a.noconvert())
       .def("inverse", &batch_inverse, "out"_a.noconvert())
@@ -307,6 +318,9 @@ void bind_table(nb::module_& m) {
           "grant"_a)
       .def(
           "push_finish", [](RamTier& tier, std::uint64_t grant) { segment_of(tier).pushes().finish(grant); }, "grant"_a)
+      .def(
+          "push_discard", [](RamTier& tier, std::uint64_t grant) { return segment_of(tier).pushes().discard(grant); },
+          "grant"_a)
       .def(
           "push_find", [](const RamTier& tier, std::uint64_t grant) { return segment_of(tier).pushes().find(grant); },
           "grant"_a)
@@ -334,7 +348,8 @@ void bind_table(nb::module_& m) {
       .def("add", &add, "batch"_a, "values"_a.noconvert(), "state"_a.noconvert().none(), "clocks"_a.noconvert().none(),
            "step"_a, "samples"_a, "threads"_a)
       .def("reserve", &reserve, "rows"_a, "threads"_a)
-      .def("put", &put, "batch"_a, "values"_a.noconvert(), "state"_a.noconvert().none(), "fields"_a, "threads"_a)
+      .def("put", &put, "batch"_a, "values"_a.noconvert(), "state"_a.noconvert().none(), "fields"_a, "pinned"_a,
+           "threads"_a)
       .def("read", &read, "batch"_a, "field"_a, "out"_a.noconvert(), "threads"_a)
       .def(
           "touch",
@@ -352,6 +367,8 @@ void bind_table(nb::module_& m) {
             return tier.expire(samples, threads);
           },
           "samples"_a.none(), "threads"_a)
+      .def("read_columns", &read_columns, "batch"_a, "keys"_a.noconvert(), "values"_a.noconvert(),
+           "state"_a.noconvert(), "fields"_a, "threads"_a)
       .def("evicted_rows", &RamTier::evicted_rows, "batch"_a)
       .def("evicted", &evicted, "batch"_a, "keys"_a.noconvert(), "values"_a.noconvert(), "state"_a.noconvert(),
            "fields"_a)
@@ -371,6 +388,7 @@ void bind_table(nb::module_& m) {
       .def("stats", &stats)
       .def("verify", &RamTier::verify, nb::call_guard<nb::gil_scoped_release>());
   bind_cut(table);
+  bind_cache(table);
 }
 
 }  // namespace hotrow::bind

@@ -3,6 +3,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind/arrays.h"
+#include "store/order.h"
 #include "store/ram_tier.h"
 
 namespace hotrow::bind {
@@ -28,7 +29,7 @@ void check_choice(const std::string& field, int value, int last) {
 
 store::TableSpec table_spec(std::size_t dim, int type, const Optimizer& optimizer, int init_kind, float init_amount,
                             std::uint64_t stream, const store::LifeSpec& life, bool clock, bool last_seen,
-                            int partitions_log2) {
+                            int partitions_log2, bool keeps_base) {
   check_range("dim", dim, 1, kDimMax);
   check_choice("type", type, 2);
   check_choice("partitions_log2", partitions_log2, store::kPartitionBits);
@@ -40,10 +41,13 @@ store::TableSpec table_spec(std::size_t dim, int type, const Optimizer& optimize
          "capacity must be at least one row per partition");
   demand((life.eviction == store::Eviction::none) == (life.capacity_rows == 0),
          "a capacity and what happens at it belong together");
+  check_range("life.hot", life.hot, 1, store::Order::kFrequencies);
+  demand(!keeps_base || type == 0, "rows with a base are float32");
   return {dim,       static_cast<store::RowType>(type),
           optimizer, {static_cast<store::InitKind>(init_kind), init_amount, stream},
           life,      clock,
-          last_seen, partitions_log2};
+          last_seen, partitions_log2,
+          keeps_base};
 }
 
 std::vector<std::string> fields_of(const store::Layout& layout) {
@@ -87,7 +91,9 @@ void bind_life(nb::module_& m) {
       .value("none", store::Eviction::none)
       .value("lru", store::Eviction::lru)
       .value("lfu", store::Eviction::lfu)
-      .value("refuse", store::Eviction::refuse);
+      .value("refuse", store::Eviction::refuse)
+      .value("light_lfu", store::Eviction::light_lfu)
+      .value("ahead", store::Eviction::ahead);
   nb::enum_<store::AdmissionKind>(m, "AdmissionKind")
       .value("everyone", store::AdmissionKind::everyone)
       .value("at_least", store::AdmissionKind::at_least)
@@ -102,10 +108,12 @@ void bind_life(nb::module_& m) {
       .def(nb::init<>())
       .def_rw("capacity_rows", &store::LifeSpec::capacity_rows)
       .def_rw("eviction", &store::LifeSpec::eviction)
+      .def_rw("hot", &store::LifeSpec::hot)
       .def_rw("expiry", &store::LifeSpec::expiry)
       .def_rw("admission", &store::LifeSpec::admission)
       .def_rw("default_value", &store::LifeSpec::default_value)
       .def_rw("keep_evicted", &store::LifeSpec::keep_evicted)
+      .def_rw("evicted_stay", &store::LifeSpec::evicted_stay)
       .def_rw("gone_keys_max", &store::LifeSpec::gone_keys_max);
 }
 
@@ -116,7 +124,7 @@ void bind_table_spec(nb::module_& m) {
   bind_life(m);
   nb::class_<store::TableSpec>(m, "TableSpec")
       .def(nb::new_(&table_spec), "dim"_a, "type"_a, "optimizer"_a, "init_kind"_a, "init_amount"_a, "stream"_a,
-           "life"_a, "clock"_a, "last_seen"_a, "partitions_log2"_a)
+           "life"_a, "clock"_a, "last_seen"_a, "partitions_log2"_a, "keeps_base"_a = false)
       .def_prop_ro("fields", [](const store::TableSpec& spec) { return fields_of(store::layout_of(spec)); })
       .def_prop_ro("capacity_rows", [](const store::TableSpec& spec) { return spec.life.capacity_rows; })
       .def("rows_within", &store::RamTier::rows_within, "bytes"_a, "in_segment"_a);

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <new>
 
+#include "store/numa.h"
+
 namespace hotrow::store {
 namespace {
 
@@ -46,6 +48,7 @@ void Arena::map_block(std::size_t bytes) {
   void* address = mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED) throw std::bad_alloc();
   mappings_.emplace_back(address, room);
+  interleave_block(address, room);
   free_ = static_cast<std::byte*>(address);
   free_bytes_ = bytes;
   next_block_ = std::min(next_block_ * 2, kBlockMax);

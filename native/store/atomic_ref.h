@@ -15,6 +15,7 @@ class atomic_ref {
   explicit atomic_ref(T& value) : value_(&value) {}
 
   void store(T value, std::memory_order order) const { __atomic_store_n(value_, value, static_cast<int>(order)); }
+  T load(std::memory_order order) const { return __atomic_load_n(value_, static_cast<int>(order)); }
   T fetch_add(T more, std::memory_order order) const {
     return __atomic_fetch_add(value_, more, static_cast<int>(order));
   }

@@ -32,7 +32,8 @@ class Batch {
   // Whether one of the others, planned for the same partitions, holds the key: one flag per unique key. `theirs` (null,
   // or of a single other): the same for its unique keys.
   void overlap(std::span<const Batch* const> others, bool* out, int threads, bool* theirs = nullptr) const;
-  bool looked_up = false;  // slots hold what a lookup found; a slot is a hint, the row's key decides
+  std::size_t without_room = 0;  // unique keys for which the last find_or_init found no room
+  bool looked_up = false;        // slots hold what a lookup found; a slot is a hint, the row's key decides
 
   // Rows that fell out for this batch, whole, by partition; filled where the table keeps them. Only the table with this
   // number can read them.

@@ -114,11 +114,11 @@ void Changes::note(std::uint32_t slot) {
   if (log_ != nullptr) log_->changed.insert(slot);
 }
 
-void Changes::note_removed(std::uint32_t slot) {
+void Changes::note_removed(std::uint32_t slot, bool listed) {
   if (cut_ != nullptr) cut_->keep(slot);
   if (log_ == nullptr) return;
   log_->changed.erase(slot);
-  list_removed(Layout::key(std::as_const(facts_).slab.row(slot)));
+  if (listed) list_removed(Layout::key(std::as_const(facts_).slab.row(slot)));
 }
 
 void Changes::list_removed(Key key) {

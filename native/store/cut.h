@@ -98,7 +98,12 @@ class Changes {
   }
   void before_remove(std::uint32_t slot) {
     if (watching_) [[unlikely]]
-      note_removed(slot);
+      note_removed(slot, true);
+  }
+  // Before a row leaves the table for another tier, which has it from then on: it is no removal.
+  void before_move(std::uint32_t slot) {
+    if (watching_) [[unlikely]]
+      note_removed(slot, false);
   }
   void before_admission(const Admission& admission) {
     if (cut_ != nullptr) [[unlikely]]
@@ -118,7 +123,7 @@ class Changes {
 
  private:
   void note(std::uint32_t slot);
-  void note_removed(std::uint32_t slot);
+  void note_removed(std::uint32_t slot, bool listed);
   void list_removed(Key key);
 
   RowFacts facts_;

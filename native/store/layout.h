@@ -1,6 +1,8 @@
 // What one row is made of, in bytes:
 //
-//   key u64 | version u32 | last_update u32 | [other fields u32 each] | value | state
+//   key u64 | version u32 | last_update u32 | [other fields u32 each] | value | state | [base]
+//
+// The base is value and state of a cached row as it was before its first change.
 //
 // Fields that the table's features do not use take no space. `version` is 0 in a free row, 1 in a fresh one and moves
 // by one with every change; it is written last when a row is made and first when one is freed, so that memory which
@@ -28,6 +30,8 @@ enum Field : int {
   kFrequency,
   kOlder,  // the links of the eviction order are no one else's business: they are never exported
   kNewer,
+  kNextUse,     // number of the announced batch that uses the row next; 0: none is known
+  kBasePeriod,  // SWAP period of the base
   kFields,
   kExportedFields = kOlder,
 };
@@ -39,8 +43,8 @@ using FieldSet = std::array<bool, kFields>;
 
 class Layout {
  public:
-  Layout(std::size_t dim, RowType type, std::size_t state_dim, FieldSet used)
-      : dim_(dim), state_dim_(state_dim), type_(type) {
+  Layout(std::size_t dim, RowType type, std::size_t state_dim, FieldSet used, bool keeps_base = false)
+      : dim_(dim), state_dim_(state_dim), type_(type), keeps_base_(keeps_base) {
     used[kVersion] = used[kLastUpdate] = true;
     std::size_t offset = sizeof(Key);
     for (int field = 0; field < kFields; ++field) {
@@ -49,7 +53,9 @@ class Layout {
     }
     value_offset_ = offset;
     state_offset_ = offset + value_bytes(type, dim);
-    row_bytes_ = (state_offset_ + state_dim * sizeof(float) + sizeof(Key) - 1) / sizeof(Key) * sizeof(Key);
+    base_offset_ = state_offset_ + state_dim * sizeof(float);
+    const std::size_t end = base_offset_ + (keeps_base ? (dim + state_dim) * sizeof(float) : 0);
+    row_bytes_ = (end + sizeof(Key) - 1) / sizeof(Key) * sizeof(Key);
   }
 
   std::size_t dim() const { return dim_; }
@@ -57,8 +63,10 @@ class Layout {
   bool narrow() const { return type_ != RowType::float32; }
   std::size_t state_dim() const { return state_dim_; }
   std::size_t row_bytes() const { return row_bytes_; }
+  std::size_t header_bytes() const { return value_offset_; }  // key and fields
   std::size_t value_end() const { return state_offset_; }
   bool has(Field field) const { return offsets_[field] != 0; }
+  bool keeps_base() const { return keeps_base_; }
 
   static Key& key(std::byte* row) { return *reinterpret_cast<Key*>(row); }
   static Key key(const std::byte* row) { return *reinterpret_cast<const Key*>(row); }
@@ -88,12 +96,16 @@ class Layout {
   }
   float* state(std::byte* row) const { return reinterpret_cast<float*>(row + state_offset_); }
   const float* state(const std::byte* row) const { return reinterpret_cast<const float*>(row + state_offset_); }
+  // Value, then state.
+  float* base(std::byte* row) const { return reinterpret_cast<float*>(row + base_offset_); }
+  const float* base(const std::byte* row) const { return reinterpret_cast<const float*>(row + base_offset_); }
 
  private:
   std::size_t dim_, state_dim_;
   RowType type_;
+  bool keeps_base_;
   std::uint32_t offsets_[kFields];  // 0: the table does without this field
-  std::size_t value_offset_, state_offset_, row_bytes_;
+  std::size_t value_offset_, state_offset_, base_offset_, row_bytes_;
 };
 
 }  // namespace hotrow::store

@@ -6,7 +6,8 @@
 
 namespace hotrow::store {
 
-enum class Eviction : int { none, lru, lfu, refuse };
+// light_lfu and ahead are those of caches.
+enum class Eviction : int { none, lru, lfu, refuse, light_lfu, ahead };
 
 enum class AdmissionKind : int { everyone, at_least, chance };
 
@@ -20,13 +21,18 @@ struct AdmissionSpec {
 struct LifeSpec {
   std::uint64_t capacity_rows = 0;  // 0: no limit
   Eviction eviction = Eviction::none;
+  std::uint32_t hot = 10;    // light_lfu: rows seen so often are counted no more
   std::uint64_t expiry = 0;  // samples unseen; 0: never
   AdmissionSpec admission;
   float default_value = 0;                               // every element of what a key that was turned away gives
   bool keep_evicted = false;                             // batches carry the rows that fell out for them
+  bool evicted_stay = false;                             // in another tier: an evicted row is not a removed one
   std::uint64_t gone_keys_max = std::uint64_t{1} << 22;  // evicted or expired keys that wait for someone to ask
 
-  bool ordered() const { return eviction == Eviction::lru || eviction == Eviction::lfu; }
+  bool ordered() const { return eviction == Eviction::lru || by_frequency(); }
+  bool by_frequency() const {
+    return eviction == Eviction::lfu || eviction == Eviction::light_lfu || eviction == Eviction::ahead;
+  }
 };
 
 // Time as rows know it: 32 bits that count samples in units coarse enough to last.

@@ -2,7 +2,11 @@
 // no memory beside the rows and can be made again from what they say: when they were last seen, and how often.
 //
 // LRU is one list from oldest to newest. LFU is one such list per frequency; rows seen kFrequencies times or more share
-// the last.
+// the last. In light LFU rows seen `hot` times share the last, and neither move nor count from then on: they go when no
+// other row can, the one that came there first.
+//
+// Ahead is LFU for rows whose next use is not known. Behind them are the rows of announced batches, one list for the
+// next use of each, the furthest first. Numbers of batches share kWindow lists in turn.
 #pragma once
 
 #include <algorithm>
@@ -20,14 +24,22 @@ class Order {
  public:
   static constexpr std::uint32_t kFrequencies = 4095;
 
-  Order(Eviction policy, const Layout& layout, const Slab& slab)
-      : layout_(layout), slab_(slab), by_frequency_(policy == Eviction::lfu), lists_(1) {}
+  static constexpr std::uint32_t kWindow = 64;
+
+  Order(const LifeSpec& life, const Layout& layout, const Slab& slab)
+      : layout_(layout),
+        slab_(slab),
+        by_frequency_(life.by_frequency()),
+        light_(life.eviction == Eviction::light_lfu),
+        ahead_(life.eviction == Eviction::ahead),
+        most_(light_ ? std::min(life.hot, kFrequencies) : kFrequencies),
+        lists_(ahead_ ? kFrequencies + 1 + kWindow : 1) {}
 
   // As the newest, of its frequency.
   void add(std::uint32_t index) {
     std::byte* row = slab_.row(index);
     List& list = list_of(row);
-    const auto number = static_cast<std::uint32_t>(&list - lists_.data());
+    const std::uint32_t number = rank(static_cast<std::uint32_t>(&list - lists_.data()));
     if (number < passed_.list) passed_ = {number, list.newest};  // it may go, and all rows before it stay
     if (kept_ != nullptr) [[unlikely]]
       keep_link(list.newest);
@@ -55,9 +67,12 @@ class Order {
     --rows_;
   }
 
-  // Moves a row to the newest end of its new place.
-  void see(std::uint32_t index, std::uint32_t occurrences) {
+  // Moves a row to the newest end of its new place; a row of light LFU that is hot stays where it is.
+  // `next_use`: of a row of `ahead`, 0: none is known.
+  void see(std::uint32_t index, std::uint32_t occurrences, std::uint32_t next_use = 0) {
+    if (settled(slab_.row(index))) return;
     remove(index);
+    if (ahead_) layout_.field(slab_.row(index), kNextUse) = next_use;
     if (by_frequency_) {
       std::uint32_t& frequency = layout_.field(slab_.row(index), kFrequency);
       frequency += std::min(occurrences, ~frequency);  // sticks at the largest number
@@ -65,9 +80,16 @@ class Order {
     add(index);
   }
 
+  // The next use of a row of `ahead` has changed: it becomes the newest of its place.
+  void use_next(std::uint32_t index, std::uint32_t batch) { see(index, 0, batch); }
+
+  // A batch was announced, later than all before.
+  void announce(std::uint32_t batch) { newest_batch_ = batch; }
+
   // Asks for the memory that `see` will touch.
   void prefetch_neighbours(std::uint32_t index) const {
     const std::byte* row = slab_.row(index);
+    if (settled(row)) return;
     for (const Field link : {kOlder, kNewer}) {
       const std::uint32_t beside = layout_.field(row, link);
       if (beside != kNoRow) __builtin_prefetch(&layout_.field(slab_.row(beside), link), 1);
@@ -78,10 +100,10 @@ class Order {
   // the next `restart`: a call that evicts many rows walks over those that stay once.
   template <typename Stays>
   std::uint32_t first(Stays&& stays) {
-    while (lowest_ + 1 < lists_.size() && lists_[lowest_].oldest == kNoRow) ++lowest_;
+    while (lowest_ + 1 < frequency_lists() && lists_[lowest_].oldest == kNoRow) ++lowest_;
     if (passed_.list < lowest_) passed_ = {lowest_, kNoRow};
     for (;;) {
-      const std::uint32_t next = passed_.row == kNoRow ? lists_[passed_.list].oldest : newer(passed_.row);
+      const std::uint32_t next = passed_.row == kNoRow ? lists_[rank(passed_.list)].oldest : newer(passed_.row);
       if (next != kNoRow) {
         if (!stays(next)) return next;
         passed_.row = next;
@@ -97,14 +119,15 @@ class Order {
   void restart() { passed_ = {}; }
 
   std::size_t rows() const { return rows_; }
+  std::uint32_t most_frequent() const { return most_; }  // rows seen more often count alike
   std::size_t bytes() const { return lists_.capacity() * sizeof(List); }
 
   // visit(row index, whether its list begins there) from the first to go to the last.
   template <typename Visit>
   void walk(Visit&& visit) const {
-    for (const List& list : lists_) {
+    for (std::uint32_t number = 0; number < lists_.size(); ++number) {
       std::size_t steps = 0;
-      for (std::uint32_t index = list.oldest; index != kNoRow && steps <= rows_; ++steps) {
+      for (std::uint32_t index = lists_[rank(number)].oldest; index != kNoRow && steps <= rows_; ++steps) {
         visit(index, steps == 0);
         index = newer(index);
       }
@@ -125,7 +148,7 @@ class Order {
   struct List {
     std::uint32_t oldest = kNoRow, newest = kNoRow;
   };
-  // Rows of lower lists, and of this one up to `row`.
+  // Rows of lists of a lower rank, and of this one up to `row`.
   struct Passed {
     std::uint32_t list = 0, row = kNoRow;
   };
@@ -143,15 +166,30 @@ class Order {
 
   List& list_of(const std::byte* row) {
     if (!by_frequency_) return lists_[0];
-    const std::uint32_t number = std::min(layout_.field(row, kFrequency), kFrequencies);
+    if (ahead_)
+      if (const std::uint32_t use = layout_.field(row, kNextUse); use != 0)
+        return lists_[kFrequencies + 1 + use % kWindow];
+    const std::uint32_t number = std::min(layout_.field(row, kFrequency), most_);
     if (number >= lists_.size()) lists_.resize(number + 1);
     lowest_ = std::min(lowest_, number);
     return lists_[number];
   }
 
+  bool settled(const std::byte* row) const { return light_ && layout_.field(row, kFrequency) >= most_; }
+
+  std::size_t frequency_lists() const { return ahead_ ? kFrequencies + 1 : lists_.size(); }
+  // The place of a list in the order, and the list at a place: it is its own inverse. The lists of next uses come from
+  // the batch that was announced last down.
+  std::uint32_t rank(std::uint32_t list) const {
+    if (list <= kFrequencies) return list;
+    return kFrequencies + 1 + (newest_batch_ - (list - kFrequencies - 1)) % kWindow;
+  }
+
   const Layout& layout_;
   const Slab& slab_;
-  bool by_frequency_;
+  bool by_frequency_, light_, ahead_;
+  std::uint32_t most_;  // the last frequency that has a list of its own
+  std::uint32_t newest_batch_ = 0;
   std::vector<List> lists_;
   std::uint32_t lowest_ = 0;  // no list below it holds a row
   Passed passed_;

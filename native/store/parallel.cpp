@@ -1,6 +1,7 @@
 #include "store/parallel.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -10,6 +11,7 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace hotrow::store {
 namespace {
@@ -52,12 +54,32 @@ void spin_until(Ready ready) {
   }
 }
 
+cpu_set_t cpu_set_of(const std::vector<int>& cpus) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus)
+    if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
+  return set;
+}
+
 class Pool {
  public:
+  int bind(std::span<const std::vector<int>> sets) {
+    const std::lock_guard held(mutex_);
+    sets_.clear();
+    for (const std::vector<int>& cpus : sets) sets_.push_back(cpu_set_of(cpus));
+    int error = 0;
+    for (std::size_t number = 0; number < threads_.size(); ++number) {
+      const int failed = bind_thread(number);
+      if (error == 0) error = failed;
+    }
+    return error;
+  }
+
   void help(const std::shared_ptr<Job>& job, int helpers) {
     {
       const std::lock_guard held(mutex_);
-      for (; threads_ < helpers; ++threads_) std::thread([this] { serve(); }).detach();
+      while (std::cmp_less(threads_.size(), helpers)) start_thread();
       for (int i = 0; i < helpers; ++i) queue_.push_back(job);
       queued_.store(queue_.size(), std::memory_order_release);
     }
@@ -68,6 +90,21 @@ class Pool {
   }
 
  private:
+  void start_thread() {
+    threads_.reserve(threads_.size() + 1);  // nothing may fail between the start and the detach
+    std::thread thread([this] { serve(); });
+    threads_.push_back(thread.native_handle());
+    thread.detach();  // it never ends, so its handle stays good
+    pthread_setname_np(threads_.back(), "hotrow-store");
+    bind_thread(threads_.size() - 1);  // a processor that is gone costs locality, not the batch
+  }
+
+  int bind_thread(std::size_t number) {
+    if (sets_.empty()) return 0;
+    const cpu_set_t& set = sets_[number % sets_.size()];
+    return pthread_setaffinity_np(threads_[number], sizeof(set), &set);
+  }
+
   void serve() {
     for (;;) {
       spin_until([this] { return queued_.load(std::memory_order_acquire) != 0; });
@@ -85,7 +122,8 @@ class Pool {
   std::condition_variable wake_;
   std::deque<std::shared_ptr<Job>> queue_;
   std::atomic<std::size_t> queued_{0};  // of the queue, to look at without the lock
-  int threads_ = 0;
+  std::vector<pthread_t> threads_;
+  std::vector<cpu_set_t> sets_;  // that they are bound to in turn; empty: they are not
 };
 
 // Never destroyed: its threads may outlive the interpreter's teardown. A forked child has none of the parent's threads,
@@ -110,6 +148,8 @@ Pool& pool() {
 constexpr int kThreadsMax = 1024;
 
 }  // namespace
+
+int bind_kept_threads(std::span<const std::vector<int>> sets) { return pool().bind(sets); }
 
 void parallel_run(int threads, std::size_t tasks, TaskFunction function, void* context) {
   if (threads > kThreadsMax) threads = kThreadsMax;

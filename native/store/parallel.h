@@ -3,13 +3,19 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <type_traits>
+#include <vector>
 
 namespace hotrow::store {
 
 using TaskFunction = void (*)(void* context, std::size_t task);
 
 void parallel_run(int threads, std::size_t tasks, TaskFunction function, void* context);
+
+// Binds kept thread i, those of later calls too, to the processors of set i modulo the number of sets; the threads that
+// call are left as they are. Returns 0, or the errno of the first refusal.
+int bind_kept_threads(std::span<const std::vector<int>> sets);
 
 template <typename Body>
 void parallel_for(int threads, std::size_t tasks, Body&& body) {

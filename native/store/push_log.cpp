@@ -10,7 +10,7 @@
 namespace hotrow::store {
 namespace {
 
-enum Mark : std::uint64_t { kNone, kIntent, kDone, kCut };
+enum Mark : std::uint64_t { kDiscarded, kIntent, kDone, kCut };  // an entry without a grant has no mark
 
 constexpr std::uint64_t grant_of(std::uint64_t entry) { return entry >> 2; }
 constexpr Mark mark_of(std::uint64_t entry) { return static_cast<Mark>(entry & 3); }
@@ -25,8 +25,9 @@ void mark(std::uint64_t& entry, std::uint64_t value) {
 
 PushSeen seen_as(std::uint64_t found, std::uint64_t grant) {
   if (grant_of(found) > grant) return PushSeen::forgotten;
-  if (grant_of(found) == grant) return mark_of(found) == kDone ? PushSeen::done : PushSeen::partly;
-  return PushSeen::fresh;
+  if (grant_of(found) < grant) return PushSeen::fresh;
+  if (mark_of(found) == kDiscarded) return PushSeen::discarded;
+  return mark_of(found) == kDone ? PushSeen::done : PushSeen::partly;
 }
 
 }  // namespace
@@ -41,7 +42,7 @@ std::size_t PushLog::first_damaged(std::span<const std::uint64_t> entries) {
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const std::uint64_t found = entries[i];
     if (found == 0) continue;
-    if (mark_of(found) == kNone || grant_of(found) == 0 || grant_of(found) % kEntries != i) return i;
+    if (grant_of(found) == 0 || grant_of(found) % kEntries != i) return i;
   }
   return kEntries;
 }
@@ -64,6 +65,14 @@ PushSeen PushLog::find(std::uint64_t grant) const {
   const std::uint64_t& found = entry(grant);
   const std::lock_guard held(mutex_);
   return seen_as(found, grant);
+}
+
+PushSeen PushLog::discard(std::uint64_t grant) {
+  std::uint64_t& found = entry(grant);
+  const std::lock_guard held(mutex_);
+  const PushSeen seen = seen_as(found, grant);
+  if (seen == PushSeen::fresh) mark(found, entry_of(grant, kDiscarded));
+  return seen;
 }
 
 void PushLog::finish(std::uint64_t grant) {

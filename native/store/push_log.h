@@ -18,6 +18,7 @@ enum class PushSeen {
   done,       // was applied: do not apply it again
   partly,     // was begun and not finished, by an earlier process or by a caller that is still at it
   forgotten,  // a grant so much newer came that nothing is known of this one any more
+  discarded,  // must not be applied, and was not
 };
 
 class PushLog {
@@ -37,6 +38,8 @@ class PushLog {
   // Intent to done. Where a newer grant took the entry meanwhile nothing is left to mark; a grant that was not begun by
   // this process is a std::invalid_argument.
   void finish(std::uint64_t grant);
+  // As `find`; a fresh one is marked: it must not be applied any more, by no later process either.
+  PushSeen discard(std::uint64_t grant);
   std::vector<std::uint64_t> partly() const;  // begun and not finished, smallest first
   std::uint64_t newest() const;               // the largest grant that was begun, 0 where none was
 

@@ -20,15 +20,17 @@ FieldSet fields_of(const TableSpec& spec) {
   used[kLastSeen] = spec.last_seen || life.ordered() || life.expiry != 0;
   used[kPeriod] = spec.optimizer.swap_period != 0;
   used[kUpdates] = spec.optimizer.rule == Rule::adam && spec.optimizer.correct_by_row;
-  used[kFrequency] = life.eviction == Eviction::lfu;
+  used[kFrequency] = life.by_frequency();
   used[kOlder] = used[kNewer] = life.ordered();
+  used[kNextUse] = life.eviction == Eviction::ahead;
+  used[kBasePeriod] = spec.keeps_base && used[kPeriod];
   return used;
 }
 
 }  // namespace
 
 Layout layout_of(const TableSpec& spec) {
-  return Layout(spec.dim, spec.type, spec.optimizer.state_dim(spec.dim), fields_of(spec));
+  return Layout(spec.dim, spec.type, spec.optimizer.state_dim(spec.dim), fields_of(spec), spec.keeps_base);
 }
 
 RamTier::RamTier(const TableSpec& spec, std::unique_ptr<Segment> segment)
@@ -39,7 +41,7 @@ RamTier::RamTier(const TableSpec& spec, std::unique_ptr<Segment> segment)
       rule_(update_rule(spec.optimizer)),
       adam_steps_(spec.optimizer),
       ticks_(spec.life),
-      counts_occurrences_(spec.life.eviction == Eviction::lfu || spec.life.admission.kind == AdmissionKind::at_least),
+      counts_occurrences_(spec.life.by_frequency() || spec.life.admission.kind == AdmissionKind::at_least),
       segment_(std::move(segment)) {
   const std::size_t partitions = std::size_t{1} << spec.partitions_log2;
   for (std::size_t p = 0; p < partitions; ++p) partitions_.push_back(std::make_unique<Partition>(*this, p));
@@ -60,12 +62,13 @@ RamTier::~RamTier() {
 std::size_t RamTier::rows_within(const TableSpec& spec, std::size_t bytes, bool in_segment) {
   // Segments of the index that just split are 42 % full, and churn splits some that would not have to: 14 bytes. The
   // list of keys that are gone takes up to 2.
-  constexpr double kBytesBesideRow = 16;
-  constexpr std::size_t kPartitionBytes = 20 << 10;  // the first segment of the index, chunks of odd size
+  const double beside_row =
+      spec.keeps_base && spec.life.by_frequency() ? 32 : 16;  // with what is remembered of evicted rows
+  constexpr std::size_t kPartitionBytes = 20 << 10;           // the first segment of the index, chunks of odd size
   constexpr std::size_t kFrequencyBytes =
       std::size_t{2} * Order::kFrequencies * sizeof(std::uint64_t);  // heads of LFU's lists
   constexpr std::size_t kSegmentBytes = 18 << 20;  // header, push log, the block that pieces are cut from
-  const std::size_t per_partition = kPartitionBytes + (spec.life.eviction == Eviction::lfu ? kFrequencyBytes : 0);
+  const std::size_t per_partition = kPartitionBytes + (spec.life.by_frequency() ? kFrequencyBytes : 0);
   const std::size_t fixed =
       (per_partition << spec.partitions_log2) + spec.life.admission.filter_bytes + (in_segment ? kSegmentBytes : 0);
   if (bytes <= fixed) return 0;
@@ -74,7 +77,7 @@ std::size_t RamTier::rows_within(const TableSpec& spec, std::size_t bytes, bool 
   const double piece = static_cast<double>(Slab::chunk_bytes(row_bytes) + kPieceAlign);
   const double block = std::max(static_cast<double>(kBlockMax), piece);
   const double lost = in_segment ? block / (std::floor(block / piece) * piece) : 1;
-  const double per_row = static_cast<double>(row_bytes) * lost + kBytesBesideRow;
+  const double per_row = static_cast<double>(row_bytes) * lost + beside_row;
   return static_cast<std::size_t>(static_cast<double>(bytes - fixed) / per_row);
 }
 
@@ -129,14 +132,14 @@ std::size_t RamTier::find_or_init(Batch& batch, float* out, Per per, const Sight
   for (const Batch* plan : pinned) check_plan(*plan);
   const Output output(*this, batch, out, per);
   const std::uint64_t call = calls_.fetch_add(1, std::memory_order_relaxed);
-  std::atomic<std::size_t> turned_away{0}, made{0};
+  std::atomic<std::size_t> turned_away{0}, made{0}, without_room{0};
   advance(sight);
   start_eviction(batch);
   const auto keep = [&](auto&, Visit& visit, Applied&) {
     if (visit.row != nullptr) output.write(visit.unique, visit.row, 0);
   };
   const auto finish = [&](Partition& partition, std::size_t begin, std::size_t end) {
-    PinnedRows stay(pinned, partition.number, partition.slab);
+    PinnedRows stay(pinned, partition.number, partition.slab, spec_.life.evicted_stay ? &batch : nullptr);
     if (sight.seen) see(partition, batch, begin, end);
     partition.order.restart();
     for (std::size_t unique = begin; unique < end; ++unique) {
@@ -148,6 +151,7 @@ std::size_t RamTier::find_or_init(Batch& batch, float* out, Per per, const Sight
         slot = kTurnedAway;
         ++partition.counts.turned_away;
         ++turned_away;
+        if (admitted) ++without_room;
       } else {
         ++made;
       }
@@ -158,6 +162,7 @@ std::size_t RamTier::find_or_init(Batch& batch, float* out, Per per, const Sight
   };
   make_rows(made, [&] { visit(batch, threads, {true, layout_.value_end()}, keep, finish); });
   output.expand(threads);
+  batch.without_room = without_room;
   return turned_away;
 }
 
@@ -179,6 +184,22 @@ void RamTier::read(Batch& batch, float* out, Per per, const Selection& selection
       const std::uint32_t unique = batch.inverse()[at];
       if (found[unique] != 0) std::copy_n(output.rows + unique * dim, dim, out + at * dim);
     }
+  });
+}
+
+void RamTier::read(Batch& batch, const Columns& out, int threads) const {
+  if (batch.unique() != batch.size()) throw std::invalid_argument("read: a key stands in the batch twice");
+  std::vector<std::uint32_t> places(batch.size());
+  for (std::size_t i = 0; i < batch.size(); ++i) places[batch.inverse()[i]] = static_cast<std::uint32_t>(i);
+  visit(batch, threads, {false, layout_.row_bytes()}, [&](auto&, Visit& visit, Applied&) {
+    const std::size_t at = places[visit.unique];
+    if (visit.row != nullptr) {
+      copy_columns(visit.row, out, at);
+      return;
+    }
+    out.keys[at] = batch.keys()[visit.unique];
+    for (int field = 0; field < kExportedFields; ++field)
+      if (layout_.has(Field(field))) out.fields[field][at] = 0;
   });
 }
 

@@ -34,6 +34,7 @@ struct TableSpec {
   LifeSpec life;
   bool clock, last_seen;
   int partitions_log2;
+  bool keeps_base = false;  // of a cache: rows keep what they were before their first change
 };
 
 Layout layout_of(const TableSpec& spec);
@@ -96,6 +97,39 @@ struct Stats {
 struct Sight {
   bool seen = true;
   std::optional<std::uint64_t> samples;  // trained so far; none: the call counts as one tick
+};
+
+// What a cache knows of a row before a request.
+enum class CachedState : std::uint8_t {
+  absent,
+  awaited,  // an earlier request fetches it
+  valid,    // as far as the worker knows: the server checks its clock
+  ahead,    // too many own updates: it is written back and fetched
+};
+
+// What `place` found, one entry for each key of the batch.
+struct CachedFacts {
+  std::uint8_t* states;   // CachedState
+  std::uint32_t* clocks;  // current ones of rows that are valid or ahead
+  bool* placed;           // whether the key has a row now
+};
+
+struct PlacedCounts {
+  std::size_t unplaced = 0, evicted = 0;
+};
+
+// Changes of rows since they were fetched, as columns; `changed` (null: all are) tells which keys have one.
+struct ChangeColumns {
+  Key* keys = nullptr;
+  float *values, *state;
+  std::uint32_t *clocks, *updates, *periods;
+  bool* changed = nullptr;
+};
+
+// Rows of the server. Without SWAP periods is null.
+struct FetchedRows {
+  const float *values, *state;
+  const std::uint32_t *clocks, *periods;
 };
 
 // What a cut holds.
@@ -166,12 +200,15 @@ class RamTier {
   Applied add(Batch& batch, const float* values, const float* state, const std::uint32_t* clocks, When when,
               int threads);
   // Whole rows, one per key, inserted or overwritten; they become the newest. Everyone is let in while there is room;
-  // returns how many keys found none, in a table that evicts nobody.
-  std::size_t put(Batch& batch, const Columns& columns, int threads);
+  // returns how many keys found none, in a table that evicts nobody, or whose rows are all pinned.
+  std::size_t put(Batch& batch, const Columns& columns, int threads, std::span<const Batch* const> pinned = {});
   // Makes room in the index for so many rows that are going to be put, so that it need not grow meanwhile. Without
   // effect where there were rows already.
   void reserve(std::size_t rows, int threads);
 
+  // Whole rows, one per key, each key once. Of an absent row only the fields are written, all of them 0. Changes
+  // nothing.
+  void read(Batch& batch, const Columns& out, int threads) const;
   // `field` of every key of the batch, 0 where absent.
   void read(Batch& batch, Field field, std::uint32_t* out, int threads) const;
   // As if a lookup had seen the rows; returns how many exist.
@@ -190,6 +227,31 @@ class RamTier {
   bool take_gone_keys(std::vector<Key>& keys);
   // Keys of a partition, the first to be evicted first.
   std::vector<Key> eviction_order(std::size_t partition) const;
+
+  // Of a cache, whose rows keep a base: ram_tier_cache.cpp. A row's clock is its start clock, and its version counts
+  // from 1 at the fetch: version - 1 is the number of updates that the server does not know.
+  //
+  // Finds a row for each distinct key, and says how it was before. Rows that are there are seen and are not evicted; a
+  // new row waits for `fill`. `use` is the number of the batch's announcement, 0: it was not announced.
+  PlacedCounts place(Batch& batch, std::uint32_t use, std::uint64_t staleness, std::span<const Batch* const> pinned,
+                     const CachedFacts& out, int threads);
+  // The rows of distinct keys, straight to their places in `out`; elements of absent ones become `otherwise`. Returns
+  // how many are absent.
+  std::size_t read_placed(Batch& batch, float* out, float otherwise, int threads) const;
+  // The ids of a batch that will be placed later than all that were announced before; returns its number.
+  std::uint32_t announce(Batch& batch, int threads);
+  // An announced batch that will not be placed.
+  void withdraw(Batch& batch, std::uint32_t use, int threads);
+  // The changes of rows that have any. The rows stay, and count as fetched as they are now.
+  void take_changes(Batch& batch, const ChangeColumns& out, int threads);
+  // Those of the rows that were evicted for a batch, and how many there are.
+  std::size_t evicted_changed(const Batch& batch) const;
+  void evicted_changes(const Batch& batch, const ChangeColumns& out) const;
+  // Rows of the server in place of those that are here. Changes that it does not know stay on top of them. Keys without
+  // a row are passed over.
+  void fill(Batch& batch, const FetchedRows& rows, int threads);
+  std::size_t changed_rows() const;
+  std::vector<Key> changed_keys() const;
 
   // A cut: all rows as they are now, read while other calls change them; one at a time. All partitions are locked for
   // the moment in which it begins. Tables that track changes can cut those since the last cut alone:
@@ -239,11 +301,12 @@ class RamTier {
   void check_plan(const Batch& batch) const;
 
   // Life: ram_tier_life.cpp
+  bool remembers_evicted() const { return spec_.keeps_base && spec_.life.by_frequency(); }  // of a cache
   std::uint32_t quota(std::size_t partition) const;
   bool expired(const std::byte* row) const;
   void advance(const Sight& sight);
   static void advance_to(std::atomic<std::uint32_t>& clock, std::uint32_t to);
-  void see(Partition& partition, const Batch& batch, std::size_t begin, std::size_t end) const;
+  void see(Partition& partition, const Batch& batch, std::size_t begin, std::size_t end, std::uint32_t use = 0) const;
   void sweep(Partition& partition, std::uint32_t rows) const;
   bool let_in(Partition& partition, const Batch& batch, std::size_t unique, std::uint64_t call) const;
   enum class Start { first_values, zeros };  // of a new row; zeros: the caller calls put_row next
@@ -251,7 +314,8 @@ class RamTier {
                     Start start = Start::first_values) const;
   bool make_room(Partition& partition, Batch& batch, PinnedRows& pinned) const;
   void let_expire(Partition& partition, std::uint32_t index) const;
-  void remove(Partition& partition, std::uint32_t index) const;
+  enum class Removal { gone, moved };  // moved: the row goes on in another tier
+  void remove(Partition& partition, std::uint32_t index, Removal removal = Removal::gone) const;
   void list_gone(Partition& partition, Key key) const;
   void start_eviction(Batch& batch) const;
   template <typename Make>
@@ -284,6 +348,10 @@ class RamTier {
   bool add_row(Partition& partition, std::byte* row, const float* value, float* state, When when) const;
   void put_row(Partition& partition, std::uint32_t index, const Columns& columns, std::size_t at) const;
   Applied count(const Applied& applied);
+  void keep_base(Partition& partition, std::byte* row) const;
+  void fill_row(Partition& partition, std::byte* row, const FetchedRows& rows, std::size_t at) const;
+  void change_of(const std::byte* row, const ChangeColumns& out, std::size_t at) const;
+  CachedState cached_state(const std::byte* row, std::uint64_t staleness, std::uint32_t& clock) const;
   std::size_t recover(Partition& partition, std::uint32_t& newest, std::uint32_t& period) const;
   void recover_order(Partition& partition) const;
   void verify_order(const Partition& partition, std::size_t live, std::vector<std::string>& faults) const;
@@ -306,10 +374,11 @@ class RamTier {
   std::unique_ptr<Arena> arena_ = std::make_unique<Arena>();
   std::vector<std::unique_ptr<Partition>> partitions_;
   mutable std::atomic<std::uint64_t> next_start_{0}, refused_{0}, absent_{0}, unadmitted_{0}, calls_{0};
-  std::atomic<std::uint32_t> now_{0};       // the latest tick anyone told
-  std::atomic<bool> clock_of_rows_{false};  // rows were put into an empty table, and no call has moved the clock since
-  std::atomic<std::uint32_t> period_{0};    // the latest SWAP period anyone told: new rows stand at it
-  mutable std::mutex cut_mutex_;            // held by every call of a cut, before any partition's
+  std::atomic<std::uint32_t> now_{0};        // the latest tick anyone told
+  std::atomic<bool> clock_of_rows_{false};   // rows were put into an empty table, and no call has moved the clock since
+  std::atomic<std::uint32_t> period_{0};     // the latest SWAP period anyone told: new rows stand at it
+  std::atomic<std::uint32_t> announced_{0};  // batches
+  mutable std::mutex cut_mutex_;             // held by every call of a cut, before any partition's
   bool cut_open_ = false, cut_changed_only_ = false, tracks_changes_ = false;
   std::size_t cut_partition_ = 0;  // the one that is exported next
 };

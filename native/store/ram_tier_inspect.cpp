@@ -50,6 +50,7 @@ Stats RamTier::stats() const {
     stats.index_bytes += partition->index.bytes();
     stats.admission_bytes += partition->admission.bytes();
     stats.splits += partition->index.splits();
+    stats.bytes += partition->window.bytes() + partition->remembered.bytes();
     stats.bytes += partition->order.bytes() + partition->gone.capacity() * sizeof(Key) + partition->changes.bytes();
     stats.counts += partition->counts;
   }
@@ -104,8 +105,8 @@ void RamTier::verify_order(const Partition& partition, std::size_t live, std::ve
     const std::uint32_t older = layout_.field(row, kOlder);
     if (!Layout::live(row)) faults.push_back(who + "a free row stands in the order of eviction");
     if (older != (oldest ? kNoRow : before)) faults.push_back(who + "the links of the order do not fit together");
-    if (layout_.has(kFrequency)) {
-      const std::uint32_t frequency = std::min(layout_.field(row, kFrequency), Order::kFrequencies);
+    if (layout_.has(kFrequency) && !(layout_.has(kNextUse) && layout_.field(row, kNextUse) != 0)) {
+      const std::uint32_t frequency = std::min(layout_.field(row, kFrequency), partition.order.most_frequent());
       if (frequency < frequency_before) faults.push_back(who + "a row stands at a frequency that is not its own");
       frequency_before = frequency;
     }

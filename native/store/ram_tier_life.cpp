@@ -39,10 +39,11 @@ void RamTier::advance_to(std::atomic<std::uint32_t>& clock, std::uint32_t to) {
 
 // The rows of [begin, end) that were found are newest now. Their neighbours in the order lie anywhere in memory, so
 // they are asked for ahead of time.
-void RamTier::see(Partition& partition, const Batch& batch, std::size_t begin, std::size_t end) const {
+void RamTier::see(Partition& partition, const Batch& batch, std::size_t begin, std::size_t end,
+                  std::uint32_t use) const {
   if (!layout_.has(kLastSeen)) return;
   constexpr std::size_t kAhead = 16;
-  const bool ordered = spec_.life.ordered();
+  const bool ordered = spec_.life.ordered(), ahead = layout_.has(kNextUse);
   const std::uint32_t now = now_.load(std::memory_order_relaxed);
   const std::uint32_t* slots = batch.slots();
   for (std::size_t unique = begin; unique < end; ++unique) {
@@ -52,7 +53,9 @@ void RamTier::see(Partition& partition, const Batch& batch, std::size_t begin, s
     std::uint32_t& last_seen = layout_.field(partition.slab.row(slots[unique]), kLastSeen);
     if (ordered || last_seen < now) partition.changes.before_change(slots[unique]);
     last_seen = std::max(last_seen, now);
-    if (ordered) partition.order.see(slots[unique], counts_occurrences_ ? batch.occurrences(unique) : 1);
+    if (!ordered) continue;
+    const std::uint32_t next_use = ahead ? partition.window.remove(batch.keys()[unique], use) : 0;
+    partition.order.see(slots[unique], counts_occurrences_ ? batch.occurrences(unique) : 1, next_use);
   }
 }
 
@@ -89,7 +92,9 @@ std::byte* RamTier::create(Partition& partition, Batch& batch, std::size_t uniqu
   }
   if (layout_.has(kLastSeen)) layout_.field(row, kLastSeen) = now_.load(std::memory_order_relaxed);
   if (layout_.has(kPeriod)) layout_.field(row, kPeriod) = period_.load(std::memory_order_relaxed);
-  if (layout_.has(kFrequency)) layout_.field(row, kFrequency) = batch.occurrences(unique);
+  if (layout_.has(kFrequency))
+    layout_.field(row, kFrequency) = batch.occurrences(unique) + partition.remembered.get(key);
+  if (layout_.has(kNextUse)) layout_.field(row, kNextUse) = partition.window.next_use(key);
   try {
     partition.index.insert(hash, fresh);
   } catch (...) {
@@ -100,6 +105,7 @@ std::byte* RamTier::create(Partition& partition, Batch& batch, std::size_t uniqu
   if (spec_.life.ordered()) partition.order.add(fresh);
   ++partition.counts.created;
   batch.slots()[unique] = fresh;
+  if (spec_.life.evicted_stay) pinned.add_made(fresh);
   return row;
 }
 
@@ -124,8 +130,9 @@ bool RamTier::make_room(Partition& partition, Batch& batch, PinnedRows& pinned) 
     auto& kept = batch.evicted[partition.number];
     kept.insert(kept.end(), row, row + layout_.row_bytes());
   }
-  list_gone(partition, Layout::key(row));
-  remove(partition, first);
+  if (remembers_evicted()) partition.remembered.put(Layout::key(row), layout_.field(row, kFrequency));
+  if (!spec_.life.evicted_stay) list_gone(partition, Layout::key(row));
+  remove(partition, first, spec_.life.evicted_stay ? Removal::moved : Removal::gone);
   ++partition.counts.evicted;
   const std::uint32_t next = partition.order.first(stays);  // it lies anywhere: ask for it while the new row is made
   if (next != kNoRow) prefetch(partition.slab.row(next), layout_.row_bytes());
@@ -138,8 +145,12 @@ void RamTier::let_expire(Partition& partition, std::uint32_t index) const {
   ++partition.counts.expired;
 }
 
-void RamTier::remove(Partition& partition, std::uint32_t index) const {
-  partition.changes.before_remove(index);
+void RamTier::remove(Partition& partition, std::uint32_t index, Removal removal) const {
+  if (removal == Removal::moved)
+    partition.changes.before_move(index);
+  else
+    partition.changes.before_remove(index);
+  if (layout_.keeps_base() && Layout::version(partition.slab.row(index)) > 1) --partition.changed;
   partition.index.erase(secret_hash(Layout::key(static_cast<const std::byte*>(partition.slab.row(index)))), index);
   if (spec_.life.ordered()) partition.order.remove(index);
   partition.slab.give(index);

@@ -121,6 +121,7 @@ void RamTier::apply_rows(Partition& partition, std::span<RowUpdate> rows, const 
   float* const wide = layout_.narrow() ? room.take(rows.size() * dim) : nullptr;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     RowUpdate& row = rows[i];
+    if (layout_.keeps_base()) keep_base(partition, row.row);
     row.touch = touch_of(row.row, row.touch.squares, update);
     row.state = layout_.state(row.row);
     row.value = layout_.narrow() ? wide + i * dim : layout_.value(row.row);
@@ -226,7 +227,7 @@ Applied RamTier::count(const Applied& applied) {
   return applied;
 }
 
-std::size_t RamTier::put(Batch& batch, const Columns& columns, int threads) {
+std::size_t RamTier::put(Batch& batch, const Columns& columns, int threads, std::span<const Batch* const> pinned) {
   if (batch.unique() != batch.size()) throw std::invalid_argument("put: a key stands in the batch twice");
   std::vector<std::uint32_t> places(batch.size());
   for (std::size_t i = 0; i < batch.size(); ++i) places[batch.inverse()[i]] = static_cast<std::uint32_t>(i);
@@ -256,7 +257,7 @@ std::size_t RamTier::put(Batch& batch, const Columns& columns, int threads) {
     put_row(partition, batch.slots()[visit.unique], columns, places[visit.unique]);
   };
   const auto insert = [&](Partition& partition, std::size_t begin, std::size_t end) {
-    PinnedRows nobody({}, partition.number, partition.slab);
+    PinnedRows stay(pinned, partition.number, partition.slab, spec_.life.evicted_stay ? &batch : nullptr);
     partition.order.restart();
     const Counts before = partition.counts;
     const auto add_counts = [&] {  // once: threads that count every row in one place wait for each other
@@ -266,7 +267,7 @@ std::size_t RamTier::put(Batch& batch, const Columns& columns, int threads) {
     try {
       for (std::size_t unique = begin; unique < end; ++unique) {
         if (batch.slots()[unique] < kTurnedAway) continue;
-        if (create(partition, batch, unique, nobody, start) != nullptr) {
+        if (create(partition, batch, unique, stay, start) != nullptr) {
           put_row(partition, batch.slots()[unique], columns, places[unique]);
         } else {
           batch.slots()[unique] = kTurnedAway;

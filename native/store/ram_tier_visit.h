@@ -16,7 +16,9 @@
 #include "store/order.h"
 #include "store/parallel.h"
 #include "store/ram_tier.h"
+#include "store/remembered.h"
 #include "store/scratch.h"
+#include "store/window.h"
 
 namespace hotrow::store {
 
@@ -49,7 +51,8 @@ struct alignas(64) RamTier::Partition {
       : number(p),
         slab(*tier.arena_, tier.segment_.get(), static_cast<std::uint32_t>(p), tier.layout_.row_bytes(), tier.quota(p)),
         index(*tier.arena_, slab, share(tier, p)),
-        order(tier.spec_.life.eviction, tier.layout_, slab),
+        order(tier.spec_.life, tier.layout_, slab),
+        remembered(tier.remembers_evicted() ? tier.quota(p) : 0),
         admission(tier.spec_.life.admission, tier.spec_.first_values.stream, std::size_t{1} << tier.partitions_log2(),
                   share(tier, p)),
         changes({tier.layout_, slab, tier.ticks_, tier.spec_.life.ordered()}, kRemovedMax >> tier.partitions_log2()) {}
@@ -60,7 +63,10 @@ struct alignas(64) RamTier::Partition {
   std::size_t number;
   Slab slab;
   Index index;
-  Order order;  // empty where the table evicts nobody
+  Order order;    // empty where the table evicts nobody
+  Window window;  // of the batches that were announced
+  Remembered remembered;
+  std::size_t changed = 0;  // rows with changes that the server does not know, where rows keep a base
   Admission admission;
   Changes changes;  // what is changed is told to it first
   Counts counts;

@@ -1,7 +1,6 @@
 #include "store/segment_owner.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,11 +10,10 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <mutex>
 #include <thread>
 #include <utility>
-#include <vector>
 
+#include "store/held_locks.h"
 #include "store/segment_format.h"
 
 namespace hotrow::store {
@@ -26,31 +24,6 @@ constexpr int kTries = 20;
 constexpr auto kPause = std::chrono::milliseconds(10);
 
 constexpr int kFoundFlags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;  // of every file that another user may have made
-
-// The locked descriptors of this process, for the handler that a forked child runs.
-std::mutex locks_mutex;
-std::vector<int> locks;
-
-void before_fork() { locks_mutex.lock(); }
-void after_fork_in_parent() { locks_mutex.unlock(); }
-void after_fork_in_child() {
-  for (const int lock : locks) close(lock);
-  locks.clear();
-  locks_mutex.unlock();
-}
-
-// When the module is loaded: a handler that is registered later could be in the middle of that at a fork.
-[[maybe_unused]] const int registered = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-
-void remember(int lock) {
-  const std::lock_guard held(locks_mutex);
-  locks.push_back(lock);
-}
-
-void forget(int lock) {
-  const std::lock_guard held(locks_mutex);
-  std::erase(locks, lock);
-}
 
 bool same_file(const struct stat& a, const struct stat& b) { return a.st_dev == b.st_dev && a.st_ino == b.st_ino; }
 
@@ -129,7 +102,7 @@ bool SegmentOwner::open() {
   struct stat opened, locked, named;
   if (error == 0 && fstat(file_, &opened) == 0 && fstat(lock_, &locked) == 0 && same_file(opened, locked) &&
       lstat(path_.c_str(), &named) == 0 && same_file(opened, named)) {
-    remember(lock_);
+    remember_lock(lock_);
     return true;
   }
   release(false);
@@ -170,7 +143,7 @@ void SegmentOwner::release(bool remove) noexcept {
     unlink(path_.c_str());
   if (file_ >= 0) close(file_);
   if (lock_ >= 0 && ours) {  // a child's copy is closed already
-    forget(lock_);
+    forget_lock(lock_);
     close(lock_);
   }
   file_ = lock_ = -1;

@@ -1,4 +1,4 @@
-// store/order.h by itself: the eviction order of LRU and LFU.
+// store/order.h by itself: the eviction orders.
 #include "store/order.h"
 
 #include <list>
@@ -14,12 +14,19 @@ constexpr std::uint32_t kMost = 4095;
 
 FieldSet links_and_frequency() {
   FieldSet used{};
-  used[kFrequency] = used[kOlder] = used[kNewer] = true;
+  used[kFrequency] = used[kOlder] = used[kNewer] = used[kNextUse] = true;
   return used;
 }
 
+LifeSpec life_of(Eviction policy, std::uint32_t hot) {
+  LifeSpec life;
+  life.eviction = policy;
+  life.hot = hot;
+  return life;
+}
+
 struct Rig {
-  explicit Rig(Eviction policy) : order(policy, layout, slab) {}
+  explicit Rig(Eviction policy, std::uint32_t hot = 10) : order(life_of(policy, hot), layout, slab) {}
 
   std::uint32_t add(std::uint32_t frequency = 1) {
     const std::uint32_t index = slab.take();
@@ -213,6 +220,43 @@ TEST(order_passes_over_rows_that_stay_and_finds_rows_added_below_them) {
   CHECK_EQ(rig.order.first(stays), kNoRow);
   rig.order.restart();  // nobody stays any more
   CHECK_EQ(rig.first(), 0u);
+}
+
+TEST(order_light_lfu_leaves_hot_rows_where_they_are) {
+  Rig rig(Eviction::light_lfu, 2);
+  const std::uint32_t first = rig.add(1), second = rig.add(1), cold = rig.add(1);
+  rig.order.see(second, 1);
+  rig.order.see(first, 1);
+  rig.order.see(second, 5);  // hot: it neither counts nor moves
+  check_order(rig.walked(), {cold, second, first});
+  CHECK_EQ(rig.frequency(second), 2u);
+  rig.order.remove(cold);
+  CHECK_EQ(rig.first(), second);  // hot rows go too, when no other can
+}
+
+TEST(order_ahead_gives_up_rows_without_a_use_by_frequency_and_then_the_furthest) {
+  Rig rig(Eviction::ahead);
+  const std::uint32_t soon = rig.add(1), often = rig.add(9), rare = rig.add(1), late = rig.add(1);
+  for (const std::uint32_t batch : {1u, 2u}) rig.order.announce(batch);
+  rig.order.use_next(soon, 1);
+  rig.order.use_next(late, 2);
+  check_order(rig.walked(), {rare, often, late, soon});
+  rig.order.announce(3);
+  rig.order.use_next(rare, 3);
+  check_order(rig.walked(), {often, rare, late, soon});
+  rig.order.see(soon, 1, 0);  // batch 1 has begun
+  check_order(rig.walked(), {soon, often, rare, late});
+  CHECK_EQ(rig.first(), soon);
+}
+
+TEST(order_ahead_batches_that_are_a_whole_window_apart_share_a_list) {
+  Rig rig(Eviction::ahead);
+  const std::uint32_t old = rig.add(1), recent = rig.add(1), between = rig.add(1);
+  rig.order.use_next(old, 1);
+  rig.order.use_next(between, Order::kWindow);
+  rig.order.use_next(recent, 1 + Order::kWindow);
+  rig.order.announce(1 + Order::kWindow);
+  check_order(rig.walked(), {old, recent, between});
 }
 
 }  // namespace

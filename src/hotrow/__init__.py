@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hotrow import data, models, nn
-    from hotrow.config import AtLeast, Chance, Constant, Normal, Segment, Table, Uniform
+    from hotrow.config import AtLeast, Cache, Chance, Constant, Normal, Segment, Table, Uniform
     from hotrow.errors import ConfigError, HotrowError, InputError
     from hotrow.modes import GBA, Async, BackupWorkers, BoundedStaleness, BulkSync, Hybrid, KStep, Sync
     from hotrow.nn.inputs import Inputs, InputShape
@@ -34,6 +34,7 @@ __all__ = [
     "BackupWorkers",
     "BoundedStaleness",
     "BulkSync",
+    "Cache",
     "Chance",
     "ConfigError",
     "Constant",
@@ -68,7 +69,7 @@ __all__ = [
 ]
 
 SOURCES = {
-    "hotrow.config": "AtLeast Chance Constant Normal Segment Table Uniform",
+    "hotrow.config": "AtLeast Cache Chance Constant Normal Segment Table Uniform",
     "hotrow.errors": "ConfigError HotrowError InputError",
     "hotrow.modes": "GBA Async BackupWorkers BoundedStaleness BulkSync Hybrid KStep Sync",
     "hotrow.nn.inputs": "Inputs InputShape",

@@ -5,7 +5,7 @@ Native core of Hotrow. Private: use hotrow.store and hotrow.store.kernels.
 
 import enum
 from collections.abc import Sequence
-from typing import overload
+from typing import Any, overload
 
 import numpy
 from numpy.typing import NDArray
@@ -111,6 +111,10 @@ class Eviction(enum.Enum):
 
     refuse = 3
 
+    light_lfu = 4
+
+    ahead = 5
+
 class AdmissionKind(enum.Enum):
     everyone = 0
 
@@ -148,6 +152,10 @@ class Life:
     @eviction.setter
     def eviction(self, arg: Eviction, /) -> None: ...
     @property
+    def hot(self) -> int: ...
+    @hot.setter
+    def hot(self, arg: int, /) -> None: ...
+    @property
     def expiry(self) -> int: ...
     @expiry.setter
     def expiry(self, arg: int, /) -> None: ...
@@ -163,6 +171,10 @@ class Life:
     def keep_evicted(self) -> bool: ...
     @keep_evicted.setter
     def keep_evicted(self, arg: bool, /) -> None: ...
+    @property
+    def evicted_stay(self) -> bool: ...
+    @evicted_stay.setter
+    def evicted_stay(self, arg: bool, /) -> None: ...
     @property
     def gone_keys_max(self) -> int: ...
     @gone_keys_max.setter
@@ -181,6 +193,7 @@ class TableSpec:
         clock: bool,
         last_seen: bool,
         partitions_log2: int,
+        keeps_base: bool = False,
     ) -> None: ...
     @property
     def fields(self) -> list[str]: ...
@@ -196,6 +209,8 @@ class Batch:
     def partitions(self) -> int: ...
     @property
     def looked_up(self) -> bool: ...
+    @property
+    def without_room(self) -> int: ...
     @property
     def counted(self) -> bool: ...
     def keys(self, out: NDArray[numpy.uint64]) -> None: ...
@@ -220,6 +235,7 @@ class RamTier:
     def close_segment(self) -> None: ...
     def push_begin(self, grant: int) -> PushSeen: ...
     def push_finish(self, grant: int) -> None: ...
+    def push_discard(self, grant: int) -> PushSeen: ...
     def push_find(self, grant: int) -> PushSeen: ...
     def push_partly(self) -> list[int]: ...
     def push_newest(self) -> int: ...
@@ -280,11 +296,21 @@ class RamTier:
         values: NDArray[numpy.float32],
         state: NDArray[numpy.float32] | None,
         fields: dict[str, NDArray[numpy.uint32]],
+        pinned: Sequence[Batch],
         threads: int,
     ) -> int: ...
     def read(self, batch: Batch, field: str, out: NDArray[numpy.uint32], threads: int) -> None: ...
     def touch(self, batch: Batch, samples: int | None, threads: int) -> int: ...
     def expire(self, samples: int | None, threads: int) -> int: ...
+    def read_columns(
+        self,
+        batch: Batch,
+        keys: NDArray[numpy.uint64],
+        values: NDArray[numpy.float32],
+        state: NDArray[numpy.float32],
+        fields: dict[str, NDArray[numpy.uint32]],
+        threads: int,
+    ) -> None: ...
     def evicted_rows(self, batch: Batch) -> int: ...
     def evicted(
         self,
@@ -327,6 +353,54 @@ class RamTier:
     @property
     def filter_bytes(self) -> int: ...
     def restore_filter(self, partition: int, filter: NDArray[numpy.uint8]) -> None: ...
+    def place(
+        self,
+        batch: Batch,
+        use: int,
+        staleness: int,
+        pinned: Sequence[Batch],
+        states: NDArray[numpy.uint8],
+        clocks: NDArray[numpy.uint32],
+        placed: NDArray[numpy.bool_],
+        threads: int,
+    ) -> tuple[int, int]: ...
+    def read_placed(self, batch: Batch, out: NDArray[numpy.float32], otherwise: float, threads: int) -> int: ...
+    def announce(self, batch: Batch, threads: int) -> int: ...
+    def withdraw(self, batch: Batch, use: int, threads: int) -> None: ...
+    def take_changes(
+        self,
+        batch: Batch,
+        values: NDArray[numpy.float32],
+        state: NDArray[numpy.float32],
+        clocks: NDArray[numpy.uint32],
+        updates: NDArray[numpy.uint32],
+        periods: NDArray[numpy.uint32],
+        changed: NDArray[numpy.bool_],
+        threads: int,
+    ) -> None: ...
+    def evicted_changed(self, batch: Batch) -> int: ...
+    def evicted_changes(
+        self,
+        batch: Batch,
+        keys: NDArray[numpy.uint64],
+        values: NDArray[numpy.float32],
+        state: NDArray[numpy.float32],
+        clocks: NDArray[numpy.uint32],
+        updates: NDArray[numpy.uint32],
+        periods: NDArray[numpy.uint32],
+    ) -> None: ...
+    def fill(
+        self,
+        batch: Batch,
+        values: NDArray[numpy.float32],
+        state: NDArray[numpy.float32],
+        clocks: NDArray[numpy.uint32],
+        periods: NDArray[numpy.uint32] | None,
+        threads: int,
+    ) -> None: ...
+    @property
+    def changed_rows(self) -> int: ...
+    def changed_keys(self) -> bytes: ...
 
 def unique(
     keys: NDArray[numpy.uint64],
@@ -520,6 +594,19 @@ class CopyField:
     def copy_seconds(self, threads: int) -> float:
         """Copy all bytes once; return the seconds."""
 
+def bind_pool(sets: Sequence[Sequence[int]]) -> int:
+    """
+    Bind the kept threads of the store to these sets of processors in turn; return 0 or an errno.
+    """
+
+def interleave_memory(nodes: Sequence[int]) -> int:
+    """
+    Interleave pages of tables that grow from now on over NUMA nodes, none: off; return 0 or an errno.
+    """
+
+def interleave_counts() -> tuple[int, int]:
+    """Blocks of memory that are interleaved, and that the system refused."""
+
 class PushSeen(enum.Enum):
     fresh = 0
 
@@ -528,6 +615,8 @@ class PushSeen(enum.Enum):
     partly = 2
 
     forgotten = 3
+
+    discarded = 4
 
 class Segment:
     def __init__(self, path: str, identity: Sequence[tuple[str, str]], huge: bool, keep: bool) -> None: ...
@@ -547,3 +636,81 @@ class Segment:
 def inspect_segment(path: str) -> tuple[int, list[tuple[str, str]], bool, int, bool, str]: ...
 def stream_copy(data: NDArray[numpy.uint8], out: NDArray[numpy.uint8]) -> None:
     """Copy bytes past the caches."""
+
+class DiskSnapshot:
+    @property
+    def rows(self) -> int: ...
+    def next(
+        self,
+        keys: NDArray[numpy.uint64],
+        values: NDArray[numpy.float32],
+        state: NDArray[numpy.float32],
+        fields: Sequence[NDArray[numpy.uint32]],
+    ) -> int: ...
+
+class DiskCut:
+    @property
+    def number(self) -> int: ...
+    @property
+    def rows(self) -> int: ...
+    def removed(self) -> bytes: ...
+    def next(
+        self,
+        keys: NDArray[numpy.uint64],
+        values: NDArray[numpy.float32],
+        state: NDArray[numpy.float32],
+        fields: Sequence[NDArray[numpy.uint32]],
+    ) -> int: ...
+    def end(self, saved: bool) -> None: ...
+
+class DiskTier:
+    def __init__(
+        self,
+        path: str,
+        identity: Sequence[tuple[str, str]],
+        dim: int,
+        state_dim: int,
+        type: int,
+        fields: int,
+        capacity_bytes: int,
+        threads: int,
+        direct: bool,
+        io: int,
+        depth: int,
+        write_behind: int,
+        staging: str,
+    ) -> None: ...
+    @property
+    def opened(self) -> tuple[int, int, int, float] | None: ...
+    def __len__(self) -> int: ...
+    @property
+    def unshadowed(self) -> int: ...
+    @property
+    def room(self) -> int: ...
+    def contains(self, keys: NDArray[numpy.uint64], shadowed: bool, out: NDArray[numpy.bool_]) -> None: ...
+    def read(
+        self,
+        keys: NDArray[numpy.uint64],
+        shadowed: bool,
+        found: NDArray[numpy.bool_],
+        out_keys: NDArray[numpy.uint64],
+        values: NDArray[numpy.float32],
+        state: NDArray[numpy.float32],
+        fields: Sequence[NDArray[numpy.uint32]],
+    ) -> int: ...
+    def write(
+        self,
+        keys: NDArray[numpy.uint64],
+        values: NDArray[numpy.float32],
+        state: NDArray[numpy.float32],
+        fields: Sequence[NDArray[numpy.uint32]],
+    ) -> None: ...
+    def shadow(self, keys: NDArray[numpy.uint64]) -> None: ...
+    def erase(self, keys: NDArray[numpy.uint64]) -> int: ...
+    def flush(self) -> None: ...
+    def compact(self) -> None: ...
+    def verify(self) -> list[str]: ...
+    def snapshot(self) -> DiskSnapshot: ...
+    def begin_cut(self, since: int | None) -> DiskCut: ...
+    def stats(self) -> dict[str, Any]: ...
+    def close(self, remove: bool) -> None: ...

@@ -1,16 +1,19 @@
-"""Settings of a table: dimension, optimizer, first values, fields of its rows, capacity, expiry, segment."""
+"""Settings of a table: dimension, optimizer, first values, fields of rows, capacity, disk, expiry, segment, cache."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from hotrow.admission import AnyAdmission, AtLeast, Chance
 from hotrow.optim.sparse import Adagrad, AnyOptimizer
-from hotrow.sizes import FILE_NAME_RULE, MOST, Whole, WholeOrSize, fits_file_name, parse_bytes
+from hotrow.sizes import FILE_NAME_RULE, MOST, Size, Whole, WholeOrSize, fits_file_name, parse_bytes
 from hotrow.spec import Spec
 
-__all__ = ["AnyAdmission", "AnyInit", "AtLeast", "Chance", "Constant", "Normal", "Segment", "Table", "Uniform"]
+__all__ = ["AnyAdmission", "AnyInit", "AtLeast", "Cache", "Chance", "Constant", "Normal", "Segment", "Table", "Uniform"]
+
+
+T = TypeVar("T")
 
 
 class Uniform(Spec):
@@ -81,6 +84,23 @@ class Segment(Spec):
         return value
 
 
+class Cache(Spec):
+    """Keeps rows on the workers that use them (Hybrid, Async), at most `staleness` updates ahead or behind.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.Table(dim=8, cache=hr.Cache(capacity="1GB", staleness=100)).cache.policy
+        'lru'
+    """
+
+    capacity: WholeOrSize  # of each worker: rows, or a text: bytes, everything counted
+    staleness: Whole = Field(default=100, ge=0, le=2**31)  # updates of a row
+    policy: Literal["lru", "lfu", "light_lfu", "ahead"] = "lru"  # which row is evicted
+    hot: Whole = Field(default=10, ge=1, le=4095)  # light_lfu: a row that was seen so often is not counted any more
+    window: Whole = Field(default=4, ge=1, le=64)  # ahead: batches whose ids are known before they are looked up
+    clock: Literal["max", "additive"] = "max"  # how updates that workers make at the same time count
+
+
 class Table(Spec):
     """Describes one embedding table. A row's first value depends only on (seed, name, key).
 
@@ -101,10 +121,14 @@ class Table(Spec):
     last_seen: bool = False  # rows carry when they were last seen
     capacity: WholeOrSize | None = None  # rows, or a text: bytes, everything counted
     eviction: EvictionPolicy | None = None  # None with a capacity means "lru"
+    path: Path | None = None  # directory on a local disk, for rows that memory has no room for
+    disk: Size | None = Field(default=None, validate_default=True)  # bytes of their file, as "200GB"
+    direct_io: bool = True  # reads and writes of it pass by the page cache
     expiry: Whole | None = Field(default=None, ge=1, le=MOST)  # a row is removed after so many samples unseen
     admission: AnyAdmission | None = None
     default: float = Field(default=0.0, ge=-1e30, le=1e30)  # every element of the row that a key without one gets
     segment: Segment | None = None  # None: rows are in the memory of this process
+    cache: Cache | None = None  # None: every lookup reads the table
 
     @property
     def capacity_rows(self) -> int | None:
@@ -115,6 +139,16 @@ class Table(Spec):
     def capacity_bytes(self) -> int | None:
         """The capacity where it is given in bytes."""
         return parse_bytes(self.capacity) if isinstance(self.capacity, str) else None
+
+    @property
+    def disk_bytes(self) -> int | None:
+        """The size of the file for rows that leave memory."""
+        return None if self.disk is None else parse_bytes(self.disk)
+
+    @property
+    def keeps_clock(self) -> bool:
+        """Whether rows carry HET's clock."""
+        return self.clock or self.cache is not None
 
     @property
     def policy(self) -> EvictionPolicy | None:
@@ -129,6 +163,22 @@ class Table(Spec):
     def _eviction_needs_a_capacity(cls, value: EvictionPolicy | None, info: ValidationInfo) -> EvictionPolicy | None:
         if value is not None and info.data.get("capacity", 0) is None:
             raise ValueError("there is no capacity to keep: give capacity too, or leave eviction out")
+        return value
+
+    @field_validator("disk")
+    @classmethod
+    def _disk_takes_evicted_rows(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if not {"capacity", "eviction", "path"} <= info.data.keys():
+            return value
+        path = info.data["path"]
+        if value is None and path is not None:
+            raise ValueError(f"path={str(path)!r} is for rows on disk: give disk, its bytes, too, or leave path out")
+        if value is not None and path is None:
+            raise ValueError("needs a directory on a local disk: give path too")
+        if value is not None and info.data["capacity"] is None:
+            raise ValueError("takes the rows that memory has no room for: give capacity, the memory, too")
+        if value is not None and info.data["eviction"] == "refuse":
+            raise ValueError("eviction='refuse' evicts no row: take 'lru' or 'lfu', or leave disk out")
         return value
 
     @field_validator("admission")
@@ -154,10 +204,25 @@ class Table(Spec):
             raise ValueError(f"{without}; give admission or eviction='refuse', or leave default out")
         return value
 
-    @field_validator("segment")
+    @field_validator("segment", "disk")
     @classmethod
-    def _name_fits_the_file_of_the_segment(cls, value: Segment | None, info: ValidationInfo) -> Segment | None:
+    def _name_fits_the_file_of_the_rows(cls, value: T, info: ValidationInfo) -> T:
         if value is not None and not fits_file_name(info.data.get("name", "unknown")):
-            given = f"the table's name {info.data['name']!r} is a part of the segment's file name"
+            given = f"the table's name {info.data['name']!r} is a part of the file's name"
             raise ValueError(f"{given}: name the table with {FILE_NAME_RULE}")
+        return value
+
+    @field_validator("cache")
+    @classmethod
+    def _state_of_cached_rows_adds_up(cls, value: Cache | None, info: ValidationInfo) -> Cache | None:
+        optimizer = info.data.get("optimizer")
+        if value is None or optimizer is None:
+            return value
+        if optimizer.name not in ("sgd", "adagrad", "rowwise_adagrad"):
+            reason = f"workers send changes of rows to be added up, and the state of {optimizer.name} does not add up"
+            raise ValueError(f"{reason}: take SGD, Adagrad or RowwiseAdagrad, or leave cache out")
+        swap = getattr(optimizer, "swap", None)
+        if swap is not None and swap.floor is not None:
+            reason = f"optimizer.swap.floor={swap.floor!r} holds for a whole moment, and workers send changes of it"
+            raise ValueError(f"{reason}: leave the floor out, or cache")
         return value

@@ -4,7 +4,10 @@ HotrowError
 ├── ConfigError    a setting that cannot be: names the field, the value and the remedy
 ├── InputError     arrays or ids that do not fit: shape, type, layout
 ├── FileError      a file that cannot be written: no room, no permission
-└── SegmentError   a segment that cannot be used: in use, of another table, damaged, no room
+├── SegmentError   a segment that cannot be used: in use, of another table, damaged, no room
+└── DiskError      a disk file of rows that cannot be used: of another table, damaged, unreadable
+    ├── DiskFullError    rows that do not fit: its capacity is used, or its file system is full
+    └── LockedFileError  another process has it open
 
 Anything else that escapes is a bug of ours.
 """
@@ -56,3 +59,15 @@ class FileError(HotrowError):
 
 class SegmentError(HotrowError):
     """A segment of row memory that cannot be used."""
+
+
+class DiskError(HotrowError):
+    """A disk file of rows that cannot be used."""
+
+
+class DiskFullError(DiskError):
+    """Rows that do not fit into a disk file: its capacity is used, or its file system is full."""
+
+
+class LockedFileError(DiskError):
+    """A disk file of rows that another process has open."""

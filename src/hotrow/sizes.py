@@ -56,6 +56,14 @@ def whole_or_size(value: Any) -> int | str:
     return number
 
 
+def only_size(value: Any) -> str:
+    """A text that names a size, kept as it was written."""
+    if not isinstance(value, str):
+        raise ValueError("must be a size in bytes such as '200GB'")
+    parse_bytes(value)
+    return value
+
+
 def fits_file_name(name: str) -> bool:
     """Whether a name can be a part of a segment's file name on any file system."""
     return _FILE_NAME.fullmatch(name) is not None
@@ -88,3 +96,4 @@ FOLDER_NAME_RULE = f"{FILE_NAME_RULE}, no '-' in front, and neither '.' nor '..'
 
 Whole = Annotated[int, BeforeValidator(whole)]
 WholeOrSize = Annotated[int | str, BeforeValidator(whole_or_size)]
+Size = Annotated[str, BeforeValidator(only_size)]

@@ -48,10 +48,10 @@ def test_both_sides_speak_the_protocol_of_a_cluster() -> None:
 
 
 def test_the_command_measures_it_without_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_ray() -> None:
+    def no_ray(*_: object, **__: object) -> None:
         raise AssertionError("this part needs no Ray")
 
-    monkeypatch.setattr("hotrow.bench.cluster.measured._ray", no_ray)
+    monkeypatch.setattr("hotrow.bench.cluster.measured.own_ray", no_ray)
     out = tmp_path / "coordinator.json"
     command = ["bench", "cluster", "--part", "coordinator", "--quick", "--json", str(out)]
     done = CliRunner(env={"COLUMNS": "200"}).invoke(app, command)

@@ -3,13 +3,19 @@
 import time
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hotrow.bench.cluster.plan import ClusterPlan, Hidden
-from hotrow.bench.peers import Adapter, StorePeer, TrainingPeer
+from hotrow.bench.peers import EPS, Adapter, StorePeer, TrainingPeer
 from hotrow.bench.torch_peers import TorchByHand, TorchPeer, TorchTrained
 from hotrow.bench.train import source_of
 from hotrow.bench.train_plan import TrainPlan
+from hotrow.config import Table
 from hotrow.data.loader import Loader
 from hotrow.data.splits import RowRange
+from hotrow.optim.sparse import Adagrad
+from hotrow.store import RamTier
 
 
 def table(rows: int, dim: int, *, lr: float, rowwise: bool) -> StorePeer:
@@ -38,6 +44,27 @@ class OneProcess:
         """There is no process to end."""
 
 
+class InMemory:
+    """A store on disk that is none: our table in memory."""
+
+    def __init__(self, folder: Path, dim: int, *, memory_bytes: int, lr: float, depth: int) -> None:
+        self.tier = RamTier(Table(dim=dim, optimizer=Adagrad(lr=lr, eps=EPS)))
+        self._steps = 0
+
+    def fill(self, keys: NDArray[np.uint64], values: NDArray[np.float32], state: NDArray[np.float32]) -> None:
+        self.tier.put(keys, values, state)
+
+    def settle(self) -> None:
+        """Nothing is out of order."""
+
+    def step(self, keys: NDArray[np.int64], gradients: NDArray[np.float32]) -> None:
+        self.tier.apply(self.tier.find_or_init(keys), gradients, step=self._steps)
+        self._steps += 1
+
+    def close(self) -> None:
+        self.tier.close()
+
+
 ADAPTER = Adapter(
     name="twin",
     title="a twin",
@@ -46,4 +73,5 @@ ADAPTER = Adapter(
     store=table,
     training=training,
     cluster=OneProcess,
+    tiers=InMemory,
 )

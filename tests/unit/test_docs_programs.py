@@ -9,7 +9,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 NEEDS = {"wire": ("zmq", "msgspec")}
 
 
-@pytest.mark.parametrize("page", ["dense", "staleness", "store", "switching", "wire"])
+@pytest.mark.parametrize("page", ["dense", "staleness", "store", "switching", "topology", "wire"])
 def test_the_first_program_of_a_page_runs(page: str) -> None:
     for module in NEEDS.get(page, ()):
         pytest.importorskip(module)

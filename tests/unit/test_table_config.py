@@ -6,8 +6,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hotrow import SGD, AtLeast, Chance, ConfigError, Constant, Segment, Table
+from hotrow import (
+    FTRL,
+    SGD,
+    Adagrad,
+    Adam,
+    AtLeast,
+    Cache,
+    Chance,
+    ConfigError,
+    Constant,
+    DecayedAdagrad,
+    RowwiseAdagrad,
+    Segment,
+    Swap,
+    Table,
+)
 from hotrow.sizes import MOST
+from hotrow.store import RamTier
 
 
 def refusal(**settings: Any) -> str:
@@ -338,3 +354,43 @@ def test_settings_of_another_kind_are_told_with_what_to_give(settings: dict[str,
 def test_settings_without_a_name_are_told_with_the_names(spec: Any, value: int, names: str) -> None:
     with pytest.raises(ConfigError, match=rf"{spec.__name__}\({value}\): settings go by name: {names}"):
         spec(value)
+
+
+def test_a_cache_makes_rows_carry_a_clock() -> None:
+    assert not Table(dim=4).keeps_clock
+    assert Table(dim=4, cache=Cache(capacity=10)).keeps_clock
+    assert "clock" in RamTier(Table(dim=4, cache=Cache(capacity=10))).fields
+
+
+@pytest.mark.parametrize("optimizer", [SGD(), Adagrad(), RowwiseAdagrad(), Adagrad(swap=Swap(period=5, decay=0.5))])
+def test_rows_whose_state_adds_up_can_be_cached(optimizer: Any) -> None:
+    assert Table(dim=4, optimizer=optimizer, cache=Cache(capacity="1GB")).cache is not None
+
+
+@pytest.mark.parametrize("optimizer", [Adam(), FTRL(), DecayedAdagrad()], ids=lambda each: each.name)
+def test_a_cache_is_refused_where_the_state_does_not_add_up(optimizer: Any) -> None:
+    told = refusal(optimizer=optimizer, cache=Cache(capacity=10))
+    assert told.startswith("Table.cache=")
+    assert f"the state of {optimizer.name} does not add up: take SGD, Adagrad or RowwiseAdagrad" in told
+
+
+def test_a_cache_is_refused_where_swap_has_a_floor() -> None:
+    told = refusal(optimizer=Adagrad(swap=Swap(period=5, decay=0.5, floor=0.1)), cache=Cache(capacity=10))
+    assert "optimizer.swap.floor=0.1 holds for a whole moment" in told
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"capacity": 0}, "Cache.capacity=0"),
+        ({"capacity": "many"}, "Cache.capacity='many'"),
+        ({}, "Cache.capacity is missing"),
+        ({"capacity": 1, "staleness": -1}, "Cache.staleness=-1"),
+        ({"capacity": 1, "policy": "fifo"}, "Cache.policy='fifo'"),
+        ({"capacity": 1, "clock": "sum"}, "Cache.clock='sum'"),
+    ],
+)
+def test_a_cache_setting_out_of_range_is_refused_by_its_name(settings: Any, named: str) -> None:
+    with pytest.raises(ConfigError) as told:
+        Cache(**settings)
+    assert str(told.value).startswith(named)

@@ -1,7 +1,7 @@
 """Other systems as contestants of `hotrow bench`: what each has to offer, and how a file with an adapter is loaded.
 
 The package knows plain torch only (torch_peers.py). Adapters of other systems are files that a user names by --peer;
-those of FBGEMM, TorchRec and Paddle are in benchmarks/peers of the sources.
+those of FBGEMM, TorchRec, Paddle and RocksDB are in benchmarks/peers of the sources.
 """
 
 import importlib.util
@@ -39,9 +39,13 @@ OWN = (
     "best",
     "hybrid",
     "sync",
+    "ram",
+    "tiered",
+    "disk",
+    "lookup",
 )
 
-Part = Literal["store", "training", "cluster"]
+Part = Literal["store", "training", "cluster", "tiers"]
 
 
 class StorePeer(Protocol):
@@ -71,6 +75,22 @@ class ClusterPeer(Protocol):
         """End the processes; a second call does nothing."""
 
 
+class TiersPeer(Protocol):
+    """A store of rows that are mostly on disk, with Adagrad."""
+
+    def fill(self, keys: NDArray[np.uint64], values: NDArray[np.float32], state: NDArray[np.float32]) -> None:
+        """Put whole rows."""
+
+    def settle(self) -> None:
+        """All rows are there: bring the store into the form in which it is fastest."""
+
+    def step(self, keys: NDArray[np.int64], gradients: NDArray[np.float32]) -> None:
+        """Look up the rows of a batch, sum the gradients of duplicate ids, update with Adagrad, put the rows back."""
+
+    def close(self) -> None:
+        """Remove what is on disk."""
+
+
 class MakeStorePeer(Protocol):
     def __call__(self, rows: int, dim: int, *, lr: float, rowwise: bool) -> StorePeer:
         """A table with exact Adagrad, or with one moment for a row."""
@@ -86,6 +106,11 @@ class MakeClusterPeer(Protocol):
         """Processes that are ready for the first round over `file`."""
 
 
+class MakeTiersPeer(Protocol):
+    def __call__(self, folder: Path, dim: int, *, memory_bytes: int, lr: float, depth: int) -> TiersPeer:
+        """An empty store in a new folder, with so much memory, that gives the disk at most `depth` reads at a time."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:
     """Another system; None where it takes no part in a benchmark."""
@@ -97,6 +122,7 @@ class Adapter:
     store: MakeStorePeer | None = None
     training: MakeTrainingPeer | None = None
     cluster: MakeClusterPeer | None = None
+    tiers: MakeTiersPeer | None = None
 
 
 def load_adapters(files: Iterable[Path], part: Part) -> tuple[Adapter, ...]:

@@ -19,6 +19,7 @@ STYLE = """
   .step { stroke: #0969da } .step-fill { fill: #0969da } .find { stroke: #54aeff } .find-fill { fill: #54aeff }
   .limit { stroke: #bf8700; stroke-dasharray: 7 5 } .limit-fill { fill: #bf8700 }
   .reads { stroke: #8c959f; stroke-dasharray: 2 5 } .reads-fill { fill: #6e7781 }
+  .ideal { stroke: #8250df; stroke-dasharray: 7 5 } .ideal-fill { fill: #8250df }
   .band { fill: #0969da; opacity: 0.13 }
   @media (prefers-color-scheme: dark) {
     text { fill: #9198a1 } .paper { fill: #0d1117 } .title { fill: #f0f6fc } .grid { stroke: #262c36 }
@@ -44,6 +45,7 @@ class Chart:
     series: tuple[Series, ...]
     band: tuple[str, str] | None = None  # keys of its lower and upper edge
     ticks_at_points: bool = False  # instead of 1, 2 and 5 of every power of ten
+    up_name: str = "millions per second"
 
 
 GROWTH = Chart(
@@ -115,7 +117,7 @@ def draw(chart: Chart, points: Sequence[Point], subtitle: str) -> str:
     drawing = "\n".join(body)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'aria-label="Throughput in millions per second over {escape(chart.across_name)}">\n'
+        f'aria-label="{escape(f"{chart.title}: {chart.up_name} over {chart.across_name}")}">\n'
         f"<style>{STYLE}</style>\n{drawing}\n</svg>\n"
     )
 
@@ -148,7 +150,7 @@ def _grid(chart: Chart, points: Sequence[Point], across: Axis, up: Axis) -> list
     parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{floor}" y2="{floor}"/>')
     middle, name = (LEFT + WIDTH - RIGHT) / 2, escape(chart.across_name)
     parts.append(f'<text x="{middle}" y="{HEIGHT - 14}" text-anchor="middle">{name}</text>')
-    parts.append(f'<text x="{LEFT}" y="{TOP - 16}">millions per second</text>')
+    parts.append(f'<text x="{LEFT}" y="{TOP - 16}">{escape(chart.up_name)}</text>')
     return parts
 
 

@@ -68,10 +68,18 @@ class HotrowTraining:
 
 
 class StartedLoader(Loader):
-    """A loader whose first batch is there."""
+    """A loader whose first batch is there, and its rows are in memory where `load_rows` brings them."""
 
-    def __init__(self, source: Source, batch: int) -> None:
-        super().__init__(source, batch)
+    def __init__(
+        self,
+        source: Source,
+        batch: int,
+        load_rows: Callable[[Batch], object] | None = None,
+        prefetch: int = 4,
+        thread_started: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(source, batch, prefetch=prefetch)
+        self.load_rows, self.thread_started = load_rows, thread_started  # a fit sets them too late
         self._pairs = super().__iter__()
         self._first = next(self._pairs)
 
@@ -189,7 +197,7 @@ def measure_reader(plan: TrainPlan, source: Source, watch: BenchProgress) -> Fig
 
     def read(turn: int) -> float:
         start = time.perf_counter()
-        for _ in Loader(_stretch(plan, source, turn), plan.samples):
+        for _ in Loader(stretch_of(plan, source, turn), plan.samples):
             pass
         return (time.perf_counter() - start) / plan.steps
 
@@ -199,18 +207,8 @@ def measure_reader(plan: TrainPlan, source: Source, watch: BenchProgress) -> Fig
 
 def write_file(plan: TrainPlan, path: Path, watch: BenchProgress) -> Source:
     """A stretch of the synthetic stream for every round; ids are row numbers, shuffled."""
-    rounds = plan.rounds + WARM_UP_ROUNDS
-    config = SyntheticConfig(
-        rows=rounds * plan.segment,
-        features=plan.features,
-        numbers=plan.numbers,
-        ids=plan.rows,
-        zipf=plan.zipf,
-        scattered=False,
-        test_rows=0,
-    )
-    made = SyntheticSource(config)
-    place: NDArray[np.int64] = np.random.default_rng(0).permutation(plan.rows)
+    made = SyntheticSource(_stream(plan))
+    place = _row_numbers(plan)
     schema = Schema(
         label=made.schema.label,
         numbers=made.schema.numbers,
@@ -232,6 +230,33 @@ def write_file(plan: TrainPlan, path: Path, watch: BenchProgress) -> Source:
     return ParquetSource(path, schema)
 
 
+def rarest_first(plan: TrainPlan) -> NDArray[np.int64]:
+    """All row numbers of the file, by how often they occur."""
+    weights = []
+    for size in _stream(plan).feature_sizes():
+        weight = np.arange(1, size + 1, dtype=np.float64) ** -plan.zipf
+        weights.append(weight / weight.sum())
+    order: NDArray[np.int64] = _row_numbers(plan)[np.argsort(np.concatenate(weights), kind="stable")]
+    return order
+
+
+def _stream(plan: TrainPlan) -> SyntheticConfig:
+    return SyntheticConfig(
+        rows=(plan.rounds + WARM_UP_ROUNDS) * plan.segment,
+        features=plan.features,
+        numbers=plan.numbers,
+        ids=plan.rows,
+        zipf=plan.zipf,
+        scattered=False,
+        test_rows=0,
+    )
+
+
+def _row_numbers(plan: TrainPlan) -> NDArray[np.int64]:
+    """By the rank of an id."""
+    return np.random.default_rng(0).permutation(plan.rows)
+
+
 def source_of(file: Path) -> ParquetSource:
     """The file of a benchmark; its ids are row numbers."""
     names = pq.read_schema(file).names
@@ -248,7 +273,7 @@ def _renumbered(batch: pa.RecordBatch, columns: list[str], place: NDArray[np.int
     return batch
 
 
-def _stretch(plan: TrainPlan, source: Source, turn: int) -> Source:
+def stretch_of(plan: TrainPlan, source: Source, turn: int) -> Source:
     """The part of the file that belongs to a round."""
     return RowRange(source, turn * plan.segment, (turn + 1) * plan.segment)
 
@@ -257,7 +282,7 @@ def _timed(plan: TrainPlan, source: Source, segment: Callable[[Loader], object])
     """Seconds of one step in the stretch that belongs to a round, from the moment its first batch is there."""
 
     def contestant(turn: int) -> float:
-        with closing(StartedLoader(_stretch(plan, source, turn), plan.samples)) as loader:
+        with closing(StartedLoader(stretch_of(plan, source, turn), plan.samples)) as loader:
             start = time.perf_counter()
             segment(loader)
             return (time.perf_counter() - start) / plan.steps

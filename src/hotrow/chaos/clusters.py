@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from hotrow.chaos.counting import CountingModel, counting_table
-from hotrow.config import Segment, Table
+from hotrow.config import Cache, Segment, Table
 from hotrow.data.synthetic import SyntheticConfig
 from hotrow.models.registry import build
 from hotrow.modes import GBA, Async, Hybrid, KStep, Mode, Sync
@@ -29,6 +29,9 @@ CPUS = 4  # that Ray offers: room for the roles of a cluster, and for those that
 COUNTED_MODES: tuple[Mode, ...] = (GBA(tolerance=2**31), Async(), Sync(), Hybrid(scale="local"))
 LEARNED_MODES: tuple[Mode, ...] = (GBA(), Async(), Sync(), Hybrid())
 REPLICATED = KStep(k=5, warmup=0)
+CACHED_MODES: tuple[Mode, ...] = (Hybrid(scale="local"), Async())
+CACHE = Cache(capacity=512, staleness=3)  # of each trainer, which sees about a third of all ids: some are evicted
+REPEATS = 8  # of an id, where rows are cached
 
 
 def segment_run() -> str:
@@ -36,14 +39,20 @@ def segment_run() -> str:
     return f"chaos-{os.getpid()}"
 
 
-def counting_trainer(*, pooled: bool, replicated: bool = False) -> Trainer:
-    """Counts samples and steps; `replicated`: with the optimizer that KStep needs, which counts no steps."""
+def counting_trainer(*, pooled: bool, replicated: bool = False, cached: bool = False) -> Trainer:
+    """Counts samples and steps; `replicated`: with the optimizer that KStep needs, which counts no steps.
+
+    `cached`: trainers keep rows.
+    """
 
     def dense(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         return KStepAdam(parameters, lr=0.01) if replicated else torch.optim.SGD(parameters, lr=1.0)
 
-    table = counting_table(COUNTED_BATCH, f"{segment_run()}-counting")
-    return _trainer(CountingModel(), table, dense, COUNTED_BATCH, pooled=pooled, embedding_average="present")
+    table = counting_table(COUNTED_BATCH, f"{segment_run()}-counting", CACHE if cached else None)
+    begins_in = {"mode": CACHED_MODES[0]} if cached else {}  # the default mode refuses a cache
+    return _trainer(
+        CountingModel(), table, dense, COUNTED_BATCH, pooled=pooled, embedding_average="present", **begins_in
+    )
 
 
 def learning_trainer(stream: SyntheticConfig, *, pooled: bool, seed: int) -> Trainer:

@@ -8,11 +8,20 @@ from itertools import cycle
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hotrow.chaos.clusters import COUNTED_BATCH, PARTS, SHARDS, counting_trainer
-from hotrow.chaos.counting import CountingSource, read_counts
+from hotrow.chaos.clusters import CACHE, CACHED_MODES, COUNTED_BATCH, PARTS, REPEATS, SHARDS, counting_trainer
+from hotrow.chaos.counting import CountingSource, ids_of, read_counts
 from hotrow.chaos.injection import Injector, Tell, ended_unused
-from hotrow.chaos.ledger import Balance, TrainedStretch, balances, dense_faults, role_faults
+from hotrow.chaos.ledger import (
+    Balance,
+    CachedBalance,
+    TrainedStretch,
+    balances,
+    cached_balance,
+    dense_faults,
+    role_faults,
+)
 from hotrow.data.splits import RowRange
 from hotrow.errors import FileError
 from hotrow.modes import Mode
@@ -27,35 +36,61 @@ FIRST_RATE = 3_000.0  # samples a second, until one is measured
 
 @dataclass(slots=True)
 class CountedPart:
-    """What the ledger says."""
+    """What the ledger says; of cached rows there is one balance for all modes."""
 
     balances: list[Balance]
+    cached: CachedBalance | None
     counts: dict[str, int]  # that the run has reported
     faults: list[str] = field(default_factory=list)
 
 
 def count(
-    injector: Injector, modes: Sequence[Mode], until_s: float, folder: Path, tell: Tell, *, pooled: bool
+    injector: Injector,
+    modes: Sequence[Mode],
+    until_s: float,
+    folder: Path,
+    tell: Tell,
+    *,
+    pooled: bool,
+    cached: bool = False,
 ) -> CountedPart:
     """Train under the injector's plan until its clock is there, and compare rows with reports."""
     replicated = any(mode.dense == "local" for mode in modes)
-    killed_before = injector.kills
-    with closing(counting_trainer(pooled=pooled, replicated=replicated)) as trainer:
-        stretches = list(_train(trainer, injector, modes, until_s, folder, tell))
+    killed_before, source = injector.kills, CountingSource(repeats=REPEATS if cached else 1)
+    with closing(counting_trainer(pooled=pooled, replicated=replicated, cached=cached)) as trainer:
+        stretches = list(_train(trainer, injector, modes, source, until_s, folder, tell))
         trainer.save(folder)
         counts, killed = mode_counts(trainer.statistics), injector.kills - killed_before
         unused = ended_unused(trainer, killed, counts)
     trained = stretches[-1].stop
     applied, steps = read_counts(folder, trained)
-    shards = shard_of(np.arange(trained), SHARDS)
-    found = balances(stretches, applied, shards, COUNTED_BATCH)
+    found, of_cached = _balances(stretches, applied, cached=cached)
     faults = [fault for each in found for fault in each.faults]
+    faults += [fault for each in of_cached for fault in each.faults]
     faults += [] if replicated else dense_faults(stretches, steps)
-    return CountedPart(found, counts, [*faults, *role_faults(killed, counts, unused)])
+    whole = [*faults, *role_faults(killed, counts, unused)]
+    return CountedPart(found, of_cached[0] if of_cached else None, counts, whole)
+
+
+def _balances(
+    stretches: Sequence[TrainedStretch], applied: NDArray[np.float64], *, cached: bool
+) -> tuple[list[Balance], list[CachedBalance]]:
+    samples = np.arange(len(applied))
+    if not cached:
+        return balances(stretches, applied, shard_of(samples, SHARDS), COUNTED_BATCH), []
+    of_row = np.bincount(ids_of(samples, REPEATS), minlength=len(applied))
+    in_flight = max(mode.most_in_flight for mode in CACHED_MODES)
+    return [], [cached_balance(stretches, applied, of_row, COUNTED_BATCH, CACHE.staleness + 1 + in_flight)]
 
 
 def _train(
-    trainer: Trainer, injector: Injector, modes: Sequence[Mode], until_s: float, folder: Path, tell: Tell
+    trainer: Trainer,
+    injector: Injector,
+    modes: Sequence[Mode],
+    source: CountingSource,
+    until_s: float,
+    folder: Path,
+    tell: Tell,
 ) -> Iterator[TrainedStretch]:
     low, high = STRETCH_S
     stretch_s = min(max(until_s / (2 * len(modes)), low), high)
@@ -69,7 +104,7 @@ def _train(
         stop = at + steps * GLOBAL_BATCH
         with injector.exposed(trainer):
             trainer.switch(mode)
-            for report in trainer.fit(RowRange(CountingSource(), at, stop)):
+            for report in trainer.fit(RowRange(source, at, stop)):
                 if isinstance(report, Remark):
                     tell(report.sentence)
             rates[mode] = (stop - at) / (time.monotonic() - began)

@@ -1,4 +1,4 @@
-"""Training whose rows count: each sample has its own id, and each time its gradient is applied adds 1 to its row.
+"""Training whose rows count: each time the gradient of a sample is applied adds 1 to the row of its id.
 
 The loss is minus the mean output, the output is the sample's row plus one dense parameter, and both are updated by
 plain SGD. A row's gradient is then -1 / local batch whatever the values are, and that of the dense parameter is -1: it
@@ -16,7 +16,7 @@ from safetensors.numpy import load as load_tensors
 from torch import Tensor, nn
 
 from hotrow.checkpoint.reader import SavedCheckpoint
-from hotrow.config import Constant, Segment, Table
+from hotrow.config import Cache, Constant, Segment, Table
 from hotrow.data.files import File
 from hotrow.data.row_ranges import NumberedRows, RowSpan
 from hotrow.data.schema import Schema
@@ -25,14 +25,24 @@ from hotrow.nn.inputs import Inputs
 from hotrow.optim.sparse import SGD
 
 BLOCK = 4096
+APART = 512  # samples between two with the same id: in other batches, mostly of other trainers
 TABLE = "counts"
 
 
-class CountingSource:
-    """Sample n has the id n. Computed, so any process can read it, and there is no end."""
+def ids_of(samples: NDArray[np.int64], repeats: int) -> NDArray[np.int64]:
+    """The id of each sample: its own, or one that occurs again every APART samples, so many times in all."""
+    if repeats == 1:
+        return samples
+    block, place = np.divmod(samples, repeats * APART)
+    ids: NDArray[np.int64] = block * APART + place % APART
+    return ids
 
-    def __init__(self, rows: int = 2**40) -> None:
-        self._rows = rows
+
+class CountingSource:
+    """Samples are numbered, and have ids as `ids_of` says. Computed, so any process can read it, and without an end."""
+
+    def __init__(self, rows: int = 2**40, repeats: int = 1) -> None:
+        self._rows, self._repeats = rows, repeats
         self.trouble = Trouble()
         self.schema = Schema(label="label", ids=({"column": "sample", "table": TABLE},))
 
@@ -41,7 +51,7 @@ class CountingSource:
 
     def read(self, skip: int = 0) -> Iterator[pa.RecordBatch]:
         for start in range(skip, self._rows, BLOCK):
-            yield _block(start, min(start + BLOCK, self._rows))
+            yield self._block(start, min(start + BLOCK, self._rows))
 
     def files(self) -> tuple[File, ...]:
         """None: rows are computed."""
@@ -53,12 +63,12 @@ class CountingSource:
     def read_ranges(self, ranges: Iterable[RowSpan]) -> NumberedRows:
         for first, stop in ranges:
             for start in range(first, min(stop, self._rows), BLOCK):
-                yield start, _block(start, min(start + BLOCK, stop, self._rows))
+                yield start, self._block(start, min(start + BLOCK, stop, self._rows))
 
-
-def _block(start: int, stop: int) -> pa.RecordBatch:
-    samples = np.arange(start, stop)
-    return pa.RecordBatch.from_arrays([pa.array(samples % 2), pa.array(samples)], names=["label", "sample"])
+    def _block(self, start: int, stop: int) -> pa.RecordBatch:
+        samples = np.arange(start, stop)
+        columns = [pa.array(samples % 2), pa.array(ids_of(samples, self._repeats))]
+        return pa.RecordBatch.from_arrays(columns, names=["label", "sample"])
 
 
 class CountingModel(nn.Module):
@@ -76,7 +86,7 @@ class CountingModel(nn.Module):
         return -output.mean()
 
 
-def counting_table(local_batch: int, run: str) -> Table:
+def counting_table(local_batch: int, run: str, cache: Cache | None = None) -> Table:
     """Rows that start at 0, in shared memory."""
     return Table(
         name=TABLE,
@@ -84,6 +94,7 @@ def counting_table(local_batch: int, run: str) -> Table:
         optimizer=SGD(lr=float(local_batch)),
         init=Constant(value=0.0),
         segment=Segment(run=run),
+        cache=cache,
     )
 
 

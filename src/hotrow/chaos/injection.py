@@ -23,6 +23,7 @@ from hotrow.types import RoleId, RoleKind
 WAKE_S = 0.05
 LAST_SHARE = 0.3  # of the kills that hit the only role of a kind: another one takes seconds to start
 NOTICED_S = 10.0  # for Ray to notice a kill
+IDLE_S = 10.0  # without a trained sample: nothing is killed until there is one, or a slow machine would start no role
 STALL_S = 120.0  # without a trained sample: nothing is waited for that long
 
 
@@ -72,6 +73,7 @@ class Injector:
     _lost_before: int = 0  # trainers that were killed in runs before this one
     _killed: set[int] = field(default_factory=set)  # processes
     _restores: list[tuple[float, RoleId]] = field(default_factory=list)  # when a link is as before
+    _idle_s: float = 0.0  # since a sample was trained
 
     def begin(self, plan: Sequence[PlannedFault]) -> None:
         """Continue with another plan, from its start."""
@@ -117,7 +119,8 @@ class Injector:
             self.pids |= {place.pid: name for name, place in facts.roles.items()}
             if trainer.samples != samples:
                 samples, moved = trainer.samples, now
-            if now - moved > STALL_S:
+            self._idle_s = now - moved
+            if self._idle_s > STALL_S:
                 self.stalled(f"{trainer.mode.name}, step {trainer.step:,}: no sample was trained for {STALL_S:.0f} s")
                 moved = now
             self._restore(self.elapsed_s)
@@ -135,6 +138,8 @@ class Injector:
         name, why = None, "there is none"
         if living and fault.kind == "kill" and living[0].kind == "trainer" and self._is_last_trainer(trainer):
             why = f"{trainer.mode.name} keeps the dense parameters on the last trainer"
+        elif fault.kind == "kill" and self._idle_s > IDLE_S:
+            why = f"no sample was trained for {self._idle_s:.0f} s"
         elif fault.kind == "kill" and len(living) == 1 and fault.draw > LAST_SHARE:
             why = f"{living[0]} is the only one"
         elif living:

@@ -4,6 +4,7 @@ A push is what one batch sends to one shard; a shard applies all of it or nothin
 twice, only where it says so: the counts have to agree exactly.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from hotrow.types import RoleKind
 LOST = ("lost_pushes", "parked_pushes_lost", "forgotten_pushes")  # counts of pushes that were not applied
 PARTLY = "partly_applied_pushes"  # a shard ended while it applied them: none, some or all of their rows have them
 TWICE = "rows_applied_twice"
+CHANGED_MOST = 1_024  # rows of a cache whose changes one request has
 ROLES_LOST: dict[RoleKind, str] = {
     "trainer": "trainers_lost",
     "embedding worker": "embedding_workers_lost",
@@ -116,6 +118,66 @@ def _sum(parts: Sequence[Balance]) -> Balance:
         "odd",
     )
     return Balance(parts[0].mode, **{name: sum(getattr(each, name) for each in parts) for name in names})
+
+
+@dataclass(frozen=True, slots=True)
+class CachedBalance:
+    """Of rows that trainers cache, whose ids occur several times: updates that are missing, and those that are extra.
+
+    Trainers write back changes of rows, of several batches together, so there are no pushes to be compared.
+    """
+
+    samples: int
+    rows: int
+    missing: int
+    missing_most: int  # that the reports explain
+    extra: int
+    extra_most: int
+    odd: int  # rows that are no whole number, or below 0
+
+    @property
+    def faults(self) -> Iterator[str]:
+        """A sentence for each disagreement."""
+        if self.odd:
+            yield f"cached: {self.odd:,} rows have values that no number of gradients explains"
+        for kind, found, most in (("missing", self.missing, self.missing_most), ("extra", self.extra, self.extra_most)):
+            if found > most:
+                yield f"cached: {found:,} updates of rows are {kind}, and the reports explain {most:,}"
+
+
+def cached_balance(
+    stretches: Sequence[TrainedStretch],
+    applied: NDArray[np.float64],
+    samples_of_row: NDArray[np.int64],
+    local_batch: int,
+    updates_most: int,
+) -> CachedBalance:
+    """`applied`: by row, how often a gradient is in it; `samples_of_row`: how often one should be.
+
+    `updates_most`: of a row, that a trainer may not have written back.
+
+    A killed trainer loses updates of `cached_rows_lost` rows, and batches that count and that it did not answer for.
+    A shard that is killed while it adds changes leaves some of them out. Only batches that are dealt again are trained
+    again.
+    """
+    counted = Counter[str]()
+    for each in stretches:
+        counted.update(each.counts)
+    times = np.rint(applied).astype(np.int64)
+    short = samples_of_row - times
+    rows_lost = counted["cached_rows_lost"] + sum(n for name, n in counted.items() if name.startswith("cache_dropped"))
+    in_doubt = CHANGED_MOST * sum(counted[name] for name in (PARTLY, *LOST))  # rows of requests
+    missing_most = updates_most * (rows_lost + in_doubt) + local_batch * counted["pushes_unanswered"]
+    dealt_again = counted["lost_batches_dropped"] + counted["applied_batches_dealt_again"]
+    return CachedBalance(
+        samples=int(samples_of_row.sum()),
+        rows=int(np.count_nonzero(samples_of_row)),
+        missing=int(short.clip(min=0).sum()),
+        missing_most=missing_most,
+        extra=int((-short).clip(min=0).sum()),
+        extra_most=local_batch * dealt_again,
+        odd=int(np.count_nonzero((times != applied) | (times < 0))),
+    )
 
 
 def dense_faults(stretches: Sequence[TrainedStretch], counted: float) -> Iterator[str]:

@@ -11,7 +11,7 @@ from hotrow.chaos.run import ChaosResult
 SHOWN = (
     "lost_batches_dropped", "buffered_batches_lost", "steps_cut", "pushes_unanswered", "lost_pushes",
     "parked_pushes_lost", "partly_applied_pushes", "rows_applied_twice", "dense_steps_lost", "dense_pushes_lost",
-    "replica_steps_lost", "scores_lost",
+    "replica_steps_lost", "scores_lost", "cached_rows_lost",
 )  # fmt: skip
 
 
@@ -43,6 +43,10 @@ def lines(result: ChaosResult) -> Iterator[str]:
         for each in counted.balances:
             never, twice = f"{each.never} ({each.never_reported})", f"{each.twice} ({each.twice_reported})"
             yield f"{each.mode:<12}{each.pushes:>10,}{never:>8}{twice:>8}"
+    for cached in (each.cached for each in result.counted if each.cached is not None):
+        missing, extra = f"{cached.missing} ({cached.missing_most})", f"{cached.extra} ({cached.extra_most})"
+        yield f"{'cached rows':<12}{'missing':>16}{'extra':>16}  updates, by the rows (at most, by the reports)"
+        yield f"{cached.rows:<12,}{missing:>16}{extra:>16}"
     if result.learned is not None:
         yield f"{'mode':<12}{'samples':>10}{'AUC':>9}{'faults':>9}{'gap':>9}  at most {GAP_MOST}"
         for pair in result.learned.pairs:
@@ -69,6 +73,7 @@ def document(result: ChaosResult) -> dict[str, Any]:
         ],
         "counts": dict(counts_of(result)),
         "ledger": [asdict(each) for counted in result.counted for each in counted.balances],
+        "cached": [asdict(each.cached) for each in result.counted if each.cached is not None],
         "auc": [] if result.learned is None else [{**asdict(each), "gap": each.gap} for each in result.learned.pairs],
         "processes": result.processes,
         "trace": result.trace,

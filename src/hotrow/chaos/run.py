@@ -11,7 +11,7 @@ from faulthandler import dump_traceback
 from functools import partial
 from pathlib import Path
 
-from hotrow.chaos.clusters import COUNTED_MODES, CPUS, LEARNED_MODES, REPLICATED, segment_run
+from hotrow.chaos.clusters import CACHED_MODES, COUNTED_MODES, CPUS, LEARNED_MODES, REPLICATED, segment_run
 from hotrow.chaos.counted import CountedPart, count
 from hotrow.chaos.injection import Injected, Injector, Tell
 from hotrow.chaos.learning import LearnedPart, learn
@@ -21,6 +21,7 @@ from hotrow.chaos.plan import plan_faults
 from hotrow.modes import Mode
 from hotrow.store.segments import SHARED_MEMORY
 
+CACHED_S = 60.0  # from here on a table with a cache takes part
 LONG_S = 300.0  # from here on KStep takes part
 PLANS = 2**32  # between the seeds of the plans of a run
 PATIENCE = 10  # a plan is so many times as long as its part should take: a busy machine may need it
@@ -76,15 +77,18 @@ def _train(
 
     counted, learned = _in_turn(COUNTED_MODES, seed), _in_turn(LEARNED_MODES, seed)
     groups, half_s = [counted], seconds / 2
+    if seconds >= CACHED_S:
+        groups.append(_in_turn(CACHED_MODES, seed))  # other modes refuse a cache
     if seconds >= LONG_S:
         groups.append([REPLICATED])  # its optimizer is another one
         learned.append(REPLICATED)
     elif seconds < SHORT_S:
         learned = learned[:2]
     for place, modes in enumerate(groups):
-        share_s = half_s * len(modes) / sum(map(len, groups))
+        share_s, cached = half_s * len(modes) / sum(map(len, groups)), place == 1
         injector.begin(plan_faults(seed + place * PLANS, PATIENCE * share_s))
-        result.counted.append(count(injector, modes, share_s, folder / f"counted-{place}", told, pooled=pooled))
+        roles = {"pooled": pooled and not cached, "cached": cached}
+        result.counted.append(count(injector, modes, share_s, folder / f"counted-{place}", told, **roles))
         result.faults += result.counted[-1].faults
     injector.begin(plan_faults(seed + len(groups) * PLANS, PATIENCE * half_s))
     result.learned = learn(injector, learned, half_s, folder / "learned", told, pooled=not pooled, seed=seed)

@@ -43,6 +43,7 @@ COMMANDS = {
     "sample.",
     "bench": "Measure Hotrow against its peers and against the machine.",
     "segments": "List and remove tables in shared memory.",
+    "plan": "Plan a run: its capacity on a cluster, and its threads on a host.",
     "doctor": "Check this machine: versions, processor, huge pages, shared memory, limits, Ray, GPU, and what to mend.",
 }
 

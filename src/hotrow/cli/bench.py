@@ -13,6 +13,8 @@ from hotrow.bench import checkpoint as saving
 from hotrow.bench import checkpoint_report, pages, report, train_report
 from hotrow.bench import simulate as simulation
 from hotrow.bench import threads as thread_curve
+from hotrow.bench.cache.plan import PARTS as CACHE_PARTS
+from hotrow.bench.cache.plan import CachePlan
 from hotrow.bench.checkpoint_plan import CheckpointPlan
 from hotrow.bench.cluster.plan import PARTS, ClusterPlan
 from hotrow.bench.curve import measure_curve
@@ -23,6 +25,11 @@ from hotrow.bench.shared_memory import lack_of_room
 from hotrow.bench.simulate_plan import SimulatePlan
 from hotrow.bench.store import measure
 from hotrow.bench.threads import ThreadsPlan
+from hotrow.bench.tiers import report as tiers_report
+from hotrow.bench.tiers.measured import measure as measure_tiers
+from hotrow.bench.tiers.picture import capacity_svg
+from hotrow.bench.tiers.plan import PARTS as TIER_PARTS
+from hotrow.bench.tiers.plan import TiersPlan
 from hotrow.bench.train import measure as measure_training
 from hotrow.bench.train_plan import TrainPlan
 from hotrow.cli.screen import Screen, echo
@@ -270,6 +277,117 @@ def cluster(
     if json is not None:
         report.write_json(json, cluster_report.document(job, figures, adapters))
     Screen().print(cluster_report.summary(job, figures, adapters))
+
+
+@app.command()
+def cache(
+    part: Annotated[
+        list[str] | None, typer.Option(help=f"Of {', '.join(CACHE_PARTS)}; repeat for several. [all]")
+    ] = None,
+    rows: Annotated[int | None, typer.Option(min=10, help="Of the stream with the paper's skew. [10,000,000]")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, max=64, help="That have caches. [8]")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of part epoch. [1]")] = None,
+    gbps: Annotated[
+        list[float] | None, typer.Option(min=0.001, help="Of a worker's link; repeat for several. [0.1, 1 and 10]")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(envvar="HOTROW_DATA", help="A folder with data sets: criteo_dac80k, gowalla.")
+    ] = None,
+    stream: Annotated[list[str] | None, typer.Option(help="Of part bytes; repeat for several. [all]")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write all figures to this file.")] = None,
+    update: Annotated[
+        bool, typer.Option("--update", help="Keep what the file has of other parts and streams.")
+    ] = False,
+    picture: Annotated[Path | None, typer.Option(help="Write the miss rates to this SVG file.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: shows that it works, measures nothing.")] = False,
+) -> None:
+    """The worker cache: bytes and epochs that it saves, its policies beside oracles, the cost of a hit."""
+    check_installed()
+    from hotrow.bench.cache import report as cache_report
+    from hotrow.bench.cache.measured import measure as measure_cache
+    from hotrow.bench.cache.picture import miss_rates_svg
+
+    check_runnable("cache", json, picture)
+    if strangers := [name for name in part or () if name not in CACHE_PARTS]:
+        raise ConfigError(f"--part {strangers[0]}: must be of {', '.join(CACHE_PARTS)}")
+    if data is not None and not data.is_dir():
+        raise ConfigError(f"--data {data}: there is no such folder")
+    parts = tuple(part or CACHE_PARTS)
+    if picture is not None and "policies" not in parts:
+        raise ConfigError(f"--picture {picture}: shows the miss rates of part policies, so give --part policies too")
+    sizes = CachePlan().quick() if quick else CachePlan()
+    job = replace(
+        sizes,
+        workers=workers or sizes.workers,
+        rows=rows or sizes.rows,
+        rounds=rounds or sizes.rounds,
+        gbps=tuple(gbps) if gbps else sizes.gbps,
+        only=tuple(stream or ()),
+    )
+    job.check()
+    if "bytes" in parts and data is None:
+        echo("no --data folder: streams of data sets are left out", err=True)
+    with StageBar() as bar, TemporaryDirectory(prefix="hotrow-bench-") as folder:
+        found = measure_cache(job, parts, Path(folder), data, bar)
+    if json is not None:
+        cache_report.write(json, cache_report.document(job, found), update=update)
+    if picture is not None:
+        picture.write_text(miss_rates_svg(found.points, cache_report.picture_headline(job)))
+    Screen().print(cache_report.summary(job, found))
+
+
+@app.command()
+def tiers(
+    part: Annotated[
+        list[str] | None, typer.Option(help=f"Of {', '.join(TIER_PARTS)}; repeat for several. [all]")
+    ] = None,
+    dim: Annotated[
+        list[int] | None, typer.Option(min=1, help="Floats per row; repeat for several. [16 and 128]")
+    ] = None,
+    rows: Annotated[int | None, typer.Option(min=1000, help="Ids of all features together. [4,000,000]")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds in which everyone runs once. [5]")] = None,
+    steps: Annotated[int | None, typer.Option(min=2, help="Steps of each in a round. [20]")] = None,
+    samples: Annotated[int | None, typer.Option(min=1, help="Of a batch. [4,096]")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Rows are on this folder's disk. [that for temporary files]")
+    ] = None,
+    peer: Peers = None,
+    json: Annotated[
+        Path | None, typer.Option(help="Write all figures to this file; other parts that it has stay in it.")
+    ] = None,
+    picture: Annotated[Path | None, typer.Option(help="Write the part `capacity` to this SVG file.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: shows that it works, measures nothing.")] = False,
+) -> None:
+    """Rows in memory and on disk, beside memory alone, the disk's rate and peers; options; up to 100 T parameters."""
+    check_runnable("tiers", json, picture)
+    if strangers := [name for name in part or () if name not in TIER_PARTS]:
+        raise ConfigError(f"--part {strangers[0]}: must be of {', '.join(TIER_PARTS)}")
+    parts = tuple(name for name in TIER_PARTS if name in (part or TIER_PARTS))
+    if picture is not None and "capacity" not in parts:
+        raise ConfigError(f"--picture {picture}: shows the part capacity, so give --part capacity too")
+    if folder is not None and not folder.is_dir():
+        raise ConfigError(f"--folder {folder}: there is no such folder, make it first")
+    if json is not None:
+        tiers_report.merged(json, {})
+    adapters = load_adapters(peer or (), "tiers")
+    sizes = TiersPlan().quick() if quick else TiersPlan()
+    job = replace(
+        sizes,
+        dims=tuple(dim) if dim else sizes.dims,
+        rows=rows or sizes.rows,
+        rounds=rounds or sizes.rounds,
+        steps=steps or sizes.steps,
+        samples=samples or sizes.samples,
+        capacity=replace(sizes.capacity, rounds=rounds or sizes.capacity.rounds, steps=steps or sizes.capacity.steps),
+    )
+    job.check_room(folder or Path(gettempdir()), parts)
+    with StageBar() as bar:
+        figures = measure_tiers(job, parts, folder, bar, adapters)
+    if json is not None:
+        report.write_json(json, tiers_report.merged(json, tiers_report.document(job, figures, adapters)))
+    if picture is not None:
+        picture.write_text(capacity_svg(job, figures["capacity"], tiers_report.capacity_headline(job)))
+    Screen().print(tiers_report.summary(job, figures, adapters))
 
 
 def check_runnable(command: str, json: Path | None, picture: Path | None) -> None:

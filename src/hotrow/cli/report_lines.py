@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from hotrow.cli import formatting
+from hotrow.obs.cache_counts import by_table, hit_share, is_cache_count, saved_share
 from hotrow.trainer import Evaluated, Progress, Remark, Switched, TrainingEnded
 
 SHORT_STEPS = "short_steps"
@@ -49,7 +50,10 @@ def ending(report: TrainingEnded) -> Iterator[str]:
             f"back to the state {place}, with {best}" if report.best.restored else f"{best}, is that {place}, the last"
         )
         yield f"{report.stopped}: {kept}"
-    counts = {name: count for name, count in report.counts.items() if count}
+    for table, found in by_table(report.counts).items():
+        lookups = f"{hit_share(found):.1%} of lookups were hits, {found.get('written', 0):,} rows written back"
+        yield f"cache of table {table}: {lookups}, {saved_share(found):.1%} of the bytes saved"
+    counts = {name: count for name, count in report.counts.items() if count and not is_cache_count(name)}
     if counts.get(SHORT_STEPS, 0) <= report.epochs:
         counts.pop(SHORT_STEPS, None)  # the last step of an epoch may be short
     if counts:

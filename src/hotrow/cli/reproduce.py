@@ -2,6 +2,7 @@
 
 import time
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Annotated
 
 import torch
@@ -11,6 +12,7 @@ from hotrow.bench.machine import provenance
 from hotrow.cli.files import JsonFile, check_writable, write_json
 from hotrow.cli.formatting import duration
 from hotrow.cli.screen import Screen, cell, echo
+from hotrow.disk import write_text
 from hotrow.errors import ConfigError
 from hotrow.reproduce.registry import EXPERIMENTS, Experiment
 
@@ -20,6 +22,7 @@ def reproduce(
     show_list: Annotated[bool, typer.Option("--list", help="Show what there is, and leave.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: a smoke test, no result.")] = False,
     json: JsonFile = None,
+    picture: Annotated[Path | None, typer.Option("--picture", help="Draw the figure, as FILE.svg.")] = None,
 ) -> None:
     """Run an experiment of the papers in the simulator: our figures beside theirs, and which promises hold."""
     if show_list:
@@ -29,8 +32,16 @@ def reproduce(
         return
     experiment = _named(name)
     check_writable("--json", json)
+    check_writable("--picture", picture)
+    if picture is not None and experiment.picture is None:
+        drawn = ", ".join(known for known, each in EXPERIMENTS.items() if each.picture is not None)
+        raise ConfigError(f"--picture {picture}: {name} has no picture; there is one for {drawn}")
     result = _run(experiment, quick)
-    write_json(json, {"name": name, "title": experiment.title, "quick": quick, **provenance("hotrow"), **result})
+    about = {"name": name, "title": experiment.title, "quick": quick, **provenance("hotrow")}
+    about["command"] = f"hotrow reproduce {name}" + (" --quick" if quick else "")  # whatever program has called this
+    write_json(json, {**about, **result})
+    if picture is not None and experiment.picture is not None:
+        write_text(picture, experiment.picture(result), "the picture")
     for line in experiment.table(result):
         echo(line)
 

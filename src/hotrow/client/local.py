@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
+import numpy as np
 import torch
 
 from hotrow.client.aggregate import I64, Average, RowGradients, RowPart, Update, aggregated
@@ -19,6 +20,7 @@ from hotrow.spec import whole_number
 from hotrow.staleness import Histogram, Staleness
 from hotrow.store import Applied, RamTier, find_or_first
 from hotrow.store import LookupPlan as Plan
+from hotrow.store.tiered import TieredTier
 from hotrow.store.tiers import listed, named_tables, open_tiers
 
 __all__ = ["LocalLookup", "LocalTables"]
@@ -39,13 +41,28 @@ class LocalTables:
         self._buffers = BufferPool()
         self.absent_ids = 0  # distinct ids without a row, summed over lookups that create none
 
-    def lookup(self, batch: Batch, *, learn: bool, versions: bool = False) -> LocalLookup:
-        """Vectors for all ids of a batch; with `versions` the handle holds those of the rows."""
+    def lookup(self, batch: Batch, *, learn: bool, versions: bool = False, worker: int = 0) -> LocalLookup:
+        """Vectors for all ids of a batch; with `versions` the handle holds those of the rows.
+
+        Which worker looks up matters to tables with a cache alone.
+        """
         return self.finish(self._begin(batch, learn, NO_PLANS, self.samples), learn=learn, versions=versions)
 
     def begin(self, batch: Batch, in_use: Plans = NO_PLANS) -> BegunLookup:
         """Begin the lookup of a batch of the open step. Rows of plans in use are not evicted for it."""
         return self._begin(batch, True, in_use, self.samples)
+
+    @property
+    def loads_ahead(self) -> bool:
+        """Whether rows of a table may be on disk."""
+        return any(isinstance(tier, TieredTier) for tier in self.tiers.values())
+
+    def load_ahead(self, batch: Batch) -> None:
+        """Bring the rows of a batch that will be looked up soon from disk into memory. In any thread."""
+        for table, mine in self._places(batch).items():
+            tier = self.tiers[table]
+            if isinstance(tier, TieredTier):
+                tier.load_ahead(np.concatenate([batch.parts[place].keys for place in mine]))
 
     def open_step(self, batches: Sequence[BatchKeys]) -> None:
         """The batches of the open step are all looked up, and `look_ahead` follows.
@@ -136,6 +153,10 @@ class LocalTables:
         """The sum of what updates that were left for later have done since the last call."""
         results = (result for tier in self.tiers.values() for result in tier.deferred.take_results())
         return sum(results, Applied(0, 0, 0))
+
+    def take_counts(self) -> dict[str, int]:
+        """What caches counted since the last call; there are none."""
+        return {}
 
     def push(self, handle: LocalLookup, *, step: int, samples: int, lr_scale: float = 1.0) -> dict[str, Applied]:
         """Apply the gradients that backward left in the outputs, one update per table."""

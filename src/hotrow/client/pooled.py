@@ -4,7 +4,7 @@ A batch is identified by its sample id, whose first byte is the number of its em
 """
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -37,6 +37,9 @@ class InFlightPush(Protocol):
 
 class InFlightExchange(InFlightPush, Protocol):
     """A lookup that was sent, alone or with a push."""
+
+    def wait(self, most_s: float) -> bool:
+        """Whether the lookup is answered, or has failed, within so many seconds."""
 
     def handle(self) -> Any:
         """The result of the lookup."""
@@ -118,6 +121,9 @@ class _PooledExchange(_PooledPush):
     ) -> None:
         super().__init__(asked)
         self._client, self._expected, self._vectors = client, expected, vectors
+
+    def wait(self, most_s: float) -> bool:
+        return bool(wait([self._vectors], most_s).done)
 
     def handle(self) -> PooledLookup:
         return self._client.received(self._expected, self._vectors.result())

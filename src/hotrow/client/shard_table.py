@@ -82,9 +82,9 @@ class ShardTable:
         asked = [self._wire.request(name, Query("status")) for name in self._shards]
         replies = [each.result().message for each in asked]
         figures = [each.figures for each in replies if isinstance(each, QueryReply)]
-        return Stats(
-            **{
-                field.name: int(sum(figure[f"{field.name}.{self.table.name}"] for figure in figures))
-                for field in fields_of(Stats)
-            }
-        )
+        whole = {
+            field.name: sum(figure.get(f"{field.name}.{self.table.name}", 0.0) for figure in figures)
+            for field in fields_of(Stats)
+        }
+        waited = whole.pop("disk_wait_s")
+        return Stats(**{name: int(figure) for name, figure in whole.items()}, disk_wait_s=waited / max(1, len(figures)))

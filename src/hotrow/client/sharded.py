@@ -9,7 +9,7 @@ and exchanged then, so that several can be in flight and one request carries a p
 """
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -58,11 +58,12 @@ class PushFacts:
 
 @dataclass(frozen=True, slots=True)
 class LookupStep:
-    """The grant and the step of a lookup, in a mode with look-ahead."""
+    """The grant and the step of a lookup, in a mode with look-ahead or of a trainer with caches."""
 
     grant: int
     step: int
     ahead: bool  # the step before is not applied yet
+    epoch: int = 0  # of the caches when the mode of the batch was open; 0: the current one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,6 +128,11 @@ class PendingExchange(PendingPush):
         super().__init__([*asked, *rest])
         self._client, self._lookup = client, lookup
         self.first, self.rest = asked, rest
+
+    def wait(self, most_s: float) -> bool:
+        """Whether the lookup is answered, or has failed, within so many seconds."""
+        done, left = wait(self.asked, most_s, FIRST_EXCEPTION)
+        return not left or any(each.exception() is not None for each in done)
 
     def handle(self) -> ShardedLookup:
         """The result of the lookup."""

@@ -1,7 +1,7 @@
 """An iterator that runs ahead in a thread of its own, a bounded number of items at most."""
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from threading import Condition, Thread
 from typing import Generic, TypeVar
 
@@ -10,10 +10,15 @@ Item = TypeVar("Item")
 JOIN_S = 5.0  # a reader that hangs in its input longer than this ends by itself once its input comes
 
 
-def read_ahead(items: Generator[Item, None, None], most: int) -> Generator[Item, None, None]:
-    """The same items. An exception of `items` comes out here; closing this, or dropping it, ends the thread."""
+def read_ahead(
+    items: Generator[Item, None, None], most: int, started: Callable[[], None] | None = None
+) -> Generator[Item, None, None]:
+    """The same items. An exception of `items` comes out here; closing this, or dropping it, ends the thread.
+
+    `started` is called first in the thread.
+    """
     channel: _Channel[Item] = _Channel(most)
-    thread = Thread(target=_fill, args=(items, channel), name="hotrow-reader", daemon=True)
+    thread = Thread(target=_fill, args=(items, channel, started), name="hotrow-reader", daemon=True)
     thread.start()
     try:
         yield from iter(channel.get, None)
@@ -24,9 +29,11 @@ def read_ahead(items: Generator[Item, None, None], most: int) -> Generator[Item,
         thread.join(JOIN_S)
 
 
-def _fill(items: Generator[Item, None, None], channel: "_Channel[Item]") -> None:
+def _fill(items: Generator[Item, None, None], channel: "_Channel[Item]", started: Callable[[], None] | None) -> None:
     error: BaseException | None = None
     try:
+        if started is not None:
+            started()
         while (item := next(items, None)) is not None and channel.put(item):
             del item  # the consumer's alone from here on
         items.close()

@@ -6,7 +6,8 @@ handing out of it. Every iteration hands out what is not done yet; what is given
 
 import time
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass
 from threading import Lock
 from typing import Protocol, cast
@@ -89,6 +90,8 @@ class Loader:
         self.counts: dict[str, int] = {}  # trouble met so far
         self._epoch_counts: dict[int, dict[str, int]] = {}  # the same by epoch, as far as they are counted in each
         self.remote: RemoteReading | None = None  # loaders that read; None: a thread of this process
+        self.thread_started: Callable[[], None] | None = None  # called first in that thread
+        self.load_rows: Callable[[Batch], object] | None = None  # called with batches that were read ahead
         fresh = Position(batch=batch, shuffle=shuffle, seed=seed, drop_last=drop_last)
         self._position = fresh if position is None else _checked(position, fresh, source)
         self._out: dict[int, tuple[Lease, AnyBatch]] = {}  # by number, oldest first
@@ -199,7 +202,21 @@ class Loader:
         if self.remote is not None:
             return self.remote.read(position)
         reader = BatchReader(self.source, epochs=self.epochs, labels=self.labels)
-        return read_ahead(reader.read(position), self.prefetch)
+        batches = read_ahead(reader.read(position), self.prefetch, self.thread_started)
+        if self.load_rows is None:
+            return batches
+        return read_ahead(_loaded(batches, self.load_rows), self.prefetch, self.thread_started)
+
+
+def _loaded(
+    batches: Generator[BatchRead, None, None], load_rows: Callable[[Batch], object]
+) -> Generator[BatchRead, None, None]:
+    """The same batches, after their rows were loaded. In a thread of its own, beside the one that reads."""
+    with closing(batches):
+        for each in batches:
+            if isinstance(each.batch, Batch):
+                load_rows(each.batch)
+            yield each
 
 
 def _checked(position: Position, fresh: Position, source: Source) -> Position:

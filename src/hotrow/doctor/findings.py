@@ -37,7 +37,7 @@ class Finding:
 
 def findings(readings: Readings) -> list[Finding]:
     """Everything, in the order of the report."""
-    parts = (_packages, _processor, _threads, _memory, _huge_pages, _shared_memory, _limits, _ray, _gpu)
+    parts = (_packages, _processor, _threads, _nodes, _memory, _huge_pages, _shared_memory, _limits, _ray, _gpu)
     return [finding for part in parts for finding in part(readings)]
 
 
@@ -108,6 +108,19 @@ def _threads(readings: Readings) -> Iterator[Finding]:
         yield Finding("threads", Level.NOTE, found, cost, "run.torch_threads = 1 in the config while they run")
     else:
         yield Finding("threads", Level.OK, found)
+
+
+def _nodes(readings: Readings) -> Iterator[Finding]:
+    if readings.nodes == 0:
+        return
+    nodes = f"{readings.nodes} NUMA node{'' if readings.nodes == 1 else 's'}"
+    found = f"{nodes}, {readings.sockets} socket{'' if readings.sockets == 1 else 's'}"
+    if readings.nodes == 1:
+        yield Finding("topology", Level.OK, f"{found}: nothing to bind")
+        return
+    cost = "threads that move between nodes read rows and devices of another node, which is farther away"
+    remedy = "run.engine.bind_cores = true in the config; `hotrow plan topology` shows what it binds"
+    yield Finding("topology", Level.NOTE, found, cost, remedy)
 
 
 def _memory(readings: Readings) -> Iterator[Finding]:

@@ -10,7 +10,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from hotrow.errors import InputError
 from hotrow.obs.machine import available_bytes, cores, cpu, memory_bytes, package_version, proc_field
+from hotrow.topology.sysfs import read_topology
 
 PACKAGES = ("hotrow", "torch", "numpy", "pyarrow", "ray", "pyzmq", "msgspec")
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -42,6 +44,8 @@ class Readings:
     architecture: str
     cores: int  # that this process may use
     cores_present: int
+    sockets: int
+    nodes: int  # NUMA nodes with memory and cores that this process may use; 0 where the system has no /sys
     threads: int | None  # of torch
     load: float | None  # processes of the whole machine that run or wait for a core, mean of a minute
     memory_bytes: int
@@ -78,6 +82,7 @@ def read() -> Readings:
         architecture=platform.machine(),
         cores=cores(),
         cores_present=os.cpu_count() or 1,
+        **_topology(),
         threads=_torch(lambda torch: torch.get_num_threads()) if loaded["torch"] else None,
         load=_load(),
         memory_bytes=memory_bytes(),
@@ -95,6 +100,14 @@ def read() -> Readings:
         torch_cuda=_torch(lambda torch: torch.version.cuda) if loaded["torch"] else None,
         gpus=_gpus() if loaded["torch"] else (),
     )
+
+
+def _topology() -> dict[str, int]:
+    try:
+        found = read_topology()
+    except InputError:
+        return {"sockets": 1, "nodes": 0}
+    return {"sockets": found.sockets, "nodes": len(found.usable_nodes)}
 
 
 def _load() -> float | None:

@@ -32,13 +32,13 @@ def save_rows(tier: RamTier) -> dict[str, Any]:
 def load_rows(table: Table, saved: Mapping[str, Any], threads: int, owner: RamTier | None = None) -> RamTier:
     """A new tier in plain memory with the saved rows; refuses rows of another kind of table, or that have no room.
 
-    `owner`: the tier in a segment that the rows will move to, whose room counts.
+    `owner`: the tier in a segment or on disk that the rows will move to, whose room counts.
     """
     missing = {"table", "keys", "values", "state", "fields"} - set(saved)
     if missing:
         raise InputError(f"table {table.name!r}: the state has no {', '.join(sorted(missing))}: was it cut?")
     check_same_kind(table, json.loads(saved["table"]))
-    plain = table.model_copy(update={"segment": None})
+    plain = table.model_copy(update={"segment": None, "disk": None, "path": None})
     if owner is not None:  # a file takes bytes of its own, so the same capacity in bytes holds fewer rows there
         plain = plain.model_copy(update={"capacity": owner.capacity_rows or None})
     tier = RamTier(plain, threads=threads, partitions=None if owner is None else owner.partitions)

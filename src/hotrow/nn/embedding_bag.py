@@ -150,19 +150,24 @@ class EmbeddingBag(nn.Module):
             theirs, ours = listed(state["tables"]), listed(self._tables)
             raise InputError(f"the state has tables {theirs} and this module {ours}: make the module with the same")
         loaded = {
-            key: load_rows(table, state["tables"][key], self._threads, self._tiers[key] if table.segment else None)
+            key: load_rows(table, state["tables"][key], self._threads, self._tiers[key] if _has_file(table) else None)
             for key, table in self._tables.items()
         }
         for key, tier in loaded.items():  # only now, so that a state that is refused changes nothing
-            if self._tables[key].segment is None:
+            if not _has_file(self._tables[key]):
                 self._tiers[key] = tier
             else:
-                move_rows(tier, self._tiers[key])  # a segment has room for one owner
+                move_rows(tier, self._tiers[key])  # a file has one owner
         self._stashes = {key: [] for key in self._tables}  # gradients of graphs that saw the old rows go nowhere
         self.steps, self.samples = int(state["steps"]), int(state["samples"])
 
     def __getstate__(self) -> dict[str, Any]:
         """For copy.deepcopy and pickle: the rows go as in state_dict, gradients stay behind as torch's do."""
+        if on_disk := [key for key, table in self._tables.items() if table.disk is not None]:
+            raise InputError(
+                f"table {on_disk[0]!r} has rows on disk, and its file has one owner: make another module with another "
+                "path, and load the state_dict of this one"
+            )
         kept = {key: value for key, value in self.__dict__.items() if key not in ("_tiers", "_stashes")}
         return kept | {"_rows": self.get_extra_state()}
 
@@ -218,3 +223,8 @@ class EmbeddingBag(nn.Module):
 def _stay_out_of_compiled_graphs() -> None:
     """torch.compile shall break its graph here, not look inside. Done late: it imports the compiler, which is slow."""
     EmbeddingBag.forward = torch.compiler.disable(EmbeddingBag.forward)  # type: ignore[method-assign, no-untyped-call]
+
+
+def _has_file(table: Table) -> bool:
+    """Whether rows are in a segment or on disk."""
+    return table.segment is not None or table.disk is not None

@@ -13,6 +13,9 @@ from hotrow.reproduce import (
     gba_figure_6,
     gba_figure_7,
     gba_table_5_2,
+    het_figures,
+    het_picture,
+    het_table_2,
 )
 from hotrow.reproduce.results import Tell
 
@@ -31,6 +34,7 @@ class Experiment:
     run: Reproduction
     table: Callable[[dict[str, Any]], list[str]]  # a result as lines for people
     minutes: float  # of one core
+    picture: Callable[[dict[str, Any]], str] | None = None  # a result as SVG
 
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -57,6 +61,25 @@ EXPERIMENTS: dict[str, Experiment] = {
         gba_figure_7.run,
         gba_figure_7.lines,
         20,
+    ),
+    "het-figure-7": Experiment(
+        "Speed with a cache and without: eight workers, one server, 1 and 10 Gb/s",
+        het_figures.figure_7,
+        het_figures.lines,
+        2,
+    ),
+    "het-figure-9": Experiment(
+        "Speed by workers, from 1 to 32, with a cache and without, at 1 and 10 Gb/s",
+        het_figures.figure_9,
+        het_figures.lines,
+        3,
+        het_picture.picture,
+    ),
+    "het-table-2": Experiment(
+        "AUC by the staleness of cached rows, and on test rows that hit a cache or miss it",
+        het_table_2.run,
+        het_table_2.lines,
+        5,
     ),
     "auto-day": Experiment("Automatic switching over a day: throughput and AUC", auto_day.run, auto_day.lines, 20),
 }

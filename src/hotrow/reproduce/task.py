@@ -16,7 +16,7 @@ import torch
 from hotrow import checkpoint
 from hotrow.client import LocalTables
 from hotrow.client.aggregate import Average
-from hotrow.config import Table, Uniform
+from hotrow.config import Cache, Table, Uniform
 from hotrow.data.batch import Batch, concatenated
 from hotrow.data.synthetic import SyntheticConfig, SyntheticSource
 from hotrow.metrics import auc
@@ -24,6 +24,8 @@ from hotrow.models import build
 from hotrow.nn.inputs import InputShape
 from hotrow.optim.sparse import SparseOptimizer
 from hotrow.server.core import ParameterServer
+from hotrow.sim.cached_gradients import work_of
+from hotrow.sim.cached_tables import SimCachedTables
 from hotrow.sim.gradients import RealWork
 from hotrow.worker.core import Learner
 
@@ -111,26 +113,39 @@ def _rows(source: SyntheticSource, start: int, stop: int) -> Batch:
 class Model:
     """A model under training: real rows, real gradients, whoever decides when they are applied."""
 
-    def __init__(self, task: TrainingTask, hyper: PaperHyper, seed: int, *, average: Average = "batch") -> None:
+    def __init__(
+        self,
+        task: TrainingTask,
+        hyper: PaperHyper,
+        seed: int,
+        *,
+        average: Average = "batch",
+        cache: Cache | None = None,
+    ) -> None:
         torch.manual_seed(seed)
         self.task, self.seed = task, seed
         fields = {f"id_{place}": task.dim for place in range(1, task.features + 1)}
         module = build(task.model, InputShape(task.numbers, fields, {}), task.model_settings)
-        table = Table(dim=task.dim, optimizer=hyper.rows, init=Uniform(bound=0.01), seed=seed)
-        self.tables = LocalTables({"default": table}, threads=1)
+        table = Table(dim=task.dim, optimizer=hyper.rows, init=Uniform(bound=0.01), seed=seed, cache=cache)
+        make = LocalTables if cache is None else SimCachedTables
+        self.tables: LocalTables = make({"default": table}, threads=1)
         parameters = [each for each in module.parameters() if each.requires_grad]
         self.server = ParameterServer(module, self.tables, hyper.optimizer(parameters), average=average)
         self.learner = Learner(module)
-        self.work = RealWork(self.server, self.tables, self.learner)
+        self.work: RealWork = work_of(self.server, self.tables, self.learner)
 
     def auc(self, day: int) -> float:
         """On the test rows of a day."""
         batch = self.task.test(self.seed, day)
-        outputs = [self._predicted(part) for part in _cut(batch, TEST_BATCH)]
         assert batch.labels is not None
-        found = auc(batch.labels[:, 0], np.concatenate(outputs))
+        found = auc(batch.labels[:, 0], self.outputs(day))
         assert found is not None
         return found
+
+    def outputs(self, day: int) -> Any:
+        """On the test rows of a day."""
+        batch = self.task.test(self.seed, day)
+        return np.concatenate([self._predicted(part) for part in _cut(batch, TEST_BATCH)])
 
     def save(self, folder: Path, samples: int, step: int) -> None:
         """A base that several modes go on from."""

@@ -11,6 +11,7 @@ from hotrow.trainer.reports import EpochEnded, Evaluated, Progress, Report
 LOSS_MOST = 10.0  # mean cross entropy of a model that learns; chance is 0.69
 LOSS_GROWTH = 100.0  # over the lowest loss so far: for losses that are no cross entropy
 TURNOVERS_MOST = 10  # evicted rows, in capacities of their table
+DISK_WAIT_MOST = 0.25  # of the time of a run
 
 
 class RunChecks:
@@ -37,9 +38,15 @@ class RunChecks:
                 if (reason := one_class(report)) is not None:
                     yield reason
 
-    def tables(self, stats: Mapping[str, Stats]) -> Iterator[str]:
-        """Warnings about the figures of tables."""
+    def tables(self, stats: Mapping[str, Stats], seconds: float) -> Iterator[str]:
+        """Warnings about the figures of tables after some seconds of a run."""
         for name, found in stats.items():
+            if found.disk_wait_s > DISK_WAIT_MOST * seconds and self._first(f"disk of {name}"):
+                message = (
+                    f"table {name!r}: {found.disk_wait_s / seconds:.0%} of the time was spent waiting for the disk"
+                )
+                section = f"tables.{self._section(name)}"
+                yield f"{message}: raise {section}.capacity, the memory, or set {section}.path to a faster disk"
             full = found.capacity_rows
             if full and found.evicted >= TURNOVERS_MOST * full and self._first(f"capacity of {name}"):
                 message = f"table {name!r}: {found.evicted:,} rows were evicted, its capacity is {full:,} rows"

@@ -1,6 +1,5 @@
-"""A run in a file: TOML with the sections data, model, tables, dense and run."""
+"""A run in a file: TOML with the sections data, model, tables, dense, run and cluster."""
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,7 +14,8 @@ from hotrow.data.synthetic import SyntheticConfig
 from hotrow.errors import ConfigError
 from hotrow.modes import AnyMode, Sync
 from hotrow.optim.sparse import Swap
-from hotrow.run.config_file import anchored_data, anchored_name, check_section, set_engine, set_field
+from hotrow.plan.hosts import HostCluster
+from hotrow.run.config_file import anchored_data, anchored_name, check_section, read_toml, set_engine, set_field
 from hotrow.runtime.settings import AnyEngine, Local, Ray
 from hotrow.sizes import FOLDER_NAME_RULE, Whole, fits_folder_name
 from hotrow.spec import SettingsError, Spec, sentence
@@ -148,6 +148,7 @@ class RunConfig(Spec):
     tables: dict[str, Table]  # those that data name and that are not here are like `default`
     dense: DenseSection = DenseSection()
     run: RunSection = RunSection()
+    cluster: HostCluster | None = None  # of `hotrow plan capacity`; training does not read it
 
     _data = field_validator("data", mode="before")(made_up_or_from_files)
 
@@ -165,6 +166,7 @@ SECTIONS = {  # section -> its settings, where they have names of their own
     "run": tuple(RunSection.model_fields),
     "model": (),
     "tables": (),
+    "cluster": tuple(HostCluster.model_fields),
 }
 
 
@@ -183,12 +185,7 @@ def load_config(path: Path, changes: Sequence[str] = (), engine: Mapping[str, An
         ...     load_config(Path(folder, "a.toml"), ["run.epochs=2"]).run.epochs
         2
     """
-    if not path.is_file():
-        raise ConfigError(f"{path}: there is no such file; `hotrow new DIR` writes one to start from")
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: invalid TOML: {error}") from None
+    document = read_toml(path)
     for change in changes:
         check_section(change, SECTIONS)
         set_field(document, change)
@@ -221,4 +218,13 @@ def _anchored(config: RunConfig, base: Path) -> RunConfig:
     if isinstance(engine, Ray) and engine.key is not None:
         key = (base / engine.key.expanduser()).absolute()
         run = run.model_copy(update={"engine": engine.model_copy(update={"key": key})})
-    return config.model_copy(update={"data": anchored_data(config.data, base), "model": model, "run": run})
+    tables = {
+        name: table if table.path is None else table.model_copy(update={"path": _whole(table.path, base)})
+        for name, table in config.tables.items()
+    }
+    data = anchored_data(config.data, base)
+    return config.model_copy(update={"data": data, "model": model, "run": run, "tables": tables})
+
+
+def _whole(path: Path, base: Path) -> Path:
+    return (base / path.expanduser()).resolve()

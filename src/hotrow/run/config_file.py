@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from hotrow.errors import ConfigError
+from hotrow.plan.hosts import HostCluster
+from hotrow.spec import SettingsError, sentence
 
 PATHS = ("train", "valid", "test", "ads", "users", "items")  # of the section data
 NONE = ("none", "null")  # TOML has neither; as a text they are written with quotes
@@ -69,6 +71,27 @@ def anchored_name(name: str, base: Path) -> str:
     """The name of a model, which may be that of a file with a class in it: "file.py:Class"."""
     path, colon, class_name = name.rpartition(":")
     return f"{_whole_path(path, base)}:{class_name}" if colon and path.endswith(".py") else name
+
+
+def read_cluster_section(path: Path) -> HostCluster:
+    """The section `[cluster]` of a file; its other sections are not read."""
+    document = read_toml(path)
+    if not isinstance(section := document.get("cluster"), dict):
+        raise ConfigError(f"{path}: has no section [cluster]: it describes the hosts, as hosts = 4 and ram = '512GB'")
+    try:
+        return HostCluster(**section)
+    except SettingsError as error:
+        raise ConfigError(f"{path}: {sentence('cluster', error.faults)}") from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """ConfigError where the file does not exist or is no TOML."""
+    if not path.is_file():
+        raise ConfigError(f"{path}: there is no such file; `hotrow new DIR` writes one to start from")
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: invalid TOML: {error}") from None
 
 
 def _whole_path(value: Any, base: Path) -> Any:

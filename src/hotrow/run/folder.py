@@ -23,7 +23,7 @@ from hotrow.obs.tensorboard import TensorBoard
 from hotrow.run.cluster_file import ClusterFile
 from hotrow.run.skew import table_pictures
 from hotrow.staleness import Statistics
-from hotrow.store.rows import Stats
+from hotrow.store.rows import DISK_FIGURES, Stats
 from hotrow.trainer.reports import Evaluated, Progress, Remark, Report, Switched, TrainingEnded
 from hotrow.trainer.saving import Saving
 
@@ -276,8 +276,10 @@ class RunFolder:
         write_text(self.path / name, json.dumps(document, indent=1) + "\n", "a file of the run")
 
 
-def table_stats(client: TableCollection, name: str, stats: Stats, loaded: Mapping[str, int]) -> dict[str, int]:
+def table_stats(client: TableCollection, name: str, stats: Stats, loaded: Mapping[str, int]) -> dict[str, float]:
     """The shown figures of one table. Rows that a checkpoint restored do not count as created."""
     shown = ("rows", "value_bytes", "state_bytes", "bytes", "created", "evicted", "expired", "turned_away")
     figures = {figure: getattr(stats, figure) for figure in shown}
+    if client.tiers[name].table.disk is not None:
+        figures |= {figure: getattr(stats, figure) for figure in DISK_FIGURES}
     return {"dim": client.tiers[name].dim, **figures, "created": stats.created - loaded.get(name, 0)}

@@ -1,5 +1,6 @@
 """What a run writes while it trains and at its end: reports, warnings, tables, checkpoints, summary, report page."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -46,6 +47,7 @@ class RunRecorder:
             folder, tensorboard=config.run.tensorboard, metrics_port=config.run.metrics_port, **self._trained()
         )
         self._checks = RunChecks(config, self._before)
+        self._began_s = time.monotonic()
         self._progress_reports = 0
         self._settings_written = False
         self._tables_at: int | None = None  # samples at which the tables' figures were last written
@@ -204,7 +206,7 @@ class RunRecorder:
         trainer = self._trainer
         self._tables_at = trainer.samples
         found = self.files.tables(trainer.tables, trainer.samples, trainer.rows_loaded)
-        for sentence in self._checks.tables(found):
+        for sentence in self._checks.tables(found, time.monotonic() - self._began_s):
             self.warn(sentence)
         refused = {name: self._checks.lookups_without_row(name, stats) for name, stats in found.items()}
         if any(refused.values()):

@@ -81,6 +81,7 @@ class ActiveMode:
             decision = self.executor.cut(self._push_cut)
             for _ in range(decision.closes):
                 for result in self.performer.unanswered(self.step):
+                    self.executor.note_unanswered(result.grant.grant)
                     self._push_cut(result)
             dealt_again = self.performer.give_back()
             self.rest()  # what shards have to tell of the last orders would be lost with the mode

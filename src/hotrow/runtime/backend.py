@@ -1,6 +1,6 @@
 """The interface of a backend: where parameters are held and batches are computed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -97,6 +97,10 @@ class Backend(Protocol):
 
     def take_scores(self) -> ScoreSketch | None:
         """Scores of the batches that workers computed since the last call; None where outputs come with their steps."""
+
+    @property
+    def row_prefetch(self) -> Callable[[Batch], object] | None:
+        """Brings the rows of a batch that was read ahead into memory; None where they are there."""
 
     def reading(self, loader: Loader) -> AbstractContextManager[RemoteReading | None]:
         """Prepare other processes to read a loader's data for a fit; None where this process has to."""

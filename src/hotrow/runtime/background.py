@@ -7,8 +7,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 class BackgroundThread:
     """Runs a call while the caller does something else. The thread starts with the first call."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, started: Callable[[], None] | None = None) -> None:
+        """`started` is called first in the thread."""
+        self._name, self._started = name, started
         self._pool: ThreadPoolExecutor | None = None
         self._call: Future[None] | None = None
 
@@ -16,7 +17,7 @@ class BackgroundThread:
         """Start a call, after the one before."""
         self.wait()
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, thread_name_prefix=self._name)
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix=self._name, initializer=self._started)
         self._call = self._pool.submit(call)
 
     def wait(self) -> None:

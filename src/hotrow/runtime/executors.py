@@ -15,6 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from hotrow.cache.local import CachedLocalTables
 from hotrow.client.local import LocalTables
 from hotrow.client.local_lookup import BegunLookup, LocalLookup
 from hotrow.data.batch import Batch
@@ -24,6 +25,7 @@ from hotrow.runtime.clock import Elapsed, RunClock
 from hotrow.runtime.interrupts import deliver_pending_sigint
 from hotrow.runtime.step_cut import CutDecision
 from hotrow.server.replicas import LocalParameters
+from hotrow.topology.affinity import ThreadBinder
 from hotrow.worker.core import Gradients, Learner, buffer_changes
 
 Pull = Callable[[nn.Module], None]
@@ -104,6 +106,9 @@ class Executor(Protocol):
     def cut(self, push: Callable[[BatchResult], int]) -> CutDecision:
         """Where workers end every step together and one was lost: stop the others in the middle of their step."""
 
+    def note_unanswered(self, grant: int) -> None:
+        """A batch of a step that counts whose worker was lost before it answered: its rows may never have arrived."""
+
     @property
     def has_result(self) -> bool:
         """Whether another result is there and may be handled together with the last one."""
@@ -124,18 +129,24 @@ class NoLosses:
     def cut(self, push: Callable[[BatchResult], int]) -> CutDecision:
         raise AssertionError("workers of one process are not lost")
 
+    def note_unanswered(self, grant: int) -> None:
+        raise AssertionError("workers of one process are not lost")
+
 
 class LocalWork:
     """Lookup and computation of one mode in this process."""
 
-    def __init__(self, mode: Mode, tables: LocalTables, parameters: LocalParameters, clock: RunClock) -> None:
+    def __init__(
+        self, mode: Mode, tables: LocalTables, parameters: LocalParameters, clock: RunClock, binder: ThreadBinder
+    ) -> None:
         self.mode, self.tables, self.parameters, self.clock = mode, tables, parameters, clock
+        self.binder = binder  # of the threads to cores
         self._versions = mode.late is not None and mode.late.by == "version"  # staleness by version needs them
 
     def look_up(self, grant: Grant, batch: Batch, step: int) -> Task:
         """The rows of a batch after `step` dense steps."""
         began = self.clock.moment()
-        rows = self.tables.lookup(batch, learn=True, versions=self._versions)
+        rows = self.tables.lookup(batch, learn=True, versions=self._versions, worker=grant.worker)
         return Task(grant.token, grant.grant, grant, batch, rows, step, self.clock.moment().since(began))
 
     def finish_lookup(self, grant: Grant, batch: Batch, step: int, begun: BegunLookup, busy: Elapsed) -> Task:
@@ -149,6 +160,13 @@ class LocalWork:
         began = self.clock.moment()
         gradients = learner.learn(task.batch, task.rows, self.tables)
         return ComputedTask(task, pulled_step, gradients, task.busy + self.clock.moment().since(began))
+
+    def close(self, *, failed: bool) -> None:
+        """The mode ends: caches write their changes back, or lose them with the other gradients of a failure."""
+        if isinstance(self.tables, CachedLocalTables):
+            if not failed:
+                self.tables.flush()
+            self.tables.open_caches(1)
 
     def park(self, computed: ComputedTask) -> BatchResult:
         """Park gradients until their step is applied."""
@@ -215,11 +233,13 @@ class ThreadExecutor(NoLosses):
             inbox.put(None)
         for thread in self._threads:
             thread.join()
+        self._work.close(failed=failed)
 
     # What follows runs in the workers' threads.
 
     def _run(self, worker: int, learner: Learner) -> None:
         torch.set_num_threads(1)
+        self._work.binder.bind("trainer", worker)
         begun: list[Task] = []
         try:
             while (message := self._inboxes[worker].get()) is not None:

@@ -40,6 +40,7 @@ class InlineExecutor(NoLosses):
 
     def close(self, *, failed: bool = False) -> None:
         """Nothing runs."""
+        self._work.close(failed=failed)
 
 
 class InlineStepExecutor(NoLosses):
@@ -56,7 +57,7 @@ class InlineStepExecutor(NoLosses):
         self._work, self._learner = work, learner
         self._lookups = StepLookups(work, step)
         self._task: Task | None = None  # being computed
-        self._background = BackgroundThread("look-ahead")
+        self._background = BackgroundThread("look-ahead", lambda: work.binder.bind("store"))
         self.lock: AbstractContextManager[object] = nullcontext()
 
     @property

@@ -1,12 +1,15 @@
 """Training in this process: one parameter server, and threads or the calling thread."""
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
+from functools import partial
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from hotrow.cache.local import CachedLocalTables
+from hotrow.cache.modes import cached_tables, check_cached_mode
 from hotrow.checkpoint.local_cut import LocalCut, track_changes
 from hotrow.checkpoint.place import Place
 from hotrow.checkpoint.row_loader import LocalRowLoader
@@ -23,17 +26,22 @@ from hotrow.runtime.look_ahead import LookAheadChoice, LookAheadChoices, expiry_
 from hotrow.runtime.state import RunState
 from hotrow.runtime.step_threads import StepThreadExecutor
 from hotrow.server.core import ParameterServer
-from hotrow.server.replicas import Parameters, ReplicatedParameters, k_step_adam
+from hotrow.server.replicas import LocalParameters, Parameters, ReplicatedParameters, k_step_adam
 from hotrow.store.heap import keep_freed_memory
+from hotrow.store.tiers import named_tables
+from hotrow.topology.affinity import ThreadBinder
 from hotrow.worker.spec import TrainingSpec
 
 
 class LocalBackend:
     """A model, its tables and the dense optimizer, all in this process."""
 
-    def __init__(self, spec: TrainingSpec, state: RunState) -> None:
+    def __init__(self, spec: TrainingSpec, state: RunState, binder: ThreadBinder | None = None) -> None:
+        """`binder` binds threads to cores; None: they are free."""
         keep_freed_memory()
-        self.tables = LocalTables(spec.tables, threads=spec.threads, attach=spec.attach)
+        self._binder = ThreadBinder() if binder is None else binder
+        kind = CachedLocalTables if cached_tables(named_tables(spec.tables)) else LocalTables
+        self.tables = kind(spec.tables, threads=spec.threads, attach=spec.attach)
         self.server = ParameterServer(spec.model, self.tables, spec.optimizer, average=spec.average, clip=spec.clip)
         self._spec, self._state = spec, state
         self._learner = spec.learner()
@@ -51,6 +59,7 @@ class LocalBackend:
     def check_mode(self, mode: Mode, facts: RunFacts) -> None:
         """ConfigError where this process does not support a mode."""
         mode.check(facts)
+        check_cached_mode(self.tables.specs, mode)
         if mode.dense == "local":
             k_step_adam(self.optimizer)
         fault = expiry_fault(self.tables.specs, facts)
@@ -101,15 +110,21 @@ class LocalBackend:
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[Parameters, Executor]:
         """Start a mode. The tables count samples from where the run is, which after a load may be earlier."""
         self.tables.samples = self._state.samples
+        if isinstance(self.tables, CachedLocalTables):
+            self.tables.open_caches(facts.workers)
         self.server.late = mode.late
+        self._binder.bind("trainer" if facts.workers == 1 else "store")  # the loop's thread computes, or updates rows
         if mode.dense == "local":
             replicas = ReplicatedParameters(self.server, facts.workers)
-            return replicas, self._threads(LocalWork(mode, self.tables, replicas, clock), replicas.copies, facts)
-        work = LocalWork(mode, self.tables, self.server, clock)
+            return replicas, self._threads(self._work(mode, replicas, clock), replicas.copies, facts)
+        work = self._work(mode, self.server, clock)
         if facts.workers == 1:
             inline = InlineStepExecutor if mode.looks_ahead else InlineExecutor
             return self.server, inline(work, self._learner, facts.step)
         return self.server, self._threads(work, [deepcopy(self._spec.model) for _ in range(facts.workers)], facts)
+
+    def _work(self, mode: Mode, parameters: LocalParameters, clock: RunClock) -> LocalWork:
+        return LocalWork(mode, self.tables, parameters, clock, self._binder)
 
     def _threads(self, work: LocalWork, models: Sequence[nn.Module], facts: RunFacts) -> ThreadExecutor:
         learners = [self._spec.learner(model) for model in models]
@@ -119,9 +134,19 @@ class LocalBackend:
     def take_scores(self) -> None:
         """None: outputs come with their steps."""
 
-    def reading(self, loader: Loader) -> AbstractContextManager[None]:
+    @property
+    def row_prefetch(self) -> Callable[[Batch], object] | None:
+        """Where tables have rows on disk."""
+        return self.tables.load_ahead if self.tables.loads_ahead else None
+
+    @contextmanager
+    def reading(self, loader: Loader) -> Iterator[None]:
         """This process reads."""
-        return nullcontext()
+        loader.thread_started = partial(self._binder.bind, "reader")
+        try:
+            yield
+        finally:
+            loader.thread_started = None
 
     def predict(self, batch: Batch) -> Tensor:
         """The model's output; no row is created or changed."""
@@ -131,5 +156,6 @@ class LocalBackend:
         """None: this process predicts."""
 
     def close(self) -> None:
-        """Release all rows; segments that are to be kept stay."""
+        """Release all rows; segments that are to be kept stay. Threads are free again."""
         self.tables.close()
+        self._binder.close()

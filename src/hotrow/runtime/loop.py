@@ -164,7 +164,11 @@ class TrainingLoop:
             if not active.loop.draining:
                 active.drain()
             if not active.loop.unpushed:
-                active.rest()
+                try:
+                    active.rest()
+                except WorkersLost:  # all of them, with the dense state: that of the last checkpoint is next
+                    self._survive_losses(active)
+                    continue
                 self._note_losses()
                 return
             active.finish_next()
@@ -177,9 +181,19 @@ class TrainingLoop:
         return self.backend.predict(batch)
 
     def evaluate(self, loader: Loader) -> AnyEvaluator | None:
-        """Let the workers predict all batches of a loader; None where this process has to. Members stay meanwhile."""
+        """Let the workers predict all batches of a loader; None where this process has to. Members stay meanwhile.
+
+        Where all workers are lost it begins again once one was started in place of them.
+        """
         if self._active is not None and self._active.executor.runs_ahead:
             self.rest()
+        while True:
+            try:
+                return self._evaluate(loader)
+            except WorkersLost:
+                self._await_any_worker()
+
+    def _evaluate(self, loader: Loader) -> AnyEvaluator | None:
         with self._opening:
             self._evaluating = True
         try:
@@ -189,6 +203,18 @@ class TrainingLoop:
                 self._evaluating = False
                 if self._active is None:
                     self._change_members_at_rest()
+
+    def _await_any_worker(self) -> None:
+        """No worker is left: wait for one that is being started, in the open mode or at rest."""
+        if self._active is not None:
+            active = self._survive_losses(self._active)
+            if not active.loop.present:
+                self._await_workers(active)
+            return
+        self._note_losses()
+        while self._is_waiting:
+            self._wait_for_start()
+        self._members().check_not_empty()
 
     def take_steps(self) -> list[StepResult]:
         """Steps that `rest` applied, and that the caller of `steps` did not get."""
@@ -279,8 +305,9 @@ class TrainingLoop:
         while True:
             self._note_losses()
             while self._is_waiting:  # the newcomer joins at rest
-                deliver_pending_sigint()
-                time.sleep(WAKE_S)
+                self._wait_for_start()
+            if self._membership is not None:
+                self._membership.check_not_empty()
             try:
                 return self._open_on_workers(leases, step)
             except WorkersLost:  # while it began: again, with the others
@@ -372,9 +399,15 @@ class TrainingLoop:
                 continue
             if not starting:  # read before the requests: what it has started is among them
                 members.check_not_empty()
-            deliver_pending_sigint()
-            time.sleep(WAKE_S)
+            self._wait_for_start()
         return active
+
+    def _wait_for_start(self) -> None:
+        """A worker is being started. It may need a shard that has ended, which this thread alone starts again."""
+        deliver_pending_sigint()
+        self.backend.check_alive()
+        self._note_losses()
+        time.sleep(WAKE_S)
 
     @property
     def _is_waiting(self) -> bool:

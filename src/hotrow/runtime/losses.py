@@ -39,6 +39,7 @@ class RoleLoss:
     why: str
     batches: int = 0  # whose ids an embedding worker held
     scores: int = 0  # samples whose scores a trainer had, and no report has
+    changed_rows: int = 0  # cached by a trainer, with changes that no shard knew
     restored: bool = False  # the rows of a shard are those of the last checkpoint
     steps: int = 0  # since that checkpoint: their updates of the shard's rows are lost
     dense_restored: bool = False  # the dense parameters of a shard are those of the last rest
@@ -50,7 +51,7 @@ class RoleLoss:
         if self.name.kind == "shard":
             return {"shards_lost": 1, "shard_steps_lost": self.steps}
         if self.name.kind == "trainer":
-            return {"trainers_lost": 1, "scores_lost": self.scores}
+            return {"trainers_lost": 1, "scores_lost": self.scores, "cached_rows_lost": self.changed_rows}
         if self.name.kind == "loader":
             return {"loaders_lost": 1}
         return {"embedding_workers_lost": 1, "buffered_batches_lost": self.batches}
@@ -70,4 +71,6 @@ class RoleLoss:
             lost.append(f"it held the ids of {self.batches:,} batches, which are dealt again")
         if self.scores:
             lost.append(f"the scores of {self.scores:,} samples are missing in the next report")
+        if self.changed_rows:
+            lost.append(f"the changes of {self.changed_rows:,} cached rows since their last write-back are lost")
         return ": ".join([f"{self.name} is gone: {self.why}", *lost])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from hotrow.cache.modes import check_cached_engine
 from hotrow.client.base import TableCollection
 from hotrow.config import Table
 from hotrow.errors import ConfigError
@@ -18,6 +19,8 @@ from hotrow.runtime.state import RunState
 from hotrow.store.segments import check_no_rows
 from hotrow.store.shards import share_of
 from hotrow.store.tiers import listed, named_tables
+from hotrow.topology.affinity import open_binder
+from hotrow.topology.binding import ThreadCounts
 from hotrow.types import Values
 from hotrow.worker.spec import TrainingSpec
 
@@ -33,6 +36,7 @@ class OpenBackend:
     tables: TableCollection
     close: Callable[[], None]
     cluster: "RayCluster | None" = None
+    remarks: tuple[str, ...] = ()  # for the reports of the run
 
 
 def open_backend(
@@ -47,8 +51,19 @@ def open_backend(
         check_no_rows(_parts(engine, named_tables(spec.tables)))
     if isinstance(engine, Ray):
         return _on_ray(engine, spec, state, workers_most or engine.trainers_most)
-    backend = LocalBackend(spec, state)
-    return OpenBackend(backend, backend.tables, backend.close)
+    binder = open_binder(engine.bind_cores, _threads_of(spec, workers_most or 1))
+    try:
+        backend = LocalBackend(spec, state, binder)
+    except BaseException:
+        binder.close()
+        raise
+    return OpenBackend(backend, backend.tables, backend.close, remarks=tuple(binder.remarks))
+
+
+def _threads_of(spec: TrainingSpec, workers: int) -> ThreadCounts:
+    """The threads of a run in this process. Of the store's, the thread that calls is not counted: it has a role."""
+    threads = torch.get_num_threads() if spec.threads is None else spec.threads
+    return ThreadCounts(trainers=workers, store=max(1, threads - 1))
 
 
 def _parts(engine: Local | Ray, tables: Mapping[str, Table]) -> Iterator[Table]:
@@ -79,8 +94,12 @@ def _on_ray(engine: Ray, spec: TrainingSpec, state: RunState, workers_most: int)
         raise ConfigError("engine.bind='node', security='off': any host could read and write: take 'key' or 'curve'")
     spec = replace(spec, tables=named_tables(spec.tables))
     values = _values(engine, spec.tables)
+    check_cached_engine(spec.tables, values, engine.embedding_workers)
     key = ClusterKey.generate() if engine.key is None else ClusterKey.read(engine.key)
-    transport = TransportSettings(engine.security, None if engine.security == "off" else key, engine.delay_s)
+    secret = None if engine.security == "off" else key
+    transport = TransportSettings(
+        engine.security, secret, engine.delay_s, link_gbps=engine.link_gbps, bind_cores=engine.bind_cores
+    )
     setups = RoleSetups(
         RoleSpec(spec, engine.threads, values, engine.parked_most),
         shards=engine.shards,

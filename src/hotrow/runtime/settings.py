@@ -39,6 +39,7 @@ class Local(Spec):
     """This process; `workers` are its threads."""
 
     name: Literal["local"] = "local"
+    bind_cores: bool = False  # threads to cores near their memory and devices; one NUMA node: no effect
 
 
 class Resources(Spec):
@@ -81,6 +82,8 @@ class Ray(Spec):
     embedding_worker: Resources = Resources()
     loader: Resources = Resources()
     delay_s: float = Field(default=0.0, ge=0, le=60)  # to shards and back, each: emulates a slow network on one machine
+    link_gbps: float = Field(default=0.0, ge=0, le=1000)  # of a trainer to the shards, each way, likewise; 0: no limit
+    bind_cores: bool = False  # roles to the cores of a NUMA node of their host; one node: no effect
     strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "SPREAD"  # of the placement group
 
     @model_validator(mode="after")

@@ -18,11 +18,12 @@ from hotrow.types import RoleId
 class CutDecision:
     """How the run goes on."""
 
-    sources: tuple[RoleId, ...]  # trainers with the dense state that all go on with; none: `restored` has it
+    sources: tuple[RoleId, ...]  # trainers with the dense state that all go on with; none: `restored`, or the driver
     closes: int  # steps from the open one on that count: rows are updated by what is there; 0: it is dealt again
     dense_steps_lost: int  # steps whose rows are updated and whose dense update no survivor has
     replica_steps_lost: int = 0  # in KStep: steps of lost copies since the last merge
-    restored: SavedRows | None = None  # the checkpoint whose dense state all go on with
+    behind: tuple[RoleId, ...] = ()  # trainers that are a step behind the sources, which may be lost meanwhile
+    restored: SavedRows | None = None  # the checkpoint whose dense state all go on with; None: the driver has it
 
 
 def decide_cut(step: int, reached: Mapping[RoleId, int], *, begun: bool, ahead: int = 1) -> CutDecision:
@@ -35,7 +36,8 @@ def decide_cut(step: int, reached: Mapping[RoleId, int], *, begun: bool, ahead: 
         raise HotrowError(f"trainers are at step {furthest}, and step {step} is open: load the last checkpoint")
     closes = max(furthest - step, int(begun))
     sources = tuple(name for name, there in reached.items() if there == furthest)
-    return CutDecision(sources, closes, step + closes - furthest)
+    behind = tuple(name for name, there in reached.items() if there == furthest - 1)
+    return CutDecision(sources, closes, step + closes - furthest, behind=behind)
 
 
 def decide_cut_without_trainers(step: int, saved: SavedRows, *, begun: bool) -> CutDecision:

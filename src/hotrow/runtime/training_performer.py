@@ -141,6 +141,8 @@ class TrainingPerformer:
         applied = [lease.samples for number, (lease, _) in leases.items() if number in self._rows_ahead]
         lost = [lease.samples for number, (lease, _) in leases.items() if number not in self._rows_ahead]
         self._state.take_back(sum(applied))  # their rows are applied, and they are trained again
+        if applied:
+            self._statistics.add_counts({"applied_batches_dealt_again": len(applied)})
         self._statistics.drop("lost", lost)
         self._unpushed.clear()
         self._pushed.clear()

@@ -23,7 +23,9 @@ class ApplyResult:
     refused: int = 0  # rows whose gradient was not finite
     weightless: int = 0  # rows whose gradients all weighed 0
     ids: IdCounts = field(default_factory=IdCounts)
-    undone: Mapping[str, int] = field(default_factory=dict)  # pushes that never arrived or were not applied, by reason
+    undone: Mapping[str, int] = field(
+        default_factory=dict
+    )  # pushes that were not applied, by reason, and counts of caches
     weights: WeightCorrection = field(default_factory=WeightCorrection)  # of dense gradients
 
 
@@ -88,7 +90,7 @@ class ParameterServer(DenseParameters):
         """Perform updates of rows that were left for later."""
         self.tables.settle()
         left = self.tables.take_deferred()
-        return ApplyResult(left.refused, left.weightless)
+        return ApplyResult(left.refused, left.weightless, undone=self.tables.take_counts())
 
     @property
     def parked(self) -> int:

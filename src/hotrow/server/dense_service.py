@@ -49,6 +49,8 @@ class DenseService:
         self._restarted = True
         if not self.found:
             self._step = message.step
+        for grant in message.discards:
+            self._seen.add(grant)
 
     def begin(self, serving: bool, late: Staleness | None, pushes: int = 1) -> None:
         """A mode begins whose steps have this number of pushes."""

@@ -44,10 +44,6 @@ class OrderMarks:
 
     def found(self, grant: int) -> Seen:
         """How far an earlier process came with a push that this one does not have. It is not applied any more."""
-        found: set[Seen] = set()
-        for tier in self._tiers:
-            found.add(seen := tier.pushes.begin(grant))
-            if seen == "fresh":
-                tier.pushes.finish(grant)
+        found = {tier.pushes.discard(grant) for tier in self._tiers}
         marks: tuple[Seen, ...] = ("partly", "done", "forgotten")
         return next((mark for mark in marks if mark in found), "fresh")

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 
 from hotrow.errors import HotrowError, InputError
+from hotrow.server.cache_service import CacheService
 from hotrow.server.dense_service import DenseService
 from hotrow.server.loading import ShardLoading
 from hotrow.server.saving import ShardSaving
@@ -19,6 +20,7 @@ from hotrow.transport.errors import Busy
 from hotrow.transport.faults import fault_of
 from hotrow.transport.frames import RowBlock, frames_of, pack, unpack
 from hotrow.transport.messages import (
+    CacheExchange,
     CheckRows,
     Clear,
     CutRows,
@@ -82,8 +84,7 @@ class ShardServer:
         """
         self._shard, self._server, self._dense = shard, server, dense
         self._role = RoleId("shard", shard.number)
-        self._saving = ShardSaving(shard)
-        self._loading = ShardLoading(shard)
+        self._saving, self._loading, self._caches = ShardSaving(shard), ShardLoading(shard), CacheService(shard)
         self._waiting: list[_Waiting] = []
         self._held: list[Request] | None = [] if restarted else None  # until it resumes
         self._refuses = False  # the open step is cut: a mode will begin
@@ -107,6 +108,8 @@ class ShardServer:
                 request.reply(Fault("lost", f"{self._role} was started again: the step is cut"))
             case Exchange() as exchange:
                 self._exchange(request, exchange)
+            case CacheExchange() as exchange:
+                self._exchange_cached(request, exchange)
             case Perform() | Policy() as order:
                 self._order(request, order)
             case Prepare() as prepared:
@@ -179,6 +182,10 @@ class ShardServer:
             lambda: self._reply(request, taken, pull, self._shard.pull(pull, pull_blocks)),
         )
 
+    def _exchange_cached(self, request: Request, exchange: CacheExchange) -> None:
+        if self._is_meant(request, exchange.incarnation):
+            request.reply(*self._caches.answer(exchange, request.frames))
+
     def _resume(self, request: Request, resume: ResumeShard) -> None:
         """The driver has told how far the process before came."""
         if self._held is not None:
@@ -224,7 +231,7 @@ class ShardServer:
     def _perform(self, request: Request, order: Perform | Policy) -> None:
         again = order.order <= self._shard.performed
         if isinstance(order, Perform):
-            done = self._shard.perform(order.order, order.applies, order.discards)
+            done = self._shard.perform(order.order, order.applies, order.discards, order.expected)
             if self._dense is not None and not again:
                 weights, lost = self._dense.perform(order)
                 done = self._shard.orders.with_dense(done, weights, lost)

@@ -25,6 +25,7 @@ from hotrow.spec import whole_number
 from hotrow.staleness import Staleness
 from hotrow.store import Applied, RamTier, Rows, find_or_first
 from hotrow.store.arrays import Flags, Keys
+from hotrow.store.rows import DISK_FIGURES
 from hotrow.store.shards import SHARDS_MOST, export_from, share_of
 from hotrow.store.tiers import listed, named_tables
 from hotrow.transport.frames import RowBlock
@@ -40,10 +41,12 @@ from hotrow.transport.messages import (
 )
 from hotrow.types import Values
 
+MARKS = 2  # of a number in the log of a table with a cache: one for a grant, one for a flush
 EXPORT_ROWS = 65_536  # largest number in one reply
 COUNTED = (
     "pushes", "again", "forgotten", "discarded", "lost_pushes", "partly_applied", "applied_before", "parked_lost",
     "refused", "weightless", "missing", "pulled_rows", "absent", "imported", "import_turned_away",
+    "cache_checks", "cache_invalid", "cache_written",
 )  # fmt: skip
 
 
@@ -82,7 +85,7 @@ class Shard:
         self.parked: PushBuffer[Mapping[str, RowGradients]] = PushBuffer(
             whole_number("parked_bytes", parked_bytes, 1, 2**62), bytes_of_rows
         )
-        self._pull_bytes = whole_number("pull_bytes", pull_bytes, 1, 2**62)
+        self.pull_bytes = whole_number("pull_bytes", pull_bytes, 1, 2**62)
         named = self.whole_tables = named_tables(tables)  # of which this shard has a share
         self.values = dict(values or {})  # by table, the wire format of rows; float32 where it is not named
         if strangers := self.values.keys() - named.keys():
@@ -97,7 +100,9 @@ class Shard:
         self.input = ShardInput(self.tables, self.number, self.shards)
         self._seen = SeenGrants()
         self.orders = OrderLog()
-        self._marks = OrderMarks(self.tables.tiers)
+        uncached = {name: tier for name, tier in self.tables.tiers.items() if parts[name].cache is None}
+        self._marks = OrderMarks(uncached)  # cached tables mark what their caches send
+        self._gets_pushes = bool(uncached)  # caches send no gradients
         self._took_over = restarted  # late copies of pushes that the process before knew may come
         self._restarted = restarted  # and no mode has begun since
         self._on_arrival = False  # the process before has applied rows as they arrived
@@ -120,8 +125,13 @@ class Shard:
 
     @property
     def newest(self) -> int:
-        """The largest grant seen; a kept segment knows those of earlier processes."""
-        kept = (tier.pushes.newest for name, tier in self.tables.tiers.items() if self.tables.specs[name].segment)
+        """The largest grant or flush seen; a kept segment knows those of earlier processes."""
+        specs = self.tables.specs
+        kept = (
+            tier.pushes.newest // (1 if specs[name].cache is None else MARKS)
+            for name, tier in self.tables.tiers.items()
+            if specs[name].segment
+        )
         return max(self._seen.newest, *kept, 0)
 
     def exchange(
@@ -135,7 +145,7 @@ class Shard:
 
         Both are checked before anything changes.
         """
-        wanted = [] if pull is None else self.input.pull(pull_blocks, self._pull_bytes)
+        wanted = [] if pull is None else self.input.pull(pull_blocks, self.pull_bytes)
         taken = None if push is None else self._take(push, push_blocks)
         if pull is None or not self.can_read(pull):
             return taken, None
@@ -162,14 +172,20 @@ class Shard:
         A repeated request gets the same rows: its reply may be too large to be kept.
         """
         blocks, applied, values = self.look_ahead.rest(grant)
-        self._count(_outcome(applied))
+        self.count(_outcome(applied))
         return Pulled(blocks, 0), values
 
     def pull(self, pull: PullRows, blocks: Sequence[RowBlock]) -> Pulled:
         """The rows of a pull that `can_read` allows; with `learn` absent ones are created."""
-        return self._read(pull, self.input.pull(blocks, self._pull_bytes))
+        return self._read(pull, self.input.pull(blocks, self.pull_bytes))
 
-    def perform(self, order: int, applies: Sequence[ApplyOrder], discards: Sequence[int] = ()) -> OrderResult:
+    def perform(
+        self,
+        order: int,
+        applies: Sequence[ApplyOrder],
+        discards: Sequence[int] = (),
+        expected: Sequence[int] = (),
+    ) -> OrderResult:
         """Perform an order of the driver."""
         if (answered := self.orders.answered(order)) is not None:
             return answered
@@ -178,16 +194,31 @@ class Shard:
             self.input.apply(apply, rows, versions=self._by_version and apply.group != "dense")
         for apply in applies:
             self._apply(apply)
+        for grant in expected:
+            self._expect(grant)
         for grant in discards:
-            was_parked = self.parked.take(grant) is not None
-            self.counts["discarded"] += was_parked
-            if grant in self._seen and not was_parked:
-                self._count({"applied_before": int(not self._seen.forgotten(grant))})
-            elif self._restarted and not was_parked and self._was_applied(grant):
-                self._count({"applied_before": 1})
-            self._seen.add(grant)  # its push may still arrive
-            self._marks.discard(grant)
+            self._discard(grant)
         return self.orders.answer()
+
+    def _expect(self, grant: int) -> None:
+        """A push that counts and that is applied on arrival: it is here, or lost."""
+        if self._gets_pushes and grant not in self._seen and not self._was_applied(grant):
+            self.count({"lost_pushes": 1})
+        self._never_again(grant)
+
+    def _discard(self, grant: int) -> None:
+        was_parked = self.parked.take(grant) is not None
+        self.counts["discarded"] += was_parked
+        if grant in self._seen and not was_parked:
+            self.count({"applied_before": int(not self._seen.forgotten(grant))})
+        elif self._restarted and not was_parked and self._was_applied(grant):
+            self.count({"applied_before": 1})
+        self._never_again(grant)
+
+    def _never_again(self, grant: int) -> None:
+        """A push may still arrive: neither this process nor a later one takes it."""
+        self._seen.add(grant)
+        self._marks.discard(grant)
 
     def policy(
         self,
@@ -222,15 +253,31 @@ class Shard:
         self.step = message.step
         self.look_ahead.start(self.step)
         self.tables.samples = max(self.tables.samples, message.samples)
+        for grant in message.discards:
+            self._never_again(grant)
 
     def _set_rules(self, average: Average, staleness: str | None, pushes: int) -> None:
         self.average, self.late = average, None if staleness is None else _staleness(staleness)
         self.parked.needed = max(1, pushes)
 
+    def begin_push(self, table: str, grant: int) -> bool:
+        """Whether a push is new to a table. A segment knows the pushes that an earlier process applied."""
+        if self.tables.specs[table].segment is None:
+            return True
+        seen = self.tables.tiers[table].pushes.begin(grant)
+        if seen in ("partly", "forgotten"):
+            self.count({"partly_applied" if seen == "partly" else "forgotten": 1})
+        return seen == "fresh"
+
+    def finish_push(self, table: str, grant: int) -> None:
+        """The push is applied to a table."""
+        if self.tables.specs[table].segment is not None:
+            self.tables.tiers[table].pushes.finish(grant)
+
     def export(self, table: str, cursor: int, most: int) -> tuple[Rows, int]:
         """Whole rows from a cursor on, at most `most`, and the next cursor; 0: there are no more."""
         tier = self.input.tier(table)
-        room = max(1, self._pull_bytes // (8 + 4 * (tier.dim + tier.state_dim + len(tier.fields))))
+        room = max(1, self.pull_bytes // (8 + 4 * (tier.dim + tier.state_dim + len(tier.fields))))
         return export_from(tier, cursor, min(most, EXPORT_ROWS, room))
 
     def put(self, table: str, rows: Rows) -> None:
@@ -252,6 +299,7 @@ class Shard:
             f"{figure}.{name}": value
             for name, tier in self.tables.tiers.items()
             for figure, value in asdict(tier.stats()).items()
+            if tier.table.disk is not None or figure not in DISK_FIGURES
         }
         figures = {"attach_s": sum(scanned), **now, **self.counts, **sizes}
         return {name: float(value) for name, value in figures.items()}
@@ -283,7 +331,7 @@ class Shard:
         self.input.push(push)
         if push.grant in self._seen:
             if self._seen.forgotten(push.grant):
-                self._count({"forgotten": 1})
+                self.count({"forgotten": 1})
             else:
                 self.counts["again"] += 1
             return Taken(again=True)
@@ -306,29 +354,19 @@ class Shard:
             gone = self.look_ahead.without_row(push.token, push.grant, block.table)
             if gone is not None and block.keys is not None and block.values is not None:
                 there = ~np.isin(np.asarray(block.keys).view(np.uint64), gone)
-                self._count({"missing": int((~there).sum())})
+                self.count({"missing": int((~there).sum())})
                 block = _some_rows(block, there)
             kept.append(block)
         return kept
 
     def _arrive(self, push: PushRows, arrival: Arrival, rows: Mapping[str, RowGradients]) -> Taken:
-        fresh = {table: given for table, given in rows.items() if self._begin(table, push.grant)}
+        fresh = {table: given for table, given in rows.items() if self.begin_push(table, push.grant)}
         samples = max(self.tables.samples, arrival.samples)  # another worker's push may have brought a later count
         part = RowPart(fresh, push.samples, push.pulled_step, arrival.factor)
         outcome = self._apply_rows([part], self.step, samples, arrival.lr_scale)
         for table in fresh:
-            if self.tables.specs[table].segment is not None:
-                self.tables.tiers[table].pushes.finish(push.grant)
+            self.finish_push(table, push.grant)
         return Taken(again=bool(rows) and not fresh, **outcome)
-
-    def _begin(self, table: str, grant: int) -> bool:
-        """Whether a push is new to a table. A segment knows the pushes that an earlier process applied."""
-        if self.tables.specs[table].segment is None:
-            return True
-        seen = self.tables.tiers[table].pushes.begin(grant)
-        if seen in ("partly", "forgotten"):
-            self._count({"partly_applied" if seen == "partly" else "forgotten": 1})
-        return seen == "fresh"
 
     def _apply(self, apply: ApplyOrder) -> None:
         alone = apply.group == "embedding"  # rows that were looked up before the step of their token
@@ -342,7 +380,7 @@ class Shard:
         if updated is None:
             self._apply_rows(parts, apply.step, apply.samples, apply.lr_scale)
         else:
-            self._count(_outcome(updated))
+            self.count(_outcome(updated))
         self._marks.finish(grants)
         self.look_ahead.applied(apply.step)
 
@@ -366,7 +404,7 @@ class Shard:
             staleness=self.orders.lateness,
         )
         outcome = _outcome(applied)
-        self._count(outcome)
+        self.count(outcome)
         return outcome
 
     def _unparked(self, grant: int) -> Mapping[str, RowGradients]:
@@ -374,8 +412,9 @@ class Shard:
         rows = self.parked.take(grant)
         if rows is not None:
             return rows
-        if grant not in self._seen and not self._on_arrival and not self._was_applied(grant):
-            self._count({"parked_lost" if self._restarted else "lost_pushes": 1})
+        here = grant in self._seen or self._on_arrival or not self._gets_pushes
+        if not here and not self._was_applied(grant):
+            self.count({"parked_lost" if self._restarted else "lost_pushes": 1})
         self._seen.add(grant)
         return {}
 
@@ -384,10 +423,10 @@ class Shard:
         if not self._restarted:
             return False
         seen = self._marks.found(grant)
-        self._count({"partly_applied": int(seen == "partly")})
-        return seen != "fresh"
+        self.count({"partly_applied": int(seen == "partly")})
+        return seen != "fresh"  # a mark of a discard is none of an application
 
-    def _count(self, counts: Mapping[str, int]) -> None:
+    def count(self, counts: Mapping[str, int]) -> None:
         self.counts.update(counts)
         self.orders.add_counts(counts)
 

@@ -22,7 +22,7 @@ from hotrow.sim.leases import Counted, SimLeasePool, SimSource
 from hotrow.sim.meter import SimMeter
 from hotrow.sim.observer import SimObserver
 from hotrow.sim.result import WINDOWS, SimResult, worker_result
-from hotrow.sim.work import CountingWork, SimWork
+from hotrow.sim.work import CachingWork, CountingWork, SimWork
 from hotrow.sim.workers import OnBatch, SimWorkers
 from hotrow.sizes import number_text
 
@@ -67,7 +67,7 @@ class SimCluster:
         facts = replace(config.facts, step=step)
         mode.check(facts)
         work = CountingWork() if work is None else work
-        self.config = config
+        self.config, self._work = config, work
         self._clock = Clock()
         self._meter = SimMeter(config.lanes)
         self._pool = SimLeasePool(Counted(data) if isinstance(data, int) else data, config.local_batch)
@@ -132,6 +132,8 @@ class SimCluster:
         """Figures up to now."""
         now_s, meter, coordinator = self._clock.now_s, self._meter, self._coordinator
         coordinator.statistics.update(coordinator.loop.discipline.counts)
+        if isinstance(self._work, CachingWork):
+            coordinator.statistics.add_counts(self._work.take_counts())
         return SimResult(
             seconds=now_s,
             finished=self._finished,
@@ -142,6 +144,7 @@ class SimCluster:
             statistics=deepcopy(coordinator.statistics),
             lanes=tuple(meter.lanes),
             lanes_left_out=meter.lanes_left_out,
+            row_bytes=meter.row_bytes,
         )
 
     def _plan(self, change: _Change, at_s: float | None) -> None:
@@ -170,8 +173,11 @@ class SimCluster:
         return self._finished or self._meter.samples >= self._samples_most
 
     def _at_rest(self) -> None:
-        """Nothing is being computed or sent."""
+        """Nothing is being computed or sent, except by caches, which write their changes back first."""
         coordinator = self._coordinator
+        if not (self._changes or coordinator.at_end) or not self._workers.flushed():
+            return
+        self._workers.resumed()
         if self._changes:
             self._make(self._changes.popleft())
         if coordinator.at_end and not self._changes:

@@ -20,7 +20,7 @@ from hotrow.server.step_window import early_rows
 from hotrow.sim.leases import SimLease
 from hotrow.sim.work import BatchBytes
 from hotrow.store.shards import shard_of
-from hotrow.worker.core import Learner
+from hotrow.worker.core import Gradients, Learner
 
 
 class RealWork:
@@ -69,14 +69,25 @@ class RealWork:
         assert lease.batch is not None
         handle = self._tables.lookup(lease.batch, learn=True, versions=self._versions)
         self._pulled[grant.grant] = (grant.worker, lease.batch, handle)
-        row_bytes = sum(plan.unique * (8 + 4 * self._tables.tiers[table].dim) for table, plan in handle.plans.items())
+        row_bytes = self._row_bytes(handle)
         return BatchBytes(row_bytes, self._dense_bytes, row_bytes, lease.samples)
 
     def compute(self, grant: Grant) -> None:
-        worker, batch, handle = self._pulled.pop(grant.grant)
+        worker, batch, handle = self._computable(grant)
         self._parameters.settle()
         learner = self._learners[worker] if self._learners else self._learner
-        self._parameters.park(grant.grant, learner.learn(batch, handle, self._tables), worker)
+        self._park(grant, learner.learn(batch, handle, self._tables), worker)
+
+    def _row_bytes(self, handle: LocalLookup) -> int:
+        tiers = self._tables.tiers
+        return sum(plan.unique * (8 + 4 * tiers[table].dim) for table, plan in handle.plans.items())
+
+    def _computable(self, grant: Grant) -> tuple[int, Batch, LocalLookup]:
+        """The worker of a batch that was pulled, and its rows."""
+        return self._pulled.pop(grant.grant)
+
+    def _park(self, grant: Grant, gradients: Gradients, worker: int) -> None:
+        self._parameters.park(grant.grant, gradients, worker)
 
     def arrive(self, grant: int, group: Group) -> None:
         """Gradients are parked from the time when they are computed; here they are parked for a shard to lose them."""

@@ -67,6 +67,7 @@ class SimMeter:
     def __init__(self, lanes: int) -> None:
         self.rate = Rate()
         self.samples = 0  # applied, of the parts with embedding gradients or both
+        self.row_bytes = 0  # of rows, their gradients and changes: batches whose gradients arrived, and flushes
         self.efforts: dict[int, Effort] = {}
         self.lanes: list[Lane] = []
         self.lanes_left_out = 0

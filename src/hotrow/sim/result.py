@@ -44,6 +44,7 @@ class SimResult:
     statistics: Statistics
     lanes: Sequence[Lane]
     lanes_left_out: int  # beyond the bound
+    row_bytes: int = 0  # of rows, their gradients and changes: batches whose gradients arrived, and flushes of caches
 
     @property
     def qps(self) -> float:
@@ -72,6 +73,7 @@ class SimResult:
             "finished": self.finished,
             "steps": self.steps,
             "samples_applied": self.samples_applied,
+            "row_bytes": self.row_bytes,
             "qps": self.qps,
             "qps_spread": self.qps_spread,
             "local_qps": self.local_qps,

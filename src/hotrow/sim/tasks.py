@@ -1,7 +1,9 @@
 """The objects of a simulated cluster: workers, open batches, pushes in flight."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import Protocol
 
 from hotrow.modes.base import Grant, Group
 from hotrow.sim.leases import SimLease
@@ -10,6 +12,7 @@ from hotrow.sim.pace import Machine
 from hotrow.sim.work import BatchBytes
 
 NOTHING = BatchBytes(0, 0, 0, 0)
+GROUPS: Sequence[Group] = ("both", "dense", "embedding")  # kinds of messages; caches have 3 and 4
 
 
 @dataclass(slots=True, eq=False)
@@ -25,6 +28,7 @@ class Worker:
     # batches whose rows arrived and that are not computed yet: a heap by token
     here: "list[tuple[int, int, SimTask]]" = field(default_factory=list)
     free_s: float = 0.0  # end of its last activity
+    replied_s: float = 0.0  # arrival of the last rows: rows that were sent later do not overtake them
     effort: Effort = field(default_factory=Effort)  # over all restarts
 
 
@@ -46,6 +50,25 @@ class SimTask:
     computed_s: float = 0.0
 
 
+class Message(Protocol):
+    """Something that a worker sends to the servers, and sends again until a copy arrived."""
+
+    size: int  # bytes
+    delivered: bool
+    attempts: int
+
+    @property
+    def sender(self) -> Worker:
+        """The worker."""
+
+    @property
+    def fate(self) -> tuple[int, int]:
+        """A number and a kind, which together occur once: random draws depend on them."""
+
+    def copied(self, copies: int) -> None:
+        """So many copies are on the way."""
+
+
 @dataclass(slots=True, eq=False)
 class SimPush:
     """Gradients of one group in flight, and their copies."""
@@ -55,3 +78,16 @@ class SimPush:
     size: int  # bytes
     delivered: bool = False
     attempts: int = 0
+
+    @property
+    def sender(self) -> Worker:
+        """The worker that computed them."""
+        return self.task.worker
+
+    @property
+    def fate(self) -> tuple[int, int]:
+        """By grant and group."""
+        return self.task.grant.grant, GROUPS.index(self.group)
+
+    def copied(self, copies: int) -> None:
+        """A loss of all copies is noticed when no answer comes."""

@@ -1,21 +1,18 @@
 """Messages between workers and servers in virtual time: queues, pauses, and messages lost, delayed or duplicated."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from hotrow.modes.base import Group
 from hotrow.sim.clock import Clock
 from hotrow.sim.faults import Fates, Faults
 from hotrow.sim.network import Link, Network
-from hotrow.sim.tasks import SimPush
-
-GROUPS: Sequence[Group] = ("both", "dense", "embedding")
+from hotrow.sim.tasks import Message
 
 
 class Traffic:
-    """All messages of a cluster with its servers. `deliver` is called for every copy of a push that arrives."""
+    """All messages of a cluster with its servers. `deliver` is called for every copy of a message that arrives."""
 
     def __init__(
-        self, clock: Clock, network: Network, faults: Faults, seed: int, deliver: Callable[[SimPush], None]
+        self, clock: Clock, network: Network, faults: Faults, seed: int, deliver: Callable[[Message], None]
     ) -> None:
         pauses = faults.silent
         self._clock, self._deliver = clock, deliver
@@ -35,34 +32,36 @@ class Traffic:
         """When bytes that the servers send now reach the worker."""
         return self._down.take(self._clock.now_s, size) + self._latency_s
 
-    def send(self, push: SimPush) -> None:
-        """Send gradients of a worker, now."""
+    def send(self, message: Message) -> None:
+        """Send gradients of a worker, or a message of its caches, now."""
         now_s = self._clock.now_s
         if self._fates is None:
-            self._enter_at(now_s + self._latency_s, push)
+            message.copied(1)
+            self._enter_at(now_s + self._latency_s, message)
             return
-        push.attempts += 1
-        delays = self._fates.copies(push.task.grant.grant, GROUPS.index(push.group), push.attempts)
+        message.attempts += 1
+        delays = self._fates.copies(*message.fate, message.attempts)
+        message.copied(len(delays))
         for delay_s in delays:
-            self._enter_at(now_s + self._latency_s + delay_s, push)
+            self._enter_at(now_s + self._latency_s + delay_s, message)
         if not delays or delays[0] > self._messages.timeout_s:  # not for a queue: the servers answer
-            self._clock.at(now_s + self._messages.timeout_s, self._again, push)
+            self._clock.at(now_s + self._messages.timeout_s, self._again, message)
 
-    def _again(self, push: SimPush) -> None:
-        """Send a push again without an acknowledgement; not from dead or unreachable workers."""
-        if not push.delivered and push.task.worker.reachable:
-            self.send(push)
+    def _again(self, message: Message) -> None:
+        """Send a message again without an acknowledgement; not from dead or unreachable workers."""
+        if not message.delivered and message.sender.reachable:
+            self.send(message)
 
-    def _enter_at(self, time_s: float, push: SimPush) -> None:
+    def _enter_at(self, time_s: float, message: Message) -> None:
         if time_s > self._clock.now_s:
-            self._clock.at(time_s, self._enter, push)
+            self._clock.at(time_s, self._enter, message)
         else:
-            self._enter(push)
+            self._enter(message)
 
-    def _enter(self, push: SimPush) -> None:
-        """Queue a push at the servers."""
-        end_s = self._up.take(self._clock.now_s, push.size)
+    def _enter(self, message: Message) -> None:
+        """Queue a message at the servers."""
+        end_s = self._up.take(self._clock.now_s, message.size)
         if end_s > self._clock.now_s:
-            self._clock.at(end_s, self._deliver, push)
+            self._clock.at(end_s, self._deliver, message)
         else:
-            self._deliver(push)
+            self._deliver(message)

@@ -4,11 +4,12 @@ The cluster decides when parameters are read and when a step is applied. Gradien
 read, from the current parameters, and wait under their grant until the virtual time of their push.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from hotrow.modes.base import Apply, Grant, Group
 from hotrow.server.core import ApplyResult
+from hotrow.sim.caches import CacheSend
 from hotrow.sim.leases import SimLease
 
 
@@ -19,6 +20,12 @@ class BatchBytes(NamedTuple):
     bytes_up_dense: int
     bytes_up_rows: int
     samples: int
+    bytes_request: int = 0  # of a cache: changes of rows, clocks and keys
+
+    @property
+    def rows(self) -> int:
+        """Bytes of rows and their gradients, both ways."""
+        return self.bytes_down + self.bytes_up_rows + self.bytes_request
 
 
 class SimWork(Protocol):
@@ -50,6 +57,36 @@ class SimWork(Protocol):
 
     def discard(self, grant: int) -> None:
         """Drop a batch, which may not have been pulled."""
+
+
+@runtime_checkable
+class CachingWork(SimWork, Protocol):
+    """Computation on workers that cache rows. Messages of caches are sent and taken beside pulls and pushes.
+
+    The order of a batch: `request`, then `take` at the servers, `pull` (which reads the reply), `receive`, `compute`,
+    `push`.
+    """
+
+    def request(self, grant: Grant, lease: SimLease) -> CacheSend:
+        """A worker begins a batch: what its caches request and write back."""
+
+    def take(self, send: CacheSend) -> None:
+        """A message is at the servers: its changes are added, unless they were before."""
+
+    def receive(self, grant: int) -> None:
+        """The reply is at the worker. Replies are received in the order of their requests."""
+
+    def push(self, grant: int) -> None:
+        """A batch is computed: its worker updates cached rows."""
+
+    def flush(self, worker: int) -> CacheSend | None:
+        """All changes of a worker that has no batch; None where there are none."""
+
+    def lose_worker(self, worker: int) -> int:
+        """A worker is gone; returns the rows whose changes are lost with its caches."""
+
+    def take_counts(self) -> Mapping[str, int]:
+        """What caches counted since the last call."""
 
 
 class CountingWork:

@@ -11,6 +11,7 @@ from heapq import heappop, heappush
 
 from hotrow.modes import Mode
 from hotrow.modes.base import Apply, Grant, Group, RunFacts
+from hotrow.sim.cache_traffic import CacheMessage, CacheTraffic
 from hotrow.sim.clock import Clock
 from hotrow.sim.config import ClusterConfig
 from hotrow.sim.coordinator import SimCoordinator
@@ -19,9 +20,9 @@ from hotrow.sim.leases import SimLease
 from hotrow.sim.meter import SimMeter
 from hotrow.sim.pace import Pace
 from hotrow.sim.row_reads import RowReads
-from hotrow.sim.tasks import SimPush, SimTask, Worker
+from hotrow.sim.tasks import Message, SimPush, SimTask, Worker
 from hotrow.sim.traffic import Traffic
-from hotrow.sim.work import SimWork
+from hotrow.sim.work import CachingWork, SimWork
 from hotrow.switching import Observation
 
 OnBatch = Callable[[Observation], None]
@@ -42,8 +43,11 @@ class SimWorkers:
     ) -> None:
         self._clock, self._coordinator, self._work, self._meter = clock, coordinator, work, meter
         self._network, self._detect_s, self._on_batch = config.network, config.faults.detect_s, on_batch
-        self._traffic = Traffic(clock, config.network, config.faults, seed, self._delivered)
+        self._traffic = Traffic(clock, config.network, config.faults, seed, self._arrived)
         self._reads = RowReads(clock, self._traffic, work, self._rows_come)
+        self._caches: CacheTraffic | None = None
+        if isinstance(work, CachingWork):
+            self._caches = CacheTraffic(clock, self._traffic, work, meter, config.network.latency_s, self._read)
         self._pace = Pace(config.speeds, seed)
         self._pictured = bool(config.lanes)
         self._current: dict[int, Worker] = {}  # the worker of each number; dead ones stay until they restart
@@ -80,7 +84,9 @@ class SimWorkers:
         self._reads.granted(task)
         if not worker.reachable:
             return task
-        if self._traffic.answers_at_once or (time_s := self._traffic.answered_s(grant.grant)) <= self._clock.now_s:
+        if self._caches is not None:
+            self._caches.request(task)
+        elif self._traffic.answers_at_once or (time_s := self._traffic.answered_s(grant.grant)) <= self._clock.now_s:
             self._read(task)
         else:
             self._clock.at(time_s, self._read, task)
@@ -107,6 +113,15 @@ class SimWorkers:
         """All effects of an event are performed."""
         self._reads.settle()
 
+    def flushed(self) -> bool:
+        """Whether no cache has changes. The first call begins a flush; nothing is computed or requested meanwhile."""
+        return self._caches is None or self._caches.flushed(self._current.values())
+
+    def resumed(self) -> None:
+        """Work goes on after a flush."""
+        if self._caches is not None:
+            self._caches.resumed()
+
     def dropped(self, task: SimTask) -> None:
         """A grant was given up."""
         self._reads.dropped(task)
@@ -126,6 +141,8 @@ class SimWorkers:
         here_s = now_s
         if not self._traffic.takes_no_time:
             here_s = self._traffic.down_s(wire.bytes_down + wire.bytes_up_dense)
+        if self._caches is not None:  # its only batch, so that nothing happens to its cache before the reply is there
+            self._caches.receive(task)
         if self._pictured:
             self._meter.lane(worker.number, now_s, here_s, "pull")
             self._meter.lane(worker.number, worker.free_s, now_s, "wait")
@@ -135,6 +152,8 @@ class SimWorkers:
         """All rows of a batch were read, and arrive at its worker."""
         now_s = self._clock.now_s
         task.rows_step = self._coordinator.loop.step
+        if self._caches is not None:  # replies are received in the order of their requests
+            here_s = task.worker.replied_s = max(here_s, task.worker.replied_s)
         if self._pictured:
             self._meter.lane(task.worker.number, now_s, here_s, "pull")
         if here_s > now_s:
@@ -143,6 +162,8 @@ class SimWorkers:
             self._rows_are_here(task)
 
     def _rows_are_here(self, task: SimTask) -> None:
+        if self._caches is not None:
+            self._caches.receive(task)
         heappush(task.worker.here, (task.grant.token, task.grant.grant, task))
         self._compute_next(task.worker)
 
@@ -182,6 +203,8 @@ class SimWorkers:
         worker.free_s = task.computed_s
         if self._pictured:
             self._meter.lane(worker.number, task.begun_s, task.computed_s, "compute")
+        if self._caches is not None:
+            self._caches.push(task)
         for group in self._groups:
             if self._traffic.takes_no_time:
                 self._delivered(SimPush(task, group, 0))
@@ -193,6 +216,13 @@ class SimWorkers:
     def _size(self, task: SimTask, group: Group) -> int:
         rows = 0 if group == "dense" else task.wire.bytes_up_rows
         return rows if self._in_step else rows + task.wire.bytes_up_dense
+
+    def _arrived(self, message: Message) -> None:
+        """A copy of a message is at the servers."""
+        if isinstance(message, SimPush):
+            self._delivered(message)
+        elif self._caches is not None and isinstance(message, CacheMessage):
+            self._caches.arrived(message)
 
     def _delivered(self, push: SimPush) -> None:
         task = push.task
@@ -208,6 +238,7 @@ class SimWorkers:
         effort.samples += task.wire.samples
         effort.batches += 1
         effort.computing_s += task.computed_s - task.begun_s
+        self._meter.row_bytes += task.wire.rows
         if self._pictured:
             self._meter.lane(worker.number, task.computed_s, self._clock.now_s, "push")
             worker.free_s = max(worker.free_s, self._clock.now_s)
@@ -266,6 +297,9 @@ class SimWorkers:
 
     def _notice(self, worker: Worker) -> None:
         """The loss of a worker is detected; its restart may have been detected before."""
+        if self._caches is not None:
+            lost = self._caches.lose(worker)
+            self._coordinator.statistics.add_counts({"cached_rows_lost": lost})
         if self._current[worker.number] is worker and worker.number in self._coordinator.loop.present:
             self._coordinator.lose(worker.number)
 

@@ -1,4 +1,4 @@
-"""Tables of rows. One protocol; its only tier is RAM."""
+"""Tables of rows: in memory (`ram`), in a file (`ssd`), and in both (`tiered`), which has the calls of `ram`."""
 
 from hotrow.store.cut import TableCut
 from hotrow.store.ram import RamTier

@@ -11,7 +11,7 @@ class DeferredUpdate:
 
     def __init__(self) -> None:
         self.failed = False  # an update was performed in part, or not at all
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()  # held while an update is performed
         self._update: Callable[[], Applied] | None = None
         self._performs: int | None = None  # thread
         self._results: list[Applied] = []
@@ -22,13 +22,13 @@ class DeferredUpdate:
 
     def put(self, update: Callable[[], Applied]) -> None:
         """Keep an update for later."""
-        with self._lock:
+        with self.lock:
             self.settle()
             self._update = update
 
     def settle(self) -> None:
         """Perform the update that waits, if there is one. It is performed once, also if it fails."""
-        with self._lock:
+        with self.lock:
             if self._update is None:
                 return
             self._performs = threading.get_ident()
@@ -42,6 +42,6 @@ class DeferredUpdate:
 
     def take_results(self) -> list[Applied]:
         """The results of updates that were performed since the last call."""
-        with self._lock:
+        with self.lock:
             results, self._results = self._results, []
         return results

@@ -26,6 +26,20 @@ class TableInspection(CutTable):
         """The step after which each row last changed; 0 where it never did or the row is absent."""
         return self.read(keys, "last_update")
 
+    def whole_rows(self, keys: ArrayLike | LookupPlan) -> Rows:
+        """Whole rows in the order of the keys, each of which occurs once. No row is created or seen.
+
+        An absent row has version 0 and zeros.
+        """
+        batch = self._batch(keys)
+        if batch.unique != len(batch):
+            raise InputError(f"keys: {len(batch) - batch.unique} of them occur twice, give each key once")
+        out = self._empty_rows(len(batch))
+        self._native.read_columns(batch._native, out.keys, out.values, out.state, out.fields, self.threads)
+        absent = out.fields["version"] == 0
+        out.values[absent], out.state[absent] = 0, 0
+        return out
+
     def read(self, keys: ArrayLike | LookupPlan, field: str) -> Integers:
         """One field of each row, 0 where the row is absent."""
         self._check_field(field)

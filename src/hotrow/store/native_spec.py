@@ -4,7 +4,7 @@ import hashlib
 import json
 
 from hotrow import _native
-from hotrow.config import AnyInit, AtLeast, Chance, Constant, Normal, Table, Uniform
+from hotrow.config import AnyInit, AtLeast, Cache, Chance, Constant, Normal, Table, Uniform
 from hotrow.errors import ConfigError
 from hotrow.optim.sparse import AnyOptimizer, shaping_settings
 
@@ -14,11 +14,13 @@ STRING_HASH = "xxh64"  # how texts became the keys of a segment's rows: rows of 
 ROWS_PER_PARTITION = 256  # a small table has fewer partitions, so that its order of eviction is closer to one for all
 
 
-def table_spec(table: Table, partitions: int | None, *, keep_evicted: bool) -> tuple[_native.TableSpec, int]:
-    """The native spec, and the number of its partitions."""
+def table_spec(
+    table: Table, partitions: int | None, *, keep_evicted: bool, cached: Cache | None = None
+) -> tuple[_native.TableSpec, int]:
+    """The native spec, and the number of its partitions. `cached`: of the cache whose rows these are."""
     rows = table.capacity_rows or 0
     if table.capacity_bytes is not None:
-        rows, partitions = _rows_within(table, table.capacity_bytes, partitions)
+        rows, partitions = _rows_within(table, table.capacity_bytes, partitions, cached)
     if partitions is None:
         partitions = _partitions_for(rows) if rows else PARTITIONS
     if rows and rows < partitions:
@@ -26,7 +28,7 @@ def table_spec(table: Table, partitions: int | None, *, keep_evicted: bool) -> t
             f"Table.capacity={table.capacity!r}: holds {rows} rows, must be one or more for each of "
             f"{partitions} partitions: give more, or fewer partitions"
         )
-    return _spec(table, rows, partitions, keep_evicted=keep_evicted), partitions
+    return _spec(table, rows, partitions, keep_evicted=keep_evicted, cached=cached), partitions
 
 
 def identity(table: Table, spec: _native.TableSpec, partitions: int) -> list[tuple[str, str]]:
@@ -47,11 +49,11 @@ def identity(table: Table, spec: _native.TableSpec, partitions: int) -> list[tup
     ]
 
 
-def _rows_within(table: Table, size: int, partitions: int | None) -> tuple[int, int]:
+def _rows_within(table: Table, size: int, partitions: int | None, cached: Cache | None) -> tuple[int, int]:
     choices = [partitions] if partitions else [PARTITIONS >> n for n in range(PARTITIONS.bit_length())]
     in_segment = table.segment is not None
     for choice in choices:
-        rows = _spec(table, choice, choice, keep_evicted=False).rows_within(size, in_segment)
+        rows = _spec(table, choice, choice, keep_evicted=False, cached=cached).rows_within(size, in_segment)
         if rows >= choice * (1 if partitions else ROWS_PER_PARTITION):
             return rows, choice
     if rows < choice:
@@ -66,7 +68,9 @@ def _partitions_for(rows: int) -> int:
     return partitions
 
 
-def _spec(table: Table, capacity_rows: int, partitions: int, *, keep_evicted: bool) -> _native.TableSpec:
+def _spec(
+    table: Table, capacity_rows: int, partitions: int, *, keep_evicted: bool, cached: Cache | None
+) -> _native.TableSpec:
     kind, amount = _first_values(table.init, table.dim)
     return _native.TableSpec(
         dim=table.dim,
@@ -75,20 +79,26 @@ def _spec(table: Table, capacity_rows: int, partitions: int, *, keep_evicted: bo
         init_kind=kind,
         init_amount=amount,
         stream=_stream(table.seed, table.name),
-        life=_life(table, capacity_rows, keep_evicted),
-        clock=table.clock,
+        life=_life(table, capacity_rows, keep_evicted, cached),
+        clock=table.keeps_clock,
         last_seen=table.last_seen,
         partitions_log2=partitions.bit_length() - 1,
+        keeps_base=cached is not None,
     )
 
 
-def _life(table: Table, capacity_rows: int, keep_evicted: bool) -> _native.Life:
+def _life(table: Table, capacity_rows: int, keep_evicted: bool, cached: Cache | None) -> _native.Life:
     life = _native.Life()
     life.capacity_rows = capacity_rows
     life.eviction = getattr(_native.Eviction, table.policy or "none")
+    if cached is not None:
+        life.hot = cached.hot
+        if table.capacity is not None:
+            life.eviction = getattr(_native.Eviction, cached.policy)
     life.expiry = table.expiry or 0
     life.default_value = table.default
     life.keep_evicted = keep_evicted
+    life.evicted_stay = keep_evicted and table.disk is not None  # in the tier below
     if table.capacity_bytes is not None:  # rows_within has left two bytes per row for it
         life.gone_keys_max = capacity_rows // 8
     admission = _native.Admission()

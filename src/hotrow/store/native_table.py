@@ -7,7 +7,7 @@ import weakref
 
 from hotrow import _native
 from hotrow._native import TableClock
-from hotrow.config import Table
+from hotrow.config import Cache, Table
 from hotrow.errors import ConfigError, InputError
 from hotrow.spec import whole_number
 from hotrow.store.arrays import ArrayLike, as_keys
@@ -29,7 +29,9 @@ class NativeTable:
         partitions: int | None = None,
         keep_evicted: bool = False,
         attach: bool = True,
+        cached: Cache | None = None,
     ) -> None:
+        """`cached`: of the cache whose rows these are; its policy is that of the table."""
         if not isinstance(table, Table):
             raise ConfigError(f"table={table!r}: give a hotrow.Table(dim=...)")
         if not isinstance(keep_evicted, bool):
@@ -40,7 +42,7 @@ class NativeTable:
         if partitions is not None and (whole_number("partitions", partitions, 1, 1024) & (partitions - 1)):
             raise ConfigError(f"partitions={partitions}: must be a power of two")
         self._keeps_evicted = keep_evicted
-        spec, self.partitions = table_spec(table, partitions, keep_evicted=keep_evicted)
+        spec, self.partitions = table_spec(table, partitions, keep_evicted=keep_evicted, cached=cached)
         self.capacity_rows = spec.capacity_rows  # 0: no limit
         self.attached: Attached | None = None
         self._process = os.getpid()

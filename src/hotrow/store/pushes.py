@@ -7,7 +7,7 @@ from hotrow import _native
 from hotrow.errors import InputError
 from hotrow.spec import whole_number
 
-Seen: TypeAlias = Literal["fresh", "done", "partly", "forgotten"]
+Seen: TypeAlias = Literal["fresh", "done", "partly", "forgotten", "discarded"]
 
 _GRANT_MAX = 2**62 - 1
 
@@ -16,7 +16,8 @@ class Pushes:
     """The log of one table. A push is applied between `begin` and `finish`, and only if `begin` returns "fresh".
 
     "done": it was applied before. "partly": it was begun and not finished, by a process that died or a caller that is
-    still at it: do not repeat it, count it. "forgotten": it is older than the log reaches.
+    still at it: do not repeat it, count it. "forgotten": it is older than the log reaches. "discarded": it was not
+    applied and must not be.
     """
 
     def __init__(self, table: Callable[[], _native.RamTier]) -> None:
@@ -30,6 +31,11 @@ class Pushes:
     def find(self, grant: int) -> Seen:
         """What `begin` would say, without a mark."""
         seen: Seen = self._table().push_find(_grant(grant)).name  # type: ignore[assignment]
+        return seen
+
+    def discard(self, grant: int) -> Seen:
+        """What `find` says. A fresh push is marked: no process applies it any more."""
+        seen: Seen = self._table().push_discard(_grant(grant)).name  # type: ignore[assignment]
         return seen
 
     def finish(self, grant: int) -> None:

@@ -17,6 +17,7 @@ from hotrow.store.arrays import (
     ArrayLike,
     Flags,
     Floats,
+    Integers,
     as_flags,
     as_integers,
     as_keys,
@@ -196,28 +197,39 @@ class RamTier(TableInspection):
         values: ArrayLike,
         state: ArrayLike | None = None,
         fields: Mapping[str, ArrayLike] | None = None,
+        *,
+        pinned: Sequence[LookupPlan] = (),
     ) -> LookupPlan:
         """Insert or overwrite whole rows. A column that is not given keeps its values, or starts as in a new row.
 
-        These rows are the newest; they need no admission. The returned plan has the rows that were evicted for them,
-        and the number that a full table refused (`turned_away`).
+        These rows are the newest; they need no admission. Rows of the `pinned` plans are not evicted for them. The
+        returned plan has the rows that were evicted, and the number that found no room (`turned_away`).
         """
         batch = self.batch(keys)
         if batch.unique != len(batch):
             raise InputError(f"keys: {len(batch) - batch.unique} of them occur twice, give each row once")
-        value = as_matrix("values", values, len(batch), self.dim)
+        value, whole, columns = self._columns(len(batch), values, state, fields)
+        batch.turned_away = self._native.put(
+            batch._native, value, whole, columns, self._plans("pinned", pinned), self.threads
+        )
+        return self._with_evicted(batch)
+
+    def _columns(
+        self, rows: int, values: ArrayLike, state: ArrayLike | None, fields: Mapping[str, ArrayLike] | None
+    ) -> tuple[Floats, Floats | None, dict[str, Integers]]:
+        """Columns of whole rows, checked."""
+        value = as_matrix("values", values, rows, self.dim)
         if not np.isfinite(value).all():
             raise InputError("values holds NaN or infinity: a row cannot start from it")
-        whole = None if state is None else as_matrix("state", state, len(batch), self.state_dim)
+        whole = None if state is None else as_matrix("state", state, rows, self.state_dim)
         if fields is not None and not isinstance(fields, Mapping):
             raise InputError(f"fields is a {type(fields).__name__}: give a dict of a field's name and its numbers")
         for name in fields or {}:
             self._check_field(name)
-        columns = {name: as_integers(name, column, len(batch)) for name, column in (fields or {}).items()}
+        columns = {name: as_integers(name, column, rows) for name, column in (fields or {}).items()}
         if "version" in columns and not columns["version"].all():
             raise InputError("version holds a 0: rows that exist have 1 or more")
-        batch.turned_away = self._native.put(batch._native, value, whole, columns, self.threads)
-        return self._with_evicted(batch)
+        return value, whole, columns
 
     def reserve(self, rows: int) -> None:
         """Make room in the index for so many rows that are going to be put. Without effect once there were rows."""

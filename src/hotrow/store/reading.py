@@ -21,14 +21,12 @@ def find_or_first(tier: RamTier, keys: ArrayLike | LookupPlan, out: Floats, *, p
     """
     batch = tier.find(keys, out, per=per)
     if batch.absent:
-        missed = batch.absent_mask()  # one place for every key of the batch
-        unique = batch.keys
-        absent_of_unique = np.zeros(batch.unique, np.bool_)
-        absent_of_unique[batch.inverse[missed]] = True
         if per == "unique":
-            out[absent_of_unique] = _without_row(tier, unique[absent_of_unique])
+            keys, missed = batch.absent_keys()
+            out[missed] = _without_row(tier, keys)
         else:
-            out[missed] = _without_row(tier, unique[batch.inverse[missed]])
+            missed = batch.absent_mask()
+            out[missed] = _without_row(tier, batch.keys[batch.inverse[missed]])
     return batch
 
 

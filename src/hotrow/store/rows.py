@@ -69,6 +69,18 @@ class Stats:
     refused: int  # rows skipped because their gradient was not finite
     absent: int  # rows that an update did not find
     unadmitted: int  # updates of keys without a row
+    disk_rows: int = 0  # rows that are on disk alone
+    disk_bytes: int = 0  # of the file
+    disk_index_bytes: int = 0  # memory for the rows on disk
+    moved_down: int = 0  # rows that memory had no room for
+    moved_up: int = 0  # rows that came back
+    moved_ahead: int = 0  # of these, before a lookup needed them
+    disk_wait_s: float = 0.0  # that calls have waited for the disk
+
+
+DISK_FIGURES = (
+    "disk_rows", "disk_bytes", "disk_index_bytes", "moved_down", "moved_up", "moved_ahead", "disk_wait_s",
+)  # fmt: skip  # of `Stats`
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +107,14 @@ class LookupPlan:
     Use it in one thread at a time. Rows may come and go meanwhile: a row that moved is looked up anew.
     """
 
-    __slots__ = ("_native", "absent", "evicted", "turned_away")
+    __slots__ = ("__weakref__", "_native", "absent", "below", "evicted", "turned_away")
 
     def __init__(self, native: _native.Batch) -> None:
         self._native = native
         self.absent = 0  # unique keys that the last find did not find
         self.turned_away = 0  # unique keys that the last find_or_init or put gave no row
         self.evicted: Rows | None = None  # rows that it evicted, where the tier keeps them
+        self.below: Flags | None = None  # unique keys that the last find found in the tier below
 
     def __len__(self) -> int:
         return len(self._native)
@@ -152,4 +165,12 @@ class LookupPlan:
             raise InputError("absent_mask: the batch has not been looked up yet: call find first")
         out = np.empty(len(self), np.bool_)
         self._native.absent_mask(out)
+        if self.below is not None:
+            out &= ~self.below[self.inverse]
         return out
+
+    def absent_keys(self) -> tuple[Keys, Flags]:
+        """The unique keys that the last find missed, and for each unique key whether it did."""
+        missed = np.zeros(self.unique, np.bool_)
+        missed[self.inverse[self.absent_mask()]] = True
+        return self.keys[missed], missed

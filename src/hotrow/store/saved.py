@@ -16,7 +16,7 @@ from hotrow.store.rows import Rows, Stats
 
 def eviction_order(tier: RamTier, keys: NDArray[np.uint64]) -> Any:
     """An index that puts exported rows, whose keys these are, in the order in which they would be evicted."""
-    if tier.table.policy not in ("lru", "lfu"):
+    if tier.table.policy not in ("lru", "lfu") or tier.table.disk is not None:  # in both tiers: exported in order
         return slice(None)
     order = np.concatenate([tier.eviction_order(partition) for partition in range(tier.partitions)])
     by_key = np.argsort(keys)
@@ -48,7 +48,8 @@ def _kind(settings: Mapping[str, Any]) -> dict[str, Any]:
     optimizer = settings["optimizer"]
     kind = {"dim": settings["dim"], "optimizer.name": optimizer["name"]}  # compared first: the rest follows from them
     kind |= {f"optimizer.{name}": value for name, value in shaping_settings(optimizer).items()}
-    apart = {"optimizer", "segment", "capacity"}  # place and number of rows do not change their layout
+    place = {"segment", "capacity", "path", "disk", "direct_io", "cache"}  # of rows: it does not change their layout
+    apart = {"optimizer", *place}
     return kind | {name: value for name, value in settings.items() if name not in apart}
 
 

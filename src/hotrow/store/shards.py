@@ -16,6 +16,7 @@ from hotrow.spec import whole_number
 from hotrow.store.arrays import ArrayLike, Integers, Keys, as_keys
 from hotrow.store.ram import RamTier
 from hotrow.store.rows import Rows
+from hotrow.store.tiered import TieredTier
 
 SHARDS_MOST = 1024  # ten bits of the hash
 
@@ -55,6 +56,10 @@ def share_of(table: Table, number: int, shards: int) -> Table:
         changed["capacity"] = -(-table.capacity_rows // shards)
     elif table.capacity_bytes is not None:
         changed["capacity"] = f"{max(1, table.capacity_bytes // shards)}B"
+    if table.disk_bytes is not None:
+        changed["disk"] = f"{max(1, table.disk_bytes // shards)}B"
+        if table.path is not None and table.segment is None:  # else the name of the segment tells the shards apart
+            changed["path"] = table.path / f"hotrow-{number}-of-{shards}"
     if isinstance(table.admission, AtLeast) and table.admission.filter_bytes is not None:
         size = max(FILTER_BYTES_MIN, table.admission.filter_bytes // shards)
         changed["admission"] = AtLeast(count=table.admission.count, filter=size)
@@ -67,6 +72,8 @@ def share_of(table: Table, number: int, shards: int) -> Table:
 def export_from(tier: RamTier, cursor: int, most: int) -> tuple[Rows, int]:
     """At most so many whole rows from a cursor on, 0 at first, and the next cursor; 0: there are no more."""
     whole_number("most", most, 1, 2**32, InputError)
+    if isinstance(tier, TieredTier):
+        return tier.export_from(cursor, most)
     rows = tier._empty_rows(most)
     count, after = tier._native.export_rows(cursor, rows.keys, rows.values, rows.state, rows.fields)
     fields = {name: column[:count] for name, column in rows.fields.items()}

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from hotrow.config import Table
 from hotrow.errors import ConfigError
 from hotrow.store.ram import RamTier
+from hotrow.store.tiered import TieredTier
 
 
 def named_tables(tables: Mapping[str, Table]) -> dict[str, Table]:
@@ -29,7 +30,8 @@ def open_tiers(tables: Mapping[str, Table], threads: int, *, attach: bool = True
     tiers: dict[str, RamTier] = {}
     try:
         for name, table in tables.items():
-            tiers[name] = RamTier(table, threads=threads, attach=attach)
+            kind = RamTier if table.disk is None else TieredTier
+            tiers[name] = kind(table, threads=threads, attach=attach)
     except BaseException:
         for tier in tiers.values():
             tier.close(leave=tier.attached is not None)

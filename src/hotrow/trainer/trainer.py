@@ -6,7 +6,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -145,6 +145,7 @@ class Trainer:
             self._open.close()
             raise
         self._mode_selector = ModeSelector(self._loop, choice)
+        self._mode_selector.remark(*self._open.remarks)
         self.scaling = RoleScaling(self._loop, self._open.cluster, self._mode_selector.remark)
         self._elastic = self._elastic_trainers(where)
         if self._elastic is not None:
@@ -267,14 +268,16 @@ class Trainer:
     @contextmanager
     def _remote_reading(self, stream: Leases, *, progressive: bool) -> Iterator[None]:
         """Let other processes read, where they can. To predict batches before they are trained, this one needs them."""
-        if progressive or not isinstance(stream, Loader):
+        if not isinstance(stream, Loader):
             yield
             return
-        with self._open.backend.reading(stream) as stream.remote:
+        backend = self._open.backend
+        stream.load_rows = backend.row_prefetch
+        with nullcontext() if progressive else backend.reading(stream) as stream.remote:
             try:
                 yield
             finally:
-                stream.remote = None
+                stream.remote = stream.load_rows = None
 
     def evaluate(
         self,

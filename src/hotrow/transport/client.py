@@ -19,6 +19,7 @@ from hotrow.transport.counts import WireCounts
 from hotrow.transport.envelope import Buffer, check_sizes, encode, lent
 from hotrow.transport.errors import PeerLost
 from hotrow.transport.limits import Limits, RetryPolicy
+from hotrow.transport.link import GBPS, EmulatedLink
 from hotrow.transport.messages import Message
 from hotrow.transport.pending import PendingRequest
 from hotrow.transport.ring_ends import RingClient, uses_rings
@@ -40,9 +41,16 @@ class RpcClient:
         limits: Limits | None = None,
         most_open: int = 64,
         delay_s: float = 0.0,
+        link_gbps: float = 0.0,
     ) -> None:
+        """`delay_s` and `link_gbps` emulate a slow network: a delay, and a rate of all connections in each direction.
+
+        With a rate nothing goes through shared memory. 0: none.
+        """
         if most_open < 1 or not 0 <= delay_s <= 60:
             raise ConfigError(f"most_open={most_open}, delay_s={delay_s}: must be 1 or more, and from 0 to 60 seconds")
+        if link_gbps < 0:
+            raise ConfigError(f"link_gbps={link_gbps}: must be 0 (no limit) or more")
         self._key, self._security = checked_key(security, key), security
         self._authenticator = ZapAuthenticator(security, self._key)
         self._retry = RetryPolicy() if retry is None else retry
@@ -55,13 +63,14 @@ class RpcClient:
         self._peers: dict[str, PeerConnection] = {}
         self._lock = threading.Lock()
         self._context = zmq.Context()
-        self._loop = ClientLoop(self.counts, delay_s)
-        self._rings = RingClient(self.limits, self.counts, self._loop.watch_rings) if uses_rings(security) else None
+        self._loop = ClientLoop(self.counts, EmulatedLink(delay_s, link_gbps * GBPS or None))
+        rings = uses_rings(security) and not link_gbps
+        self._rings = RingClient(self.limits, self.counts, self._loop.watch_rings) if rings else None
 
     def connect(self, name: str, address: str, *, near: bool = False) -> None:
         """Add a peer, or change its address: its open requests are sent to the new one.
 
-        Messages to a `near` peer are not delayed by `delay_s`.
+        Messages to a `near` peer are not slowed by `delay_s` and `link_gbps`.
         """
         self._connect(name, address, near=near)
 

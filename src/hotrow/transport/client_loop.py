@@ -23,6 +23,7 @@ from hotrow.transport.counts import WireCounts
 from hotrow.transport.envelope import Outgoing, decode
 from hotrow.transport.errors import PeerLost, RemoteFault
 from hotrow.transport.faults import unexpected_reply
+from hotrow.transport.link import Direction, EmulatedLink
 from hotrow.transport.messages import Fault, Message
 from hotrow.transport.pending import NEVER, PendingRequest
 from hotrow.transport.ring_ends import RingWatch
@@ -61,7 +62,7 @@ class PeerConnection:
     address: str
     connection: Connection
     socket: Socket
-    near: bool  # nothing is delayed
+    near: bool  # nothing is delayed, and no rate holds
     changed: threading.Condition = field(default_factory=threading.Condition)
     open: int = 0
     gone: str | None = None  # why no request can be sent any more
@@ -77,10 +78,9 @@ class PeerConnection:
 class ClientLoop:
     """Runs in its own thread until `end`. Other threads call the public methods only."""
 
-    def __init__(self, counts: WireCounts, delay_s: float) -> None:
-        self._counts, self._delay_s = counts, delay_s
+    def __init__(self, counts: WireCounts, link: EmulatedLink) -> None:
+        self._counts, self._link = counts, link
         self._commands: deque[Callable[[], None]] = deque()
-        self._delayed: deque[tuple[float, Callable[[], None]]] = deque()  # one delay for all, so they stay in order
         self._live: list[PeerConnection] = []
         self._poller = zmq.Poller()
         self._ring_watch = RingWatch(self._poller)
@@ -161,8 +161,8 @@ class ClientLoop:
         for rings in ended:
             rings.close()
         now = time.monotonic()
-        while self._delayed and self._delayed[0][0] <= now:
-            self._delayed.popleft()[1]()
+        for action in self._link.due(now):
+            action()
         for peer in self._live:
             for request in peer.connection.tick(now):
                 silent = now - max(request.created_s, peer.connection.received_s)
@@ -187,8 +187,7 @@ class ClientLoop:
     def _rest_ms(self) -> int | None:
         """How long the loop may wait in the poll."""
         next_s = min((peer.connection.next_s for peer in self._live), default=NEVER)
-        if self._delayed:
-            next_s = min(next_s, self._delayed[0][0])
+        next_s = min(next_s, self._link.next_s)
         return None if next_s == NEVER else max(0, ceil((next_s - time.monotonic()) * 1000))
 
     def _begin(self, peer: PeerConnection, before: PeerConnection | None) -> None:
@@ -230,12 +229,13 @@ class ClientLoop:
                 frames = [frame.buffer for frame in peer.socket.recv_multipart(zmq.DONTWAIT, copy=False)]
             except zmq.Again:
                 return
-            self._later(peer, partial(self._receive, peer, frames))
+            nbytes = sum(frame.nbytes for frame in frames)
+            self._later(peer, "in", nbytes, partial(self._receive, peer, frames))
 
     def _receive(self, peer: PeerConnection, frames: list[memoryview]) -> None:
+        self._counts.bytes_in += sum(frame.nbytes for frame in frames)
         answered = peer.connection.receive(frames, time.monotonic())
         if answered is not None:
-            self._counts.bytes_in += sum(frame.nbytes for frame in frames)
             outcome = self._outcome(peer, answered)
             if isinstance(outcome, RemoteFault) and outcome.kind == "busy":
                 peer.connection.put_off(answered.request, time.monotonic())
@@ -266,12 +266,12 @@ class ClientLoop:
 
     def _flush(self, peer: PeerConnection) -> None:
         for message in peer.connection.outbox:
-            self._later(peer, partial(self._send, peer, message))
+            self._later(peer, "out", message.nbytes, partial(self._send, peer, message))
         peer.connection.outbox.clear()
 
-    def _later(self, peer: PeerConnection, action: Callable[[], None]) -> None:
-        if self._delay_s and not peer.near:
-            self._delayed.append((time.monotonic() + self._delay_s, action))
+    def _later(self, peer: PeerConnection, direction: Direction, nbytes: int, action: Callable[[], None]) -> None:
+        if self._link.is_slow and not peer.near:
+            self._link.hold(direction, nbytes, time.monotonic(), action)
         else:
             action()
 

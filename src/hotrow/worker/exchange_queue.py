@@ -46,14 +46,18 @@ class ExchangeQueue:
     def push(self, push: Any) -> InFlightPush:
         """Send gradients, and with them the lookup that has waited longest."""
         with self._lock:
-            return self._send(push, self._waiting.popleft()) if self._waiting else self._client.push(push)
+            if not self._waiting:
+                return self._client.push(push)
+            sent = self._send(push, self._waiting[0])
+            self._waiting.popleft()  # only now: one that could not be sent is still found by `needed`
+            return sent
 
     def needed(self, task: PendingBatch) -> InFlightExchange:
         """The exchange of a lookup; sends it if it still waits for a push."""
         with self._lock:
             if task.number not in self._sent:
-                self._waiting.remove(task)
                 self._send(None, task)
+                self._waiting.remove(task)
             return self._sent.pop(task.number)
 
     def _send(self, push: Any, task: PendingBatch) -> InFlightExchange:

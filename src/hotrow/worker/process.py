@@ -19,6 +19,8 @@ from urllib.parse import urlsplit
 
 import torch
 
+from hotrow.cache.client import CachedTables
+from hotrow.cache.modes import cached_tables
 from hotrow.checkpoint import dense as dense_state
 from hotrow.client.pooled import PooledTables, RemoteTables, peer_name
 from hotrow.client.sharded import LookupStep, PushFacts, ShardedTables
@@ -38,12 +40,14 @@ from hotrow.transport.messages import (
     BatchReply,
     BatchRequest,
     Begin,
+    CacheFlushed,
     CloseStep,
     CollectScores,
     CutStep,
     DenseGiven,
     Done,
     Fault,
+    FlushCache,
     ForgetLoader,
     GiveDense,
     LeaveMeeting,
@@ -72,6 +76,9 @@ from hotrow.worker.server_dense import ServerDense
 from hotrow.worker.setup import TrainerSetup, check_device
 from hotrow.worker.trainer_mode import TrainerMode
 
+WAKE_S = 0.1  # between two looks at whether the step was cut
+CUT = "it was cut because a role was lost"
+
 _log = logging.getLogger("hotrow.worker")
 
 
@@ -90,7 +97,10 @@ class TrainerProcess:
         self.role = role
         self._setup, self._spec, self._server, self._wire = setup, setup.role.spec, server, wire
         tables, values, threads = setup.role.spec.tables, setup.role.values, setup.role.threads
-        self._client: RemoteTables = (
+        self._cached: CachedTables | None = None
+        if cached_tables(tables):
+            self._cached = CachedTables(tables, wire, setup.shards, values=values, threads=threads)
+        self._client: RemoteTables = self._cached or (
             PooledTables(tables, wire, values=values, threads=threads)
             if setup.pooled
             else ShardedTables(tables, wire, setup.shards, values=values, threads=threads)
@@ -171,7 +181,7 @@ class TrainerProcess:
                 request.reply(Done())
             case ShardAt(name, address, incarnation):
                 self._wire.reconnect(name, address)
-                if isinstance(self._client, ShardedTables):
+                if isinstance(self._client, ShardedTables | CachedTables):
                     self._client.set_incarnation(name, incarnation)
                 self._evaluation.set_incarnation(name, incarnation)
                 request.reply(Done())
@@ -179,10 +189,26 @@ class TrainerProcess:
                 self._give_or_queue(give, request)
             case CollectScores(number):
                 request.reply(*pack_sketch(self._scores.take(number)))
-            case Begin() | CloseStep() | CutStep() | Regroup() | Settle() | Stop():
+            case FlushCache() as flush:
+                self._flush(request, flush)
+            case CutStep():  # at once: the thread that computes may wait for rows that lost ranks have to update
+                self._opened().fail(CUT)
+                self._inbox.put(request)
+            case Begin() | CloseStep() | Regroup() | Settle() | Stop():
                 self._inbox.put(request)
             case other:
                 raise InputError(f"a trainer does not handle {type(other).__name__}")
+
+    def _flush(self, request: Request, flush: FlushCache) -> None:
+        """In a thread of its own: the one that computes may be waiting for ranks that have no batch yet, and this one
+        has to hear of a shard that is started again meanwhile."""
+        cached = self._cached
+
+        def act() -> None:
+            rows, whole = (0, True) if cached is None else cached.flush(flush.first, flush.most)
+            request.reply(CacheFlushed(rows, {} if cached is None else cached.take_counts(), left=not whole))
+
+        threading.Thread(target=self._reply_errors, args=(request, act), name="cache-flush", daemon=True).start()
 
     def _give_or_queue(self, give: GiveDense, request: Request) -> None:
         """At once where the step is complete: the thread that computes may be waiting for ranks that have no batch yet.
@@ -210,6 +236,7 @@ class TrainerProcess:
 
     def _begin_work(self, opened: TrainerMode, work: BatchRequest, request: Request, batch: Batch) -> None:
         """Also in the thread of the fetcher; `opened`: when the batch was requested."""
+        epoch = 0 if self._cached is None else self._cached.epoch  # before the check: a mode ends before it rises
         if opened is not self._open:
             raise _mode_ended(work)
         began = time.perf_counter()
@@ -219,6 +246,8 @@ class TrainerProcess:
         place, looked_step = None, work.step
         if opened.mode.looks_ahead:  # rows are as the step before leaves them, however early they are read
             place, looked_step = LookupStep(work.grant, work.token, ahead=work.token > work.step), work.token
+        elif self._cached is not None:
+            place = LookupStep(work.grant, work.token, ahead=False, epoch=epoch)
         lookup = self._client.prepare_lookup(
             batch, learn=True, versions=versions, after=work.after, sample=work.sample, place=place
         )
@@ -238,6 +267,7 @@ class TrainerProcess:
             "bytes_sent": traffic.sent,
             "bytes_received": traffic.received,
             "bytes_plain": traffic.plain,
+            **({} if self._cached is None else self._cached.figures()),
             **self._loader.figures(),
             **{f"asks.{name}": float(count) for name, count in asdict(self._wire.counts).items()},
         }
@@ -265,7 +295,7 @@ class TrainerProcess:
                 self._together(opened, partial(opened.working().close_step, close))
             case CutStep():
                 opened = self._opened()
-                self._leave_group(opened, "it was cut because a role was lost")
+                self._leave_group(opened, CUT)
                 return StepCut(opened.dense.step), ()
             case Regroup(meeting, rank, ranks):
                 opened = self._opened()
@@ -298,6 +328,8 @@ class TrainerProcess:
         asked = opened.outgoing.needed(task)
         began = time.perf_counter()
         try:
+            while not asked.wait(WAKE_S):
+                opened.working()
             handle = asked.handle()
         except HotrowError:
             dense.give_up(task.work)
@@ -359,12 +391,15 @@ class TrainerProcess:
             len(task.batch),
             task.busy_s + busy_s,
             float(learned.loss),
+            0 if self._cached is None else self._cached.changed_rows,
         )
         task.request.reply(worked)
 
     def _enter_mode(self, begin: Begin, tensors: bytes) -> None:
         self._leave_mode()
         torch.manual_seed(begin.seed)
+        if self._cached is not None:
+            self._cached.reset()
         spec, mode = self._spec, mode_of(json.loads(begin.mode))
         dense_state.from_bytes(tensors, begin.optimizer, spec.model, spec.optimizer)
         if mode.dense != "server":

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hotrow.chaos.ledger import TrainedStretch, balances, dense_faults, role_faults
+from hotrow.chaos.counting import APART, ids_of
+from hotrow.chaos.ledger import TrainedStretch, balances, cached_balance, dense_faults, role_faults
 
 LOCAL, SAMPLES = 4, 32
 SHARDS = np.tile([0, 1, 1, 0], SAMPLES // 4)  # of every batch two samples on either shard
@@ -103,3 +104,52 @@ def test_every_killed_role_is_reported_and_no_other() -> None:
     assert list(role_faults({"trainer": 2}, {"trainers_lost": 1}, {"trainer": 1})) == []
     assert len(list(role_faults({"trainer": 2}, {"trainers_lost": 1}, {}))) == 1
     assert len(list(role_faults({}, {"embedding_workers_lost": 1}, {}))) == 1
+
+
+UPDATES = 8  # of a row, that a trainer may not have written back
+OF_ROW = np.bincount(ids_of(np.arange(3 * 4 * APART), 4))
+
+
+def cached_faults(missing: int = 0, extra: int = 0, **counts: int) -> list[str]:
+    applied = OF_ROW.astype(np.float64)
+    applied[:missing] -= 1
+    applied[-extra or len(applied) :] += 1
+    return list(cached_balance([TrainedStretch("async", 0, 1, counts)], applied, OF_ROW, LOCAL, UPDATES).faults)
+
+
+def test_ids_occur_as_often_as_they_should_and_never_twice_in_a_batch() -> None:
+    assert (OF_ROW == 4).all()
+    ids = ids_of(np.arange(4 * APART), 4)
+    assert all(len(set(ids[first : first + APART])) == APART for first in range(0, 4 * APART, APART))
+    assert (ids_of(np.arange(9), 1) == np.arange(9)).all()
+
+
+@pytest.mark.parametrize(
+    ("counts", "explained"),
+    [
+        ({}, 0),
+        ({"cached_rows_lost": 2}, 2 * UPDATES),
+        ({"cache_dropped.counts": 1}, UPDATES),
+        ({"pushes_unanswered": 3}, 3 * LOCAL),
+    ],
+)
+def test_updates_of_cached_rows_may_be_missing_as_far_as_reports_explain_it(
+    counts: dict[str, int], explained: int
+) -> None:
+    assert cached_faults(missing=explained, **counts) == []
+    sentence = f"cached: {explained + 1} updates of rows are missing, and the reports explain {explained}"
+    assert cached_faults(missing=explained + 1, **counts) == [sentence]
+
+
+@pytest.mark.parametrize("name", ["lost_batches_dropped", "applied_batches_dealt_again"])
+def test_updates_of_cached_rows_may_be_extra_where_batches_were_dealt_again(name: str) -> None:
+    assert cached_faults(extra=2 * LOCAL, **{name: 2}) == []
+    assert len(cached_faults(extra=2 * LOCAL + 1, **{name: 2})) == 1
+    assert len(cached_faults(extra=1)) == 1
+
+
+def test_a_cached_row_that_no_number_of_gradients_explains_is_a_fault() -> None:
+    applied = OF_ROW.astype(np.float64)
+    applied[3] += 0.5
+    (fault,) = cached_balance([], applied, OF_ROW, LOCAL, UPDATES).faults
+    assert fault == "cached: 1 rows have values that no number of gradients explains"

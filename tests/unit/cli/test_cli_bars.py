@@ -138,6 +138,16 @@ def test_metrics_have_words_and_digits(name: str, value: float | None, text: str
         ({"short_steps": 3}, ""),
         ({"short_steps": 4}, "counted: 4 short steps\n"),
         ({"malformed_lines": 1, "losses_not_finite": 1}, "counted: 1 malformed line, 1 loss not finite\n"),
+        (
+            {
+                "cache_hits.user": 9,
+                "cache_misses.user": 1,
+                "cache_written.user": 4,
+                "cache_bytes.user": 1,
+                "cache_bytes_saved.user": 3,
+            },
+            "cache of table user: 90.0% of lookups were hits, 4 rows written back, 75.0% of the bytes saved\n",
+        ),
         ({"missing_ids": 2}, "counted: 2 missing ids (missing values count again in every epoch)\n"),
     ],
 )

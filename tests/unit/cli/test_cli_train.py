@@ -222,7 +222,7 @@ def test_a_key_of_the_engine_starts_at_the_folder_of_the_config(tmp_path: Path) 
 def test_the_options_of_the_engine_are_kept_with_the_run(hotrow: Command, tmp_path: Path) -> None:
     config = write_data(tmp_path, CONFIG + '[run.engine]\nname = "ray"\nshards = 2\n')
     assert hotrow("train", config, "--engine", "local", "--set", "run.epochs=1").exit_code == 0
-    assert tomllib.loads(Path("runs/small/config.toml").read_text())["run"]["engine"] == {"name": "local"}
+    assert tomllib.loads(Path("runs/small/config.toml").read_text())["run"]["engine"] == Local().model_dump()
     started = json.loads(Path("runs/small/events.jsonl").read_text().splitlines()[0])
     assert (started["engine"], started["roles"]) == ("local", None)
 

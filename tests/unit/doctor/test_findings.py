@@ -21,6 +21,8 @@ GOOD = Readings(
     architecture="x86_64",
     cores=8,
     cores_present=8,
+    sockets=1,
+    nodes=1,
     threads=8,
     load=0.5,
     memory_bytes=64 << 30,
@@ -54,6 +56,14 @@ def test_a_busy_machine_is_to_train_with_one_thread() -> None:
     assert of("threads", load=8.0, threads=1).level is Level.OK
     assert of("threads", load=8.0, cores_present=16).level is Level.OK, "the load is that of the whole machine"
     assert of("threads", load=None).level is Level.OK
+
+
+def test_several_nodes_are_to_be_bound_and_one_is_not() -> None:
+    assert of("topology").found == "1 NUMA node, 1 socket: nothing to bind"
+    several = of("topology", nodes=2, sockets=2)
+    assert (several.level, several.found) == (Level.NOTE, "2 NUMA nodes, 2 sockets")
+    assert "run.engine.bind_cores = true" in several.remedy
+    assert not [each for each in findings(replace(GOOD, nodes=0)) if each.part == "topology"], "no /sys"
 
 
 def test_a_machine_that_has_everything_needs_no_mending() -> None:

@@ -289,3 +289,10 @@ def test_torch_defaults_do_not_leak_in() -> None:
     finally:
         torch.set_default_dtype(torch.float32)
     assert out.dtype == torch.float32
+
+
+def test_a_cache_is_refused_because_the_rows_are_in_the_module_itself() -> None:
+    with pytest.raises(
+        hr.ConfigError, match=r"table 'default': cache=.* has its rows in its own process: leave cache out"
+    ):
+        EmbeddingBag(dim=4, cache=hr.Cache(capacity=10))

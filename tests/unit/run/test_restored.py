@@ -183,3 +183,17 @@ def test_a_save_that_was_cut_off_leaves_the_checkpoint_before(finished: Path, tm
     assert has_checkpoint(folder)
     with Restored(folder) as run:
         assert run.trainer.samples == 6000
+
+
+def test_a_run_whose_trainers_cached_rows_is_opened_without_a_cache(finished: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "cached"
+    shutil.copytree(finished, folder)
+    config = folder / "config.toml"
+    text = config.read_text()
+    assert "[tables.default]\n" in text
+    config.write_text(text.replace("[tables.default]\n", "[tables.default]\ncache = { capacity = 10 }\n"))
+    found = []
+    for each in (finished, folder):
+        with Restored(each) as run:
+            found.append(run.evaluate(run.part()[1]).metrics)
+    assert found[0] == found[1]

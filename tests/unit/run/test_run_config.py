@@ -168,3 +168,10 @@ def test_a_run_s_name_is_that_of_a_folder_of_its_own(name: str, tmp_path: Path) 
 def test_names_that_are_odd_and_no_harm_are_taken(name: str, tmp_path: Path) -> None:
     assert load_config(write_data(tmp_path), [f"run.name={json.dumps(name)}"]).run.name == name
     assert RunSection().name == "run"
+
+
+def test_the_directory_of_rows_on_disk_starts_at_the_folder_of_the_config(tmp_path: Path) -> None:
+    config = write_data(tmp_path, CONFIG.replace("dim = 1\n", 'dim = 1\ncapacity = 100\ndisk = "4MB"\npath = "rows"\n'))
+    assert load_config(config).tables["default"].path == tmp_path.resolve() / "rows"
+    whole = load_config(config, ("tables.default.path=/elsewhere",))
+    assert whole.tables["default"].path == Path("/elsewhere")

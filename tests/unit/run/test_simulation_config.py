@@ -204,3 +204,9 @@ def test_a_file_that_is_none_is_told(tmp_path: Path) -> None:
         load_simulation("gba-crite")
     with pytest.raises(ConfigError, match="the presets are day, demo, gba-alimama"):
         preset_text("zzz")
+
+
+def test_a_cache_is_refused_in_a_mode_that_applies_gradients_together() -> None:
+    tables = {"default": {"dim": 4, "cache": {"capacity": 10}}}
+    with pytest.raises(ConfigError, match=r"tables\.default\.cache: mode .* take mode 'hybrid' or 'async'"):
+        config(TRAINED, tables=tables)

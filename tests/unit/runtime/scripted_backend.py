@@ -80,6 +80,8 @@ class ScriptedBackend:
     act: Callable[[], None] = lambda: None
     ahead: int = 0  # steps by which the trainers that are left are ahead of the driver, at a cut
     saved: SavedRows | None = None  # the last checkpoint
+    looked: int = 0  # for lost roles
+    unanswered: list[int] = field(default_factory=list)  # grants that count
 
     @property
     def has_result(self) -> bool:
@@ -88,6 +90,8 @@ class ScriptedBackend:
     @property
     def worker_pool(self) -> "ScriptedBackend":
         return self
+
+    row_prefetch = None
 
     def check_mode(self, mode: Mode, facts: RunFacts) -> None:
         mode.check(facts)
@@ -105,7 +109,8 @@ class ScriptedBackend:
 
     def check_consistent(self) -> None: ...
 
-    def check_alive(self) -> None: ...
+    def check_alive(self) -> None:
+        self.looked += 1
 
     def row_loader(self) -> RowLoader:
         raise AssertionError("nothing is loaded here")
@@ -180,6 +185,9 @@ class ScriptedBackend:
         self.check_workers()
         reached = dict.fromkeys(self.names, self.step + self.ahead)
         return decide_cut(self.step, reached, begun=False, ahead=max(1, self.ahead))
+
+    def note_unanswered(self, grant: int) -> None:
+        self.unanswered.append(grant)
 
     def check_workers(self) -> None:
         if not self.names:

@@ -78,6 +78,8 @@ class ScriptedExecutor:
     def cut(self, push: Callable[[BatchResult], int]) -> CutDecision:
         raise AssertionError("nobody is lost in these tests")
 
+    def note_unanswered(self, grant: int) -> None: ...
+
     must_cut = False
 
     def take_lost_workers(self) -> list[WorkerLoss]:

@@ -1,5 +1,6 @@
 """Trainers evaluate: the figures are those of an evaluation in the driver, and the driver sees no predictions."""
 
+import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from hotrow import checkpoint
 from hotrow.checkpoint import dense
 from hotrow.data.loader import Loader
 from hotrow.data.parquet import ParquetSource
@@ -22,9 +24,10 @@ from hotrow.runtime import LeaseQueue, TrainingLoop
 from hotrow.runtime.cluster.backend import ClusterBackend
 from hotrow.runtime.cluster.evaluation import ClusterEvaluation
 from hotrow.runtime.cluster.reading_roles import ReadingRoles
-from hotrow.runtime.losses import RoleLost
+from hotrow.runtime.losses import RoleLost, SavedRows
 from hotrow.runtime.membership import ScaleRequest
 from hotrow.runtime.state import RunState
+from hotrow.runtime.step_cut import CutDecision
 from hotrow.transport.messages import BeginEvaluation
 from hotrow.types import RoleId
 from hotrow.worker.evaluation import EvaluationService
@@ -244,7 +247,126 @@ def test_the_loss_of_all_trainers_fails_the_evaluation_with_a_name(file: Path, m
     processes = KilledWithBatches([RoleId("trainer", 0), RoleId("trainer", 1)], monkeypatch)
     lost = pytest.raises(RoleLost, match="trainer 1 is gone: it was killed")
     with cluster(RunState(), 2, 0, processes=processes) as made, lost:
-        made.site.evaluate(Loader(ParquetSource(file, schema()), BATCH))
+        loop = TrainingLoop(made.site, RunState(), mode=GBA(), facts=RunFacts(2, SAMPLES, 2 * SAMPLES))
+        loop.evaluate(Loader(ParquetSource(file, schema()), BATCH))
+
+
+class Replacement:
+    """Starts one trainer in a thread, as a run does."""
+
+    def __init__(self, made: Cluster, loop: TrainingLoop, number: int) -> None:
+        self._made, self._loop, self._name = made, loop, RoleId("trainer", number)
+        self._thread = threading.Thread(target=self._run)
+        self._started = False
+
+    @property
+    def pending(self) -> bool:
+        return self._thread.is_alive()
+
+    def replace(self, name: RoleId) -> None:
+        if not self._started:
+            self._started = True
+            self._thread.start()
+
+    def _run(self) -> None:
+        self._made.start_trainer(self._name)
+        joins = ScaleRequest(self._name, joins=True)
+        self._loop.scale(joins)
+        joins.done.result(20)
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_open", "trainers"),
+    [(GBA(), False, 2), (GBA(), True, 2), (Hybrid(), False, 1), (Hybrid(), True, 1), (Sync(look_ahead=1), True, 1)],
+    ids=["gba at rest", "gba", "hybrid at rest", "hybrid", "sync with look-ahead"],
+)
+def test_an_evaluation_that_lost_all_trainers_begins_again_with_the_next_one(
+    file: Path, mode: Mode, is_open: bool, trainers: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An open mode goes on too. Its dense parameters are on the shards, with the driver at rest, or in a checkpoint."""
+    state, source = RunState(), ParquetSource(file, schema())
+    processes = Processes()
+    with cluster(state, trainers, 0, processes=processes) as made:
+        loop = trained(made, state, mode, trainers)
+        loop.replacements["trainer"] = Replacement(made, loop, trainers)
+        leases = loop._active.leases if loop._active is not None else None
+        assert leases is not None
+        loop.rest()
+        if mode.name == "hybrid":
+            content = checkpoint.Saved({"step": state.step, "samples": state.samples}, None, {})
+            checkpoint.save(tmp_path, made.site._spec.model, made.site.optimizer, made.site.tables.tiers, content)
+            monkeypatch.setattr(state, "last_checkpoint", lambda: SavedRows(str(tmp_path), state.step, state.samples))
+        if not is_open:
+            loop.close()
+        wanted = in_the_driver(made.site, Loader(source, BATCH)).metrics()
+        begin, killed = ClusterEvaluation.run, list(made.site.names)
+
+        def kill_all(*given: Any) -> AnyEvaluator:
+            if killed:
+                processes.killed += killed
+                killed.clear()
+            return begin(*given)
+
+        monkeypatch.setattr(ClusterEvaluation, "run", kill_all)
+        found = loop.evaluate(Loader(source, BATCH))
+        assert found is not None
+        assert found.metrics() == wanted
+        assert made.site.names == [RoleId("trainer", trainers)]
+        for _ in loop.steps(leases, state.step):
+            pass
+        loop.rest()
+        loop.close()
+        assert state.samples == 12 * SAMPLES
+        counted = loop.statistics.counts
+        assert counted["trainers_lost"] == trainers
+        assert counted.get("dense_steps_lost", 0) == 0, "nothing was trained since the state that was left"
+
+
+def test_the_loss_of_all_trainers_at_rest_is_survived_by_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, processes = RunState(), Processes()
+    with cluster(state, 1, 0, processes=processes) as made:
+        loop = trained(made, state, Sync(look_ahead=0), 1)
+        loop.replacements["trainer"] = Replacement(made, loop, 1)
+        content = checkpoint.Saved({"step": 0, "samples": 0}, None, {})
+        checkpoint.save(tmp_path, made.site._spec.model, made.site.optimizer, made.site.tables.tiers, content)
+        monkeypatch.setattr(state, "last_checkpoint", lambda: SavedRows(str(tmp_path), 0, 0))
+        active = loop._active
+        assert active is not None
+        rest = active.performer.parameters.rest
+
+        def kill_first() -> Any:
+            processes.killed.append(RoleId("trainer", 0))
+            made.roles.check_alive()
+            monkeypatch.setattr(active.performer.parameters, "rest", rest)
+            return rest()
+
+        monkeypatch.setattr(active.performer.parameters, "rest", kill_first)
+        loop.rest()
+        step = state.step
+        loop.close()
+        assert made.site.names == [RoleId("trainer", 1)]
+        assert loop.statistics.counts["dense_steps_lost"] == step
+
+
+def test_where_trainers_with_the_furthest_state_are_lost_those_a_step_behind_give_theirs() -> None:
+    """They are lost between the cut of a step and the fetch of the dense state."""
+    state, processes, names = RunState(), Processes(), [RoleId("trainer", number) for number in range(2)]
+    with cluster(state, 2, 0, processes=processes) as made:
+        loop = trained(made, state, GBA(), 2)
+        opened = made.site._open
+        assert opened is not None
+        opened.executor.cut_step = CutDecision((names[1],), 1, 0, behind=(names[0],))
+        processes.killed.append(names[1])
+        made.roles.check_alive()
+        given, _ = made.site._given_by_trainer(opened, optimizer=False)
+        assert given
+        assert opened.executor.cut_step == CutDecision((names[0],), 1, 0)
+        assert opened.parameters._undone["dense_steps_lost"] == 1
+        opened.executor.cut_step = None
+        loop.rest()
+        loop.close()
 
 
 def test_where_all_roles_that_read_are_lost_the_sentence_says_so(file: Path) -> None:

@@ -1,6 +1,7 @@
 """Exact look-ahead on a cluster with one trainer: the bits of Sync, whatever its tables do, and rows come early."""
 
 import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from hotrow.modes.base import RunFacts
 from hotrow.runtime import LeaseQueue, TrainingLoop
 from hotrow.runtime.state import RunState
 from hotrow.server.look_ahead import LookAheadReads
+from hotrow.server.shard import Shard
 from hotrow.server.step_window import StepWindow
 from hotrow.store import RamTier
 from unit.runtime.cluster_threads import SAMPLES, Cluster, batches, cluster
@@ -198,3 +200,35 @@ def test_auto_measures_both_ways_and_says_which_it_took() -> None:
     assert_same(ours, run(TABLES["adagrad"], hr.Sync(look_ahead=0), count=220))
     assert len(said) == 1
     assert re.match(r"look_ahead 'auto' takes [01]: a step takes .* ms with it and .* ms without", said[0])
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("embedding_workers", [0, 1])
+def test_a_cut_does_not_wait_for_rows_that_a_lost_rank_has_to_update(
+    embedding_workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank may end after its all-reduce and before its gradients are sent: no shard can complete the next lookup."""
+    state, done, withheld = RunState(), list[int](), list[int]()
+    with cluster(state, 1, embedding_workers) as there:
+        facts = RunFacts(1, SAMPLES, 2 * SAMPLES)
+        loop = TrainingLoop(there.site, state, mode=hr.Sync(look_ahead=1), facts=facts)
+        rest_is_here = Shard.rest_is_here
+
+        def withhold(shard: Shard, grant: int) -> bool:
+            parameters = there.site._parameters
+            assert parameters is not None
+            if parameters.number > 8 and not withheld:
+                withheld.append(grant)
+                threading.Timer(1.0, setattr, (parameters, "must_cut", True)).start()  # as where a role is lost
+            return grant not in withheld and rest_is_here(shard, grant)
+
+        monkeypatch.setattr(Shard, "rest_is_here", withhold)
+        leases = LeaseQueue(batches(24), done=lambda lease: done.append(lease.number))
+        leases.open_epoch()
+        for _ in loop.steps(leases, 0):
+            pass
+        loop.rest()
+        loop.close()
+        assert withheld
+        assert sorted(done) == list(range(24))
+        assert loop.statistics.counts["steps_cut"] == 1

@@ -296,3 +296,29 @@ def test_a_shard_that_is_lost_while_a_mode_ends_performs_the_orders_that_were_un
         run.loop.take_remarks()
         assert [grant in core._seen for core in there.cores] == [True, True]
         assert len({core.performed for core in there.cores}) == 1
+
+
+def test_a_shard_that_lost_its_rows_knows_the_discards_of_orders_that_it_refuses(tmp_path: Path) -> None:
+    """A push that is sent to it later would be parked without end."""
+    state = RunState()
+    with cluster(state, 1, 0, restarts=3) as there:
+        run, site, restarts = Run(there, state, GBA(), trainers=1), there.site, there.roles.shard_restarts
+        assert restarts is not None
+        run._leases.open_epoch()
+        steps = iter(run.loop.steps(run._leases, 0))
+        next(steps)
+        run.loop.rest()
+        content = checkpoint.Saved({"step": state.step, "samples": state.samples}, None, {})
+        checkpoint.save(tmp_path, site._spec.model, site.optimizer, site.tables.tiers, content)
+        restarts.last_checkpoint = partial(SavedRows, str(tmp_path), state.step)
+        parameters, grant = site._parameters, there.cores[0].newest + 100
+        assert parameters is not None
+        there.shards.kill(1, leave=False)
+        parameters.discard(grant)
+        parameters.settle()  # the order is under way to the process that has ended
+        for _ in steps:
+            pass
+        run.loop.rest()
+        run.loop.close()
+        assert sorted(run.done) == list(range(BATCHES))
+        assert [grant in core._seen for core in there.cores] == [True, True]

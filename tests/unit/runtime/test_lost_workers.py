@@ -7,6 +7,7 @@ import pytest
 
 from hotrow.modes import GBA, Async, BackupWorkers, BoundedStaleness, BulkSync, Hybrid, KStep, Mode, Sync
 from hotrow.modes.base import Joined, Lost
+from hotrow.runtime import loop as loop_module
 from hotrow.runtime.cluster import roles as roles_module
 from hotrow.runtime.losses import RoleLoss, RoleLost, SavedRows
 from hotrow.transport.errors import RemoteFault
@@ -83,6 +84,7 @@ def test_all_steps_that_trainers_have_ended_count_where_they_run_ahead() -> None
     counted = run.engine.statistics.counts
     assert counted["steps_cut"] == 1
     assert counted["pushes_unanswered"] == 11  # of three steps of four batches: one is answered
+    assert len(set(run.site.unanswered)) == 11, "shards are asked for their rows"
     assert "dense_steps_lost" not in counted
 
 
@@ -160,6 +162,39 @@ def test_a_run_without_workers_waits_for_one_that_is_being_started() -> None:
             run.site.lose(RoleId("trainer", 0))
     check_trained_once(run)
     assert run.site.begun == [("trainer 7", 1, 4)]
+
+
+class NeedsShard(Replacement):
+    """Its worker can start only once the loop has looked for lost roles: it starts lost shards again."""
+
+    @property
+    def pending(self) -> bool:
+        self.looks += 1
+        assert self.looks < 100, "the loop waits for a worker that waits for a shard"
+        if self.run.site.looked and not self.joined:
+            self.joined = True
+            self.run.request("trainer 7", joins=True)
+        return not self.joined
+
+    joined = False
+
+
+@pytest.mark.parametrize("mode", [GBA(), Hybrid()], ids=lambda mode: str(mode.name))
+def test_a_run_that_waits_for_a_worker_starts_lost_shards_again_meanwhile(
+    mode: Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "WAKE_S", 0.001)
+    run = Run(mode, workers=1)
+    run.engine.replacements["trainer"] = NeedsShard(run)
+    run.site.saved = SavedRows("runs/x/checkpoint", step=1, samples=8)
+
+    def lose() -> None:
+        run.site.looked = 0
+        run.site.lose(RoleId("trainer", 0))
+
+    run.site.act_at, run.site.act = 14, lose
+    list(run.steps(BATCHES))
+    check_trained_once(run)
 
 
 class SecondAttempt(Replacement):

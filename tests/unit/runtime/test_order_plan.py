@@ -41,6 +41,15 @@ def test_rows_that_shards_apply_on_arrival_are_in_no_order() -> None:
     assert made.take().applies == ()
 
 
+@pytest.mark.parametrize(("mode", "asks"), [(Hybrid(), True), (Sync(), False)], ids=["hybrid", "sync"])
+def test_shards_look_for_rows_of_batches_without_an_answer_where_no_order_names_them(mode: Mode, asks: bool) -> None:
+    made = plan(mode)
+    made.expect(7)
+    assert made.empty != asks
+    assert made.take().expected == ((7,) if asks else ())
+    assert made.empty
+
+
 def test_a_merge_replaces_the_update_of_its_step_and_can_stand_alone() -> None:
     made = plan(KStep())
     made.apply(effect("embedding", 4, 1, 2), 16, 0.5)

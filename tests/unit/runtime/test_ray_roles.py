@@ -29,6 +29,7 @@ from hotrow.store.segments import SHARED_MEMORY
 from hotrow.transport.client import RpcClient
 from hotrow.transport.frames import RowBlock, pack
 from hotrow.transport.messages import Exchange, PullRows, Query, QueryReply, Stop, TakeDense
+from hotrow.transport.server import RpcServer
 from hotrow.worker.setup import RoleSpec
 from hotrow.worker.spec import TrainingSpec
 
@@ -104,11 +105,11 @@ def network() -> tuple[nn.Module, torch.optim.Optimizer]:
     return model, torch.optim.Adam(model.parameters())
 
 
-def shard_role(run: str, before: ShardBefore | None = None) -> ShardRole:
+def shard_role(run: str, before: ShardBefore | None = None, lines: TransportSettings | None = None) -> ShardRole:
     model, optimizer = network()
     spec = TrainingSpec(model, {"t": hr.Table(dim=4, capacity="64MiB")}, optimizer)
     setup = ShardSetup(RoleSpec(spec), 0, 1, [0, 1], run=run, before=before)
-    return ShardRole(setup, TransportSettings(security="off"), "127.0.0.1")
+    return ShardRole(setup, lines or TransportSettings(security="off"), "127.0.0.1")
 
 
 def serve_shard(run: str, pipe: Connection) -> None:
@@ -148,3 +149,49 @@ def test_a_shard_that_sigterm_ends_leaves_rows_and_dense_parameters_and_stop_rem
         wire.request("shard 0", Stop()).result(PATIENCE_S)
         serving.join(PATIENCE_S)
     assert not files(run)
+
+
+class TerminatedSettings(TransportSettings):
+    """SIGTERM arrives while a shard is being made: it has its rows, and no server yet."""
+
+    def server(self, host: str | None, name: str, port: str = "*") -> RpcServer:
+        signal.raise_signal(signal.SIGTERM)
+        return super().server(host, name, port)
+
+
+def start_and_terminate(run: str) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: exit(1))  # as Ray does
+    shard_role(run, ShardBefore(1, "*"), TerminatedSettings(security="off"))
+
+
+def test_a_shard_that_sigterm_ends_before_it_serves_leaves_the_rows_that_it_found(run: str) -> None:
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    first = context.Process(target=serve_shard, args=(run, there))
+    first.start()
+    there.close()
+    here.recv()
+    first.kill()
+    first.join(PATIENCE_S)
+    found = files(run)
+    assert "-t.rows" in found
+    second = context.Process(target=start_and_terminate, args=(run,))
+    second.start()
+    second.join(PATIENCE_S)
+    assert second.exitcode == -signal.SIGTERM
+    assert files(run) == found
+
+
+@pytest.mark.usefixtures("handler")
+def test_a_shard_that_serves_has_the_handler_of_before(run: str) -> None:
+    before, role = signal.getsignal(signal.SIGTERM), shard_role(run)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    seen = []
+
+    class Noting:
+        def serve(self) -> None:
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    role._serving = Noting()
+    role.serve()
+    assert seen == [before]

@@ -27,6 +27,7 @@ def test_the_furthest_state_counts_and_what_it_lacks_is_counted(
 ) -> None:
     found = decide_cut(7, reached, begun=begun)
     assert (found.sources, found.closes, found.dense_steps_lost) == (sources, closes, dense_steps_lost)
+    assert {*found.sources, *found.behind} == {A, B}
 
 
 @pytest.mark.parametrize("reached", [5, 9])

@@ -302,6 +302,18 @@ def test_a_discarded_push_whose_rows_were_applied_on_arrival_is_counted() -> Non
     assert shard.perform(2, []).applied_before == 0
 
 
+def test_a_push_that_counts_and_never_arrived_is_lost_and_not_taken_later() -> None:
+    """In Hybrid a step counts once its dense gradients are reduced; a trainer may end before it has sent its rows."""
+    shard = one_shard()
+    with_rows(shard, 5)
+    shard.exchange(a_push_of(1, arrival=Arrival(4, 1.0, 1.0)), [gradient(5)], None, ())
+    assert shard.perform(1, [], expected=(1, 2)).lost_pushes == 1
+    before = values(shard, 5)
+    assert shard.exchange(a_push_of(2, arrival=Arrival(4, 1.0, 1.0)), [gradient(5)], None, ())[0] == Taken(again=True)
+    assert (values(shard, 5) == before).all()
+    assert shard.perform(2, [], expected=(1, 2)).lost_pushes == 0
+
+
 BAD_PUSHES = {
     "of a stranger": (2, a_push_of(1), [gradient(8)], "1 ids of table 'second' do not belong to shard 0 of 2"),
     "no table": (1, a_push_of(1), [RowBlock("third", np.zeros(1, np.uint64))], "'third' is missing"),
@@ -463,6 +475,28 @@ def test_a_push_applied_on_arrival_is_not_repeated_after_a_restart(tmp_path: Pat
     np.testing.assert_allclose(before - values(again, 5), 0.5, atol=1e-6)
     assert again.newest == 8
     again.close()
+
+
+def test_an_order_that_is_performed_again_after_a_restart_has_the_same_counts(tmp_path: Path) -> None:
+    """Its first reply was lost with the process. A push that it discarded was once taken for one that was applied."""
+
+    def expected(shard: Shard) -> tuple[int, int]:
+        answer = shard.perform(1, [], discards=(1, 2), expected=(3, 4))
+        return answer.applied_before, answer.lost_pushes
+
+    tables = {"second": in_segment(tmp_path)["second"]}
+    shard = Shard(tables, number=0, shards=1)
+    with_rows(shard, 5)
+    for grant in (1, 3):
+        shard.exchange(a_push_of(grant, arrival=Arrival(4, 1.0, 1.0)), [gradient(5)], None, ())
+    found = [expected(shard)]
+    for _ in range(2):
+        shard.close()
+        shard = Shard(tables, number=0, shards=1, restarted=True)
+        found.append(expected(shard))
+        assert shard.exchange(a_push_of(2), [gradient(5)], None, ())[0] == Taken(again=True)
+    shard.close()
+    assert found == [(1, 1)] * 3
 
 
 def test_a_push_that_was_cut_in_the_middle_is_counted_and_its_other_tables_are_applied(tmp_path: Path) -> None:

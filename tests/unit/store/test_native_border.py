@@ -71,7 +71,7 @@ def test_every_call_of_a_table_checks_its_threads(threads: int) -> None:
         lambda: batch.shared(batch, np.empty(3, np.bool_), np.empty(3, np.bool_), threads),
         lambda: tier.apply(batch, rows, None, None, False, 0, 0, 1.0, None, False, threads),
         lambda: tier.add(batch, rows, None, None, 0, 0, threads),
-        lambda: tier.put(batch, rows, None, {}, threads),
+        lambda: tier.put(batch, rows, None, {}, [], threads),
         lambda: tier.read(batch, "version", numbers, threads),
         lambda: tier.touch(batch, None, threads),
         lambda: tier.expire(None, threads),

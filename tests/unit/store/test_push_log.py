@@ -1,11 +1,14 @@
 """The push log: a push is applied once, and one that was cut in the middle is known as such, also after a restart."""
 
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+import hotrow as hr
 from hotrow._native import PushSeen, Segment
+from hotrow.store import RamTier
 
 REACH = 65_536
 
@@ -102,3 +105,17 @@ def test_of_many_threads_exactly_one_may_apply_a_push(path: Path) -> None:
     for thread in threads:
         thread.join()
     assert sorted(fresh) == list(range(1, 2001))
+
+
+def test_a_discarded_push_is_not_taken_for_an_applied_one_by_a_later_process(tmp_path: Path) -> None:
+    table = hr.Table(dim=2, optimizer=hr.SGD(lr=1.0), segment=hr.Segment(run="log", directory=tmp_path, keep=True))
+    with closing(RamTier(table)) as tier:
+        tier.pushes.begin(1)
+        tier.pushes.finish(1)
+        tier.pushes.begin(2)
+        assert [tier.pushes.discard(grant) for grant in (1, 2, 3)] == ["done", "partly", "fresh"]
+    with closing(RamTier(table)) as tier:
+        assert [tier.pushes.find(grant) for grant in (1, 2, 3)] == ["done", "partly", "discarded"]
+        assert tier.pushes.begin(3) == tier.pushes.discard(3) == "discarded"
+        assert tier.pushes.begin(3 + REACH) == "fresh"
+        assert tier.pushes.discard(3) == "forgotten"

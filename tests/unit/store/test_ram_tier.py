@@ -415,3 +415,26 @@ def test_fields_a_table_does_not_carry_are_not_asked_for_in_vain() -> None:
         plain.clocks(HERE)
     with pytest.raises(InputError, match="clock"):
         plain.add(HERE, empty(3), clocks=np.ones(3, np.uint32))
+
+
+def test_whole_rows_come_in_the_order_of_the_keys_with_zeros_for_absent_ones() -> None:
+    tier = RamTier(Table(dim=2, optimizer=Adagrad(), clock=True))
+    keys = np.arange(200, dtype=np.uint64)
+    values, state = np.random.default_rng(1).random((2, 200, 2), np.float32)
+    tier.put(keys, values, state, {"clock": keys.astype(np.uint32)})
+    order = np.random.default_rng(2).permutation(250).astype(np.uint64)
+    found = tier.whole_rows(order)
+    there = order < 200
+    np.testing.assert_array_equal(found.keys, order)
+    np.testing.assert_array_equal(found.values[there], values[order[there]])
+    np.testing.assert_array_equal(found.state[there], state[order[there]])
+    np.testing.assert_array_equal(found.fields["clock"], np.where(there, order, 0))
+    np.testing.assert_array_equal(found.fields["version"], there)
+    assert not found.values[~there].any()
+    assert not found.state[~there].any()
+    assert len(tier) == 200
+
+
+def test_whole_rows_of_a_key_that_occurs_twice_are_refused(tier: RamTier) -> None:
+    with pytest.raises(InputError, match="1 of them occur twice, give each key once"):
+        tier.whole_rows(np.array([3, 3], np.uint64))

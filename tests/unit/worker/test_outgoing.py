@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hotrow.errors import InputError
 from hotrow.transport.client import Answer
 from hotrow.transport.futures import when_all
 from hotrow.transport.messages import BatchRequest, Done, Samples
@@ -96,3 +97,23 @@ def test_the_word_comes_once_when_all_are_done_with_the_first_fault(faults: tupl
         else:
             futures[number].set_result(Answer(Done(), []))
     assert [str(fault) for fault in heard] == [str(faults[0]) if faults else "None"]
+
+
+@pytest.mark.parametrize("with_push", [True, False])
+def test_a_lookup_that_could_not_be_sent_is_sent_when_it_is_needed(with_push: bool) -> None:
+    client = Client()
+    outgoing = ExchangeQueue(client)  # type: ignore[arg-type]
+    tasks = [task(number, None) for number in range(3)]
+    for each in tasks:
+        outgoing.look_up(each, may_wait=True)
+
+    def refuse(push: Any, lookup: Any) -> Exchanged:
+        raise InputError("the shard is gone")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(client, "exchange", refuse)
+        with pytest.raises(InputError, match="gone"):
+            _ = outgoing.push(object()) if with_push else outgoing.needed(tasks[2])
+    assert client.sent == [(False, True)] * 2
+    outgoing.needed(tasks[2])
+    assert client.sent == [(False, True)] * 3

@@ -105,7 +105,7 @@ def _leases(count: int) -> Iterator[tuple[Lease, Batch]]:
 class _Backend:
     """Opens a mode on roles that answer at once."""
 
-    worker_pool = None
+    worker_pool = row_prefetch = None
     optimizer = None
 
     def __init__(self, plan: ClusterPlan) -> None:

@@ -43,18 +43,18 @@ def measure(
             found |= alone[part]()
     on_ray = tuple(part for part in parts if part not in alone)
     if on_ray:
-        with _ray(), torch_threads(1):
+        with ray_for_roles(), torch_threads(1):
             found |= _parts(plan, on_ray, folder, watch, adapters)
     return found
 
 
 @contextmanager
-def _ray() -> Iterator[None]:
-    """One for all parts, unless this process has one already."""
+def ray_for_roles(roles: int = ROLES) -> Iterator[None]:
+    """One for all parts, unless this process has one already. It starts a process for each role beforehand."""
     if ray.is_initialized():
         yield
         return
-    with own_ray(ROLES, log_to_driver=False):
+    with own_ray(roles, log_to_driver=False):
         yield
 
 

@@ -4,6 +4,7 @@ from typing import Any, TypeAlias
 
 from markupsafe import Markup
 
+from hotrow.obs.cache_counts import by_table, hit_share, saved_share
 from hotrow.obs.report import formatting
 from hotrow.obs.report.charts import (
     SERIES,
@@ -25,6 +26,11 @@ from hotrow.obs.report.run import Record, RunRecord, columns, number
 Bin: TypeAlias = tuple[float, float, float]
 
 COUNTS = {"created": "created", "evicted": "evicted", "expired": "expired", "turned_away": "turned away"}
+CACHE_COUNTS = {
+    "hits": "cache hits", "misses": "misses", "invalid": "invalid", "ahead": "too far ahead",
+    "written": "write-backs", "overflowed": "without a place",
+}  # fmt: skip
+DISK_COUNTS = {"moved_down": "moved to disk", "moved_up": "moved to memory", "moved_ahead": "moved ahead"}
 LINES_MOST = len(SERIES)  # tables in one picture of lines
 BARS_MOST = 3  # tables in the histogram
 TICKS_MOST = 8  # under its bars
@@ -48,6 +54,10 @@ def tables(folder: ReportInputs) -> Markup:
         titles=["table", "rows", "dim", "memory", "values", "state", *COUNTS.values()],
         rows=[_cells(name, found[name]) for name in names],
         total=_total(found) if len(names) > 1 else None,
+        caches=_caches(folder.run),
+        cache_titles=["table", *CACHE_COUNTS.values(), "hit share", "bytes saved", "share saved"],
+        disks=[_disk_cells(name, found[name]) for name in names if number(found[name], "disk_bytes")],
+        disk_titles=["table", "rows on disk", "file", *DISK_COUNTS.values(), "waited"],
         drawn=len(drawn),
         hidden=formatting.count(hidden) if hidden else None,
         pictures=[
@@ -91,6 +101,32 @@ def _cells(name: str, record: Record) -> list[str]:
         formatting.count(number(record, "dim")),
         *(formatting.size(number(record, key)) for key in ("bytes", "value_bytes", "state_bytes")),
         *(formatting.count(number(record, key)) for key in COUNTS),
+    ]
+
+
+def _disk_cells(name: str, record: Record) -> list[str]:
+    return [
+        name,
+        formatting.count(number(record, "disk_rows")),
+        formatting.size(number(record, "disk_bytes")),
+        *(formatting.count(number(record, key)) for key in DISK_COUNTS),
+        f"{number(record, 'disk_wait_s') or 0:,.1f} s",
+    ]
+
+
+def _caches(run: RunRecord) -> list[list[str]]:
+    """What the caches of the workers counted, where tables have one."""
+    told = (run.end or {}).get("counts")
+    counts = {name: number(told, name) or 0 for name in told} if isinstance(told, dict) else {}
+    return [
+        [
+            table,
+            *(formatting.count(found.get(key, 0)) for key in CACHE_COUNTS),
+            f"{hit_share(found):.1%}",
+            formatting.size(found.get("bytes_saved", 0)),
+            f"{saved_share(found):.1%}",
+        ]
+        for table, found in by_table(counts).items()
     ]
 
 

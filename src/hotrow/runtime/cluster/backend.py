@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from torch import Tensor
 from torch.optim import Optimizer
 
+from hotrow.cache.modes import cached_tables, check_cached_mode
 from hotrow.checkpoint import dense as dense_state
 from hotrow.checkpoint.dense_loading import load_dense
 from hotrow.checkpoint.local_cut import ExportedRows
@@ -49,9 +50,11 @@ from hotrow.transport.limits import Limits
 from hotrow.transport.messages import (
     Begin,
     BeginEvaluation,
+    CacheFlushed,
     CollectedScores,
     CollectScores,
     DenseGiven,
+    FlushCache,
     GiveDense,
     ResumeShard,
     TakeDense,
@@ -67,6 +70,8 @@ _log = logging.getLogger("hotrow.runtime")
 
 T = TypeVar("T")
 
+FLUSH_REQUESTS = 64  # of one trainer to a shard before the driver is asked for more numbers
+FLUSHES_LOGGED = 32_768  # the last ones, by the log of a segment: those in flight together must not be more
 IN_FLIGHT_MOST = Limits().open_requests // 4  # a batch has a lookup, a push and some messages open at one shard
 
 
@@ -105,6 +110,7 @@ class ClusterBackend:
         self._undone: Mapping[str, int] = {}  # counted when the last mode had ended
         self._choices = LookAheadChoices()
         self._evaluations = 0
+        self._flushes: int | None = None  # numbers that flushes of caches have used; None: no one was
         self._collections = 0  # of scores
         self._scores_left = ScoreSketch()  # of trainers that have left
         self._uncollected: Counter[str] = Counter()  # by trainer, samples whose scores it has
@@ -126,6 +132,7 @@ class ClusterBackend:
                 f"set engine to 'local', or take one of {', '.join(MODES)}"
             )
         mode.check(facts)
+        check_cached_mode(self.tables.specs, mode)
         if mode.most_in_flight > IN_FLIGHT_MOST:
             raise ConfigError(
                 f"max_in_flight={mode.most_in_flight}: on a cluster at most {IN_FLIGHT_MOST} batches of a trainer are "
@@ -178,7 +185,7 @@ class ClusterBackend:
     def open(self, mode: Mode, facts: RunFacts, clock: RunClock) -> tuple[RemoteParameters, RemoteExecutor]:
         """Start a mode: the dense state is sent to the trainers, or to the shards that hold it."""
         self.check_consistent()
-        self._roles.check_trainers()
+        self._roles.check_alive()
         self._check_all_left(facts.workers)
         self.check_mode(mode, facts)  # trainers may have joined since it was chosen
         parameters = RemoteParameters(
@@ -198,6 +205,7 @@ class ClusterBackend:
             state = TakeDense(facts.step, settings)
             for asked in self._roles.request_all(list(self._places), state, self._frames(tensors)):
                 self._roles.answer(asked)
+        self._check_all_left(facts.workers)  # the first one is asked where all meet
         begun = Begin(
             mode.model_dump_json(),
             parameters.number,
@@ -221,6 +229,7 @@ class ClusterBackend:
             self._close_mode,
             self._reading.current,
             self._uncollected,
+            lambda: self._fetched == (parameters.number, True),
         )
         self._open, self._undone = _OpenMode(mode, parameters, executor, begun), {}
         return parameters, executor
@@ -315,6 +324,7 @@ class ClusterBackend:
 
     def stop_worker(self, name: RoleId) -> Future[None]:
         """Stop a trainer that holds no batch, once no batch that it has read is needed."""
+        self._flush_caches([name])
         self._scores_left.merge(self._collect([name]))
         return self._reading.stop_trainer(name)
 
@@ -322,16 +332,21 @@ class ClusterBackend:
         """Roles that were lost since the last call. Loaders that were started in place of lost ones begin to read."""
         self._reading.admit_loaders()
         losses = [self._roles.losses.popleft() for _ in range(len(self._roles.losses))]
-        return [self._completed(each) for each in losses]
+        changed = {} if self._open is None else self._open.executor.changed_rows
+        return [self._completed(each, changed.pop(each.name, 0)) for each in losses]
 
-    def _completed(self, loss: RoleLoss) -> RoleLoss:
+    def _completed(self, loss: RoleLoss, changed_rows: int) -> RoleLoss:
         scores, dense_lost = self._uncollected.pop(loss.name, 0), loss.name in self._dense_lost
         self._dense_lost.discard(loss.name)
-        return dataclasses.replace(loss, scores=scores, dense_restored=dense_lost)
+        return dataclasses.replace(loss, scores=scores, dense_restored=dense_lost, changed_rows=changed_rows)
 
     def check_workers(self) -> None:
         """RoleLost where no trainer is left."""
         self._roles.check_trainers()
+
+    @property
+    def row_prefetch(self) -> None:
+        """Shards bring rows into memory when lookups arrive, which are in flight ahead of their batch."""
 
     def reading(self, loader: Loader) -> AbstractContextManager[RemoteReading | None]:
         """Loaders or trainers read, where they can."""
@@ -362,21 +377,27 @@ class ClusterBackend:
     def predict(self, batch: Batch) -> Tensor:
         """The model's output; no row is created or changed."""
         self.check_consistent()
-        after = self._prepare_prediction()
+        try:
+            after = self._prepare_prediction()
+        except WorkersLost as lost:  # in the middle of an event: the mode cannot open again here
+            raise RoleLost(str(lost)) from None
         return self._learner.predict(batch, self.tables.lookup(batch, learn=False, after=after))
 
     def evaluate(self, loader: Loader) -> AnyEvaluator | None:
-        """Let the trainers predict batches that loaders or trainers read; None where the driver has to."""
+        """Let the trainers predict batches that loaders or trainers read; None where the driver has to.
+
+        WorkersLost where no trainer is left: it can begin again with another one.
+        """
         self.check_consistent()
         if loader.source.schema.group is not None:
             _log.info("the run's own process evaluates: a grouped AUC needs all samples of a group in one place")
             return None
         while True:
-            self._roles.check_trainers()
+            self._roles.check_alive()
+            if not self._roles.trainers:
+                raise WorkersLost("no trainer is left that could evaluate")
             try:
                 return self._surviving(lambda: self._evaluate(loader))
-            except RoleLost:
-                raise
             except WorkersLost as lost:  # nothing was changed: the others begin again
                 _log.warning("the evaluation begins again with %d trainers: %s", len(self._roles.trainers), lost)
 
@@ -394,6 +415,7 @@ class ClusterBackend:
         """Fetch the dense state where it is not here; returns the order that lookups have to wait for."""
         if self._open is None:
             return self._order
+        self._flush_caches(self._roles.trainers)
         self._fetch(self._open, optimizer=False)
         return self._open.parameters.number
 
@@ -414,6 +436,7 @@ class ClusterBackend:
         self._open, self._order = None, opened.parameters.number
         self._failed = True  # rows are those of the last step, and dense parameters those of the last fetch
         if not opened.parameters.failed:
+            self._flush_caches(self._roles.trainers)
             self._undone = opened.parameters.last_counts()  # discards of a cut: rows may be applied already
             self._order = opened.parameters.number
             self._fetch(opened, optimizer=True)
@@ -422,7 +445,39 @@ class ClusterBackend:
 
     def _fetch_at_rest(self) -> None:
         if self._open is not None:
+            self._flush_caches(self._roles.trainers)
             self._fetch(self._open, optimizer=True)
+
+    def _flush_caches(self, names: Sequence[RoleId]) -> None:
+        """Let trainers write the changes of cached rows back. Those of one that is lost meanwhile are lost with it."""
+        if not cached_tables(self.tables.specs):
+            return
+        left = list(names)
+        while left:
+            left = self._flush_some(left)
+
+    def _flush_some(self, names: Sequence[RoleId]) -> list[RoleId]:
+        """Let each trainer send a number of requests; returns those that have more changes."""
+        if self._flushes is None:
+            self._flushes = self.newest_grant()  # a kept segment knows those of runs before
+        most, sent, left = max(1, min(FLUSH_REQUESTS, FLUSHES_LOGGED // len(names))), {}, []
+        for name in names:
+            sent[name] = self._roles.rpc.request(name, FlushCache(self._flushes + 1, most))
+            self._flushes += most
+        for name, asked in sent.items():
+            try:
+                flushed = self._roles.answer(asked).of(CacheFlushed, name)
+            except PeerLost:
+                if not self._roles.caused_by_loss([name]):
+                    raise
+                continue
+            if flushed.left:
+                left.append(name)
+            if self._open is not None:
+                if not flushed.left:
+                    self._open.executor.changed_rows.pop(name, None)
+                self._open.parameters.count(flushed.counts)
+        return left
 
     def _fetch(self, opened: _OpenMode, *, optimizer: bool) -> None:
         """Fetch the dense state after the last order; at rest no update of it is in flight."""
@@ -440,13 +495,17 @@ class ClusterBackend:
             cut = opened.executor.cut_step
             if cut is not None and cut.restored is not None:
                 load_dense(cut.restored.where, self._spec.model, own)
-            else:
-                given, reply = self._given_by_trainer(opened.executor, optimizer=optimizer)
+            elif cut is None or cut.sources:  # else this process has it
+                given, reply = self._given_by_trainer(opened, optimizer=optimizer)
                 dense_state.from_bytes(given, reply.optimizer, self._spec.model, own)
         self._fetched = (number, optimizer)
 
-    def _given_by_trainer(self, executor: RemoteExecutor, *, optimizer: bool) -> tuple[bytes, DenseGiven]:
-        """From the first trainer, or the next one where it is lost: all have the same, except after a cut."""
+    def _given_by_trainer(self, opened: _OpenMode, *, optimizer: bool) -> tuple[bytes, DenseGiven]:
+        """From the first trainer, or the next one where it is lost: all have the same, except after a cut.
+
+        WorkersLost where none is left that has it.
+        """
+        executor = opened.executor
         cut = executor.cut_step
         names, step = (self._roles.trainers, executor.step) if cut is None else (cut.sources, 0)
         for name in list(names):
@@ -455,8 +514,13 @@ class ClusterBackend:
             except (PeerLost, InputError):
                 if not self._roles.caused_by_loss([name]):
                     raise
+        if cut is not None and cut.behind:  # all that had ended the step were lost since
+            executor.cut_step = dataclasses.replace(cut, sources=cut.behind, behind=())
+            opened.parameters.count({"dense_steps_lost": 1})
+            return self._given_by_trainer(opened, optimizer=optimizer)
         gone = next(name for name in (*reversed(names), *reversed(self._roles.lost)) if name in self._roles.lost)
-        raise is_gone(gone, self._roles.lost[gone])
+        error = is_gone(gone, self._roles.lost[gone])
+        raise WorkersLost(str(error)) if cut is None else error
 
     def _given(self, name: RoleId, request: GiveDense) -> tuple[bytes, DenseGiven]:
         answer = self._roles.answer(self._roles.rpc.request(name, request))

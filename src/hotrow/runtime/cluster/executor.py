@@ -58,10 +58,12 @@ class RemoteExecutor:
         ended: Callable[[], None],
         current: Callable[[BatchName], AnyBatch],
         uncollected: "Counter[str]",
+        dense_is_here: Callable[[], bool] = lambda: False,
     ) -> None:
         """`current`: a batch, or its copy where its loader is lost.
 
-        `uncollected`: by trainer, samples whose scores are not collected.
+        `uncollected`: by trainer, samples whose scores are not collected; `dense_is_here`: whether this process has the
+        dense state after the last order.
         """
         self.lock: AbstractContextManager[object] = nullcontext()
         self.trainers = dict(enumerate(roles.trainers))  # by worker
@@ -74,11 +76,12 @@ class RemoteExecutor:
         self._forecast = StepForecast(mode.groups[0]) if mode.looks_ahead else None
         self._results: SimpleQueue[tuple[Grant, Outcome]] = SimpleQueue()  # of trainers
         self._refused: SimpleQueue[tuple[Grant, Exception]] = SimpleQueue()  # lookups of embedding workers
-        self._current, self._uncollected = current, uncollected
+        self._current, self._uncollected, self._dense_is_here = current, uncollected, dense_is_here
         self._out: dict[int, tuple[Grant, list[str]]] = {}  # by number, with the roles that have a part in it
         self.cut_step: CutDecision | None = None  # the mode ends with it
         self._is_cut = False
         self._given_up: dict[int, None] = {}  # workers that lost a batch, in order
+        self.changed_rows: dict[str, int] = {}  # by trainer, cached rows with changes that no shard knows
 
     @property
     def runs_ahead(self) -> bool:
@@ -192,8 +195,12 @@ class RemoteExecutor:
             while (result := self._next_of_cut()) is not None:
                 step = push(result)
             self._parameters.wait_for_orders()
-            self.cut_step = cutting.decide(step, reached)
+            self.cut_step = cutting.decide(step, reached, self._dense_is_here)
         return self.cut_step
+
+    def note_unanswered(self, grant: int) -> None:
+        """A batch of a step that counts was not answered for: let the shards count its rows that never arrived."""
+        self._parameters.expect(grant)
 
     def _next_of_cut(self) -> BatchResult | None:
         """The next batch whose gradients are on the shards; None where all trainers that are left have answered."""
@@ -312,6 +319,7 @@ class RemoteExecutor:
         _, (trainer, *_) = self._out.pop(grant.grant)
         reply = answer.of(BatchReply, trainer)
         self._uncollected[trainer] += reply.samples
+        self.changed_rows[trainer] = reply.changed_rows
         busy = Elapsed(reply.busy_s, reply.busy_s)
         return BatchResult(grant, reply.looked_step, reply.pulled_step, reply.samples, reply.loss, None, busy)
 

@@ -15,6 +15,7 @@ class PlannedOrder:
 
     applies: tuple[ApplyOrder, ...]
     discards: tuple[int, ...]
+    expected: tuple[int, ...]
     to_trainers: tuple[CloseStep | Settle, ...]
 
 
@@ -26,6 +27,7 @@ class OrderPlan:
         self.rows_on_arrival = mode.on_arrival(facts, 1) is not None
         self._applies: list[ApplyOrder] = []
         self._discards: list[int] = []
+        self._expected: list[int] = []
         self._close: CloseStep | None = None
         self._settle: Settle | None = None  # the update of KStep's trainers, unless a merge replaces it
         self._merged = (facts.step, facts.step)  # in KStep: steps of the last merge, and of the one before
@@ -33,11 +35,16 @@ class OrderPlan:
     @property
     def empty(self) -> bool:
         """Whether nothing has to be sent."""
-        return not (self._applies or self._discards or self._close or self._settle)
+        return not (self._applies or self._discards or self._expected or self._close or self._settle)
 
     def discard(self, grant: int) -> None:
         """Drop a push that will not be applied."""
         self._discards.append(grant)
+
+    def expect(self, grant: int) -> None:
+        """A batch counts whose trainer did not answer; where rows are applied in order, the order of its step tells."""
+        if self.rows_on_arrival:
+            self._expected.append(grant)
 
     def apply(self, effect: Apply, samples: int, lr_scale: float) -> None:
         """Add a step."""
@@ -54,8 +61,8 @@ class OrderPlan:
         if self._settle is not None and self._settle.merge:
             self._merged = (self._settle.step + 1, self._merged[0])
         to_trainers = tuple(each for each in (self._close, self._settle) if each is not None)
-        planned = PlannedOrder(tuple(self._applies), tuple(self._discards), to_trainers)
-        self._applies, self._discards, self._close, self._settle = [], [], None, None
+        planned = PlannedOrder(tuple(self._applies), tuple(self._discards), tuple(self._expected), to_trainers)
+        self._applies, self._discards, self._expected, self._close, self._settle = [], [], [], None, None
         return planned
 
     def apart_at(self, step: int) -> int:

@@ -17,6 +17,7 @@ from hotrow.modes.base import Apply, RunFacts
 from hotrow.runtime.cluster.order_plan import OrderPlan, WeightReplies
 from hotrow.runtime.cluster.roles import Roles
 from hotrow.runtime.cluster.shard_restarts import RestartedShard
+from hotrow.runtime.losses import WorkersLost
 from hotrow.server.core import NOTHING_NEW, ApplyResult
 from hotrow.staleness import Histogram, IdCounts, WeightCorrection
 from hotrow.staleness.weights import WeightRange
@@ -39,6 +40,7 @@ class _SentOrder:
     incarnation: int
     asked: Future[Answer]
     parts: int  # pushes that it applies
+    discards: tuple[int, ...]
     step: int
     samples: int
 
@@ -98,6 +100,10 @@ class RemoteParameters:
         """Drop a push that will not be applied."""
         self._plan.discard(grant)
 
+    def expect(self, grant: int) -> None:
+        """A batch counts whose trainer did not answer for it: shards count its rows as lost that are not there."""
+        self._plan.expect(grant)
+
     def apply(self, effect: Apply, *, samples: int, lr_scale: float = 1.0) -> ApplyResult:
         """Add a step to the next order; returns the results of earlier ones, as far as they are known."""
         self._plan.apply(effect, samples, lr_scale)
@@ -109,10 +115,11 @@ class RemoteParameters:
         if self._plan.empty and not self._messages:
             return
         planned = self._plan.take()
-        if planned.applies or planned.discards:
+        if planned.applies or planned.discards or planned.expected:
             applies = preencoded(planned.applies)  # the same for all shards
             parts = sum(len(each.parts) for each in planned.applies)
-            self._order(lambda incarnation: Perform(incarnation, self.number, applies, planned.discards), parts)
+            rest = planned.discards, planned.expected
+            self._order(lambda incarnation: Perform(incarnation, self.number, applies, *rest), parts, planned.discards)
             for each in planned.applies:
                 self._step, self._samples = max(self._step, each.step + 1), each.samples
             if self._roles.embedding_workers is not None:
@@ -135,12 +142,20 @@ class RemoteParameters:
         self._incarnations[shard.name] = shard.incarnation
         order, step, samples = self.number, self._step, self._samples
         unanswered = [each for each in self._under_way if each.shard == shard.name and not each.asked.done()]
+        refused = tuple(grant for each in unanswered if shard.rows_lost for grant in each.discards)
         if unanswered and not shard.rows_lost:
             order, step, samples = unanswered[0].number - 1, unanswered[0].step, unanswered[0].samples
         cuts = self._mode.dense != "server" and not self._on_arrival
         self.must_cut = self.must_cut or cuts
         return ResumeShard(
-            order, *self._rules, step, samples, pushes=self._pushes, arrival=self._on_arrival, refuses=cuts
+            order,
+            *self._rules,
+            step,
+            samples,
+            pushes=self._pushes,
+            arrival=self._on_arrival,
+            refuses=cuts,
+            discards=refused,
         )
 
     def raise_failures(self) -> None:
@@ -177,17 +192,17 @@ class RemoteParameters:
         """An error inside ends the mode: the state of the trainers is not fetched."""
         try:
             yield
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, WorkersLost):  # what was computed is discarded, or dealt again
             raise
         except BaseException:
             self.failed = True
             raise
 
-    def _order(self, made: Callable[[int], messages.Message], parts: int = 0) -> None:
+    def _order(self, made: Callable[[int], messages.Message], parts: int = 0, discards: tuple[int, ...] = ()) -> None:
         self.number += 1
         for name, incarnation in self._incarnations.items():
             asked = self._roles.rpc.request(name, made(incarnation))
-            sent = _SentOrder(name, self.number, incarnation, asked, parts, self._step, self._samples)
+            sent = _SentOrder(name, self.number, incarnation, asked, parts, discards, self._step, self._samples)
             self._under_way.append(sent)
         self._take_answers(self._under_way, UNDER_WAY * len(self._roles.shards))
 
@@ -221,6 +236,11 @@ class RemoteParameters:
                 except HotrowError as error:
                     if not self.must_cut and not self._roles.caused_by_loss(self._trainers, error):
                         raise
+
+    def count(self, counts: Mapping[str, int]) -> None:
+        """Add counts of the trainers to the next result."""
+        self._counted = True
+        self._undone.update(counts)
 
     def _count(self, reply: OrderResult) -> None:
         self._counted = True

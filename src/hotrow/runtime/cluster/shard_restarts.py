@@ -6,6 +6,7 @@ one before came (`ResumeShard`).
 
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from hotrow.types import RoleId
 
 if TYPE_CHECKING:
     from hotrow.runtime.cluster.roles import Roles
+
+RESTART_S = 15.0  # that a restart takes at most, mostly
 
 _log = logging.getLogger("hotrow.runtime")
 
@@ -54,6 +57,8 @@ class ShardRestarts:
         self.user: ShardUser | None = None  # None: no mode was opened yet
         self.last_checkpoint: Callable[[], SavedRows | None] = lambda: None
         self.step: Callable[[], int] = lambda: 0  # dense steps so far
+        self._idle = threading.Event()
+        self._idle.set()
         self._failure: str | None = None  # of a restart: it ends the run
         self._restarted_s = -math.inf  # when the last one was complete
         self._moved: dict[RoleId, ShardAt] = {}  # all shards that were started again
@@ -62,12 +67,22 @@ class ShardRestarts:
 
     def restart(self, roles: "Roles", name: RoleId, why: str) -> RoleLoss:
         """Start a shard again, and let all roles go on with it; RoleLost where that is not possible."""
+        self._idle.clear()
         try:
             return self._restart(roles, name, why)
         except HotrowError as error:
             wrapped = f"{name} is gone: {why}; it cannot be started again: {error}"
             self._failure = str(error) if isinstance(error, RoleLost) else wrapped
             raise RoleLost(self._failure) from None
+        finally:
+            self._idle.set()
+
+    def wait(self, most_s: float = RESTART_S) -> None:
+        """Wait until no shard is being started again: a role that starts meanwhile would wait at its old address.
+
+        Not for longer than a restart should take: that may wait for the role, an embedding worker. Thread-safe.
+        """
+        self._idle.wait(most_s)
 
     def check(self) -> None:
         """RoleLost where a restart has failed. Thread-safe."""

@@ -1,6 +1,6 @@
 """The cut of a step that a loss has broken, in modes whose trainers end every step together: stop, ask, decide."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hotrow.errors import HotrowError
@@ -46,10 +46,15 @@ class StepCutting:
                     raise
         return reached
 
-    def decide(self, step: int, reached: dict[RoleId, int]) -> CutDecision:
-        """What becomes of the open step, whose computed batches have all arrived; `reached`: as `stop` returned it."""
+    def decide(self, step: int, reached: dict[RoleId, int], dense_is_here: Callable[[], bool]) -> CutDecision:
+        """What becomes of the open step, whose computed batches have all arrived; `reached`: as `stop` returned it.
+
+        `dense_is_here`: whether the driver has the dense state after the last order.
+        """
         replicas = self._merge_copies(step, reached) if reached and self._mode.dense == "local" else 0
         begun = self._is_begun(step)
+        if not reached and dense_is_here():
+            return CutDecision((), int(begun), dense_steps_lost=int(begun))
         if not reached:
             return decide_cut_without_trainers(step, self._last_checkpoint(), begun=begun)
         decision = decide_cut(step, reached, begun=begun, ahead=self._mode.most_in_flight)

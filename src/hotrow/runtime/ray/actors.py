@@ -21,6 +21,8 @@ from hotrow.server.dense_shard import DenseShard
 from hotrow.server.process import ShardServer
 from hotrow.server.restarting import ShardBefore, open_shard
 from hotrow.server.shared_rows import dense_path
+from hotrow.topology.affinity import bind_process
+from hotrow.topology.binding import ThreadRole
 from hotrow.transport.client import RpcClient
 from hotrow.transport.security import ClusterKey
 from hotrow.transport.server import RpcServer
@@ -34,11 +36,13 @@ MOST_OPEN = 65_536  # requests to one peer; open grants bound them, and the driv
 
 @dataclass(frozen=True, slots=True)
 class TransportSettings:
-    """Security and delay of the connections of a run."""
+    """Security, delay and rate of the connections of a run, and whether its roles bind themselves to cores."""
 
     security: Security = "key"
     key: ClusterKey | None = None
     delay_s: float = 0.0  # to the shards and back: for measurements
+    link_gbps: float = 0.0  # of each role's link to the shards, in each direction: for measurements; 0: no limit
+    bind_cores: bool = False
 
     def server(self, host: str | None, name: str, port: str = "*") -> RpcServer:
         """A server on a host; None: on this node's address for other nodes. Another port where that one is taken."""
@@ -49,9 +53,16 @@ class TransportSettings:
                 return RpcServer(f"tcp://{where}:{port}", **how)
         return RpcServer(f"tcp://{where}:*", **how)
 
+    def bind(self, kind: ThreadRole, number: int) -> None:
+        """Bind a role, before it starts threads: they inherit the cores, and touch memory near them."""
+        if self.bind_cores:
+            bind_process(kind, number)
+
     def rpc_client(self, *, delayed: bool = False) -> RpcClient:
-        delay_s = self.delay_s if delayed else 0.0
-        return RpcClient(security=self.security, key=self.key, delay_s=delay_s, most_open=MOST_OPEN)
+        delay_s, link_gbps = (self.delay_s, self.link_gbps) if delayed else (0.0, 0.0)
+        return RpcClient(
+            security=self.security, key=self.key, delay_s=delay_s, link_gbps=link_gbps, most_open=MOST_OPEN
+        )
 
     def rpc_client_to(self, shards: Mapping[str, str]) -> RpcClient:
         """A client connected to shards by name."""
@@ -98,11 +109,23 @@ def _let_sigterm_end_the_process() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+def _die_by_sigterm() -> Any:
+    """Restore the default action of SIGTERM, and return the handler that was there.
+
+    Ray's handler raises SystemExit, which unwinds a shard that is being made: that would remove the shared memory which
+    the next process needs. A process that dies at once leaves it.
+    """
+    if threading.current_thread() is threading.main_thread():
+        return signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    return None
+
+
 class _Role:
     """The common part of all roles: they report their address, serve until `Stop`, and close."""
 
     def __init__(self, server: RpcServer, serving: _Serving, *others: _Closing, shared: Sequence[_Shared] = ()) -> None:
         self._server, self._serving, self._others, self._shared = server, serving, others, shared
+        self._sigterm: Any = None  # its handler while it serves, where that is another one before
 
     def address(self) -> str:
         return self._server.address
@@ -123,6 +146,8 @@ class _Role:
                 stack.callback(close_shared, shared)
             for each in reversed((self._server, *self._others)):
                 stack.callback(each.close)
+            if self._sigterm is not None and threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, self._sigterm)
             self._serving.serve()
             stopped = True
 
@@ -131,6 +156,8 @@ class ShardRole(_Role):
     """One shard; a Ray actor when it is started as one."""
 
     def __init__(self, setup: ShardSetup, lines: TransportSettings, host: str | None) -> None:
+        sigterm = _die_by_sigterm()
+        lines.bind("store", setup.number)
         before, role, spec = setup.before, setup.role, setup.role.spec
         shard = open_shard(
             spec.tables,
@@ -157,6 +184,7 @@ class ShardRole(_Role):
         server = lines.server(host, RoleId("shard", setup.number), "*" if before is None else before.port)
         serving = ShardServer(shard, server, dense, restarted=before is not None)
         super().__init__(server, serving, shared=(shard, dense))
+        self._sigterm = sigterm
 
 
 class TrainerRole(_Role):
@@ -165,6 +193,7 @@ class TrainerRole(_Role):
     def __init__(
         self, setup: TrainerSetup, lines: TransportSettings, host: str | None, shards: Mapping[str, str], role: RoleId
     ) -> None:
+        lines.bind("trainer", role.number)
         server, wire = lines.server(host, role), lines.rpc_client_to(shards)
         super().__init__(server, TrainerProcess(setup, role, server, wire, fetch_source), wire)
 
@@ -173,6 +202,7 @@ class LoaderRole(_Role):
     """One loader; a Ray actor when it is started as one."""
 
     def __init__(self, role: RoleId, lines: TransportSettings, host: str | None) -> None:
+        lines.bind("reader", role.number)
         server = lines.server(host, role)
         super().__init__(server, LoaderServer(role, server, fetch_source))
 
@@ -183,5 +213,6 @@ class EmbeddingRole(_Role):
     def __init__(
         self, setup: EmbeddingSetup, lines: TransportSettings, host: str | None, shards: Mapping[str, str]
     ) -> None:
+        lines.bind("store", setup.number)
         server, wire = lines.server(host, RoleId("embedding worker", setup.number)), lines.rpc_client_to(shards)
         super().__init__(server, EmbeddingServer(setup, server, wire), wire)

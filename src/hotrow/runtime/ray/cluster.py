@@ -125,6 +125,7 @@ class RayCluster:
     def join_trainer(self) -> RoleId:
         """Start one more trainer, which waits for a mode; returns its name. Thread-safe."""
         with self._joining:
+            self._restarts.wait()
             name = self._new_role("trainer")
             self._start_trainers([name], joins=True)
             if self.roles.embedding_workers is not None:
@@ -143,6 +144,7 @@ class RayCluster:
     def join_embedding_worker(self) -> RoleId:
         """Start one more embedding worker, also while a mode runs; returns its name. Thread-safe."""
         with self._joining:
+            self._restarts.wait()
             return self._join_embedding_worker(self._embedding_workers(), joins=True)
 
     def leave_embedding_worker(self, name: RoleId) -> "Future[None]":

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from hotrow.cache.modes import CACHING_MODES, cached_tables, check_cached_mode
 from hotrow.config import Table
 from hotrow.data.config import DataConfig
 from hotrow.data.synthetic import SyntheticConfig
@@ -69,6 +70,14 @@ class SimulationConfig(Spec):
             return Target(mode_of(switch.mode), None, None)
         assert not isinstance(other.mode, Auto)
         return Target(other.mode, other.workers or self.cluster.workers, other.local_batch or self.cluster.local_batch)
+
+    def tables_of(self, label: str) -> dict[str, Table]:
+        """The tables of a mode, with its caches: its own setting, or those of the tables."""
+        own = self.modes[label].cache
+        if own is None:
+            return self.tables
+        cache = None if own == "off" else own
+        return {name: Table(**{**_fields(table), "cache": cache}) for name, table in self.tables.items()}
 
     def hyper_of(self, label: str) -> Hyper:
         """The hyper-parameters of a mode: those it names, or the only ones."""
@@ -142,6 +151,7 @@ def _faults_of(config: SimulationConfig, label: str) -> Iterator[FieldError]:
     except ConfigError as error:
         yield FieldError(label, f": {error}")
         return
+    yield from _faults_of_caches(config, label)
     if own.hyper is not None and own.hyper not in config.hyper:
         known = ", ".join(config.hyper) or "none"
         yield FieldError(f"{label}.hyper", f"={own.hyper!r}: there is no such set; there are: {known}")
@@ -151,6 +161,26 @@ def _faults_of(config: SimulationConfig, label: str) -> Iterator[FieldError]:
         fault = _fault_of_switch(config, label, switch)
         if fault is not None:
             yield FieldError(f"{label}.switches.{place}.mode", f"={switch.mode!r}: {fault}")
+
+
+def _faults_of_caches(config: SimulationConfig, label: str) -> Iterator[FieldError]:
+    own = config.modes[label]
+    cached = cached_tables(config.tables_of(label))
+    if own.cache is not None and config.run.work != "train":
+        yield FieldError(f"{label}.cache", ": caches hold rows, and work='count' has none: set run.work='train'")
+    if isinstance(own.mode, Auto):
+        if cached:
+            names = " and ".join(CACHING_MODES)
+            message = f": tables.{cached[0]}.cache works in {names}, and auto takes others: set cache = 'off'"
+            yield FieldError(label, message)
+        return
+    right = [switch for switch in own.switches if _fault_of_switch(config, label, switch) is None]
+    for mode in (own.mode, *(config.target_of(switch).mode for switch in right)):
+        try:
+            check_cached_mode(config.tables_of(label), mode)
+        except ConfigError as error:
+            yield FieldError(label, f": {error}; cache = 'off' in [modes.{label}] leaves it out for this mode")
+            return
 
 
 def _fault_of_switch(config: SimulationConfig, label: str, switch: Switch) -> str | None:
@@ -168,6 +198,10 @@ def _fault_of_switch(config: SimulationConfig, label: str, switch: Switch) -> st
     except ConfigError as error:
         return str(error)
     return None
+
+
+def _fields(table: Table) -> dict[str, Any]:
+    return {name: getattr(table, name) for name in table.model_fields_set}
 
 
 def _labelled(label: str, table: Any) -> Any:

@@ -1,6 +1,6 @@
 """The figures of a simulation side by side, as texts for a terminal and a page."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from hotrow.obs.report import formatting
 from hotrow.sim.study.outcome import Outcome, setting_of
@@ -9,6 +9,7 @@ from hotrow.staleness import Histogram, Statistics
 METRICS = {  # that are shown; a file has them all
     "auc": "AUC", "logloss": "logloss", "accuracy": "accuracy", "rmse": "RMSE", "mae": "MAE",
 }  # fmt: skip
+LOOKUPS = ("hits", "misses", "awaited", "ahead", "invalid")  # what becomes of a cached table's ids
 Row = tuple[str, list[str | None]]  # a name, and a cell for each outcome; None: empty
 
 
@@ -36,6 +37,11 @@ def _rows(outcomes: Sequence[Outcome]) -> Iterator[Row]:
         metrics = [(one.metrics or {}).get(name) for one in outcomes]
         yield word, [None if value is None else f"{value:.4f}" for value in metrics]
     yield row("virtual time", lambda one: formatting.duration(one.result.seconds))
+    yield row("bytes of rows", lambda one: formatting.size(one.result.row_bytes) if one.result.row_bytes else None)
+    yield row("cache hits", lambda one: _hits(one.result.statistics.counts))
+    yield row(
+        "changes of cached rows lost", lambda one: _count(one.result.statistics.counts.get("cached_rows_lost", 0))
+    )
     yield row("steps", lambda one: f"{one.result.steps:,}")
     yield row("samples applied", lambda one: f"{one.result.samples_applied:,}")
     yield from _counts([one.result.statistics for one in outcomes])
@@ -58,6 +64,12 @@ def _counts(counted: Sequence[Statistics]) -> Iterator[Row]:
     yield "ids decayed", [_count(each.ids_decayed - each.ids_zero_weight) for each in counted]
     yield "pushes twice", [_count(each.duplicates) for each in counted]
     yield "pushes after a loss", [_count(each.after_loss) for each in counted]
+
+
+def _hits(counts: Mapping[str, int]) -> str | None:
+    """Of the distinct ids of batches; those that the batch before had requested count as misses."""
+    of = {name: sum(each for key, each in counts.items() if key.startswith(f"cache_{name}.")) for name in LOOKUPS}
+    return f"{100 * of['hits'] / sum(of.values()):.1f} %" if sum(of.values()) else None
 
 
 def _count(count: int) -> str | None:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from hotrow.client.aggregate import Average
+from hotrow.config import Cache
 from hotrow.modes import MODES, Mode
 from hotrow.optim.sparse import AnyOptimizer
 from hotrow.run.config import AnyChoice, DenseSection
@@ -42,6 +43,7 @@ class Contender(Spec):
     local_batch: Whole | None = Field(default=None, ge=1, le=MOST)
     speed: float = Field(default=1.0, gt=0, le=1e6)  # speed of its workers, relative to the cluster's
     hyper: str | None = None  # a set of hyper-parameters
+    cache: Cache | Literal["off"] | None = None  # of all tables; None: as the tables say
     switches: tuple[Switch, ...] = ()
 
     @model_validator(mode="before")

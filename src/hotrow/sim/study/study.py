@@ -152,7 +152,7 @@ def _compute(config: SimulationConfig, rows: StudyRows) -> Compute:
     blocks = [batch for _, batch in islice(rows.train(), -(-wanted // BLOCK))]
     if not blocks:
         raise ConfigError("cluster.speeds.calibrate=true: the training data hold no rows to measure with")
-    trained = TrainedWork(config, next(iter(config.modes)), rows)
+    trained = TrainedWork(config, next(iter(config.modes)), rows, cached=False)
     try:
         batch = concatenated(blocks)
         return measured_compute(batch_trainer(trained, batch), min(wanted, len(batch)))

@@ -6,7 +6,9 @@ from itertools import count
 
 import torch
 
+from hotrow.cache.modes import cached_tables
 from hotrow.client import LocalTables
+from hotrow.config import Table
 from hotrow.data.batch import Batch
 from hotrow.data.config import Data, DataConfig, open_data
 from hotrow.data.loader import Loader
@@ -18,6 +20,8 @@ from hotrow.modes import Sync
 from hotrow.modes.base import Apply, GradientPart, Grant, RunFacts
 from hotrow.run.build import dense_optimizer, shape_of, tables_of
 from hotrow.server.core import ParameterServer
+from hotrow.sim.cached_gradients import work_of
+from hotrow.sim.cached_tables import SimCachedTables
 from hotrow.sim.gradients import RealWork
 from hotrow.sim.leases import SimLease
 from hotrow.sim.study.config import SimulationConfig
@@ -71,27 +75,30 @@ class StudyRows:
 class TrainedWork:
     """A model under training, with its tables."""
 
-    def __init__(self, config: SimulationConfig, label: str, rows: StudyRows) -> None:
+    def __init__(self, config: SimulationConfig, label: str, rows: StudyRows, *, cached: bool = True) -> None:
+        """Without `cached` no worker keeps rows, whatever the tables say."""
         assert config.model is not None
         seed, hyper = config.run.seed, config.hyper_of(label)
         torch.set_num_threads(config.run.threads)
         torch.manual_seed(seed)
-        tables = tables_of(rows.schema, config.tables)
+        tables = tables_of(rows.schema, config.tables_of(label))
         for name, table in tables.items():
             own: dict[str, object] = {} if "seed" in table.model_fields_set else {"seed": seed}
             own |= {} if hyper.rows is None else {"optimizer": hyper.rows}
-            tables[name] = table.model_copy(update=own)
+            own |= {} if cached else {"cache": None}
+            tables[name] = Table(**{each: getattr(table, each) for each in table.model_fields_set} | own)
         model = build_model(config.model.name, shape_of(rows.schema, tables), config.model.settings)
         parameters = [each for each in model.parameters() if each.requires_grad]
         optimizer = dense_optimizer(hyper.dense.optimizer, parameters, hyper.dense.swap) if parameters else None
-        self._client = LocalTables(tables, threads=config.run.threads)
+        make = SimCachedTables if cached_tables(tables) else LocalTables
+        self._client: LocalTables = make(tables, threads=config.run.threads)
         self._server = ParameterServer(
             model, self._client, optimizer, average=config.run.embedding_average, clip=hyper.dense.clip
         )
         loss, self._task = objective_of(model, config.model.loss, config.model.task)
         self._predictions = predictions_of(model, loss, self._task)
         self._learner = Learner(model, loss=loss)
-        self.work = RealWork(self._server, self._client, self._learner, config.cluster.shards)
+        self.work: RealWork = work_of(self._server, self._client, self._learner, config.cluster.shards)
         self.dense_bytes = sum(each.numel() * each.element_size() for each in parameters)
 
     @property

@@ -1,6 +1,7 @@
 """All message headers. Tensors follow them as frames of their own.
 
 rows       shards: rows and gradients
+cache      shards: rows that trainers keep; trainers: their flush
 orders     shards: the driver's decisions
 dense      dense parameters on shards
 work       trainers: batches of the driver
@@ -14,6 +15,14 @@ control    every role, and the process of the run
 A header is decoded into exactly one `Message` or refused; no header names a function to call.
 """
 
+from hotrow.transport.messages.cache import (
+    CacheBlock,
+    CachedRowsBlock,
+    CacheExchange,
+    CacheExchanged,
+    CacheFlushed,
+    FlushCache,
+)
 from hotrow.transport.messages.control import (
     SENTENCE_MOST,
     Done,
@@ -122,6 +131,10 @@ Message = (
     Exchange
     | Exchanged
     | PullRest
+    | CacheExchange
+    | CacheExchanged
+    | FlushCache
+    | CacheFlushed
     | Perform
     | OrderResult
     | Policy
@@ -202,6 +215,11 @@ __all__ = [
     "BatchesMade",
     "Begin",
     "BeginEvaluation",
+    "CacheBlock",
+    "CacheExchange",
+    "CacheExchanged",
+    "CacheFlushed",
+    "CachedRowsBlock",
     "CheckRows",
     "Clear",
     "CloseReading",
@@ -229,6 +247,7 @@ __all__ = [
     "FaultKind",
     "Features",
     "FileFacts",
+    "FlushCache",
     "Folded",
     "ForgetLoader",
     "ForgetSource",

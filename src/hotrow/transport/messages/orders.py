@@ -28,12 +28,17 @@ class ApplyOrder(Header, frozen=True):
 
 
 class Perform(Header, frozen=True, tag="perform"):
-    """Decisions of the driver, numbered. Orders are performed in sequence; one that arrives twice has no effect."""
+    """Decisions of the driver, numbered. Orders are performed in sequence; one that arrives twice has no effect.
+
+    `expected`: pushes that are applied on arrival, of batches that count and whose trainer did not answer for them. One
+    that is not here is lost, and one that arrives later is not applied.
+    """
 
     incarnation: Number
     order: Number
     applies: tuple[ApplyOrder, ...]
     discards: tuple[Number, ...] = ()
+    expected: tuple[Number, ...] = ()
 
 
 class Prepare(Header, frozen=True, tag="prepare"):
@@ -60,7 +65,7 @@ class OrderResult(Header, frozen=True, tag="performed"):
     refused: Count = 0
     weightless: Count = 0
     missing: Count = 0
-    lost_pushes: Count = 0  # parts of a step that never arrived
+    lost_pushes: Count = 0  # parts of a step, and expected pushes, that never arrived
     forgotten: Count = 0  # with a grant too old to know whether it was applied before
     partly_applied: Count = 0  # that a crash interrupted in a kept segment: not applied again
     applied_before: Count = 0  # discarded pushes whose rows were applied on arrival
@@ -102,3 +107,4 @@ class ResumeShard(Header, frozen=True, tag="resume"):
     pushes: Count = 1  # per step
     arrival: bool = False  # rows are applied as they arrive
     refuses: bool = False
+    discards: tuple[Number, ...] = ()  # of orders that it refuses, because it has lost its rows

@@ -1,0 +1,142 @@
+// Rows of a cache in hotrow._native.RamTier; hotrow.cache.rows is their Python face.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <tuple>
+
+#include "bind/columns.h"
+#include "store/ram_tier.h"
+
+namespace hotrow::bind {
+namespace {
+
+using store::Batch;
+using store::Key;
+using store::RamTier;
+using Numbers = HostArray<std::uint32_t, 1>;
+using ConstNumbers = HostArray<const std::uint32_t, 1>;
+using Matrix = HostArray<float, 2>;
+using ConstMatrix = HostArray<const float, 2>;
+
+void check_cached(const std::string& who, const RamTier& tier) {
+  demand(tier.layout().keeps_base() && tier.layout().has(store::kClock), who + ": the table is not that of a cache");
+}
+
+void check_distinct(const std::string& who, const Batch& batch) {
+  demand(batch.unique() == batch.size(), who + ": a key stands in the batch twice");
+}
+
+std::tuple<std::size_t, std::size_t> place(RamTier& tier, Batch& batch, std::uint32_t use, std::uint64_t staleness,
+                                           const std::vector<const Batch*>& pinned,
+                                           const HostArray<std::uint8_t, 1>& states, const Numbers& clocks,
+                                           const HostArray<bool, 1>& placed, int threads) {
+  check_threads(threads);
+  check_cached("place", tier);
+  for (const Batch* plan : pinned) demand(plan != nullptr, "place: pinned holds None: give plans of this table");
+  const bool fits = states.size() == batch.size() && clocks.size() == batch.size() && placed.size() == batch.size();
+  demand(fits, "place: states, clocks and placed must hold one entry per key");
+  const nb::gil_scoped_release unlocked;
+  const auto [unplaced, evicted] =
+      tier.place(batch, use, staleness, pinned, {states.data(), clocks.data(), placed.data()}, threads);
+  return {unplaced, evicted};
+}
+
+std::size_t read_placed(const RamTier& tier, Batch& batch, const Matrix& out, float otherwise, int threads) {
+  check_threads(threads);
+  check_cached("read_placed", tier);
+  check_distinct("read_placed", batch);
+  check_shape("read_placed: out", out, {batch.size(), tier.layout().dim()});
+  const nb::gil_scoped_release unlocked;
+  return tier.read_placed(batch, out.data(), otherwise, threads);
+}
+
+std::uint32_t announce(RamTier& tier, Batch& batch, int threads) {
+  check_threads(threads);
+  demand(tier.layout().has(store::kNextUse), "announce: the table does not evict by next use");
+  const nb::gil_scoped_release unlocked;
+  return tier.announce(batch, threads);
+}
+
+void withdraw(RamTier& tier, Batch& batch, std::uint32_t use, int threads) {
+  check_threads(threads);
+  demand(tier.layout().has(store::kNextUse), "withdraw: the table does not evict by next use");
+  const nb::gil_scoped_release unlocked;
+  tier.withdraw(batch, use, threads);
+}
+
+void check_changes(const std::string& who, const RamTier& tier, std::size_t rows, const Matrix& values,
+                   const Matrix& state, const Numbers& clocks, const Numbers& updates, const Numbers& periods) {
+  check_cached(who, tier);
+  check_shape(who + ": values", values, {rows, tier.layout().dim()});
+  check_shape(who + ": state", state, {rows, tier.layout().state_dim()});
+  const bool fits = clocks.size() == rows && updates.size() == rows && periods.size() == rows;
+  demand(fits, who + ": clocks, updates and periods must hold one number per row");
+}
+
+void take_changes(RamTier& tier, Batch& batch, const Matrix& values, const Matrix& state, const Numbers& clocks,
+                  const Numbers& updates, const Numbers& periods, const HostArray<bool, 1>& changed, int threads) {
+  check_threads(threads);
+  check_changes("take_changes", tier, batch.size(), values, state, clocks, updates, periods);
+  check_distinct("take_changes", batch);
+  demand(changed.size() == batch.size(), "take_changes: changed must hold one flag per key");
+  const nb::gil_scoped_release unlocked;
+  tier.take_changes(
+      batch, {nullptr, values.data(), state.data(), clocks.data(), updates.data(), periods.data(), changed.data()},
+      threads);
+}
+
+void evicted_changes(const RamTier& tier, const Batch& batch, const HostArray<std::uint64_t, 1>& keys,
+                     const Matrix& values, const Matrix& state, const Numbers& clocks, const Numbers& updates,
+                     const Numbers& periods) {
+  check_changes("evicted_changes", tier, keys.size(), values, state, clocks, updates, periods);
+  demand(keys.size() == tier.evicted_changed(batch), "evicted_changes: columns must fit the changed rows exactly");
+  const nb::gil_scoped_release unlocked;
+  tier.evicted_changes(
+      batch, {keys.data(), values.data(), state.data(), clocks.data(), updates.data(), periods.data(), nullptr});
+}
+
+void fill(RamTier& tier, Batch& batch, const ConstMatrix& values, const ConstMatrix& state, const ConstNumbers& clocks,
+          const std::optional<ConstNumbers>& periods, int threads) {
+  check_threads(threads);
+  check_cached("fill", tier);
+  check_distinct("fill", batch);
+  check_shape("fill: values", values, {batch.size(), tier.layout().dim()});
+  check_shape("fill: state", state, {batch.size(), tier.layout().state_dim()});
+  demand(clocks.size() == batch.size(), "fill: clocks must hold one number per key");
+  demand(!periods || periods->size() == batch.size(), "fill: periods must hold one number per key");
+  const nb::gil_scoped_release unlocked;
+  tier.fill(batch, {values.data(), state.data(), clocks.data(), periods ? periods->data() : nullptr}, threads);
+}
+
+nb::bytes changed_keys(const RamTier& tier) {
+  std::vector<Key> keys;
+  {
+    const nb::gil_scoped_release unlocked;
+    keys = tier.changed_keys();
+  }
+  return nb::bytes(keys.data(), keys.size() * sizeof(Key));
+}
+
+}  // namespace
+
+void bind_cache(nb::class_<RamTier>& tier) {
+  tier.def("place", &place, "batch"_a, "use"_a, "staleness"_a, "pinned"_a, "states"_a.noconvert(),
+           "clocks"_a.noconvert(), "placed"_a.noconvert(), "threads"_a)
+      .def("read_placed", &read_placed, "batch"_a, "out"_a.noconvert(), "otherwise"_a, "threads"_a)
+      .def("announce", &announce, "batch"_a, "threads"_a)
+      .def("withdraw", &withdraw, "batch"_a, "use"_a, "threads"_a)
+      .def("take_changes", &take_changes, "batch"_a, "values"_a.noconvert(), "state"_a.noconvert(),
+           "clocks"_a.noconvert(), "updates"_a.noconvert(), "periods"_a.noconvert(), "changed"_a.noconvert(),
+           "threads"_a)
+      .def("evicted_changed", &RamTier::evicted_changed, "batch"_a)
+      .def("evicted_changes", &evicted_changes, "batch"_a, "keys"_a.noconvert(), "values"_a.noconvert(),
+           "state"_a.noconvert(), "clocks"_a.noconvert(), "updates"_a.noconvert(), "periods"_a.noconvert())
+      .def("fill", &fill, "batch"_a, "values"_a.noconvert(), "state"_a.noconvert(), "clocks"_a.noconvert(),
+           "periods"_a.noconvert().none(), "threads"_a)
+      .def_prop_ro("changed_rows", &RamTier::changed_rows)
+      .def("changed_keys", &changed_keys);
+}
+
+}  // namespace hotrow::bind

@@ -1,0 +1,149 @@
+#include "store/disk_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "store/held_locks.h"
+
+namespace hotrow::store {
+namespace {
+
+#if defined(O_DIRECT)
+constexpr int kDirect = O_DIRECT;
+#else
+constexpr int kDirect = 0;  // macOS: the benchmark says "buffered"
+#endif
+
+constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC;
+
+// A file system may take the flag and then refuse to read, as some network file systems do.
+int open_direct(const std::string& path) {
+  if (kDirect == 0) return -1;
+  const int file = ::open(path.c_str(), kFlags | kDirect, 0600);
+  if (file < 0) return -1;
+  const AlignedBuffer page(kPage);
+  if (pread(file, page.data(), kPage, 0) >= 0) return file;
+  close(file);
+  return -1;
+}
+
+bool full(int error) { return error == ENOSPC || error == EDQUOT || error == EFBIG; }
+
+std::string free_text(const std::string& path) {
+  struct statvfs found;
+  const std::size_t slash = path.rfind('/');
+  const std::string directory = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  if (statvfs(directory.c_str(), &found) != 0) return "";
+  return ", " + std::to_string(found.f_bavail * found.f_frsize) + " bytes are free";
+}
+
+}  // namespace
+
+DiskFile::DiskFile(const std::string& path, bool direct, IoChoice io, int depth) : path_(path) {
+  // The lock lies on a descriptor of its own: a forked child closes its copy of it, and leaves the other one alone.
+  lock_ = ::open(path.c_str(), kFlags, 0600);
+  if (lock_ < 0) fail("cannot be opened", errno);
+  try {
+    if (flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+      if (errno != EWOULDBLOCK) fail("cannot be locked", errno);
+      throw DiskLockedError("disk file " + path +
+                            ": in use by another tier; end the process that has it, or give this table another path");
+    }
+    struct stat found;
+    if (fstat(lock_, &found) != 0) fail("cannot be looked at", errno);
+    if (!S_ISREG(found.st_mode)) throw DiskError("disk file " + path + ": is not a plain file: give another path");
+    if (direct) file_ = open_direct(path);
+    direct_ = file_ >= 0;
+    if (file_ < 0) file_ = ::open(path.c_str(), kFlags, 0600);
+    if (file_ < 0) fail("cannot be opened", errno);
+    if (io != IoChoice::threads) engine_ = make_uring(file_, depth);
+    if (!engine_ && io == IoChoice::uring)
+      throw DiskError("io=uring: the kernel refuses io_uring to this process: use io=auto or io=threads");
+    if (!engine_) engine_ = make_thread_pool(file_, depth);
+  } catch (...) {
+    if (file_ >= 0) close(file_);
+    close(lock_);
+    throw;
+  }
+  remember_lock(lock_);
+}
+
+DiskFile::~DiskFile() {
+  engine_.reset();
+  close(file_);
+  forget_lock(lock_);
+  close(lock_);
+}
+
+std::uint64_t DiskFile::bytes() const {
+  struct stat now;
+  return fstat(file_, &now) == 0 ? static_cast<std::uint64_t>(now.st_size) : 0;
+}
+
+void DiskFile::run(IoKind kind, std::span<IoRequest> requests, const std::function<void(IoRequest&)>& finished) {
+  std::uint64_t bytes = 0;
+  for (const IoRequest& request : requests) bytes += request.bytes;
+  (kind == IoKind::read ? reads_ : writes_) += requests.size();
+  (kind == IoKind::read ? read_bytes_ : write_bytes_) += bytes;
+  engine_->run(kind, requests, finished);
+}
+
+void DiskFile::read(std::span<IoRequest> requests) {
+  run(IoKind::read, requests, [](IoRequest&) {});
+  for (const IoRequest& request : requests) check_done(request, "cannot be read");
+}
+
+void DiskFile::write(std::span<IoRequest> requests) {
+  run(IoKind::write, requests, [](IoRequest&) {});
+  for (const IoRequest& request : requests) check_done(request, "cannot be written");
+}
+
+void DiskFile::check_done(const IoRequest& request, const char* what) const {
+  if (request.error != 0) fail(std::string(what) + " at byte " + std::to_string(request.offset), request.error);
+}
+
+void DiskFile::sync() {
+  ++syncs_;
+#if defined(__APPLE__)
+  const int failed = fcntl(file_, F_FULLFSYNC);
+#else
+  const int failed = fdatasync(file_);
+#endif
+  if (failed != 0) fail("cannot be flushed", errno);
+}
+
+void DiskFile::grow(std::uint64_t bytes) {
+  const std::uint64_t now = this->bytes();
+  if (now >= bytes) return;
+#if defined(__linux__)
+  int failed;
+  do {
+    failed = fallocate(file_, 0, static_cast<off_t>(now), static_cast<off_t>(bytes - now)) == 0 ? 0 : errno;
+  } while (failed == EINTR);
+  if (failed == 0) return;
+  if (failed != EOPNOTSUPP && failed != ENOSYS) {
+    [[maybe_unused]] const int cut =
+        ftruncate(file_, static_cast<off_t>(now));  // what it had allocated before it failed
+    fail("cannot grow from " + std::to_string(now) + " to " + std::to_string(bytes) + " bytes", failed);
+  }
+#endif
+  if (ftruncate(file_, static_cast<off_t>(bytes)) != 0)
+    fail("cannot grow from " + std::to_string(now) + " to " + std::to_string(bytes) + " bytes", errno);
+}
+
+void DiskFile::remove() const { unlink(path_.c_str()); }
+
+void DiskFile::fail(const std::string& what, int error) const {
+  const std::string sentence = "disk file " + path_ + ": " + what + ", " + std::strerror(error);
+  if (full(error))
+    throw DiskFullError(sentence + free_text(path_) + ": make room on its file system, or give the table another path");
+  throw DiskError(sentence);
+}
+
+}  // namespace hotrow::store

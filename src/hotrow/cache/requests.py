@@ -1,0 +1,147 @@
+"""Lookups and pushes of a trainer with caches: what is requested, what is in flight, what came."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from dataclasses import dataclass, field
+from functools import partial
+
+from hotrow.cache.cache import Announced, CachedBatch
+from hotrow.cache.shares import ShardShare
+from hotrow.client.base import FeatureVectors
+from hotrow.client.pooled import InFlightExchange, InFlightPush
+from hotrow.client.sharded import PushFacts, RowPush, ShardedLookup, ShardedRequest
+from hotrow.data.batch import Batch
+from hotrow.errors import HotrowError
+from hotrow.store.arrays import Floats
+from hotrow.store.shards import Sharded
+from hotrow.transport.client import Answer
+from hotrow.transport.messages import CacheExchanged, Taken
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CachedLookupRequest:
+    """The distinct ids of a batch by cached table, and the lookup of its other tables.
+
+    `announced` has the cached tables that know of the batch before its lookup is sent.
+    """
+
+    batch: Batch
+    grant: int
+    epoch: int  # of the caches
+    ids: dict[str, Sharded]
+    plain: ShardedRequest | None
+    announced: dict[str, Announced] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CachedLookup:
+    """One lookup, from its vectors to their gradients."""
+
+    samples: int
+    outputs: tuple[FeatureVectors, ...]
+    ids: dict[str, Sharded]
+    batches: dict[str, CachedBatch]
+    plain: ShardedLookup | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CachedPush:
+    """Gradients of a batch: by cached table for each distinct id with its weight, and the push of its other tables."""
+
+    rows: dict[str, tuple[CachedBatch, Floats, Floats]]
+    unused: list[tuple[str, CachedBatch]]  # of tables that the model did not use
+    facts: PushFacts
+    plain: RowPush | None
+
+
+class DroppedChanges:
+    """Changes of requests that failed: refused by a shard that has lost its rows, not sent, or unanswered. Thread-safe.
+
+    Those of a request without an answer may have been added.
+    """
+
+    def __init__(self) -> None:
+        self.rows: Counter[str] = Counter()  # by table
+        self._lock = threading.Lock()
+
+    def watch(self, asked: Sequence[Future[Answer]], shares: Mapping[str, Sequence[ShardShare]]) -> None:
+        """Count the changes of requests, one for each shard, that have failed or will."""
+        for shard, each in enumerate(asked):
+            changes = {table: len(of_table[shard].request.changes) for table, of_table in shares.items()}
+            each.add_done_callback(partial(self._count, changes))
+
+    def _count(self, changes: Mapping[str, int], asked: "Future[Answer]") -> None:
+        if asked.exception() is not None:
+            with self._lock:
+                self.rows.update(changes)
+
+
+def failed(error: HotrowError) -> "Future[Answer]":
+    """The reply to a request that could not be sent."""
+    reply: Future[Answer] = Future()
+    reply.set_exception(error)
+    return reply
+
+
+class FailedExchange:
+    """A lookup and a push that could not be sent."""
+
+    def __init__(self, error: HotrowError) -> None:
+        self.asked: Sequence[Future[Answer]] = [failed(error)]
+        self._error = error
+
+    def wait(self, most_s: float) -> bool:
+        """It has failed."""
+        return True
+
+    def handle(self) -> ShardedLookup:
+        raise self._error
+
+    def taken(self) -> list[Taken]:
+        raise self._error
+
+
+class PendingCachedPush:
+    """Gradients that are applied to cached rows, and in flight for other tables."""
+
+    def __init__(self, plain: InFlightPush | None) -> None:
+        done: Future[Answer] = Future()
+        done.set_result(Answer(CacheExchanged(0, Taken()), []))
+        self.asked: Sequence[Future[Answer]] = [done] if plain is None else plain.asked
+        self._plain = plain
+
+    def taken(self) -> list[Taken]:
+        """The result of the push for other tables, by shard."""
+        return [] if self._plain is None else self._plain.taken()
+
+
+class PendingCacheExchange(PendingCachedPush):
+    """A lookup in flight."""
+
+    def __init__(
+        self,
+        receive: "Callable[[PendingCacheExchange], CachedLookup]",
+        lookup: CachedLookupRequest,
+        batches: dict[str, CachedBatch],
+        shares: dict[str, list[ShardShare]],
+        rows: Sequence[Future[Answer]],
+        plain: InFlightExchange | None,
+        pushed: InFlightPush | None,
+    ) -> None:
+        super().__init__(pushed)
+        self.lookup, self.batches, self.shares, self.rows, self.plain = lookup, batches, shares, rows, plain
+        self.received = False
+        self.fault: Exception | None = None  # the batch is not computed
+        self._receive = receive
+
+    def wait(self, most_s: float) -> bool:
+        """Whether the lookup is answered, or has failed, within so many seconds."""
+        done, left = wait(self.rows, most_s, FIRST_EXCEPTION)
+        answered = not left or any(each.exception() is not None for each in done)
+        return self.fault is not None or (answered and (self.plain is None or self.plain.wait(most_s)))
+
+    def handle(self) -> CachedLookup:
+        """The result of the lookup."""
+        return self._receive(self)

@@ -1,0 +1,270 @@
+"""How rows move between memory and the file of a table's disk tier. `TieredTier` has the calls of users.
+
+A row is in memory or on disk, never lost between them: what memory evicts is written to the file with all its fields,
+and a lookup brings rows back in one batch. While a row is in memory its copy on disk is shadowed: it only serves the
+next process, where this one is killed.
+
+One lock orders what moves rows. `load_ahead` reads the disk without it, so that training goes on meanwhile.
+"""
+
+import fcntl
+import os
+import sys
+import time
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+
+from hotrow.config import Segment, Table
+from hotrow.errors import ConfigError, DiskError, DiskFullError, InputError, LockedFileError
+from hotrow.store.arrays import ArrayLike, Flags, Integers, Keys
+from hotrow.store.ram import RamTier
+from hotrow.store.rows import Attached, LookupPlan, Rows
+from hotrow.store.ssd import SsdTier
+from hotrow.store.tier_plan import plan_tiers, slots_path
+
+SHARD_DIRECTORY = "hotrow-"  # begins the names that `share_of` gives
+TICKS_PER_EXPIRY = 65_536  # as native/store/life.h
+
+
+class TierMoves(RamTier):
+    """The memory of a table, its file, and the rows that move between them."""
+
+    def __init__(self, table: Table, *, threads: int = 1, partitions: int | None = None, attach: bool = True) -> None:
+        """Rows of an earlier process are used where its segment is: without those in memory a file is removed."""
+        self._plan = plan_tiers(table)
+        make_directory(table)
+        super().__init__(self._plan.in_memory, threads=threads, partitions=partitions, keep_evicted=True, attach=attach)
+        self.table = table
+        self.ram_rows_max = self.capacity_rows
+        self._lock = self.deferred.lock  # an update that waits is performed under it: two locks could block each other
+        self._in_use: weakref.WeakSet[LookupPlan] = weakref.WeakSet()
+        self._unwritten: list[Rows] = []  # evicted rows that the file did not take yet
+        self._moved: list[Keys] | None = None  # keys that were written or erased while `load_ahead` reads
+        self.moved_up = self.moved_ahead = 0  # rows that came from the disk; of these, before a lookup needed them
+        self.read_wait_s = 0.0  # of calls that needed rows at once
+        try:
+            if self.attached is None:
+                remove_unused(slots_path(table))
+            self.disk = self._open_disk()
+            self._take_over()
+        except BaseException:
+            RamTier.close(self, leave=True)
+            raise
+        self.capacity_rows = self.ram_rows_max + self.disk.stats().capacity_rows
+        self._disk_finalizer = weakref.finalize(self, end_disk, self.disk, table.segment)
+
+    def _open_disk(self) -> SsdTier:
+        table, plan = self.table, self._plan
+        try:
+            return SsdTier(
+                table,
+                slots_path(table),
+                dim=self.dim,
+                state_dim=self.state_dim,
+                fields=self.fields,
+                capacity_bytes=plan.disk_bytes,
+                threads=self.threads,
+                direct=table.direct_io,
+                write_behind=plan.write_behind_bytes,
+                staging=plan.staging,
+            )
+        except DiskError as error:
+            field, _, said = str(error).partition(": ")
+            if not field.startswith("capacity_bytes="):
+                raise
+            raise ConfigError(f"Table.disk={table.disk!r}: {said}") from None
+
+    def _take_over(self) -> None:
+        """Rows in the segment of an earlier process are newer than its copies of them on disk."""
+        if self.attached is None:
+            return
+        for chunk in RamTier.export(self):
+            self.disk.shadow(chunk.keys)
+        if (found := self.disk.opened) is not None:
+            before, rows = self.attached, RamTier.__len__(self) + self.disk.unshadowed
+            seconds = before.seconds + found.seconds
+            self.attached = Attached(rows, before.dropped + found.torn, seconds, before.partly_applied)
+
+    @contextmanager
+    def _moving(self) -> Iterator[None]:
+        """Hold the lock. Evicted rows that the file did not take before are written first, or no call goes on."""
+        with self._lock:
+            self._write_unwritten()
+            yield
+
+    def load_ahead(self, keys: ArrayLike) -> int:
+        """Bring rows of keys that will be looked up soon into memory; returns how many came from the disk.
+
+        The disk is read while other calls go on. Rows for which rows in use would have to go stay on disk.
+        """
+        plan = self.batch(keys)
+        with self._moving():
+            self._find(plan)
+            if not plan.absent or self._moved is not None:  # another load is under way: lookups find the rest
+                return 0
+            wanted, _ = plan.absent_keys()
+            self._moved = []
+        try:
+            rows, _ = self.disk.read(wanted, shadowed=False)
+        except BaseException:
+            with self._lock:
+                self._moved = None
+            raise
+        with self._lock:
+            moved, self._moved = self._moved, None
+            self._write_unwritten()
+            stale = np.isin(rows.keys, np.concatenate(moved)) if moved else np.zeros(len(rows.keys), np.bool_)
+            here = RamTier.read(self, rows.keys, "version") > 0
+            came = self._put_up(some_rows(rows, ~(stale | here)), [plan, *self._in_use])
+            self.moved_ahead += came
+        return came
+
+    def close(self, *, leave: bool = False) -> None:
+        """As `RamTier.close`: the file goes and stays with the segment."""
+        segment = self.table.segment
+        kept = segment is not None and (leave or segment.keep)
+        try:
+            if self.usable and kept:
+                with self._moving():
+                    self.settle()
+                    self.disk.flush()
+        finally:
+            super().close(leave=leave)
+            self._disk_finalizer.detach()
+            self.disk.close(remove=not kept)
+            if segment is None and self.disk.path.parent.name.startswith(SHARD_DIRECTORY):
+                with suppress(OSError):  # of a shard alone; another file in it stays
+                    self.disk.path.parent.rmdir()
+
+    # The lock is held from here on.
+
+    def _find(self, plan: LookupPlan) -> None:
+        """Where its rows in memory are."""
+        plan.below = None
+        RamTier.find(self, plan)
+
+    def _resident(self, keys: ArrayLike | LookupPlan) -> LookupPlan:
+        """A plan whose rows are in memory, as far as there are any."""
+        plan = self._batch(keys)
+        self._bring(plan, list(self._in_use))
+        return plan
+
+    def _bring(self, plan: LookupPlan, pinned: Sequence[LookupPlan]) -> None:
+        """Bring the rows of a plan that are on disk into memory."""
+        if not self.disk.unshadowed:
+            return
+        self._find(plan)
+        if plan.absent:
+            wanted, _ = plan.absent_keys()
+            began = time.perf_counter()
+            rows, _ = self.disk.read(wanted, shadowed=False)
+            self.read_wait_s += time.perf_counter() - began
+            if self._put_up(rows, [plan, *pinned]) < len(rows.keys):
+                raise self._no_room()
+
+    def _put_up(self, rows: Rows, pinned: Sequence[LookupPlan]) -> int:
+        """Put rows of the disk into memory, as far as there is room; returns how many."""
+        if not len(rows.keys):
+            return 0
+        state = rows.state if self.state_dim else None
+        plan = RamTier.put(self, rows.keys, rows.values, state, rows.fields, pinned=pinned)
+        came = self._shadow(plan)
+        self._move_down(plan)  # after the shadow: where there is little room these may be among them
+        self.moved_up += came
+        return came
+
+    def _shadow(self, plan: LookupPlan) -> int:
+        """Rows that were put into memory are newer than their copies on disk; returns how many were put."""
+        keys = plan.keys
+        if plan.turned_away:
+            keys = keys[RamTier.read(self, keys, "version") > 0]
+        self.disk.shadow(keys)
+        return len(keys)
+
+    def _move_down(self, plan: LookupPlan) -> None:
+        """Write the rows that a call has evicted. Where that fails they are kept, and written before the next call."""
+        fell, plan.evicted = plan.evicted, None
+        if fell is not None and len(fell.keys):
+            self._unwritten.append(fell)
+            self._note_moved(fell.keys)
+            self._write_unwritten()
+        if self.table.expiry is not None:
+            self._forget_expired()
+
+    def _write_unwritten(self) -> None:
+        while self._unwritten:
+            try:
+                self.disk.write(self._unwritten[0])
+            except DiskFullError as full:
+                said = str(full).replace("raise capacity_bytes, or erase rows", "raise disk, or set expiry")
+                raise DiskFullError(f"table {self.table.name!r} with disk={self.table.disk!r}: {said}") from None
+            del self._unwritten[0]
+
+    def _note_moved(self, keys: Keys) -> None:
+        """What `load_ahead` is reading of these keys is not their row any more."""
+        if self._moved is not None:
+            self._moved.append(keys)
+
+    def _forget_expired(self) -> None:
+        """Remove the copies on disk of rows that expired in memory."""
+        keys, _ = self._native.take_gone_keys()
+        if keys:
+            gone = np.unique(np.frombuffer(keys, np.uint64))
+            self._note_moved(gone)
+            self.disk.erase(gone)
+
+    def _expired(self, last_seen: Integers) -> Flags:
+        """Whether rows that were last seen at these ticks are expired."""
+        expiry = self.table.expiry or 0
+        unit = -(-expiry // TICKS_PER_EXPIRY)
+        return self.samples - last_seen.astype(np.int64) * unit > expiry
+
+    def _no_room(self) -> InputError:
+        return InputError(
+            f"table {self.table.name!r}: capacity={self.table.capacity!r} holds {self.ram_rows_max:,} rows in memory, "
+            "and the rows of batches in use take all of them: raise capacity, or use smaller batches"
+        )
+
+
+def some_rows(rows: Rows, which: Flags) -> Rows:
+    """The rows whose flag is set."""
+    fields = {name: column[which] for name, column in rows.fields.items()}
+    return Rows(rows.keys[which], rows.values[which], rows.state[which], fields)
+
+
+def make_directory(table: Table) -> None:
+    """The directory of a table's file; ConfigError where it cannot be made or written."""
+    assert table.path is not None
+    with suppress(OSError):
+        table.path.mkdir(exist_ok=True)
+    if not table.path.is_dir() or not os.access(table.path, os.W_OK):
+        raise ConfigError(
+            f"Table.path={str(table.path)!r}: is no directory that can be written: make it, or name another one"
+        )
+
+
+def remove_unused(path: Path) -> None:
+    """Remove a file that a process left; LockedFileError where a process has it open."""
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
+    except BlockingIOError:
+        raise LockedFileError(
+            f"disk file {path}: is in use by another process: end it, or set another path for this table"
+        ) from None
+    finally:
+        os.close(file)
+
+
+def end_disk(disk: SsdTier, segment: Segment | None) -> None:
+    """The tier is collected or the program ends. One that ends by an error leaves the file with its segment."""
+    failed = hasattr(sys, "last_value") and not hasattr(sys, "ps1")
+    disk.close(remove=segment is None or not (segment.keep or failed))

@@ -1,0 +1,76 @@
+"""Shards with rows on disk: the results of shards in memory, also after one was killed, and no file left."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import hotrow as hr
+from hotrow.data.source import Source
+from hotrow.modes import Async, Hybrid, Mode, Sync
+from hotrow.runtime.settings import Resources
+from hotrow.store.segments import SHARED_MEMORY
+from hotrow.trainer import Progress, Trainer
+from integration.on_ray.small_cluster import (
+    DIM,
+    Net,
+    asked,
+    batches,
+    check_settled,
+    file_of,
+    largest_difference,
+    trainer_of,
+    whole_rows,
+)
+from integration.on_ray.test_ray_losses import kill
+
+pytestmark = pytest.mark.usefixtures("one_ray", "quick_stop")
+
+SAMPLES = 640
+SMALL = dict.fromkeys(("trainer", "shard", "embedding_worker"), Resources(cpus=0.25))
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    return file_of(batches(SAMPLES // 8, 8), tmp_path_factory.mktemp("data") / "train.parquet")
+
+
+@pytest.fixture
+def trainer(tmp_path: Path) -> Iterator[Trainer]:
+    """Of 240 ids, memory has room for 160."""
+    before = set(SHARED_MEMORY.glob("hotrow-run-*"))
+    disk = {"capacity": 160, "disk": "4MB", "path": tmp_path}
+    table = hr.Table(dim=DIM, optimizer=hr.Adagrad(lr=0.05), init=hr.Normal(std=0.1), seed=3, **disk)
+    engine = hr.Ray(trainers=2, shards=2, **SMALL)
+    with closing(
+        Trainer(Net(), table, engine=engine, global_batch=16, local_batch=8, report_every_s=0, threads=1)
+    ) as made:
+        yield made
+    assert set(SHARED_MEMORY.glob("hotrow-run-*")) <= before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_step_is_the_same_with_rows_on_disk(trainer: Trainer, source: Source) -> None:
+    with closing(trainer_of()) as memory:
+        for each in (trainer, memory):
+            each.switch(Sync(look_ahead=0))
+            for _ in each.fit(source):
+                pass
+        assert largest_difference(trainer, memory) < 1e-5
+    assert sum(asked(trainer, f"shard {number}")["moved_up.default"] for number in range(2)) > 0
+    assert trainer.tables.tiers["default"].stats().disk_rows > 0
+
+
+@pytest.mark.parametrize("mode", [Async(), Hybrid()], ids=lambda mode: mode.name)
+def test_a_killed_shard_comes_back_with_its_rows_on_disk(mode: Mode, trainer: Trainer, source: Source) -> None:
+    trainer.switch(mode)
+    victim = "shard 1"
+    for report in trainer.fit(source):
+        if isinstance(report, Progress) and victim and report.samples >= SAMPLES // 2:
+            kill(trainer, victim)
+            victim = ""
+    assert not victim
+    check_settled(trainer)
+    assert trainer.samples == SAMPLES
+    assert len(whole_rows(trainer)) == 240

@@ -1,0 +1,356 @@
+"""A table in two tiers gives the results of one whose memory has no limit, whatever moves between the tiers."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hotrow as hr
+from hotrow.errors import ConfigError, DiskFullError, InputError, LockedFileError
+from hotrow.store import RamTier, Rows, find_or_first
+from hotrow.store.arrays import Flags, Keys
+from hotrow.store.tier_plan import plan_tiers, slots_path
+from hotrow.store.tiered import TieredTier
+
+KINDS: dict[str, dict[str, object]] = {
+    "sgd": {"optimizer": hr.SGD(lr=0.5)},
+    "adagrad": {"optimizer": hr.Adagrad(lr=0.5)},
+    "row-wise": {"optimizer": hr.RowwiseAdagrad(lr=0.5)},
+    "adam": {"optimizer": hr.Adam(lr=0.5, correction="row")},
+    "ftrl": {"optimizer": hr.FTRL(lr=0.5)},
+    "swap": {"optimizer": hr.Adagrad(lr=0.5, swap=hr.Swap(period=100, decay=0.5))},
+    "bfloat16": {"type": "bfloat16"},
+    "clock": {"clock": True},
+    "lfu": {"eviction": "lfu"},
+}
+KEYS = 400
+
+
+def tables(folder: Path, **kind: object) -> tuple[hr.Table, hr.Table]:
+    """With 100 rows in memory, and without a limit."""
+    kind = {"optimizer": hr.Adagrad(lr=0.5), **kind}
+    unlimited = {name: value for name, value in kind.items() if name != "eviction"}
+    tiered = hr.Table(dim=3, capacity=100, disk="4MB", path=folder, **kind)
+    return tiered, hr.Table(dim=3, **unlimited)
+
+
+@contextmanager
+def opened(*tiers: RamTier) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for tier in tiers:
+            tier.close()
+
+
+def all_rows(tier: RamTier) -> dict[int, tuple[bytes, bytes, int]]:
+    """By key: value, state, version. Each key once."""
+    found: dict[int, tuple[bytes, bytes, int]] = {}
+    for chunk in tier.export(97):
+        for at, key in enumerate(chunk.keys.tolist()):
+            assert key not in found
+            found[key] = chunk.values[at].tobytes(), chunk.state[at].tobytes(), int(chunk.fields["version"][at])
+    return found
+
+
+def train(tier: RamTier, keys: np.ndarray, seed: int, samples: int, ahead: bool = False) -> np.ndarray:
+    out = np.empty((len(keys), 3), np.float32)
+    if ahead and isinstance(tier, TieredTier):
+        tier.load_ahead(keys)
+    plan = tier.find_or_init(keys, out, samples=samples)
+    gradients = np.random.default_rng(seed).standard_normal((len(keys), 3)).astype(np.float32)
+    tier.apply(plan, gradients, step=seed, samples=samples)
+    return out
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_in_two_tiers_equals_training_in_memory(kind: str, tmp_path: Path) -> None:
+    of_tiers, of_memory = tables(tmp_path, **KINDS[kind])
+    tiered, memory = TieredTier(of_tiers), RamTier(of_memory)
+    draw = np.random.default_rng(0)
+    with opened(tiered, memory):
+        for step in range(60):
+            keys = draw.integers(0, KEYS, 40).astype(np.uint64)
+            found = train(tiered, keys, step, 40 * step, ahead=step % 3 == 0)
+            assert np.array_equal(found, train(memory, keys, step, 40 * step))
+        assert len(tiered) == len(memory)
+        assert tiered.stats().disk_rows > 200
+        assert all_rows(tiered) == all_rows(memory)
+        assert tiered.verify() == []
+
+
+def test_rows_on_disk_are_found_without_moving(tmp_path: Path) -> None:
+    of_tiers, of_memory = tables(tmp_path)
+    tiered, memory = TieredTier(of_tiers), RamTier(of_memory)
+    with opened(tiered, memory):
+        for first in range(0, KEYS, 40):
+            keys = np.arange(first, first + 40, dtype=np.uint64)
+            train(tiered, keys, first, 0), train(memory, keys, first, 0)
+        keys = np.array([3, 3, 390, 7, 5000, 3], np.uint64)
+        up = tiered.moved_up
+        for per in ("key", "unique"):
+            ours, theirs = np.empty((6, 3), np.float32), np.empty((6, 3), np.float32)
+            rows = 6 if per == "key" else 4
+            plan = tiered.find(keys, ours[:rows], per=per)
+            memory.find(keys, theirs[:rows], per=per)
+            assert plan.absent == 1
+            assert np.array_equal(np.sort(ours[:rows], 0), np.sort(theirs[:rows], 0), equal_nan=True)
+            assert plan.absent_mask().tolist() == [False, False, False, False, True, False]
+            find_or_first(tiered, keys, ours[:rows], per=per)
+            assert np.isfinite(ours[:rows]).all()
+        assert tiered.moved_up == up
+        assert np.array_equal(tiered.versions(keys), memory.versions(keys))
+        whole, expected = tiered.whole_rows(keys[2:5]), memory.whole_rows(keys[2:5])
+        assert np.array_equal(whole.values, expected.values)
+        assert np.array_equal(whole.state, expected.state)
+
+
+def test_an_update_reaches_rows_that_have_left_memory_since_their_lookup(tmp_path: Path) -> None:
+    of_tiers, of_memory = tables(tmp_path)
+    tiered, memory = TieredTier(of_tiers), RamTier(of_memory)
+    early, ones = np.arange(10, dtype=np.uint64), np.ones((10, 3), np.float32)
+    with opened(tiered, memory):
+        for tier in (tiered, memory):
+            tier.find_or_init(early)  # its plan is dropped: nothing pins the rows
+            for first in range(100, 400, 50):
+                tier.find_or_init(np.arange(first, first + 50, dtype=np.uint64))
+            assert tier.apply(early, ones).absent == 0
+        assert all_rows(tiered) == all_rows(memory)
+
+
+def test_rows_of_plans_in_use_stay_in_memory(tmp_path: Path) -> None:
+    tiered = TieredTier(tables(tmp_path)[0], partitions=1)
+    with opened(tiered):
+        held = tiered.find_or_init(np.arange(60, dtype=np.uint64))
+        tiered.find_or_init(np.arange(100, 140, dtype=np.uint64))
+        tiered.find_or_init(np.arange(200, 240, dtype=np.uint64))
+        assert RamTier.read(tiered, held, "version").all()
+        with pytest.raises(InputError, match=r"holds 100 rows in memory.*raise capacity"):
+            tiered.find_or_init(np.arange(1000, 1050, dtype=np.uint64))
+        tiered.put(np.arange(2000, 2200, dtype=np.uint64), np.zeros((200, 3), np.float32))  # in parts that fit
+        assert RamTier.read(tiered, held, "version").all()
+        del held
+        tiered.find_or_init(np.arange(300, 390, dtype=np.uint64))
+        assert tiered.stats().disk_rows > 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_random_histories_equal_those_of_memory_alone(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("tiers")
+    of_tiers, of_memory = tables(folder, **KINDS[data.draw(st.sampled_from(sorted(KINDS)))])
+    tiered, memory = TieredTier(of_tiers), RamTier(of_memory)
+    calls: dict[str, Callable[[RamTier, np.ndarray, int], object]] = {
+        "train": lambda tier, keys, seed: train(tier, keys, seed, seed, ahead=seed % 2 == 0),
+        "apply": lambda tier, keys, seed: tier.apply(keys, np.full((len(keys), 3), seed % 7, np.float32), samples=seed),
+        "erase": lambda tier, keys, seed: tier.erase(keys),
+        "put": lambda tier, keys, seed: tier.put(np.unique(keys), np.full((len(np.unique(keys)), 3), seed, np.float32)),
+        "add": lambda tier, keys, seed: (
+            tier.add(keys, np.full((len(keys), 3), seed % 5, np.float32), samples=seed).rows
+        ),
+        "versions": lambda tier, keys, seed: tier.versions(keys).tolist(),
+        "length": lambda tier, keys, seed: len(tier),
+        "rows": lambda tier, keys, seed: all_rows(tier),
+    }
+    with opened(tiered, memory):
+        for _ in range(data.draw(st.integers(5, 40))):
+            name = data.draw(st.sampled_from(sorted(calls)))
+            seed = data.draw(st.integers(0, 1000))
+            keys = np.random.default_rng(seed).integers(0, KEYS, 45).astype(np.uint64)
+            ours, theirs = calls[name](tiered, keys, seed), calls[name](memory, keys, seed)
+            if name not in ("train", "apply", "put"):
+                assert ours == theirs, name
+        assert all_rows(tiered) == all_rows(memory)
+        assert tiered.verify() == []
+
+
+def test_a_cut_has_the_rows_of_one_moment_while_rows_move(tmp_path: Path) -> None:
+    of_tiers, of_memory = tables(tmp_path)
+    tiered, memory = TieredTier(of_tiers), RamTier(of_memory)
+    draw = np.random.default_rng(1)
+    with opened(tiered, memory):
+        for tier in (tiered, memory):
+            tier.track_changes()
+        saved: dict[int, tuple[bytes, bytes, int]] = {}
+        for round in range(6):
+            for step in range(12):
+                keys = draw.integers(0, KEYS, 40).astype(np.uint64)
+                train(tiered, keys, step, 0), train(memory, keys, step, 0)
+            gone = draw.integers(0, KEYS, 5).astype(np.uint64)
+            tiered.erase(gone), memory.erase(gone)
+            expected = all_rows(memory)
+            later = [draw.integers(0, KEYS, 40).astype(np.uint64) for _ in range(12)]
+            with tiered.begin_cut(changed_only=round > 0) as cut:
+                for keys in later:  # after the moment
+                    train(tiered, keys, 99, 0)
+                for key in cut.removed.tolist():
+                    saved.pop(key, None)
+                saved |= rows_of(cut.chunks(97))
+                cut.close(saved=True)
+            assert saved == expected
+            for keys in later:
+                train(memory, keys, 99, 0)
+
+
+def test_after_a_clear_the_next_cut_is_of_all_rows(tmp_path: Path) -> None:
+    tiered = TieredTier(tables(tmp_path)[0])
+    with opened(tiered):
+        tiered.track_changes()
+        with tiered.begin_cut() as cut:
+            cut.close(saved=True)
+        tiered.clear()
+        with pytest.raises(InputError, match="take a cut of all rows"):
+            tiered.begin_cut(changed_only=True)
+
+
+def rows_of(chunks: Iterator[Rows]) -> dict[int, tuple[bytes, bytes, int]]:
+    return {
+        key: (chunk.values[at].tobytes(), chunk.state[at].tobytes(), int(chunk.fields["version"][at]))
+        for chunk in chunks
+        for at, key in enumerate(chunk.keys.tolist())
+    }
+
+
+def test_expired_rows_on_disk_are_absent_and_removed(tmp_path: Path) -> None:
+    of_tiers, of_memory = tables(tmp_path, expiry=1000)
+    tiered, memory = TieredTier(of_tiers), RamTier(of_memory)
+    with opened(tiered, memory):
+        for tier in (tiered, memory):
+            for number, first in enumerate(range(0, KEYS, 40)):
+                keys = np.arange(first, first + 40, dtype=np.uint64)
+                train(tier, keys, first, 200 * number)
+            found = tier.find(np.arange(KEYS, dtype=np.uint64))
+            assert found.absent == 160  # last seen at 0, 200, 400 and 600 samples, and it is 1,800
+            tier.expire(1800)
+            assert len(tier) == 240
+            assert tier.expire(1800) == 0
+
+
+def test_a_file_without_a_segment_ends_with_its_table(tmp_path: Path) -> None:
+    table = tables(tmp_path)[0]
+    for leave in (False, True):
+        tier = TieredTier(table)
+        train(tier, np.arange(90, dtype=np.uint64), 0, 0)
+        assert len(tier) == 90
+        with pytest.raises(LockedFileError, match="in use by another process"):
+            TieredTier(table)
+        assert slots_path(table).exists()
+        tier.close(leave=leave)
+        assert not slots_path(table).exists()
+
+
+def test_a_plan_that_found_rows_on_disk_may_be_used_again(tmp_path: Path) -> None:
+    of_tiers, of_memory = tables(tmp_path)
+    tiered, memory = TieredTier(of_tiers), RamTier(of_memory)
+    with opened(tiered, memory):
+        for tier in (tiered, memory):
+            for first in range(0, KEYS, 40):
+                train(tier, np.arange(first, first + 40, dtype=np.uint64), first, 0)
+            plan = tier.batch(np.arange(30, dtype=np.uint64))
+            tier.find(plan)
+            assert tier.versions(plan).all()
+            assert tier.apply(plan, np.ones((30, 3), np.float32)).rows == 30
+            tier.find(plan)
+            tier.find_or_init(plan)
+        assert all_rows(tiered) == all_rows(memory)
+
+
+def test_rows_erased_while_they_are_loaded_ahead_stay_erased(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiered = TieredTier(tables(tmp_path)[0])
+    early = np.arange(40, dtype=np.uint64)
+    with opened(tiered):
+        for first in range(0, KEYS, 40):
+            train(tiered, np.arange(first, first + 40, dtype=np.uint64), first, 0)
+        read = tiered.disk.read
+
+        def read_and_erase(keys: Keys, *, shadowed: bool = True) -> tuple[Rows, Flags]:
+            found = read(keys, shadowed=shadowed)
+            monkeypatch.undo()
+            tiered.erase(early)
+            return found
+
+        monkeypatch.setattr(tiered.disk, "read", read_and_erase)
+        assert tiered.load_ahead(early) == 0
+        assert len(tiered) == KEYS - 40
+
+
+def test_rows_that_the_file_refuses_are_kept_and_written_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_tiers, of_memory = tables(tmp_path)
+    tiered, memory = TieredTier(of_tiers), RamTier(of_memory)
+    with opened(tiered, memory):
+        for tier in (tiered, memory):
+            train(tier, np.arange(90, dtype=np.uint64), 0, 0)
+
+        def full(rows: Rows) -> None:
+            raise DiskFullError("the disk is full")
+
+        monkeypatch.setattr(tiered.disk, "write", full)
+        for _ in range(3):
+            with pytest.raises(DiskFullError):
+                tiered.find_or_init(np.arange(200, 250, dtype=np.uint64))
+        monkeypatch.undo()
+        memory.find_or_init(np.arange(200, 250, dtype=np.uint64))
+        assert all_rows(tiered) == all_rows(memory)
+
+
+def test_a_put_in_parts_is_checked_as_a_whole(tmp_path: Path) -> None:
+    tiered = TieredTier(tables(tmp_path)[0])
+    keys, values = np.arange(90, dtype=np.uint64), np.zeros((90, 3), np.float32)
+    values[-1] = np.nan
+    with opened(tiered):
+        with pytest.raises(InputError, match="NaN"):
+            tiered.put(keys, values)
+        with pytest.raises(InputError, match="values"):
+            tiered.put(keys, np.zeros((180, 3), np.float32))
+        assert len(tiered) == 0
+
+
+def test_with_admission_too_little_memory_is_an_error_and_no_key_is_turned_away_for_it(tmp_path: Path) -> None:
+    tiered = TieredTier(tables(tmp_path, admission=hr.AtLeast(count=2))[0], partitions=1)
+    keys = np.arange(300, dtype=np.uint64)
+    with opened(tiered):
+        assert tiered.find_or_init(keys).turned_away == 300
+        with pytest.raises(InputError, match="raise capacity"):
+            tiered.find_or_init(keys)
+
+
+def test_a_directory_that_is_missing_and_a_small_file_have_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"Table\.path=.*make it, or name another"):
+        TieredTier(tables(tmp_path / "no" / "such")[0])
+    with pytest.raises(ConfigError, match=r"Table\.disk='70KB'"):
+        TieredTier(hr.Table(dim=64, capacity=100, disk="70KB", path=tmp_path))
+
+
+def test_a_segment_and_the_file_are_taken_over_together(tmp_path: Path) -> None:
+    segment = hr.Segment(run=f"tiered-{tmp_path.name}", directory=tmp_path)
+    of_tiers, of_memory = tables(tmp_path, segment=segment)
+    of_memory = of_memory.model_copy(update={"segment": None})
+    tiered, memory = TieredTier(of_tiers), RamTier(of_memory)
+    for step in range(30):
+        keys = np.random.default_rng(step).integers(0, KEYS, 40).astype(np.uint64)
+        train(tiered, keys, step, 0), train(memory, keys, step, 0)
+    tiered.close(leave=True)
+    again = TieredTier(of_tiers)
+    with opened(again, memory):
+        assert all_rows(again) == all_rows(memory)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "disk", "fits"), [("4MB", "200MB", False), ("4MB", "1MB", True), (10_000, "10GB", True)]
+)
+def test_the_index_of_the_disk_is_part_of_the_capacity(
+    capacity: str | int, disk: str, fits: bool, tmp_path: Path
+) -> None:
+    table = hr.Table(dim=16, capacity=capacity, disk=disk, path=tmp_path)
+    if fits:
+        plan = plan_tiers(table)
+        assert plan.disk_rows * plan.slot_bytes <= plan.disk_bytes
+    else:
+        with pytest.raises(ConfigError, match=r"whose index takes .* of capacity='4MB': raise capacity to"):
+            plan_tiers(table)
