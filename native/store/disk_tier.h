@@ -183,6 +183,7 @@ class DiskTier {
   bool drop_tombstones();
   std::size_t reclaim(bool forced);
   bool clean_step(Urgency urgency);
+  bool seal_last_tombstones();
   bool tombstones_press() const;
   void clean_loop();
 
@@ -221,6 +222,7 @@ class DiskTier {
   std::string fault_;  // why the last write to disk failed
   bool fault_full_ = false, retry_ = false, ends_ = false, closed_ = false;
   bool clean_wanted_ = false;
+  std::atomic<std::uint64_t> cleaned_{0};  // extents stored, retired or freed, tombstones dropped: by any thread
 
   std::uint64_t cuts_ = 0;
   std::optional<std::uint64_t> saved_cut_;  // changes since it are known

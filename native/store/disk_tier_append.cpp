@@ -63,8 +63,9 @@ std::size_t DiskTier::erase(std::span<const Key> keys) {
       if (index_.find(key) != kNoSlot) present.push_back(key);
   }
   if (present.empty()) return 0;
-  make_room(present.size());
+  const bool at_once = make_room_or_parts(present.size());
   for (std::size_t at = 0; at < present.size();) {
+    if (!at_once) make_room(std::min<std::size_t>(geometry_.slots(), present.size() - at));
     const std::uint32_t slots = std::min<std::uint32_t>(room(), kChunk);
     const auto part = static_cast<std::uint32_t>(std::min<std::size_t>(slots, present.size() - at));
     Extent& extent = (*extents_)[*open_];
@@ -108,6 +109,7 @@ void DiskTier::retire_if_empty(std::uint32_t number) {
   Extent& extent = (*extents_)[number];
   if (extent.state != ExtentState::stored || extent.live + extent.tombstones > 0) return;
   extent.state = ExtentState::retired;
+  ++cleaned_;
   extent.retired_at = sequence_ + 1;  // behind everything that supersedes its rows, the slot in hand included
   retired_.push_back(number);
   clean_wanted_ = true;
@@ -129,8 +131,11 @@ void DiskTier::check_capacity(std::span<const Key> keys) {
   };
   if (fits()) return;
   const Stopwatch stalled(write_stall_ns_);
-  while (rows <= capacity_rows_ && clean_step(Urgency::tombstones))
+  for (bool more = true; more;) {
+    const std::uint64_t before = cleaned_;
     if (fits()) return;
+    more = rows <= capacity_rows_ && (clean_step(Urgency::tombstones) || cleaned_ != before);
+  }
   throw DiskFullError("disk file " + file_->path() + ": " + std::to_string(rows) + " rows of " +
                       std::to_string(geometry_.slot_bytes) +
                       " bytes do not fit, capacity_bytes=" + std::to_string(spec_.capacity_bytes) + " has room for " +
@@ -149,17 +154,19 @@ void DiskTier::make_room(std::size_t slots) {
   };
   if (free = 0; needed() <= free) return;
   const Stopwatch stalled(write_stall_ns_);
-  while (needed() > free) {
-    const auto more = static_cast<std::uint32_t>(needed() - free);
+  for (;;) {
+    const std::uint64_t before = cleaned_;
+    const std::size_t extents = needed();
+    if (extents <= free) return;
     if (reclaim(false) > 0) continue;
     if (!may_grow(slots) && clean_step(Urgency::forced)) continue;
     try {
-      if (grow_file(more)) continue;
+      if (grow_file(static_cast<std::uint32_t>(extents - free))) continue;
     } catch (const DiskFullError&) {  // of the file system: space of superseded rows may do
-      if (clean_step(Urgency::forced)) continue;
+      if (clean_step(Urgency::forced) || cleaned_ != before) continue;
       throw;
     }
-    if (clean_step(Urgency::forced)) continue;
+    if (clean_step(Urgency::forced) || cleaned_ != before) continue;
     const bool held = snapshots_held();
     throw DiskFullError("disk file " + file_->path() + ": " + std::to_string(slots) + " more rows of " +
                         std::to_string(geometry_.slot_bytes) +
@@ -168,8 +175,8 @@ void DiskTier::make_room(std::size_t slots) {
   }
 }
 
-// Room for all rows of a write; false: rows of the same call have to be superseded to make it. Nothing holds extents
-// then, and nothing can before the call ends, so each part finds room.
+// Room for all slots of a call; false: rows have to be superseded by the same call to make it. Nothing holds extents
+// then, and nothing can before the call ends, so each part finds room: rows and tombstones together do not grow.
 bool DiskTier::make_room_or_parts(std::size_t slots) {
   try {
     make_room(slots);
@@ -330,6 +337,7 @@ void DiskTier::write_loop() {
       sealed_.pop_front();
       Extent& extent = (*extents_)[number];
       extent.state = ExtentState::stored;
+      ++cleaned_;
       extent.written = extent.used;
       // The file has it: the next process must not take it for one that was not written.
       std::memset(extent.memory, 0, kExtentHeader);

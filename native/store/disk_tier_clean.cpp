@@ -135,6 +135,7 @@ bool DiskTier::drop_tombstones() {
     if (extent.tombstones == 0 || extent.state != ExtentState::stored || extent.last_tombstone >= oldest_dirty)
       continue;
     tombstones_ -= std::exchange(extent.tombstones, 0);
+    ++cleaned_;
     dropped = true;
     retire_if_empty(number);
   }
@@ -189,8 +190,21 @@ std::size_t DiskTier::reclaim(bool forced) {
   for (const std::uint32_t number : ready) extents_->release(number);
   std::erase_if(retired_, [&](std::uint32_t number) { return (*extents_)[number].state == ExtentState::free; });
   reused_extents_ += ready.size();
+  ++cleaned_;
   changed_.notify_all();
   return ready.size();
+}
+
+// The open extent alone has tombstones, for copies in it: once it is stored, it can be emptied of both.
+bool DiskTier::seal_last_tombstones() {
+  {
+    const std::shared_lock state(state_);
+    if (!open_ || (*extents_)[*open_].tombstones == 0) return false;
+    if (extents_->oldest_dirty(*open_) <= (*extents_)[*open_].last_tombstone) return false;
+  }
+  seal_extent();
+  write_staged();
+  return true;
 }
 
 bool DiskTier::tombstones_press() const {
@@ -198,15 +212,14 @@ bool DiskTier::tombstones_press() const {
   return tombstones_ > std::max<std::size_t>(2 * std::size_t{geometry_.slots()}, index_.size() / 4);
 }
 
-// One step towards more free space; false: there is none to be made. `append_` is held.
+// One step towards more free space; false: this thread found none. The writing and the cleaning thread make steps of
+// their own meanwhile: there is no more space to be had only where `cleaned_` stands still, too. `append_` is held.
 bool DiskTier::clean_step(Urgency urgency) {
   if (drop_tombstones() || reclaim(true) > 0) return true;
   {
     std::unique_lock state(state_);
-    const auto in_use = [&](std::uint32_t number) {
-      return (*extents_)[number].pins > 0 && (*extents_)[number].holds == 0;
-    };
-    if (std::ranges::any_of(retired_, in_use)) {  // by a read that ends soon
+    const auto free_soon = [&](std::uint32_t number) { return (*extents_)[number].holds == 0; };
+    if (std::ranges::any_of(retired_, free_soon)) {  // a read that ends soon needs it, or has just ended
       changed_.wait_for(state, kPinnedPause);
       return true;
     }
@@ -221,7 +234,7 @@ bool DiskTier::clean_step(Urgency urgency) {
       sealed = !sealed_.empty();
     }
     if (sealed) write_staged();
-    return sealed;
+    return sealed || (urgency == Urgency::tombstones && seal_last_tombstones());
   }
   if (move_victim(*victim)) return true;
   const std::shared_lock state(state_);  // the cleaning thread may have retired it meanwhile, which is a step too
