@@ -24,7 +24,7 @@ from hotrow.runtime import LeaseQueue, TrainingLoop
 from hotrow.runtime.cluster.backend import ClusterBackend
 from hotrow.runtime.cluster.evaluation import ClusterEvaluation
 from hotrow.runtime.cluster.reading_roles import ReadingRoles
-from hotrow.runtime.losses import RoleLost, SavedRows
+from hotrow.runtime.losses import RoleLost, SavedRows, WorkersLost
 from hotrow.runtime.membership import ScaleRequest
 from hotrow.runtime.state import RunState
 from hotrow.runtime.step_cut import CutDecision
@@ -249,6 +249,19 @@ def test_the_loss_of_all_trainers_fails_the_evaluation_with_a_name(file: Path, m
     with cluster(RunState(), 2, 0, processes=processes) as made, lost:
         loop = TrainingLoop(made.site, RunState(), mode=GBA(), facts=RunFacts(2, SAMPLES, 2 * SAMPLES))
         loop.evaluate(Loader(ParquetSource(file, schema()), BATCH))
+
+
+def test_trainers_that_are_lost_while_an_evaluation_is_prepared_are_not_waited_for(file: Path) -> None:
+    processes = Processes()
+    with cluster(RunState(), 2, 0, processes=processes) as made:
+        loader = Loader(ParquetSource(file, schema()), BATCH)
+        with made.site._reading.prepared_for_evaluation(loader) as reading:
+            assert reading is not None
+            processes.killed += made.site.names
+            made.site._roles.check_alive()
+            evaluation = ClusterEvaluation(made.site._roles, BeginEvaluation(1, 0))
+            with pytest.raises(WorkersLost, match="no trainer is left that could evaluate"):
+                evaluation.run(loader, reading, [])
 
 
 class Replacement:

@@ -13,6 +13,7 @@ from hotrow.runtime.cluster.dealing import Dealing
 from hotrow.runtime.cluster.reading import ClusterReading
 from hotrow.runtime.cluster.roles import WAKE_S, Roles
 from hotrow.runtime.interrupts import deliver_pending_sigint
+from hotrow.runtime.losses import WorkersLost
 from hotrow.transport.client import Answer
 from hotrow.transport.errors import RemoteFault
 from hotrow.transport.messages import BatchAt, BeginEvaluation, EndEvaluation, EvaluateBatch, EvaluationScores
@@ -33,6 +34,8 @@ class ClusterEvaluation:
 
     def run(self, loader: Loader, reading: ClusterReading, dense: Sequence[memoryview]) -> AnyEvaluator:
         """Predict all batches of a loader, which `reading` reads, with the dense parameters."""
+        if not self._trainers:  # lost while the evaluation was prepared: no batch could ever be dealt
+            raise WorkersLost("no trainer is left that could evaluate")
         held, loader.held, loader.remote = loader.held, None, reading
         try:
             for asked in self._roles.request_all(self._trainers, self._begin, dense):
