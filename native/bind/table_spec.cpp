@@ -76,6 +76,7 @@ void bind_optimizer(nb::module_& m) {
       .def_rw("eps_inside", &Optimizer::eps_inside)
       .def_rw("initial", &Optimizer::initial)
       .def_rw("rate", &Optimizer::rate)
+      .def_rw("workers", &Optimizer::workers)
       .def_rw("beta1", &Optimizer::beta1)
       .def_rw("beta2", &Optimizer::beta2)
       .def_rw("correct_by_row", &Optimizer::correct_by_row)

@@ -35,6 +35,7 @@ UpdateRule update_rule(const Optimizer& o) {
       .l1 = static_cast<float>(o.l1),
       .inverse_lr = static_cast<float>(1 / o.lr),
       .swap_floor = static_cast<float>(o.swap_floor),
+      .workers = static_cast<float>(o.workers),
   };
 }
 

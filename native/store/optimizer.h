@@ -18,6 +18,7 @@ struct Optimizer {
   bool eps_inside = false;
   double initial = 0;                 // the first second moment of the Adagrads, the first n of FTRL
   double rate = 1;                    // decayed Adagrad
+  double workers = 1;                 // Adagrads, cached rows: each is expected to add as much to the second moment
   double beta1 = 0.9, beta2 = 0.999;  // Adam
   bool correct_by_row = false;        // Adam: bias by the row's own updates, not by the step
   double beta = 1, l1 = 0;            // FTRL
@@ -36,6 +37,7 @@ struct UpdateRule {
   float eps, beta1_rest, beta2_rest, rate, rate_rest;
   float beta, l1, inverse_lr;  // FTRL
   float swap_floor;
+  float workers;
 };
 
 // What differs from row to row.

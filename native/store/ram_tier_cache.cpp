@@ -138,7 +138,9 @@ void RamTier::change_of(const std::byte* row, const ChangeColumns& out, std::siz
   const float decay = swap ? swap_factor(layout_.field(row, kBasePeriod), layout_.field(row, kPeriod)) : 1;
   float *values = out.values + at * dim, *states = out.state + at * state_dim;
   for (std::size_t i = 0; i < dim; ++i) values[i] = value[i] - base[i];
-  for (std::size_t i = 0; i < state_dim; ++i) states[i] = state[i] - base[dim + i] * decay;
+  // Own gradients alone: what other workers were expected to add, they send themselves.
+  const auto workers = static_cast<float>(spec_.optimizer.workers);
+  for (std::size_t i = 0; i < state_dim; ++i) states[i] = (state[i] - base[dim + i] * decay) / workers;
   out.updates[at] = Layout::version(row) - 1;
   out.clocks[at] = layout_.field(row, kClock) + out.updates[at];
   out.periods[at] = swap ? layout_.field(row, kPeriod) : 0;

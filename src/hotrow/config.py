@@ -89,16 +89,17 @@ class Cache(Spec):
 
     Example:
         >>> import hotrow as hr
-        >>> hr.Table(dim=8, cache=hr.Cache(capacity="1GB", staleness=100)).cache.policy
+        >>> hr.Table(dim=8, cache=hr.Cache(capacity="1GB", staleness=10)).cache.policy
         'lru'
     """
 
     capacity: WholeOrSize  # of each worker: rows, or a text: bytes, everything counted
-    staleness: Whole = Field(default=100, ge=0, le=2**31)  # updates of a row
+    staleness: Whole = Field(default=10, ge=0, le=2**31)  # updates of a row
     policy: Literal["lru", "lfu", "light_lfu", "ahead"] = "lru"  # which row is evicted
     hot: Whole = Field(default=10, ge=1, le=4095)  # light_lfu: a row that was seen so often is not counted any more
     window: Whole = Field(default=4, ge=1, le=64)  # ahead: batches whose ids are known before they are looked up
     clock: Literal["max", "additive"] = "max"  # how updates that workers make at the same time count
+    workers: Whole | None = Field(default=None, ge=1, le=65_536)  # that Adagrad expects to update a row; None: all
 
 
 class Table(Spec):

@@ -177,9 +177,9 @@ HOTROW_INLINE void adagrad(const UpdateRule& rule, const RowTouch& touch, float*
                            const float* gradient, size_t dim) {
   if (touch.swap_decay != 1.0f) decay(state, touch.swap_decay, rule.swap_floor, dim);
   if (rule.eps_inside)
-    adagrad_elements<true>(rule, touch, value, state, gradient, dim, 1.0f, 1.0f);
+    adagrad_elements<true>(rule, touch, value, state, gradient, dim, 1.0f, rule.workers);
   else
-    adagrad_elements<false>(rule, touch, value, state, gradient, dim, 1.0f, 1.0f);
+    adagrad_elements<false>(rule, touch, value, state, gradient, dim, 1.0f, rule.workers);
 }
 
 HOTROW_INLINE void decayed_adagrad(const UpdateRule& rule, const RowTouch& touch, float* value, float* state,
@@ -197,7 +197,7 @@ HOTROW_INLINE void rowwise_adagrad(const UpdateRule& rule, const RowTouch& touch
   const bool plain = scale == 1.0f && l2 == 0.0f;  // then the sum is known already
   const float squares =
       plain ? touch.squares : sum_of_squares(dim, [=](size_t i) { return scale * gradient[i] + l2 * value[i]; });
-  const float v = *state + squares / static_cast<float>(dim);
+  const float v = *state + rule.workers * (squares / static_cast<float>(dim));
   *state = v;
   const float root = rule.eps_inside ? square_root(v + rule.eps) : square_root(v) + rule.eps;
   const float rate = root > 0 ? rule.lr / root : 0.0f;

@@ -91,14 +91,16 @@ PlacedBatch: TypeAlias = tuple[NDArray[np.uint8], Integers, list[BatchShare], li
 class RowCache:
     """Cached rows of one table. Not thread-safe."""
 
-    def __init__(self, table: Table, cache: Cache, *, threads: int = 1, counts: CacheCounts | None = None) -> None:
-        """`counts`: those of an earlier cache, to be continued."""
-        self.table, self.cache = table, cache
+    def __init__(
+        self, table: Table, cache: Cache, *, workers: int = 1, threads: int = 1, counts: CacheCounts | None = None
+    ) -> None:
+        """`workers`: with caches of this table. `counts`: those of an earlier cache, to be continued."""
+        self.table, self.cache = table, cache.model_copy(update={"workers": cache.workers or workers})
         self.counts = counts or CacheCounts()
         plain = {"type": "float32", "clock": True, "cache": None, "segment": None, "admission": None, "expiry": None}
         plain |= {"default": 0.0, "last_seen": False, "eviction": None, "disk": None, "path": None}
-        self._rows = CachedRows(table.model_copy(update={**plain, "capacity": cache.capacity}), cache, threads)
-        self._overflow = CachedRows(table.model_copy(update={**plain, "capacity": None}), cache, threads)
+        self._rows = CachedRows(table.model_copy(update={**plain, "capacity": cache.capacity}), self.cache, threads)
+        self._overflow = CachedRows(table.model_copy(update={**plain, "capacity": None}), self.cache, threads)
         self._swap: Swap | None = getattr(table.optimizer, "swap", None)
         self._nothing = no_changes(table.dim, self._rows.state_dim)
         self._announced: deque[Announced] = deque()  # in the order in which they are to begin

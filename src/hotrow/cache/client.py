@@ -104,15 +104,15 @@ class CachedTables:
         if self._plain is not None:
             self._plain.samples = samples
 
-    def reset(self) -> None:
-        """Forget all cached rows, with the changes that were not flushed: a mode begins."""
+    def reset(self, workers: int = 1) -> None:
+        """Forget all cached rows, with the changes that were not flushed: a mode begins, with so many workers."""
         with self._lock:
             self.epoch += 1
             counts = {name: cache.counts for name, cache in self.caches.items()}
             for cache in self.caches.values():
                 cache.close()
             self.caches = {
-                name: RowCache(table, table.cache, threads=self.threads, counts=counts.get(name))
+                name: RowCache(table, table.cache, workers=workers, threads=self.threads, counts=counts.get(name))
                 for name, table in self.specs.items()
                 if table.cache is not None
             }

@@ -64,7 +64,7 @@ class CachedLocalTables(LocalTables):
                 cache.close()
             self._caches = {
                 name: [
-                    RowCache(table, table.cache, threads=self.threads, counts=self._counts[name])
+                    RowCache(table, table.cache, workers=workers, threads=self.threads, counts=self._counts[name])
                     for _ in range(workers)
                 ]
                 for name, table in self.specs.items()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hotrow.config import Cache
 from hotrow.metrics import auc
 from hotrow.modes import Hybrid
-from hotrow.optim.sparse import SGD
+from hotrow.optim.sparse import SGD, AnyOptimizer
 from hotrow.reproduce.asgd_comparison import below, paired, words
 from hotrow.reproduce.days import Chain
 from hotrow.reproduce.results import Tell, promise, promise_lines, silent, table
@@ -52,6 +52,11 @@ class Table2Size:
     batches: int = 4_000  # of each worker
     test_rows: int = 1_000_000
     ids: int = 20_000
+
+    @property
+    def cache_rows(self) -> int:
+        """Of each worker: a tenth of the ids."""
+        return max(1, self.ids // 10)
 
     def task(self) -> TrainingTask:
         """One day to train on, and the next to test."""
@@ -93,7 +98,8 @@ def of_seed(size: Table2Size, seed: int) -> tuple[dict[str, Aucs], float]:
     scores: dict[str, NDArray[np.float32]] = {}
     hit: Flags = np.empty(0, np.bool_)
     for name, staleness in VARIANTS.items():
-        scores[name], cached = trained(size, seed, staleness)
+        cache = None if staleness is None else Cache(capacity=size.cache_rows, staleness=staleness)
+        scores[name], cached = trained(size, seed, cache, SGD(lr=ROWS_LR))
         hit = cached if name == SMALL and cached is not None else hit
     return {name: _aucs(size, seed, mine, hit) for name, mine in scores.items()}, float(hit.mean())
 
@@ -105,7 +111,7 @@ def compared(size: Table2Size, by_seed: Mapping[int, tuple[dict[str, Aucs], floa
     return {
         "settings": {
             **asdict(size), "seeds": seeds, "workers": WORKERS, "local_batch": LOCAL_BATCH, "rows_lr": ROWS_LR,
-            "dense": DENSE, "cache_rows": size.ids // 10,
+            "dense": DENSE, "cache_rows": size.cache_rows,
         },
         "paper": PAPER,
         "hit_share": fmean(share for _, share in by_seed.values()),
@@ -114,10 +120,11 @@ def compared(size: Table2Size, by_seed: Mapping[int, tuple[dict[str, Aucs], floa
     }  # fmt: skip
 
 
-def trained(size: Table2Size, seed: int, staleness: int | None) -> tuple[NDArray[np.float32], Flags | None]:
+def trained(
+    size: Table2Size, seed: int, cache: Cache | None, rows: AnyOptimizer
+) -> tuple[NDArray[np.float32], Flags | None]:
     """Scores of the test rows; and which of them hit the cache of the worker that they would go to in turn."""
-    cache = None if staleness is None else Cache(capacity=max(1, size.ids // 10), staleness=staleness)
-    model = Model(size.task(), PaperHyper(SGD(lr=ROWS_LR), "Adam", DENSE), seed, cache=cache)
+    model = Model(size.task(), PaperHyper(rows, "Adam", DENSE), seed, cache=cache)
     try:
         Chain(model).train(Hybrid(), CLUSTER, 0)
         return model.outputs(1), _hits(model) if isinstance(model.tables, SimCachedTables) else None

@@ -35,7 +35,7 @@ class CachedRealWork(RealWork):
         check_cached_mode(self._cached.specs, mode)
         super().started(time_s, mode, facts)
         self._mode, self._facts = mode, facts
-        self._cached.sim.reset()
+        self._cached.sim.reset(facts.workers)
 
     def request(self, grant: Grant, lease: SimLease) -> CacheSend:
         ids = self._cached.distinct(_batch_of(lease))

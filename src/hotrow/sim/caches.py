@@ -59,6 +59,7 @@ class SimCaches:
         self._exchanges: dict[int, SimulatedExchange] = {}  # by grant
         self._samples: dict[int, int] = {}  # by worker, that it knows of
         self._seen = SeenGrants()  # whose changes were added
+        self._workers = 1
         self._counts = {name: CacheCounts() for name in self.settings}
         self._taken: dict[str, CacheCounts] = {}
 
@@ -132,8 +133,9 @@ class SimCaches:
             cache.close()
         return lost
 
-    def reset(self) -> None:
-        """A mode starts, with empty caches; those of the mode before are flushed."""
+    def reset(self, workers: int) -> None:
+        """A mode starts, with empty caches for so many workers; those of the mode before are flushed."""
+        self._workers = workers
         for worker in list(self.caches):
             if self.lose(worker):
                 raise AssertionError(f"a mode starts, and the caches of worker {worker} have changes")
@@ -179,7 +181,13 @@ class SimCaches:
     def _caches_of(self, worker: int) -> dict[str, RowCache]:
         if worker not in self.caches:
             self.caches[worker] = {
-                name: RowCache(table, self.settings[name], threads=self._threads, counts=self._counts[name])
+                name: RowCache(
+                    table,
+                    self.settings[name],
+                    workers=self._workers,
+                    threads=self._threads,
+                    counts=self._counts[name],
+                )
                 for name, table in self._tables.items()
             }
         return self.caches[worker]

@@ -52,7 +52,7 @@ class CachedKeyedWork(KeyedWork):
 
     def started(self, time_s: float, mode: Mode, facts: RunFacts) -> None:
         """A mode starts."""
-        self.caches.reset()
+        self.caches.reset(facts.workers)
 
     def cut(self, time_s: float) -> None:
         """No effect: modes with caches apply rows on arrival."""

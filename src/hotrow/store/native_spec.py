@@ -75,7 +75,7 @@ def _spec(
     return _native.TableSpec(
         dim=table.dim,
         type=TYPES.index(table.type),
-        optimizer=_optimizer(table.optimizer),
+        optimizer=_optimizer(table.optimizer, 1 if cached is None else cached.workers or 1),
         init_kind=kind,
         init_amount=amount,
         stream=_stream(table.seed, table.name),
@@ -129,8 +129,9 @@ def _stream(seed: int, table: str) -> int:
     return int.from_bytes(digest, "little")
 
 
-def _optimizer(spec: AnyOptimizer) -> _native.Optimizer:
+def _optimizer(spec: AnyOptimizer, workers: int) -> _native.Optimizer:
     native = _native.Optimizer()
+    native.workers = workers
     native.rule = getattr(_native.Rule, spec.name)
     settings = spec.model_dump(exclude={"name", "clip", "swap", "correction"})
     for name, value in settings.items():

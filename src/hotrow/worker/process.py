@@ -399,7 +399,7 @@ class TrainerProcess:
         self._leave_mode()
         torch.manual_seed(begin.seed)
         if self._cached is not None:
-            self._cached.reset()
+            self._cached.reset(begin.ranks)
         spec, mode = self._spec, mode_of(json.loads(begin.mode))
         dense_state.from_bytes(tensors, begin.optimizer, spec.model, spec.optimizer)
         if mode.dense != "server":

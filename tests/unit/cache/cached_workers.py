@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotrow.cache.cache import Announced, CachedBatch, RowCache
-from hotrow.cache.exchange import CacheReply, add_changes, read_rows
+from hotrow.cache.exchange import CacheReply, CacheRequest, add_changes, read_rows
 from hotrow.config import Table
 from hotrow.store import RamTier
 
@@ -49,7 +49,10 @@ class Server:
 
     def flush(self, worker: "Worker") -> None:
         for request in worker.rows.take_all_changes(samples=self.samples):
-            self.applied += add_changes(self.tier, request, self.cache, step=0).rows
+            self.flush_request(request)
+
+    def flush_request(self, request: CacheRequest) -> None:
+        self.applied += add_changes(self.tier, request, self.cache, step=0).rows
 
 
 class Worker:

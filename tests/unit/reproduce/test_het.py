@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from hotrow.reproduce import het_figures, het_picture, het_table_2
+from hotrow.reproduce import het_adagrad, het_figures, het_picture, het_table_2
 from hotrow.reproduce.het_cluster import DIM, HEAD, HEAD_SHARE, HetSize, exponent, keys_of, speed_of
 from hotrow.sim import SimLease
 
@@ -66,6 +66,18 @@ def test_a_figure_is_a_table_and_a_picture() -> None:
     assert any("cache s = 100" in line for line in lines)
     drawn = ElementTree.fromstring(het_picture.picture(result))
     assert len(drawn.findall(".//{http://www.w3.org/2000/svg}polyline")) == 12
+
+
+def test_accumulators_of_adagrad_are_compared_at_each_staleness() -> None:
+    names = het_adagrad.variants(het_adagrad.QUICK)
+    found = {name: {seed: 0.8 - 0.01 * ("own" in name) + 0.001 * seed for seed in (1, 2, 3)} for name in names}
+    result = het_adagrad.compared(het_adagrad.QUICK, found)
+    assert [each["holds"] for each in result["promises"]] == [True] * 4
+    assert any("s = 10, own alone" in line and "-0.0100" in line for line in het_adagrad.lines(result))
+    found["s = 10, all workers"] = {seed: 0.797 + 0.001 * seed for seed in (1, 2, 3)}
+    found["s = 0, all workers"] = found["s = 0, own alone"]
+    worse = het_adagrad.compared(het_adagrad.QUICK, found)
+    assert [each["holds"] for each in worse["promises"]] == [False, False, True, True]
 
 
 def test_aucs_are_compared_seed_by_seed() -> None:
