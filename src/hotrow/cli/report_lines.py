@@ -40,6 +40,13 @@ def evaluation(report: Evaluated, epochs: int = 1) -> str:
     )
 
 
+def bytes_of_cache(saved: float) -> str:
+    """What a cache did to the bytes on the wire, as a part of those without it."""
+    if saved >= 0:
+        return f"{saved:.1%} of the bytes saved"
+    return f"{-saved:.1%} more bytes than without a cache: raise its capacity or staleness, or leave it out"
+
+
 def ending(report: TrainingEnded) -> Iterator[str]:
     """Why a run stopped, where that is not the end of the data, and its irregularities."""
     if report.best is not None:
@@ -52,7 +59,7 @@ def ending(report: TrainingEnded) -> Iterator[str]:
         yield f"{report.stopped}: {kept}"
     for table, found in by_table(report.counts).items():
         lookups = f"{hit_share(found):.1%} of lookups were hits, {found.get('written', 0):,} rows written back"
-        yield f"cache of table {table}: {lookups}, {saved_share(found):.1%} of the bytes saved"
+        yield f"cache of table {table}: {lookups}, {bytes_of_cache(saved_share(found))}"
     counts = {name: count for name, count in report.counts.items() if count and not is_cache_count(name)}
     if counts.get(SHORT_STEPS, 0) <= report.epochs:
         counts.pop(SHORT_STEPS, None)  # the last step of an epoch may be short

@@ -148,6 +148,11 @@ def test_metrics_have_words_and_digits(name: str, value: float | None, text: str
             },
             "cache of table user: 90.0% of lookups were hits, 4 rows written back, 75.0% of the bytes saved\n",
         ),
+        (
+            {"cache_hits.user": 1, "cache_misses.user": 3, "cache_bytes.user": 5, "cache_bytes_saved.user": -1},
+            "cache of table user: 25.0% of lookups were hits, 0 rows written back, 25.0% more bytes than without a "
+            "cache: raise its capacity or staleness, or leave it out\n",
+        ),
         ({"missing_ids": 2}, "counted: 2 missing ids (missing values count again in every epoch)\n"),
     ],
 )
