@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "store/held_locks.h"
 
@@ -33,6 +35,26 @@ int open_direct(const std::string& path) {
   return -1;
 }
 
+constexpr auto kLateWritesMost = std::chrono::seconds(30);
+constexpr auto kLateWritesPause = std::chrono::milliseconds(1);
+
+// Waits for the writes of a process that has ended: io_uring goes on with those that the kernel has taken, after the
+// process is gone and its flock with it. They hold the open file, and with it this lock. False: they did not end.
+bool lock_against_late_writes(int file) {
+#if defined(F_OFD_SETLK)
+  struct flock whole = {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  const auto until = std::chrono::steady_clock::now() + kLateWritesMost;
+  while (fcntl(file, F_OFD_SETLK, &whole) != 0) {
+    if (errno != EAGAIN && errno != EACCES && errno != EINTR) return true;  // this file system has no such locks
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(kLateWritesPause);
+  }
+#endif
+  return true;
+}
+
 bool full(int error) { return error == ENOSPC || error == EDQUOT || error == EFBIG; }
 
 std::string free_text(const std::string& path) {
@@ -46,7 +68,7 @@ std::string free_text(const std::string& path) {
 }  // namespace
 
 DiskFile::DiskFile(const std::string& path, bool direct, IoChoice io, int depth) : path_(path) {
-  // The lock lies on a descriptor of its own: a forked child closes its copy of it, and leaves the other one alone.
+  // Whoever has the file open has a lock on a descriptor of its own, which ends with the process.
   lock_ = ::open(path.c_str(), kFlags, 0600);
   if (lock_ < 0) fail("cannot be opened", errno);
   try {
@@ -62,6 +84,9 @@ DiskFile::DiskFile(const std::string& path, bool direct, IoChoice io, int depth)
     direct_ = file_ >= 0;
     if (file_ < 0) file_ = ::open(path.c_str(), kFlags, 0600);
     if (file_ < 0) fail("cannot be opened", errno);
+    if (!lock_against_late_writes(file_))
+      throw DiskLockedError("disk file " + path + ": writes of a process that ended are still under way after 30 s: " +
+                            "look at the disk, and try again");
     if (io != IoChoice::threads) engine_ = make_uring(file_, depth);
     if (!engine_ && io == IoChoice::uring)
       throw DiskError("io=uring: the kernel refuses io_uring to this process: use io=auto or io=threads");
@@ -72,10 +97,12 @@ DiskFile::DiskFile(const std::string& path, bool direct, IoChoice io, int depth)
     throw;
   }
   remember_lock(lock_);
+  remember_lock(file_);
 }
 
 DiskFile::~DiskFile() {
   engine_.reset();
+  forget_lock(file_);
   close(file_);
   forget_lock(lock_);
   close(lock_);

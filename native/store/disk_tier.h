@@ -17,6 +17,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "store/disk_file.h"
@@ -150,8 +151,10 @@ class DiskTier {
   void take_over_staged();
   void scan();
   std::vector<FoundExtent> find_extents();
-  void replay(std::span<const FoundExtent> part, const AlignedBuffer& bytes);
-  void replay_extent(std::uint32_t number, const std::byte* bytes, const std::vector<bool>& whole);
+  using FoundTombstones = std::unordered_map<Key, std::uint32_t>;  // the extent that counts the tombstone of a key
+  void replay(std::span<const FoundExtent> part, const AlignedBuffer& bytes, FoundTombstones& counts_in);
+  void replay_extent(std::uint32_t number, const std::byte* bytes, const std::vector<bool>& whole,
+                     FoundTombstones& counts_in);
 
   // disk_tier_read.cpp
   void read_slots(std::vector<SlotRead>& wanted, const DiskColumns& out);

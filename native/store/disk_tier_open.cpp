@@ -82,8 +82,9 @@ void DiskTier::scan() {
   const std::vector<FoundExtent> found = find_extents();
   const std::size_t window = std::max<std::size_t>(1, kScanWindow / geometry_.extent_bytes);
   const AlignedBuffer bytes(std::min(window, found.size()) * geometry_.extent_bytes);
+  FoundTombstones counts_in;
   for (std::size_t at = 0; at < found.size(); at += window)
-    replay(std::span(found).subspan(at, std::min(window, found.size() - at)), bytes);
+    replay(std::span(found).subspan(at, std::min(window, found.size() - at)), bytes, counts_in);
   for (std::uint32_t number = 0; number < extents_->size(); ++number) {
     Extent& extent = (*extents_)[number];
     if (extent.state != ExtentState::sealed) continue;
@@ -126,7 +127,7 @@ std::vector<DiskTier::FoundExtent> DiskTier::find_extents() {
   return found;
 }
 
-void DiskTier::replay(std::span<const FoundExtent> part, const AlignedBuffer& bytes) {
+void DiskTier::replay(std::span<const FoundExtent> part, const AlignedBuffer& bytes, FoundTombstones& counts_in) {
   std::vector<IoRequest> requests;
   for (std::size_t i = 0; i < part.size(); ++i)
     requests.push_back(
@@ -147,11 +148,12 @@ void DiskTier::replay(std::span<const FoundExtent> part, const AlignedBuffer& by
     opened_->torn += torn[i];
     if (part[i].second.generation == 0) continue;
     extents_->found(part[i].first, part[i].second);
-    replay_extent(part[i].first, requests[i].memory, whole[i]);
+    replay_extent(part[i].first, requests[i].memory, whole[i], counts_in);
   }
 }
 
-void DiskTier::replay_extent(std::uint32_t number, const std::byte* bytes, const std::vector<bool>& whole) {
+void DiskTier::replay_extent(std::uint32_t number, const std::byte* bytes, const std::vector<bool>& whole,
+                             FoundTombstones& counts_in) {
   Extent& extent = (*extents_)[number];
   for (std::uint32_t index = 0; index < geometry_.slots(); ++index) {
     if (!whole[index]) continue;
@@ -166,14 +168,25 @@ void DiskTier::replay_extent(std::uint32_t number, const std::byte* bytes, const
       kill(before);
       ++opened_->superseded;
     }
+    // The last slot of a key protects from all its copies, so an earlier tombstone is not needed: it would keep an
+    // extent in use that was emptied before a kill, and every kill would leave one free extent less.
+    const auto counted = counts_in.find(SlotLayout::key(slot));
+    const bool known = counted != counts_in.end();
+    if (known) {
+      --(*extents_)[counted->second].tombstones;
+      --tombstones_;
+      counts_in.erase(counted);
+    }
     if (!erased) {
       extents_->set(kLive, place);
       ++extent.live;
-    } else if (before != kNoSlot) {  // else there is no copy that it protects from
-      ++extent.tombstones;
-      ++tombstones_;
-      extent.last_tombstone = std::max(extent.last_tombstone, sequence);
+      continue;
     }
+    if (before == kNoSlot && !known) continue;  // there is no copy that it protects from
+    counts_in.emplace(SlotLayout::key(slot), number);
+    ++extent.tombstones;
+    ++tombstones_;
+    extent.last_tombstone = std::max(extent.last_tombstone, sequence);
   }
 }
 

@@ -1,7 +1,8 @@
 """The script of test_ssd_kill.py: children that change a disk tier are killed, and the file they leave is checked.
 
-Arguments: kills, seed, directory. Round n of a child writes and erases keys that follow from n, flushes in every fifth
-round and then says n. After the kill every row must be as after the last flush that was told, or newer.
+Arguments: kills, seed, directory, io. Round n of a child writes and erases keys that follow from n, flushes in every
+fifth round and then says n. After the kill every row must be as after the last flush that was told, or newer. A child
+that ends before it is killed has met an error: a file that kills have filled with extents that are not used again, say.
 """
 
 import os
@@ -9,6 +10,7 @@ import random
 import signal
 import sys
 import time
+import traceback
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -24,8 +26,8 @@ def keys_of(number: int) -> tuple[list[int], list[int]]:
     return drawn[:220], drawn[220:]
 
 
-def churn(path: Path, first: int, pipe: int) -> None:
-    tier = open_tier(path, write_behind=0, capacity_bytes=4 << 20)
+def churn(path: Path, first: int, pipe: int, io: str) -> None:
+    tier = open_tier(path, io=io, write_behind=0, capacity_bytes=4 << 20)
     number = first
     while True:
         written, erased = keys_of(number)
@@ -37,17 +39,22 @@ def churn(path: Path, first: int, pipe: int) -> None:
         number += 1
 
 
-def killed_after(path: Path, first: int, seconds: float) -> int:
+def killed_after(path: Path, first: int, seconds: float, io: str) -> int:
     """The last round that a child said was flushed before it was killed."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
-        churn(path, first, writing)
+        try:
+            churn(path, first, writing, io)
+        finally:
+            traceback.print_exc()
+            os._exit(1)
     os.close(writing)
     time.sleep(seconds)
     os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status), "the child met an error"
     flushed = first - 1
     while word := os.read(reading, 8):
         flushed = int.from_bytes(word, "little")
@@ -55,9 +62,9 @@ def killed_after(path: Path, first: int, seconds: float) -> int:
     return flushed
 
 
-def check(path: Path, before: dict[int, int], first: int, flushed: int) -> tuple[dict[int, int], int]:
+def check(path: Path, before: dict[int, int], first: int, flushed: int, io: str) -> tuple[dict[int, int], int]:
     """Rows after the kill, and the round that comes next."""
-    tier = open_tier(path, write_behind=0, capacity_bytes=4 << 20)
+    tier = open_tier(path, io=io, write_behind=0, capacity_bytes=4 << 20)
     assert tier.verify() == [], tier.verify()
     now = contents(tier)
     tier.close(remove=False)
@@ -76,19 +83,19 @@ def check(path: Path, before: dict[int, int], first: int, flushed: int) -> tuple
     return now, last + 2
 
 
-def main(kills: int, seed: int, directory: str) -> None:
+def main(kills: int, seed: int, directory: str, io: str) -> None:
     path = Path(directory) / "rows"
     draw = random.Random(seed)
     rows: dict[int, int] = {}
     number, flushes = 1, 0
     for _ in range(kills):
-        flushed = killed_after(path, number, draw.uniform(0.05, 0.5))
+        flushed = killed_after(path, number, draw.uniform(0.05, 0.5), io)
         flushes += flushed >= number
-        rows, number = check(path, rows, number, flushed)
+        rows, number = check(path, rows, number, flushed, io)
         assert path.stat().st_size <= 4 << 20
     print(f"{kills} kills, {flushes} after a flush, {number} rounds")
     assert flushes > kills // 3
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4])

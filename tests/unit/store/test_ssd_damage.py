@@ -1,7 +1,10 @@
 """Files that were cut off or damaged open: whole rows count, slots that are not whole are counted."""
 
+import fcntl
+import os
 import random
 import struct
+import threading
 from pathlib import Path
 
 import pytest
@@ -152,3 +155,40 @@ def test_a_file_has_one_tier_at_a_time(tmp_path: Path) -> None:
         open_tier(tmp_path / "rows")
     tier.close(remove=False)
     open_tier(tmp_path / "rows").close(remove=True)
+
+
+def test_a_file_is_opened_when_the_late_writes_of_its_process_have_ended(tmp_path: Path) -> None:
+    """The kernel goes on with writes of io_uring after a kill. They hold the open file, as this test does."""
+    path = made(tmp_path / "rows")
+    late = os.open(path, os.O_RDWR)
+    fcntl.fcntl(late, fcntl.F_OFD_SETLK, struct.pack("hh4xqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    ended = threading.Event()
+
+    def end() -> None:
+        ended.set()
+        os.close(late)
+
+    timer = threading.Timer(0.2, end)
+    timer.start()
+    tier = open_tier(path)
+    assert ended.is_set(), "it was opened while writes were under way"
+    assert len(tier) == ROWS
+    tier.close(remove=True)
+    timer.join()
+
+
+def test_a_forked_child_that_lives_on_does_not_keep_the_file(tmp_path: Path) -> None:
+    tier = open_tier(tmp_path / "rows")
+    tier.write(make_rows(range(10), 1))
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        os.close(writing)
+        os.read(reading, 1)  # until the parent closes its end
+        os._exit(0)
+    tier.close(remove=False)
+    tier = open_tier(tmp_path / "rows")
+    assert len(tier) == 10
+    tier.close(remove=True)
+    os.close(writing)
+    os.close(reading)
+    assert os.waitpid(child, 0) == (child, 0)
