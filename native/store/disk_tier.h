@@ -151,7 +151,11 @@ class DiskTier {
   void take_over_staged();
   void scan();
   std::vector<FoundExtent> find_extents();
-  using FoundTombstones = std::unordered_map<Key, std::uint32_t>;  // the extent that counts the tombstone of a key
+  struct FoundTombstone {
+    std::uint32_t extent;  // that counts it
+    std::uint64_t sequence;
+  };
+  using FoundTombstones = std::unordered_map<Key, FoundTombstone>;
   void replay(std::span<const FoundExtent> part, const AlignedBuffer& bytes, FoundTombstones& counts_in);
   void replay_extent(std::uint32_t number, const std::byte* bytes, const std::vector<bool>& whole,
                      FoundTombstones& counts_in);

@@ -168,12 +168,14 @@ void DiskTier::replay_extent(std::uint32_t number, const std::byte* bytes, const
       kill(before);
       ++opened_->superseded;
     }
-    // The last slot of a key protects from all its copies, so an earlier tombstone is not needed: it would keep an
-    // extent in use that was emptied before a kill, and every kill would leave one free extent less.
+    // The newest slot of a key protects from all its copies, and of two copies of a tombstone the last one counts: an
+    // older one would keep an extent in use that was emptied before a kill, and every kill would leave one free extent
+    // less. A tombstone that was moved may follow a newer one.
     const auto counted = counts_in.find(SlotLayout::key(slot));
     const bool known = counted != counts_in.end();
+    if (known && erased && sequence < counted->second.sequence) continue;
     if (known) {
-      --(*extents_)[counted->second].tombstones;
+      --(*extents_)[counted->second.extent].tombstones;
       --tombstones_;
       counts_in.erase(counted);
     }
@@ -183,7 +185,7 @@ void DiskTier::replay_extent(std::uint32_t number, const std::byte* bytes, const
       continue;
     }
     if (before == kNoSlot && !known) continue;  // there is no copy that it protects from
-    counts_in.emplace(SlotLayout::key(slot), number);
+    counts_in.emplace(SlotLayout::key(slot), FoundTombstone{number, sequence});
     ++extent.tombstones;
     ++tombstones_;
     extent.last_tombstone = std::max(extent.last_tombstone, sequence);
