@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from hotrow.bench.checkpoint_plan import CheckpointPlan
 from hotrow.bench.checkpoint_report import LINES, TABLES, cold, summary
-from hotrow.bench.raw_files import RawFiles, bytes_from_disk, drop_cache, read
+from hotrow.bench.raw_files import RawFiles, bytes_from_disk, drop_cache, read, touch_new_memory
 from hotrow.errors import ConfigError
 
 
@@ -62,6 +63,16 @@ def test_raw_files_have_the_lengths_asked_for_and_the_set_before_goes(tmp_path: 
     assert bytes_from_disk() >= before
     raw.remove()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_new_memory_is_taken_from_the_system_and_given_back() -> None:
+    def pages() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1])
+
+    faults, before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, pages()
+    touch_new_memory((64 << 20) + 5)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt >= faults + 32  # with 2 MB pages
+    assert pages() < before + (32 << 20) // resource.getpagesize()
 
 
 def test_the_report_says_whether_reads_came_from_the_disk() -> None:
