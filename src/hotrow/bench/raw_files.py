@@ -1,9 +1,7 @@
-"""Disk and memory without a checkpoint: as many bytes, in as many files, by plain calls, or in new memory."""
+"""The disk without a checkpoint: the same number of bytes, in as many files, written and read by plain calls."""
 
-import mmap
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -53,17 +51,6 @@ def read(files: Sequence[Path]) -> None:
                 pass
         finally:
             os.close(handle)
-
-
-def touch_new_memory(size: int) -> None:
-    """Take so many bytes from the system, with 2 MB pages where it has them, touch them all and give them back."""
-    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            with suppress(OSError):  # a system without them
-                memory.madvise(mmap.MADV_HUGEPAGE)
-        pages = np.frombuffer(memory, np.uint8)[:: mmap.PAGESIZE]
-        pages[:] = 1
-        del pages  # a mapping that is viewed cannot be closed
 
 
 def drop_cache(files: Sequence[Path]) -> None:

@@ -16,7 +16,7 @@ from hotrow.store.arrays import Integers
 from hotrow.store.rows import RowsToPut
 
 AHEAD_BYTES = 64 << 20  # of chunks that are read and not put into the table yet; as many are being put
-CHUNKS_AHEAD = 2, 4  # of them, at least and at most: with more of them more threads find rows of their partitions
+CHUNKS_AHEAD_LEAST = 2  # of them, where fewer would take these bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,8 @@ def put_rows(
     samples = int(found.manifest.counters.get("samples", 0))
     if isinstance(tier, RamTier) and tier.table.capacity_bytes is None:  # an index that grows may take fewer bytes
         tier.reserve(part.rows_of(plan.rows))
-    for ready in read_ahead_ready(chunks, _chunks_ahead(found.shape(plan.saved).bytes)):
+    threads = tier.threads if isinstance(tier, RamTier) else 1
+    for ready in read_ahead_ready(chunks, chunks_ahead(found.shape(plan.saved).bytes, threads)):
         parts = []
         for chunk in ready:
             watch()
@@ -101,9 +102,9 @@ def lines_of(name: str, table: Table, plan: TablePlan, loaded: LoadedTable) -> I
         yield f"table {name!r}: counts of ids that wait for admission do not fit this number of shards: they start at 0"
 
 
-def _chunks_ahead(row_bytes: int) -> int:
-    least, most = CHUNKS_AHEAD
-    return max(least, min(most, AHEAD_BYTES // (CHUNK * row_bytes)))
+def chunks_ahead(row_bytes: int, threads: int) -> int:
+    """How many chunks are read ahead: one for each thread, which finds the rows of a partition in it, if they fit."""
+    return max(CHUNKS_AHEAD_LEAST, min(threads, AHEAD_BYTES // (CHUNK * row_bytes)))
 
 
 def _fields(chunk: Rows, plan: TablePlan, samples: int) -> Mapping[str, Integers]:
