@@ -1,8 +1,10 @@
 // Whole rows at the border: columns of a caller, by the names of the table's fields.
 #pragma once
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,6 +59,30 @@ class OutColumns {
   std::size_t rows_;
   store::Columns columns_;
   std::vector<HostArray<std::uint32_t, 1>> kept_;
+};
+
+// The caller's columns of whole rows that are put, beside their keys; `who` begins a refusal.
+class InColumns {
+ public:
+  InColumns(const std::string& who, const store::RamTier& tier, std::size_t rows,
+            const HostArray<const float, 2>& values, const std::optional<HostArray<const float, 2>>& state,
+            const Fields& fields) {
+    check_shape(who + ": values", values, {rows, tier.layout().dim()});
+    if (state) check_shape(who + ": state", *state, {rows, tier.layout().state_dim()});
+    columns_.values = const_cast<float*>(values.data());  // put only reads its columns
+    if (state) columns_.state = const_cast<float*>(state->data());
+    for (const auto& [name, column] : fields) {
+      kept_.push_back(field_column<HostArray<const std::uint32_t, 1>>(who, name, column, rows));
+      const int field = field_number(tier, nb::str(name).c_str());
+      columns_.fields[field] = const_cast<std::uint32_t*>(kept_.back().data());
+    }
+  }
+
+  const store::Columns& columns() const { return columns_; }
+
+ private:
+  store::Columns columns_;
+  std::vector<HostArray<const std::uint32_t, 1>> kept_;
 };
 
 }  // namespace hotrow::bind

@@ -130,18 +130,26 @@ std::size_t put(RamTier& tier, Batch& batch, const ConstRows& values, const std:
                 const Fields& fields, const std::vector<const Batch*>& pinned, int threads) {
   check_threads(threads);
   check_plans("put: pinned", pinned);
-  check_shape("put: values", values, {batch.size(), tier.layout().dim()});
-  if (state) check_shape("put: state", *state, {batch.size(), tier.layout().state_dim()});
-  store::Columns columns;
-  columns.values = const_cast<float*>(values.data());  // put only reads its columns
-  if (state) columns.state = const_cast<float*>(state->data());
-  std::vector<Integers> kept;
-  for (const auto& [name, column] : fields) {
-    kept.push_back(field_column<Integers>("put", name, column, batch.size()));
-    columns.fields[field_number(tier, nb::str(name).c_str())] = const_cast<std::uint32_t*>(kept.back().data());
+  const InColumns in("put", tier, batch.size(), values, state, fields);
+  const nb::gil_scoped_release unlocked;
+  return tier.put(batch, in.columns(), threads, pinned);
+}
+
+// Keys, values, state, fields.
+using PutColumns = std::tuple<Keys, ConstRows, std::optional<ConstRows>, Fields>;
+
+std::size_t put_parts(RamTier& tier, const std::vector<PutColumns>& given, int threads) {
+  check_threads(threads);
+  std::vector<InColumns> kept;
+  std::vector<store::RowsPart> parts;
+  for (const auto& [keys, values, state, fields] : given) {
+    kept.emplace_back("put_parts", tier, keys.size(), values, state, fields);
+    store::Columns columns = kept.back().columns();
+    columns.keys = const_cast<Key*>(keys.data());
+    parts.push_back({columns, keys.size()});
   }
   const nb::gil_scoped_release unlocked;
-  return tier.put(batch, columns, threads, pinned);
+  return tier.put(parts, threads);
 }
 
 void reserve(RamTier& tier, std::size_t rows, int threads) {
@@ -350,6 +358,7 @@ void bind_table(nb::module_& m) {
       .def("reserve", &reserve, "rows"_a, "threads"_a)
       .def("put", &put, "batch"_a, "values"_a.noconvert(), "state"_a.noconvert().none(), "fields"_a, "pinned"_a,
            "threads"_a)
+      .def("put_parts", &put_parts, "parts"_a.noconvert(), "threads"_a)
       .def("read", &read, "batch"_a, "field"_a, "out"_a.noconvert(), "threads"_a)
       .def(
           "touch",

@@ -153,6 +153,12 @@ struct Columns {
   std::array<std::uint32_t*, kFields> fields = {};
 };
 
+// So many rows with their keys, to be put.
+struct RowsPart {
+  Columns columns;
+  std::size_t rows = 0;
+};
+
 // What a table knows about time, beside its rows.
 struct TableClock {
   std::uint32_t tick, period;  // the latest that anyone told
@@ -202,8 +208,11 @@ class RamTier {
   // Whole rows, one per key, inserted or overwritten; they become the newest. Everyone is let in while there is room;
   // returns how many keys found none, in a table that evicts nobody, or whose rows are all pinned.
   std::size_t put(Batch& batch, const Columns& columns, int threads, std::span<const Batch* const> pinned = {});
-  // Makes room in the index for so many rows that are going to be put, so that it need not grow meanwhile. Without
-  // effect where there were rows already.
+  // The same for several parts, which need not be planned: as if they were put one after the other.
+  // std::invalid_argument where a key stands in a part twice; then nothing has changed.
+  std::size_t put(std::span<const RowsPart> parts, int threads);
+  // Makes room for so many rows that are going to be put, so that index and slabs need not grow meanwhile; memory is
+  // taken as it is used. Without effect where there were rows already.
   void reserve(std::size_t rows, int threads);
 
   // Whole rows, one per key, each key once. Of an absent row only the fields are written, all of them 0. Changes
@@ -346,6 +355,12 @@ class RamTier {
   RowTouch touch_of(std::byte* row, float squares, const Update& update) const;
   void apply_rows(Partition& partition, std::span<RowUpdate> rows, const Update& update, Applied& done) const;
   bool add_row(Partition& partition, std::byte* row, const float* value, float* state, When when) const;
+
+  // Put: ram_tier_put.cpp
+  struct PutPart;
+  void take_clock(const PutPart& part, bool empty);
+  std::size_t put_parts(std::span<PutPart> parts, int threads, std::span<const Batch* const> pinned);
+  void put_in(Partition& partition, PutPart& part, std::span<const Batch* const> pinned) const;
   void put_row(Partition& partition, std::uint32_t index, const Columns& columns, std::size_t at) const;
   Applied count(const Applied& applied);
   void keep_base(Partition& partition, std::byte* row) const;

@@ -11,11 +11,6 @@
 namespace hotrow::store {
 namespace {
 
-void bump_version(std::byte* row) {
-  std::uint32_t& version = Layout::version(row);
-  version = version == std::numeric_limits<std::uint32_t>::max() ? 2 : version + 1;  // 0 and 1 mean free and fresh
-}
-
 // One gradient per key of the batch -> their sums per unique key (`only` null: of all; others stay undefined). Each
 // thread owns a range of unique keys and walks the batch in order, so the sums do not depend on the number of threads.
 void fold(const Batch& batch, const Gradients& gradients, const std::uint8_t* only, float* sums, std::size_t dim,
@@ -225,100 +220,6 @@ Applied RamTier::count(const Applied& applied) {
   absent_ += applied.absent;
   unadmitted_ += applied.unadmitted;
   return applied;
-}
-
-std::size_t RamTier::put(Batch& batch, const Columns& columns, int threads, std::span<const Batch* const> pinned) {
-  if (batch.unique() != batch.size()) throw std::invalid_argument("put: a key stands in the batch twice");
-  std::vector<std::uint32_t> places(batch.size());
-  for (std::size_t i = 0; i < batch.size(); ++i) places[batch.inverse()[i]] = static_cast<std::uint32_t>(i);
-  // Rows that come back into an empty table bring its clock and its SWAP period with them, in as many calls as it
-  // takes. Otherwise the clock stands, and nobody can have been seen later than now.
-  const bool empty = size() == 0;
-  const std::uint32_t* seen = columns.fields[kLastSeen];
-  if (seen != nullptr && batch.size() != 0 && empty) {
-    now_ = 0;
-    clock_of_rows_ = true;
-  }
-  if (seen != nullptr && batch.size() != 0 && clock_of_rows_)
-    advance_to(now_, *std::max_element(seen, seen + batch.size()));
-  const std::uint32_t* periods = columns.fields[kPeriod];
-  if (periods != nullptr && batch.size() != 0) {
-    if (empty) period_ = 0;
-    advance_to(period_, *std::max_element(periods, periods + batch.size()));
-  }
-  std::atomic<std::size_t> turned_away{0}, made{0};
-  start_eviction(batch);
-  const bool whole = columns.state != nullptr || layout_.state_dim() == 0;
-  const Start start = whole ? Start::zeros : Start::first_values;  // state that is not given is that of a new row
-  const auto overwrite = [&](Partition& partition, Visit& visit, Applied&) {
-    if (visit.row == nullptr) return;
-    partition.changes.before_change(batch.slots()[visit.unique]);
-    bump_version(visit.row);
-    put_row(partition, batch.slots()[visit.unique], columns, places[visit.unique]);
-  };
-  const auto insert = [&](Partition& partition, std::size_t begin, std::size_t end) {
-    PinnedRows stay(pinned, partition.number, partition.slab, spec_.life.evicted_stay ? &batch : nullptr);
-    partition.order.restart();
-    const Counts before = partition.counts;
-    const auto add_counts = [&] {  // once: threads that count every row in one place wait for each other
-      made += partition.counts.created - before.created;
-      turned_away += partition.counts.turned_away - before.turned_away;
-    };
-    try {
-      for (std::size_t unique = begin; unique < end; ++unique) {
-        if (batch.slots()[unique] < kTurnedAway) continue;
-        if (create(partition, batch, unique, stay, start) != nullptr) {
-          put_row(partition, batch.slots()[unique], columns, places[unique]);
-        } else {
-          batch.slots()[unique] = kTurnedAway;
-          ++partition.counts.turned_away;
-        }
-      }
-    } catch (...) {
-      add_counts();
-      throw;
-    }
-    add_counts();
-  };
-  make_rows(made, [&] { visit(batch, threads, {true, layout_.row_bytes()}, overwrite, insert); });
-  return turned_away;
-}
-
-void RamTier::reserve(std::size_t rows, int threads) {
-  parallel_for(threads, partitions_.size(), [&](std::size_t p) {
-    Partition& partition = *partitions_[p];
-    const std::unique_lock held(partition.mutex);
-    if (partition.slab.end() == 0)
-      partition.index.reserve(std::min<std::size_t>(rows / partitions_.size() + 1, partition.slab.rows_max()));
-  });
-}
-
-// The version comes last: a process that dies before leaves a new row free.
-void RamTier::put_row(Partition& partition, std::uint32_t index, const Columns& columns, std::size_t at) const {
-  const std::size_t dim = layout_.dim(), state_dim = layout_.state_dim();
-  std::byte* row = partition.slab.row(index);
-  if (spec_.life.ordered()) partition.order.remove(index);  // its frequency may change
-  const std::uint32_t now = now_.load(std::memory_order_relaxed);
-  if (layout_.has(kLastSeen)) layout_.field(row, kLastSeen) = now;
-  if (layout_.has(kPeriod) && columns.state != nullptr) layout_.field(row, kPeriod) = period_;  // unless one is given
-  for (int field = kVersion + 1; field < kExportedFields; ++field)
-    if (columns.fields[field] != nullptr && layout_.has(Field(field)))
-      layout_.field(row, Field(field)) = columns.fields[field][at];
-  if (layout_.has(kLastSeen)) {
-    std::uint32_t& last_seen = layout_.field(row, kLastSeen);
-    last_seen = std::min(last_seen, now);
-    partition.seen_since = std::min(partition.seen_since, last_seen);
-  }
-  const std::uint32_t* versions = columns.fields[kVersion];
-  const std::uint32_t version = std::max(versions != nullptr ? versions[at] : Layout::version(row), 1u);  // 0: free
-  const float* value = columns.values + at * dim;
-  partition.counts.saturated += store_value(row, value, version);
-  if (columns.state != nullptr)
-    std::copy_n(columns.state + at * state_dim, state_dim, layout_.state(row));
-  else
-    row_kernels().follow_value(rule_, value, layout_.state(row), dim);
-  Layout::mark(row, version);
-  if (spec_.life.ordered()) partition.order.add(index);
 }
 
 }  // namespace hotrow::store

@@ -39,6 +39,11 @@ inline std::uint32_t clamp32(std::uint64_t value) {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(value, std::numeric_limits<std::uint32_t>::max()));
 }
 
+inline void bump_version(std::byte* row) {
+  std::uint32_t& version = Layout::version(row);
+  version = version == std::numeric_limits<std::uint32_t>::max() ? 2 : version + 1;  // 0 and 1 mean free and fresh
+}
+
 // Room for one row of floats per unique key while a call runs. It is kept from call to call, so it stays in the caches
 // and in 2 MB pages: memory of the batch's own cost 8 % of a step at dim 16.
 inline float* unique_rows(const Batch& batch, std::size_t floats) {

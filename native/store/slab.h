@@ -63,6 +63,11 @@ class Slab {
     ++free_rows_;
   }
 
+  // Adds chunks for so many rows. Not in a segment: what is added there and not used would stay when the process ends.
+  void reserve(std::size_t rows) {
+    while (segment_ == nullptr && room_ < std::min<std::size_t>(rows, rows_max_)) add_chunk();
+  }
+
   bool full() const { return free_head_ == kNoRow && end_ == rows_max_; }
   std::uint32_t rows_max() const { return rows_max_; }
 

@@ -44,6 +44,22 @@ TEST(slab_chunks_double_up_to_half_a_megabyte_and_then_are_equal) {
   CHECK_EQ(Slab::chunk_bytes(kRowBytes), 512u << 10);
 }
 
+TEST(slab_reserves_chunks_up_to_its_limit_and_takes_rows_from_them) {
+  Rig rig(1000);
+  rig.slab.reserve(65);
+  CHECK_EQ(rig.slab.room(), 128u);
+  CHECK_EQ(rig.slab.end(), 0u);
+  const std::size_t bytes = rig.arena.bytes();
+  for (std::uint32_t taken = 0; taken < 128; ++taken) CHECK_EQ(rig.slab.take(), taken);
+  CHECK_EQ(rig.arena.bytes(), bytes);
+  rig.slab.reserve(128);
+  CHECK_EQ(rig.slab.room(), 128u);
+  rig.slab.reserve(5000);
+  CHECK_EQ(rig.slab.room(), 1000u);
+  for (std::uint32_t taken = 128; taken < 1000; ++taken) CHECK_EQ(rig.slab.take(), taken);
+  CHECK(rig.slab.full());
+}
+
 TEST(slab_chunk_size_for_small_and_large_rows) {
   CHECK_EQ(Slab::chunk_bytes(24), 24u << 14);     // 384 KB: twice of it is more than half a megabyte
   CHECK_EQ(Slab::chunk_bytes(8192), 512u << 10);  // 64 rows are the fewest

@@ -303,6 +303,18 @@ class RamTier:
         pinned: Sequence[Batch],
         threads: int,
     ) -> int: ...
+    def put_parts(
+        self,
+        parts: Sequence[
+            tuple[
+                NDArray[numpy.uint64],
+                NDArray[numpy.float32],
+                NDArray[numpy.float32] | None,
+                dict[str, NDArray[numpy.uint32]],
+            ]
+        ],
+        threads: int,
+    ) -> int: ...
     def read(self, batch: Batch, field: str, out: NDArray[numpy.uint32], threads: int) -> None: ...
     def touch(self, batch: Batch, samples: int | None, threads: int) -> int: ...
     def expire(self, samples: int | None, threads: int) -> int: ...

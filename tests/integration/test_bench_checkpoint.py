@@ -29,6 +29,7 @@ def test_the_command_writes_every_figure_and_leaves_no_file(tmp_path: Path) -> N
         assert found[f"{table}_bytes"] > 3000 * 0.8 * (8 + 4 * 8)
         assert 0.01 <= found[f"{table}_delta_share"] < 0.2
         assert found[f"{table}_save_s"] > 0
+        assert 0 <= found[f"{table}_load_system_s"] <= found[f"{table}_load_processor_s"]
     assert found["command"].startswith("hotrow bench checkpoint --quick")
     assert found["job"]["rows"] == 3000
     assert "save / raw write" in done.stdout

@@ -6,6 +6,7 @@ steps without one, right after it.
 """
 
 import gc
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,6 +60,7 @@ class SavingTable:
         self._raw = RawFiles(self._raw_folder)
         self._turn = 0  # of training: which batch is next
         self._from_disk: list[float] = []  # share of the bytes of each raw read
+        self._load_work: list[tuple[float, float]] = []  # seconds of all threads of each load: own code, the system
 
     def measure(self, name: str, watch: BenchProgress) -> Figures:
         """Everything of this table."""
@@ -91,6 +93,8 @@ class SavingTable:
             "load_s": float(np.median(seconds["load"])),
             "raw_read_s": float(np.median(seconds["raw read"])),
             "load_vs_raw": median_ratio(seconds["load"], seconds["raw read"]),
+            "load_processor_s": float(np.median([sum(each) for each in self._load_work])),
+            "load_system_s": float(np.median([system for _, system in self._load_work])),
             "read_from_disk": float(np.median(self._from_disk)),
         }
 
@@ -141,9 +145,10 @@ class SavingTable:
         """Seconds to load into an empty table with all cores, from files that are not in memory."""
         fresh = self._make(None)
         drop_cache(files_of(self._full))
-        began = time.perf_counter()
+        began, before = time.perf_counter(), os.times()
         fresh.load(self._full)
-        taken = time.perf_counter() - began
+        taken, after = time.perf_counter() - began, os.times()
+        self._load_work.append((after.user - before.user, after.system - before.system))
         fresh.close()
         return taken
 

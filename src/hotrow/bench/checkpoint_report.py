@@ -22,6 +22,8 @@ LINES = (
     ("load_s", "load into an empty table", "s"),
     ("raw_read_s", "raw read", "s"),
     ("load_vs_raw", "load / raw read", "x"),
+    ("load_processor_s", "processor time of a load", "s"),
+    ("load_system_s", "of that, in the system: reads and new memory", "s"),
     ("pause_s", "training stops for the cut", "ms"),
     ("pause_share", "training loses during a background save", "%"),
     ("pause_share_processor", "of that, processor time of training", "%"),

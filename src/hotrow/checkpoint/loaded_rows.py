@@ -6,14 +6,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hotrow.checkpoint.reader import SavedCheckpoint
+from hotrow.checkpoint.rows import CHUNK
 from hotrow.checkpoint.shard_part import WHOLE, ShardPart
 from hotrow.checkpoint.table_fitting import TablePlan, capacity_line
 from hotrow.config import AtLeast, Table
-from hotrow.data.background import read_ahead
+from hotrow.data.background import read_ahead_ready
 from hotrow.store import RamTier, Rows, SavedTable
 from hotrow.store.arrays import Integers
+from hotrow.store.rows import RowsToPut
 
-CHUNKS_AHEAD = 2  # read and not put into the table yet
+AHEAD_BYTES = 64 << 20  # of chunks that are read and not put into the table yet; as many are being put
+CHUNKS_AHEAD_LEAST = 2  # of them, where fewer would take these bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +52,20 @@ def put_rows(
     watch: Callable[[], object] = lambda: None,
 ) -> LoadedTable:
     """Put saved rows, those of a part, into a table, while a thread reads the next ones."""
+    assert plan.saved is not None
     before = tier.stats().saturated
     samples = int(found.manifest.counters.get("samples", 0))
     if isinstance(tier, RamTier) and tier.table.capacity_bytes is None:  # an index that grows may take fewer bytes
         tier.reserve(part.rows_of(plan.rows))
-    for chunk in read_ahead(chunks, CHUNKS_AHEAD):
-        watch()
-        state = chunk.state if plan.state and tier.state_dim else None
-        tier.put(chunk.keys, chunk.values, state, _fields(chunk, plan, samples))
+    threads = tier.threads if isinstance(tier, RamTier) else 1
+    for ready in read_ahead_ready(chunks, chunks_ahead(found.shape(plan.saved).bytes, threads)):
+        parts = []
+        for chunk in ready:
+            watch()
+            state = chunk.state if plan.state and tier.state_dim else None
+            parts.append(RowsToPut(chunk.keys, chunk.values, state, _fields(chunk, plan, samples)))
+        tier.put_parts(parts)
+        del ready, chunk, parts  # their memory is for the chunks that are read next
     stats = tier.stats()
     return LoadedTable(stats.rows, stats.saturated - before)
 
@@ -91,6 +100,11 @@ def lines_of(name: str, table: Table, plan: TablePlan, loaded: LoadedTable) -> I
         yield f"table {name!r}: {message}: they become its largest"
     if loaded.counts_left:
         yield f"table {name!r}: counts of ids that wait for admission do not fit this number of shards: they start at 0"
+
+
+def chunks_ahead(row_bytes: int, threads: int) -> int:
+    """How many chunks are read ahead: one for each thread, which finds the rows of a partition in it, if they fit."""
+    return max(CHUNKS_AHEAD_LEAST, min(threads, AHEAD_BYTES // (CHUNK * row_bytes)))
 
 
 def _fields(chunk: Rows, plan: TablePlan, samples: int) -> Mapping[str, Integers]:

@@ -8,6 +8,7 @@ import numpy as np
 from hotrow.config import Table
 from hotrow.store import RamTier, Rows, Stats
 from hotrow.store.arrays import ArrayLike, as_integers, as_keys, as_matrix
+from hotrow.store.rows import RowsToPut
 from hotrow.store.shards import shard_of
 from hotrow.transport.client import RpcClient
 from hotrow.transport.messages import Clear, Export, Exported, Import, Query, QueryReply
@@ -76,6 +77,11 @@ class ShardTable:
             asked.append(self._wire.request(name, Import(self.table.name, len(mine), tuple(columns)), pack_rows(rows)))
         for each in asked:
             each.result()
+
+    def put_parts(self, parts: Sequence[RowsToPut]) -> None:
+        """As `put` of one part after the other."""
+        for part in parts:
+            self.put(*part)
 
     def stats(self) -> Stats:
         """Counts and bytes of all shards together."""

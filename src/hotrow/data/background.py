@@ -1,7 +1,8 @@
 """An iterator that runs ahead in a thread of its own, a bounded number of items at most."""
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from threading import Condition, Thread
 from typing import Generic, TypeVar
 
@@ -17,11 +18,25 @@ def read_ahead(
 
     `started` is called first in the thread.
     """
+    with _reader(items, most, started) as channel:
+        yield from iter(channel.get, None)
+
+
+def read_ahead_ready(items: Generator[Item, None, None], most: int) -> Generator[list[Item], None, None]:
+    """The same items, in lists of all that are ready, of at least one and at most `most`; otherwise as `read_ahead`."""
+    with _reader(items, most, None) as channel:
+        yield from iter(channel.get_ready, [])
+
+
+@contextmanager
+def _reader(
+    items: Generator[Item, None, None], most: int, started: Callable[[], None] | None
+) -> Iterator["_Channel[Item]"]:
     channel: _Channel[Item] = _Channel(most)
     thread = Thread(target=_fill, args=(items, channel, started), name="hotrow-reader", daemon=True)
     thread.start()
     try:
-        yield from iter(channel.get, None)
+        yield channel
         if channel.error is not None:
             raise channel.error
     finally:
@@ -68,6 +83,15 @@ class _Channel(Generic[Item]):
             item = self._items.popleft() if self._items else None
             self._changed.notify_all()
             return item
+
+    def get_ready(self) -> list[Item]:
+        """Wait for an item; all there are. Empty once there is no more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or self._items)
+            ready = list(self._items)
+            self._items.clear()
+            self._changed.notify_all()
+            return ready
 
     def end(self, error: BaseException | None) -> None:
         """No more items, maybe for a reason."""

@@ -26,7 +26,7 @@ from hotrow.store.arrays import (
     as_weights,
 )
 from hotrow.store.inspection import TableInspection
-from hotrow.store.rows import Applied, LookupPlan
+from hotrow.store.rows import Applied, LookupPlan, RowsToPut
 
 Per: TypeAlias = Literal["key", "unique"]
 
@@ -214,6 +214,20 @@ class RamTier(TableInspection):
         )
         return self._with_evicted(batch)
 
+    def put_parts(self, parts: Sequence[RowsToPut]) -> int:
+        """As `put` of one part after the other, on more threads: rows of a table's partitions are put side by side.
+
+        Returns the number of keys that found no room. All parts are checked before the first row changes.
+        """
+        checked = []
+        for part in parts:
+            keys = as_keys("keys", part.keys)
+            checked.append((keys, *self._columns(len(keys), part.values, part.state, part.fields)))
+        try:
+            return self._native.put_parts(checked, self.threads)
+        except ValueError as refused:  # a key that occurs twice: only native code looks for it
+            raise InputError(str(refused)) from None
+
     def _columns(
         self, rows: int, values: ArrayLike, state: ArrayLike | None, fields: Mapping[str, ArrayLike] | None
     ) -> tuple[Floats, Floats | None, dict[str, Integers]]:
@@ -232,7 +246,7 @@ class RamTier(TableInspection):
         return value, whole, columns
 
     def reserve(self, rows: int) -> None:
-        """Make room in the index for so many rows that are going to be put. Without effect once there were rows."""
+        """Make room for so many rows that are going to be put. Without effect once there were rows."""
         self._native.reserve(whole_number("rows", rows, 0, 2**62, InputError), self.threads)
 
     def first_values(self, keys: ArrayLike, out: ArrayLike) -> None:

@@ -1,7 +1,8 @@
 """Arguments and results of the store: batches of keys, whole rows, counts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,15 @@ class Rows:
     values: Floats
     state: Floats
     fields: dict[str, Integers]
+
+
+class RowsToPut(NamedTuple):
+    """Arguments of a `put`: whole rows as columns. What is None keeps its values, or starts as in a new row."""
+
+    keys: Keys
+    values: Floats
+    state: Floats | None = None
+    fields: Mapping[str, Integers] | None = None
 
 
 def first_rows(rows: Rows, count: int) -> Rows:

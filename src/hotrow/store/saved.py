@@ -1,6 +1,6 @@
 """What a checkpoint needs of a table, wherever its rows are, and saved rows to be put back: their order, the kind."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,7 +11,7 @@ from hotrow.errors import InputError
 from hotrow.optim.sparse import shaping_settings
 from hotrow.store.arrays import ArrayLike
 from hotrow.store.ram import RamTier
-from hotrow.store.rows import Rows, Stats
+from hotrow.store.rows import Rows, RowsToPut, Stats
 
 
 def eviction_order(tier: RamTier, keys: NDArray[np.uint64]) -> Any:
@@ -87,6 +87,9 @@ class SavedTable(Protocol):
         fields: Mapping[str, ArrayLike] | None = None,
     ) -> Any:
         """Insert or overwrite whole rows."""
+
+    def put_parts(self, parts: Sequence[RowsToPut]) -> Any:
+        """As `put` of one part after the other."""
 
     def stats(self) -> Stats:
         """Counts and bytes."""

@@ -11,7 +11,7 @@ from hotrow.config import Table
 from hotrow.errors import InputError
 from hotrow.store.arrays import ArrayLike, Flags, Integers, Keys, as_keys
 from hotrow.store.ram import Per, RamTier
-from hotrow.store.rows import Applied, LookupPlan, Rows, Stats, first_rows
+from hotrow.store.rows import Applied, LookupPlan, Rows, RowsToPut, Stats, first_rows
 from hotrow.store.tier_moves import TierMoves, end_disk, some_rows
 from hotrow.store.tiered_cut import TieredCut
 
@@ -130,6 +130,10 @@ class TieredTier(TierMoves):
             mine = {name: column[part] for name, column in columns.items()}
             self._put(given[part], value[part], None if whole is None else whole[part], mine, pinned)
         return plan
+
+    def put_parts(self, parts: Sequence[RowsToPut]) -> int:
+        """As `put` of one part after the other: each may move rows to the disk."""
+        return sum(self.put(*part).turned_away for part in parts)
 
     def _put(
         self,

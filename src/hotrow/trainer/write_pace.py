@@ -16,7 +16,7 @@ from hotrow.errors import ConfigError
 
 STEP = 1.25  # of the weight of a thread, from one nice value to the next
 NICE_MOST = 19
-SLOWDOWN_ON_OTHER_CORE = 0.15  # of training, by a thread that writes without a rest: 0.04 to 0.16 was measured
+SLOWDOWN_ON_OTHER_CORE = 0.3  # of training, by a thread that writes without a rest: 0.12 to 0.27 was measured
 SLICE_S = 0.005  # of work, before a rest
 
 
