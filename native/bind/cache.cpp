@@ -76,7 +76,8 @@ void check_changes(const std::string& who, const RamTier& tier, std::size_t rows
 }
 
 void take_changes(RamTier& tier, Batch& batch, const Matrix& values, const Matrix& state, const Numbers& clocks,
-                  const Numbers& updates, const Numbers& periods, const HostArray<bool, 1>& changed, int threads) {
+                  const Numbers& updates, const Numbers& periods, const HostArray<bool, 1>& changed, bool erase,
+                  int threads) {
   check_threads(threads);
   check_changes("take_changes", tier, batch.size(), values, state, clocks, updates, periods);
   check_distinct("take_changes", batch);
@@ -85,7 +86,7 @@ void take_changes(RamTier& tier, Batch& batch, const Matrix& values, const Matri
   tier.take_changes(batch,
                     {nullptr, values.data(), state.data(), clocks.data(), updates.data(), periods.data(),
                      changed.data(), batch.size()},
-                    threads);
+                    erase, threads);
 }
 
 std::tuple<std::size_t, std::size_t> make_places(RamTier& tier, Batch& batch, std::uint32_t use,
@@ -141,7 +142,7 @@ void bind_cache(nb::class_<RamTier>& tier) {
       .def("announce", &announce, "batch"_a, "threads"_a)
       .def("withdraw", &withdraw, "batch"_a, "use"_a, "threads"_a)
       .def("take_changes", &take_changes, "batch"_a, "values"_a.noconvert(), "state"_a.noconvert(),
-           "clocks"_a.noconvert(), "updates"_a.noconvert(), "periods"_a.noconvert(), "changed"_a.noconvert(),
+           "clocks"_a.noconvert(), "updates"_a.noconvert(), "periods"_a.noconvert(), "changed"_a.noconvert(), "erase"_a,
            "threads"_a)
       .def("fill", &fill, "batch"_a, "values"_a.noconvert(), "state"_a.noconvert(), "clocks"_a.noconvert(),
            "periods"_a.noconvert().none(), "threads"_a)

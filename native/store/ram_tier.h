@@ -242,7 +242,8 @@ class RamTier {
                            int threads);
   // After it: takes the changes of rows that are ahead, and makes a row for each absent key, which waits for `fill`.
   // Rows of the batch that were there and those of the pinned plans are not evicted. `out` has room for a change of
-  // each of these keys; the changes of evicted rows are among them. `placed` tells for each key whether it has a row
+  // each of these keys, in a table that evicts nobody of those that are ahead; the changes of evicted rows are among
+  // them. `placed` tells for each key whether it has a row
   // now, and is written only where one has none.
   MadePlaces make_places(Batch& batch, std::uint32_t use, std::span<const Batch* const> pinned,
                          const ChangeColumns& out, bool* placed, int threads);
@@ -253,8 +254,9 @@ class RamTier {
   std::uint32_t announce(Batch& batch, int threads);
   // An announced batch that will not be placed.
   void withdraw(Batch& batch, std::uint32_t use, int threads);
-  // The changes of rows that have any. The rows stay, and count as fetched as they are now.
-  void take_changes(Batch& batch, const ChangeColumns& out, int threads);
+  // The changes of rows that have any. The rows stay, and count as fetched as they are now; or all rows of the batch
+  // go.
+  void take_changes(Batch& batch, const ChangeColumns& out, bool erase, int threads);
   // Rows of the server in place of those that are here. Changes that it does not know stay on top of them. Keys without
   // a row are passed over.
   void fill(Batch& batch, const FetchedRows& rows, int threads);

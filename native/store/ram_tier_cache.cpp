@@ -1,5 +1,6 @@
 // The rows of a worker's cache (HET): changes against the base, and rows that come from the server.
 #include <algorithm>
+#include <utility>
 
 #include "store/ram_tier_visit.h"
 
@@ -29,14 +30,16 @@ void RamTier::change_of(const std::byte* row, const ChangeColumns& out, std::siz
   if (out.keys != nullptr) out.keys[at] = Layout::key(row);
 }
 
-void RamTier::take_changes(Batch& batch, const ChangeColumns& out, int threads) {
+void RamTier::take_changes(Batch& batch, const ChangeColumns& out, bool erase, int threads) {
   const std::uint32_t* const places = places_of(batch);
   visit(batch, threads, {true, layout_.row_bytes()}, [&](Partition& partition, Visit& visit, Applied&) {
     const std::size_t at = places[visit.unique];
     const bool changed = visit.row != nullptr && Layout::version(visit.row) > 1;
     if (out.changed != nullptr) out.changed[at] = changed;
-    if (!changed) return;
-    take_change(partition, visit.row, out, at);
+    if (changed) take_change(partition, visit.row, out, at);
+    if (!erase || visit.row == nullptr) return;
+    remove(partition, std::exchange(batch.slots()[visit.unique], kNoRow));
+    ++partition.counts.erased;
   });
 }
 

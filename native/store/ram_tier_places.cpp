@@ -86,11 +86,11 @@ MadePlaces RamTier::make_places(Batch& batch, std::uint32_t use, std::span<const
     const std::uint32_t *begin = batch.slots() + batch.unique_begin(p),
                         *end = batch.slots() + batch.unique_begin(p + 1);
     const auto absent = std::count_if(begin, end, [](std::uint32_t slot) { return slot >= kTurnedAway; });
-    first[p + 1] = first[p] + static_cast<std::size_t>(absent) + ahead_of(batch, p).size();
+    first[p + 1] = first[p] + (spec_.life.ordered() ? static_cast<std::size_t>(absent) : 0) + ahead_of(batch, p).size();
   }
   if (first.back() > out.rows) throw std::invalid_argument("make_places: the columns have no room for all changes");
   parallel_for(threads, partitions_.size(), [&](std::size_t p) {
-    if (first[p] == first[p + 1]) return;
+    if (batch.unique_begin(p) == batch.unique_begin(p + 1)) return;
     Partition& partition = *partitions_[p];
     const std::unique_lock held(partition.mutex);
     ChangeWriter changes{out, first[p]};
@@ -143,6 +143,8 @@ std::size_t RamTier::place_absent(Partition& partition, Batch& batch, std::uint3
   const std::uint64_t before = partition.counts.evicted;
   partition.order.restart();
   for (std::uint32_t unique = begin; unique < end; ++unique) {
+    if (unique + kVisitBlock < end && batch.slots()[unique + kVisitBlock] >= kTurnedAway)
+      partition.remembered.prefetch(batch.keys()[unique + kVisitBlock]);
     if (batch.slots()[unique] < kTurnedAway) continue;
     if (layout_.has(kNextUse)) partition.window.remove(batch.keys()[unique], use);
     std::byte* const row = create(partition, batch, unique, stay, Start::zeros, &changes);

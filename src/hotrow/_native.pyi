@@ -388,6 +388,7 @@ class RamTier:
         updates: NDArray[numpy.uint32],
         periods: NDArray[numpy.uint32],
         changed: NDArray[numpy.bool_],
+        erase: bool,
         threads: int,
     ) -> None: ...
     def fill(

@@ -307,10 +307,9 @@ class RowCache:
         if others:
             keys = keys[~np.isin(keys, np.concatenate(others))]
             plan = self._overflow.batch(keys)
-        changes = self._overflow.take_changes(keys, plan)
+        changes = self._overflow.take_changes(keys, plan, erase=True)
         if len(changes):
             self._unsent.append(changes)
-        self._overflow.erase(plan)
 
 
 def _requested(found: Sequence[Placed]) -> tuple[Keys, Integers, Keys, Keys]:

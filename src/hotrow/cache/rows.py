@@ -63,7 +63,8 @@ class CachedRows(RamTier):
         checked, fetched = keys[:valid], keys[valid : valid + absent + ahead]
         if not len(fetched):
             return Placed(checked, clocks[:valid], fetched, 0, awaited, joined(unsent, self._nothing), None)
-        room = self._empty_changes(np.empty(len(fetched) + sum(map(len, unsent)), np.uint64))
+        most = len(fetched) if self.capacity_rows else ahead  # without a capacity no row is evicted
+        room = self._empty_changes(np.empty(most + sum(map(len, unsent)), np.uint64))
         placed = np.empty(count, np.bool_)
         columns = room.keys, room.values, room.state, room.clocks, room.updates, room.periods
         written, unplaced = self._native.make_places(
@@ -91,16 +92,16 @@ class CachedRows(RamTier):
         """Whether each key has a row."""
         return self.versions(keys) > 0
 
-    def take_changes(self, keys: Keys, plan: LookupPlan | None = None) -> Changes:
+    def take_changes(self, keys: Keys, plan: LookupPlan | None = None, *, erase: bool = False) -> Changes:
         """The changes of those of the keys that have any. Their rows stay, and count as fetched as they are now.
 
-        `plan`: of these keys, where there is one.
+        `plan`: of these keys, where there is one. With `erase` the rows of all keys go.
         """
         taken = self._empty_changes(keys)
         columns = taken.values, taken.state, taken.clocks, taken.updates, taken.periods
         changed = np.empty(len(keys), np.bool_)
         planned = self.batch(keys) if plan is None else plan
-        self._native.take_changes(planned._native, *columns, changed, self.threads)
+        self._native.take_changes(planned._native, *columns, changed, erase, self.threads)
         return taken if changed.all() else taken.some(changed)
 
     def fill(self, fetched: Rows) -> None:

@@ -186,6 +186,21 @@ def test_evicted_rows_leave_their_changes() -> None:
     check_same(found.changes, change_of(now, base, None).some(changed))
 
 
+def test_rows_that_are_erased_leave_the_same_changes_as_rows_that_stay() -> None:
+    stay, go = rows_in("adagrad", capacity=None), rows_in("adagrad", capacity=None)
+    taken = []
+    for tier, erase in ((stay, False), (go, True)):
+        plan = tier.batch(KEYS)
+        tier.place(plan)
+        tier.fill(fetched(tier, seed=1, period=0))
+        update(tier, plan, seed=2, samples=0)
+        taken.append(tier.take_changes(KEYS, plan, erase=erase))
+        assert tier.changed_rows == 0
+        assert not tier.verify()
+    check_same(*taken)
+    assert (len(stay), len(go)) == (3, 0)
+
+
 def test_a_gradient_that_is_not_finite_leaves_no_change_and_an_erased_row_neither() -> None:
     tier = rows_in("adagrad", capacity=None)
     plan = tier.batch(KEYS)
