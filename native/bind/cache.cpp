@@ -16,6 +16,7 @@ using store::Batch;
 using store::Key;
 using store::RamTier;
 using Numbers = HostArray<std::uint32_t, 1>;
+using OutKeys = HostArray<std::uint64_t, 1>;
 using ConstNumbers = HostArray<const std::uint32_t, 1>;
 using Matrix = HostArray<float, 2>;
 using ConstMatrix = HostArray<const float, 2>;
@@ -28,19 +29,18 @@ void check_distinct(const std::string& who, const Batch& batch) {
   demand(batch.unique() == batch.size(), who + ": a key stands in the batch twice");
 }
 
-std::tuple<std::size_t, std::size_t> place(RamTier& tier, Batch& batch, std::uint32_t use, std::uint64_t staleness,
-                                           const std::vector<const Batch*>& pinned,
-                                           const HostArray<std::uint8_t, 1>& states, const Numbers& clocks,
-                                           const HostArray<bool, 1>& placed, int threads) {
+using StateCounts = std::tuple<std::size_t, std::size_t, std::size_t, std::size_t>;
+
+StateCounts find_places(RamTier& tier, Batch& batch, std::uint32_t use, std::uint64_t staleness, const OutKeys& keys,
+                        const Numbers& clocks, int threads) {
   check_threads(threads);
-  check_cached("place", tier);
-  for (const Batch* plan : pinned) demand(plan != nullptr, "place: pinned holds None: give plans of this table");
-  const bool fits = states.size() == batch.size() && clocks.size() == batch.size() && placed.size() == batch.size();
-  demand(fits, "place: states, clocks and placed must hold one entry per key");
+  check_cached("find_places", tier);
+  check_distinct("find_places", batch);
+  const bool fits = keys.size() == batch.size() && clocks.size() == batch.size();
+  demand(fits, "find_places: keys and clocks must hold one entry per key");
   const nb::gil_scoped_release unlocked;
-  const auto [unplaced, evicted] =
-      tier.place(batch, use, staleness, pinned, {states.data(), clocks.data(), placed.data()}, threads);
-  return {unplaced, evicted};
+  const store::CachedCounts found = tier.find_places(batch, use, staleness, {keys.data(), clocks.data()}, threads);
+  return {found.valid, found.absent, found.ahead, found.awaited};
 }
 
 std::size_t read_placed(const RamTier& tier, Batch& batch, const Matrix& out, float otherwise, int threads) {
@@ -76,25 +76,36 @@ void check_changes(const std::string& who, const RamTier& tier, std::size_t rows
 }
 
 void take_changes(RamTier& tier, Batch& batch, const Matrix& values, const Matrix& state, const Numbers& clocks,
-                  const Numbers& updates, const Numbers& periods, const HostArray<bool, 1>& changed, int threads) {
+                  const Numbers& updates, const Numbers& periods, const HostArray<bool, 1>& changed, bool erase,
+                  int threads) {
   check_threads(threads);
   check_changes("take_changes", tier, batch.size(), values, state, clocks, updates, periods);
   check_distinct("take_changes", batch);
   demand(changed.size() == batch.size(), "take_changes: changed must hold one flag per key");
   const nb::gil_scoped_release unlocked;
-  tier.take_changes(
-      batch, {nullptr, values.data(), state.data(), clocks.data(), updates.data(), periods.data(), changed.data()},
-      threads);
+  tier.take_changes(batch,
+                    {nullptr, values.data(), state.data(), clocks.data(), updates.data(), periods.data(),
+                     changed.data(), batch.size()},
+                    erase, threads);
 }
 
-void evicted_changes(const RamTier& tier, const Batch& batch, const HostArray<std::uint64_t, 1>& keys,
-                     const Matrix& values, const Matrix& state, const Numbers& clocks, const Numbers& updates,
-                     const Numbers& periods) {
-  check_changes("evicted_changes", tier, keys.size(), values, state, clocks, updates, periods);
-  demand(keys.size() == tier.evicted_changed(batch), "evicted_changes: columns must fit the changed rows exactly");
+std::tuple<std::size_t, std::size_t> make_places(RamTier& tier, Batch& batch, std::uint32_t use,
+                                                 const std::vector<const Batch*>& pinned, const OutKeys& keys,
+                                                 const Matrix& values, const Matrix& state, const Numbers& clocks,
+                                                 const Numbers& updates, const Numbers& periods,
+                                                 const HostArray<bool, 1>& placed, int threads) {
+  check_threads(threads);
+  check_changes("make_places", tier, keys.size(), values, state, clocks, updates, periods);
+  check_distinct("make_places", batch);
+  demand(batch.looked_up, "make_places: the batch was not looked up: call find_places first");
+  for (const Batch* plan : pinned) demand(plan != nullptr, "make_places: pinned holds None: give plans of this table");
+  demand(placed.size() == batch.size(), "make_places: placed must hold one flag per key");
   const nb::gil_scoped_release unlocked;
-  tier.evicted_changes(
-      batch, {keys.data(), values.data(), state.data(), clocks.data(), updates.data(), periods.data(), nullptr});
+  const auto [changes, unplaced] = tier.make_places(
+      batch, use, pinned,
+      {keys.data(), values.data(), state.data(), clocks.data(), updates.data(), periods.data(), nullptr, keys.size()},
+      placed.data(), threads);
+  return {changes, unplaced};
 }
 
 void fill(RamTier& tier, Batch& batch, const ConstMatrix& values, const ConstMatrix& state, const ConstNumbers& clocks,
@@ -122,17 +133,17 @@ nb::bytes changed_keys(const RamTier& tier) {
 }  // namespace
 
 void bind_cache(nb::class_<RamTier>& tier) {
-  tier.def("place", &place, "batch"_a, "use"_a, "staleness"_a, "pinned"_a, "states"_a.noconvert(),
-           "clocks"_a.noconvert(), "placed"_a.noconvert(), "threads"_a)
+  tier.def("find_places", &find_places, "batch"_a, "use"_a, "staleness"_a, "keys"_a.noconvert(), "clocks"_a.noconvert(),
+           "threads"_a)
+      .def("make_places", &make_places, "batch"_a, "use"_a, "pinned"_a, "keys"_a.noconvert(), "values"_a.noconvert(),
+           "state"_a.noconvert(), "clocks"_a.noconvert(), "updates"_a.noconvert(), "periods"_a.noconvert(),
+           "placed"_a.noconvert(), "threads"_a)
       .def("read_placed", &read_placed, "batch"_a, "out"_a.noconvert(), "otherwise"_a, "threads"_a)
       .def("announce", &announce, "batch"_a, "threads"_a)
       .def("withdraw", &withdraw, "batch"_a, "use"_a, "threads"_a)
       .def("take_changes", &take_changes, "batch"_a, "values"_a.noconvert(), "state"_a.noconvert(),
-           "clocks"_a.noconvert(), "updates"_a.noconvert(), "periods"_a.noconvert(), "changed"_a.noconvert(),
+           "clocks"_a.noconvert(), "updates"_a.noconvert(), "periods"_a.noconvert(), "changed"_a.noconvert(), "erase"_a,
            "threads"_a)
-      .def("evicted_changed", &RamTier::evicted_changed, "batch"_a)
-      .def("evicted_changes", &evicted_changes, "batch"_a, "keys"_a.noconvert(), "values"_a.noconvert(),
-           "state"_a.noconvert(), "clocks"_a.noconvert(), "updates"_a.noconvert(), "periods"_a.noconvert())
       .def("fill", &fill, "batch"_a, "values"_a.noconvert(), "state"_a.noconvert(), "clocks"_a.noconvert(),
            "periods"_a.noconvert().none(), "threads"_a)
       .def_prop_ro("changed_rows", &RamTier::changed_rows)

@@ -35,6 +35,8 @@ class Batch {
   std::size_t without_room = 0;  // unique keys for which the last find_or_init found no room
   bool looked_up = false;        // slots hold what a lookup found; a slot is a hint, the row's key decides
 
+  std::vector<std::uint32_t> ahead;  // of a cache: unique keys whose rows have to be written back, by number
+
   // Rows that fell out for this batch, whole, by partition; filled where the table keeps them. Only the table with this
   // number can read them.
   std::vector<std::vector<std::byte>> evicted;

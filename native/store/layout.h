@@ -65,6 +65,7 @@ class Layout {
   std::size_t row_bytes() const { return row_bytes_; }
   std::size_t header_bytes() const { return value_offset_; }  // key and fields
   std::size_t value_end() const { return state_offset_; }
+  std::size_t state_end() const { return keeps_base_ ? base_offset_ : row_bytes_; }  // all but the base
   bool has(Field field) const { return offsets_[field] != 0; }
   bool keeps_base() const { return keeps_base_; }
 

@@ -21,7 +21,7 @@ FieldSet fields_of(const TableSpec& spec) {
   used[kPeriod] = spec.optimizer.swap_period != 0;
   used[kUpdates] = spec.optimizer.rule == Rule::adam && spec.optimizer.correct_by_row;
   used[kFrequency] = life.by_frequency();
-  used[kOlder] = used[kNewer] = life.ordered();
+  used[kOlder] = used[kNewer] = life.ordered() && !spec.keeps_base;
   used[kNextUse] = life.eviction == Eviction::ahead;
   used[kBasePeriod] = spec.keeps_base && used[kPeriod];
   return used;
@@ -62,9 +62,10 @@ RamTier::~RamTier() {
 std::size_t RamTier::rows_within(const TableSpec& spec, std::size_t bytes, bool in_segment) {
   // Segments of the index that just split are 42 % full, and churn splits some that would not have to: 14 bytes. The
   // list of keys that are gone takes up to 2.
-  const double beside_row =
-      spec.keeps_base && spec.life.by_frequency() ? 32 : 16;  // with what is remembered of evicted rows
-  constexpr std::size_t kPartitionBytes = 20 << 10;           // the first segment of the index, chunks of odd size
+  const double links = spec.keeps_base && spec.life.ordered() ? Order::kLinkBytes : 0;  // of a cache: not in the rows
+  const double evicted = spec.keeps_base && spec.life.by_frequency() ? 16 : 0;  // what is remembered of evicted rows
+  const double beside_row = 16 + links + evicted;
+  constexpr std::size_t kPartitionBytes = 20 << 10;  // the first segment of the index, chunks of odd size
   constexpr std::size_t kFrequencyBytes =
       std::size_t{2} * Order::kFrequencies * sizeof(std::uint64_t);  // heads of LFU's lists
   constexpr std::size_t kSegmentBytes = 18 << 20;  // header, push log, the block that pieces are cut from
@@ -188,9 +189,7 @@ void RamTier::read(Batch& batch, float* out, Per per, const Selection& selection
 }
 
 void RamTier::read(Batch& batch, const Columns& out, int threads) const {
-  if (batch.unique() != batch.size()) throw std::invalid_argument("read: a key stands in the batch twice");
-  std::vector<std::uint32_t> places(batch.size());
-  for (std::size_t i = 0; i < batch.size(); ++i) places[batch.inverse()[i]] = static_cast<std::uint32_t>(i);
+  const std::uint32_t* const places = places_of(batch);
   visit(batch, threads, {false, layout_.row_bytes()}, [&](auto&, Visit& visit, Applied&) {
     const std::size_t at = places[visit.unique];
     if (visit.row != nullptr) {

@@ -107,15 +107,19 @@ enum class CachedState : std::uint8_t {
   ahead,    // too many own updates: it is written back and fetched
 };
 
-// What `place` found, one entry for each key of the batch.
-struct CachedFacts {
-  std::uint8_t* states;   // CachedState
+// What `find_places` found: all keys of the batch by their state, in this order, each state in the order of the batch.
+struct CachedKeys {
+  Key* keys;              // valid ones, absent ones, ahead ones, awaited ones
   std::uint32_t* clocks;  // current ones of rows that are valid or ahead
-  bool* placed;           // whether the key has a row now
 };
 
-struct PlacedCounts {
-  std::size_t unplaced = 0, evicted = 0;
+struct CachedCounts {
+  std::size_t valid = 0, absent = 0, ahead = 0, awaited = 0;
+};
+
+struct MadePlaces {
+  std::size_t changes = 0;   // that were written
+  std::size_t unplaced = 0;  // keys that have no row
 };
 
 // Changes of rows since they were fetched, as columns; `changed` (null: all are) tells which keys have one.
@@ -124,6 +128,7 @@ struct ChangeColumns {
   float *values, *state;
   std::uint32_t *clocks, *updates, *periods;
   bool* changed = nullptr;
+  std::size_t rows = 0;
 };
 
 // Rows of the server. Without SWAP periods is null.
@@ -240,10 +245,17 @@ class RamTier {
   // Of a cache, whose rows keep a base: ram_tier_cache.cpp. A row's clock is its start clock, and its version counts
   // from 1 at the fetch: version - 1 is the number of updates that the server does not know.
   //
-  // Finds a row for each distinct key, and says how it was before. Rows that are there are seen and are not evicted; a
-  // new row waits for `fill`. `use` is the number of the batch's announcement, 0: it was not announced.
-  PlacedCounts place(Batch& batch, std::uint32_t use, std::uint64_t staleness, std::span<const Batch* const> pinned,
-                     const CachedFacts& out, int threads);
+  // Finds the rows of distinct keys and says how they are; rows that are there are seen. `use` is the number of the
+  // batch's announcement, 0: it was not announced.
+  CachedCounts find_places(Batch& batch, std::uint32_t use, std::uint64_t staleness, const CachedKeys& out,
+                           int threads);
+  // After it: takes the changes of rows that are ahead, and makes a row for each absent key, which waits for `fill`.
+  // Rows of the batch that were there and those of the pinned plans are not evicted. `out` has room for a change of
+  // each of these keys, in a table that evicts nobody of those that are ahead; the changes of evicted rows are among
+  // them. `placed` tells for each key whether it has a row
+  // now, and is written only where one has none.
+  MadePlaces make_places(Batch& batch, std::uint32_t use, std::span<const Batch* const> pinned,
+                         const ChangeColumns& out, bool* placed, int threads);
   // The rows of distinct keys, straight to their places in `out`; elements of absent ones become `otherwise`. Returns
   // how many are absent.
   std::size_t read_placed(Batch& batch, float* out, float otherwise, int threads) const;
@@ -251,11 +263,9 @@ class RamTier {
   std::uint32_t announce(Batch& batch, int threads);
   // An announced batch that will not be placed.
   void withdraw(Batch& batch, std::uint32_t use, int threads);
-  // The changes of rows that have any. The rows stay, and count as fetched as they are now.
-  void take_changes(Batch& batch, const ChangeColumns& out, int threads);
-  // Those of the rows that were evicted for a batch, and how many there are.
-  std::size_t evicted_changed(const Batch& batch) const;
-  void evicted_changes(const Batch& batch, const ChangeColumns& out) const;
+  // The changes of rows that have any. The rows stay, and count as fetched as they are now; or all rows of the batch
+  // go.
+  void take_changes(Batch& batch, const ChangeColumns& out, bool erase, int threads);
   // Rows of the server in place of those that are here. Changes that it does not know stay on top of them. Keys without
   // a row are passed over.
   void fill(Batch& batch, const FetchedRows& rows, int threads);
@@ -298,6 +308,7 @@ class RamTier {
   struct Visit;
   struct Access;
   struct Output;
+  struct ChangeWriter;
   template <typename Body, typename Finish>
   Applied visit(Batch& batch, int threads, const Access& access, Body&& body, Finish&& finish) const;
   template <typename Body>
@@ -320,8 +331,10 @@ class RamTier {
   bool let_in(Partition& partition, const Batch& batch, std::size_t unique, std::uint64_t call) const;
   enum class Start { first_values, zeros };  // of a new row; zeros: the caller calls put_row next
   std::byte* create(Partition& partition, Batch& batch, std::size_t unique, PinnedRows& pinned,
-                    Start start = Start::first_values) const;
-  bool make_room(Partition& partition, Batch& batch, PinnedRows& pinned) const;
+                    Start start = Start::first_values, ChangeWriter* changes = nullptr) const;
+  bool make_room(Partition& partition, Batch& batch, PinnedRows& pinned, ChangeWriter* changes) const;
+  void prefetch_evictions(Partition& partition, std::uint32_t next) const;
+  bool placed_now(const std::byte* row) const;
   void let_expire(Partition& partition, std::uint32_t index) const;
   enum class Removal { gone, moved };  // moved: the row goes on in another tier
   void remove(Partition& partition, std::uint32_t index, Removal removal = Removal::gone) const;
@@ -366,7 +379,18 @@ class RamTier {
   void keep_base(Partition& partition, std::byte* row) const;
   void fill_row(Partition& partition, std::byte* row, const FetchedRows& rows, std::size_t at) const;
   void change_of(const std::byte* row, const ChangeColumns& out, std::size_t at) const;
+  void take_change(Partition& partition, std::byte* row, const ChangeColumns& out, std::size_t at) const;
+
+  // Places in a cache: ram_tier_places.cpp
   CachedState cached_state(const std::byte* row, std::uint64_t staleness, std::uint32_t& clock) const;
+  static CachedCounts by_state(Batch& batch, const std::uint8_t* states, const std::uint32_t* clocks,
+                               const CachedKeys& out);
+  static std::span<const std::uint32_t> ahead_of(const Batch& batch, std::size_t p);
+  void take_ahead(Partition& partition, const Batch& batch, ChangeWriter& changes) const;
+  std::size_t place_absent(Partition& partition, Batch& batch, std::uint32_t use, std::span<const Batch* const> pinned,
+                           ChangeWriter& changes) const;
+  void close_up(const ChangeColumns& out, std::size_t from, std::size_t count, std::size_t to) const;
+
   std::size_t recover(Partition& partition, std::uint32_t& newest, std::uint32_t& period) const;
   void recover_order(Partition& partition) const;
   void verify_order(const Partition& partition, std::size_t live, std::vector<std::string>& faults) const;

@@ -1,125 +1,10 @@
-// The rows of a worker's cache (HET): places for a batch, changes against the base, rows that come from the server.
-// cache/clocks.py states the rules of the clocks; tests compare the two.
+// The rows of a worker's cache (HET): changes against the base, and rows that come from the server.
 #include <algorithm>
-#include <limits>
+#include <utility>
 
 #include "store/ram_tier_visit.h"
-#include "store/scratch.h"
 
 namespace hotrow::store {
-namespace {
-
-constexpr std::uint32_t kAwaited = std::numeric_limits<std::uint32_t>::max();  // clock of a row that did not come yet
-
-// From the order of unique keys to that of the keys of the batch.
-template <typename T>
-void spread(const Batch& batch, const T* found, T* out) {
-  for (std::size_t i = 0; i < batch.size(); ++i) out[i] = found[batch.inverse()[i]];
-}
-
-std::vector<std::uint32_t> places_of(const Batch& batch) {
-  if (batch.unique() != batch.size()) throw std::invalid_argument("a key stands in the batch twice");
-  std::vector<std::uint32_t> places(batch.size());
-  for (std::size_t i = 0; i < batch.size(); ++i) places[batch.inverse()[i]] = static_cast<std::uint32_t>(i);
-  return places;
-}
-
-}  // namespace
-
-CachedState RamTier::cached_state(const std::byte* row, std::uint64_t staleness, std::uint32_t& clock) const {
-  clock = 0;
-  if (row == nullptr) return CachedState::absent;
-  const std::uint32_t start = layout_.field(row, kClock), updates = Layout::version(row) - 1;
-  if (start == kAwaited) return CachedState::awaited;
-  clock = start + updates;
-  return updates > staleness ? CachedState::ahead : CachedState::valid;
-}
-
-PlacedCounts RamTier::place(Batch& batch, std::uint32_t use, std::uint64_t staleness,
-                            std::span<const Batch* const> pinned, const CachedFacts& out, int threads) {
-  for (const Batch* plan : pinned) check_plan(*plan);
-  static thread_local Scratch<std::uint8_t> state_room;
-  static thread_local Scratch<std::uint32_t> clock_room;
-  static thread_local Scratch<bool> placed_room;
-  std::uint8_t* const states = state_room.take(batch.unique());
-  std::uint32_t* const clocks = clock_room.take(batch.unique());
-  bool* const placed = placed_room.take(batch.unique());
-  advance({});
-  start_eviction(batch);
-  const auto look = [&](auto&, const Visit& visit, Applied&) {
-    states[visit.unique] = static_cast<std::uint8_t>(cached_state(visit.row, staleness, clocks[visit.unique]));
-  };
-  const auto finish = [&](Partition& partition, std::size_t begin, std::size_t end) {
-    PinnedRows stay(pinned, partition.number, partition.slab, &batch);
-    see(partition, batch, begin, end, use);
-    partition.order.restart();
-    const std::uint64_t before = partition.counts.evicted;
-    std::fill(placed + begin, placed + end, true);
-    for (std::size_t unique = begin; unique < end; ++unique) {
-      if (batch.slots()[unique] < kTurnedAway) continue;
-      if (layout_.has(kNextUse)) partition.window.remove(batch.keys()[unique], use);
-      std::byte* const row = create(partition, batch, unique, stay, Start::zeros);
-      placed[unique] = row != nullptr;
-      if (row == nullptr) {
-        batch.slots()[unique] = kTurnedAway;
-        ++partition.counts.turned_away;
-        continue;
-      }
-      layout_.field(row, kClock) = kAwaited;
-      Layout::mark(row, 1);
-    }
-    if (partition.counts.evicted == before) return;
-    for (std::size_t unique = begin; unique < end; ++unique) {  // a new row may have gone for a later one
-      const std::uint32_t slot = batch.slots()[unique];
-      if (!placed[unique]) continue;
-      const std::byte* row = partition.slab.row(slot);
-      placed[unique] = Layout::live(row) && Layout::key(row) == batch.keys()[unique];
-    }
-  };
-  visit(batch, threads, {true, layout_.header_bytes()}, look, finish);
-  spread(batch, states, out.states);
-  spread(batch, clocks, out.clocks);
-  spread(batch, placed, out.placed);
-  return {static_cast<std::size_t>(std::count(placed, placed + batch.unique(), false)), evicted_rows(batch)};
-}
-
-std::size_t RamTier::read_placed(Batch& batch, float* out, float otherwise, int threads) const {
-  const std::vector<std::uint32_t> places = places_of(batch);
-  const std::size_t dim = layout_.dim();
-  const auto copy = [&](auto&, const Visit& visit, Applied& done) {
-    float* const to = out + places[visit.unique] * dim;
-    if (visit.row != nullptr) {
-      std::copy_n(layout_.value(static_cast<const std::byte*>(visit.row)), dim, to);
-    } else {
-      std::fill_n(to, dim, otherwise);
-      ++done.absent;
-    }
-  };
-  return visit(batch, threads, {false, layout_.value_end()}, copy).absent;
-}
-
-std::uint32_t RamTier::announce(Batch& batch, int threads) {
-  std::uint32_t number = ++announced_;
-  if (number == 0) number = ++announced_;  // 0 means that no use is known
-  for (const auto& partition : partitions_) {
-    const std::unique_lock held(partition->mutex);
-    partition->order.announce(number);
-  }
-  visit(batch, threads, {true, sizeof(Key)}, [&](Partition& partition, Visit& visit, Applied&) {
-    const std::uint32_t next = partition.window.announce(batch.keys()[visit.unique], number);
-    if (visit.row != nullptr && next == number) partition.order.use_next(batch.slots()[visit.unique], number);
-  });
-  return number;
-}
-
-void RamTier::withdraw(Batch& batch, std::uint32_t use, int threads) {
-  visit(batch, threads, {true, sizeof(Key)}, [&](Partition& partition, Visit& visit, Applied&) {
-    const std::uint32_t next = partition.window.remove(batch.keys()[visit.unique], use);
-    if (visit.row != nullptr && layout_.field(visit.row, kNextUse) != next)
-      partition.order.use_next(batch.slots()[visit.unique], next);
-  });
-}
-
 // Before an update. A row of version 1 is as it was fetched.
 void RamTier::keep_base(Partition& partition, std::byte* row) const {
   if (Layout::version(row) != 1) return;
@@ -147,38 +32,29 @@ void RamTier::change_of(const std::byte* row, const ChangeColumns& out, std::siz
   if (out.keys != nullptr) out.keys[at] = Layout::key(row);
 }
 
-void RamTier::take_changes(Batch& batch, const ChangeColumns& out, int threads) {
-  const std::vector<std::uint32_t> places = places_of(batch);
+void RamTier::take_changes(Batch& batch, const ChangeColumns& out, bool erase, int threads) {
+  const std::uint32_t* const places = places_of(batch);
   visit(batch, threads, {true, layout_.row_bytes()}, [&](Partition& partition, Visit& visit, Applied&) {
     const std::size_t at = places[visit.unique];
     const bool changed = visit.row != nullptr && Layout::version(visit.row) > 1;
     if (out.changed != nullptr) out.changed[at] = changed;
-    if (!changed) return;
-    change_of(visit.row, out, at);
-    layout_.field(visit.row, kClock) = out.clocks[at];
-    Layout::mark(visit.row, 1);
-    --partition.changed;
+    if (changed) take_change(partition, visit.row, out, at);
+    if (!erase || visit.row == nullptr) return;
+    remove(partition, std::exchange(batch.slots()[visit.unique], kNoRow));
+    ++partition.counts.erased;
   });
 }
 
-std::size_t RamTier::evicted_changed(const Batch& batch) const {
-  evicted_rows(batch);  // of this table
-  std::size_t count = 0;
-  for (const auto& rows : batch.evicted)
-    for (std::size_t byte = 0; byte < rows.size(); byte += layout_.row_bytes())
-      count += Layout::version(rows.data() + byte) > 1;
-  return count;
-}
-
-void RamTier::evicted_changes(const Batch& batch, const ChangeColumns& out) const {
-  std::size_t at = 0;
-  for (const auto& rows : batch.evicted)
-    for (std::size_t byte = 0; byte < rows.size(); byte += layout_.row_bytes())
-      if (Layout::version(rows.data() + byte) > 1) change_of(rows.data() + byte, out, at++);
+// The row stays, and counts as fetched as it is now.
+void RamTier::take_change(Partition& partition, std::byte* row, const ChangeColumns& out, std::size_t at) const {
+  change_of(row, out, at);
+  layout_.field(row, kClock) = out.clocks[at];
+  Layout::mark(row, 1);
+  --partition.changed;
 }
 
 void RamTier::fill(Batch& batch, const FetchedRows& rows, int threads) {
-  const std::vector<std::uint32_t> places = places_of(batch);
+  const std::uint32_t* const places = places_of(batch);
   if (rows.periods != nullptr && batch.size() != 0)
     advance_to(period_, *std::max_element(rows.periods, rows.periods + batch.size()));
   visit(batch, threads, {true, layout_.row_bytes()}, [&](Partition& partition, Visit& visit, Applied&) {

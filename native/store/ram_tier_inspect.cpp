@@ -102,9 +102,9 @@ void RamTier::verify_order(const Partition& partition, std::size_t live, std::ve
   std::uint32_t before = kNoRow, frequency_before = 0;
   partition.order.walk([&](std::uint32_t index, bool oldest) {
     const std::byte* row = partition.slab.row(index);
-    const std::uint32_t older = layout_.field(row, kOlder);
     if (!Layout::live(row)) faults.push_back(who + "a free row stands in the order of eviction");
-    if (older != (oldest ? kNoRow : before)) faults.push_back(who + "the links of the order do not fit together");
+    if (partition.order.before(index) != (oldest ? kNoRow : before))
+      faults.push_back(who + "the links of the order do not fit together");
     if (layout_.has(kFrequency) && !(layout_.has(kNextUse) && layout_.field(row, kNextUse) != 0)) {
       const std::uint32_t frequency = std::min(layout_.field(row, kFrequency), partition.order.most_frequent());
       if (frequency < frequency_before) faults.push_back(who + "a row stands at a frequency that is not its own");

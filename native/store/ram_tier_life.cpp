@@ -68,19 +68,19 @@ bool RamTier::let_in(Partition& partition, const Batch& batch, std::size_t uniqu
 
 // A row with its first values for an absent key; null: the partition is full and nobody can go. The version comes last:
 // a process that dies before leaves a free row. With `zeros` the row stays free until `put_row` has written it.
-std::byte* RamTier::create(Partition& partition, Batch& batch, std::size_t unique, PinnedRows& pinned,
-                           Start start) const {
+std::byte* RamTier::create(Partition& partition, Batch& batch, std::size_t unique, PinnedRows& pinned, Start start,
+                           ChangeWriter* changes) const {
   const Key key = batch.keys()[unique];
   const SecretHash hash = secret_hash(key);
   if (spec_.life.expiry != 0) {  // an expired row may still hold the key's place
     const std::uint32_t stale = partition.index.find(hash, key);
     if (stale != kNoRow) let_expire(partition, stale);
   }
-  if (partition.slab.full() && !make_room(partition, batch, pinned)) return nullptr;
+  if (partition.slab.full() && !make_room(partition, batch, pinned, changes)) return nullptr;
   const std::uint32_t fresh = partition.slab.take();
   partition.changes.before_change(fresh);
   std::byte* row = partition.slab.row(fresh);
-  std::memset(row, 0, layout_.row_bytes());
+  std::memset(row, 0, layout_.state_end());  // a base is written before the first change
   Layout::key(row) = key;
   if (start == Start::first_values) {
     static thread_local Scratch<float> room;
@@ -111,14 +111,16 @@ std::byte* RamTier::create(Partition& partition, Batch& batch, std::size_t uniqu
 
 // False: the table evicts nobody, or every row in it is pinned. Expired rows go first; with LRU they are the oldest
 // anyway, otherwise the whole partition is searched, but only when some row in it can have expired.
-bool RamTier::make_room(Partition& partition, Batch& batch, PinnedRows& pinned) const {
+bool RamTier::make_room(Partition& partition, Batch& batch, PinnedRows& pinned, ChangeWriter* changes) const {
   if (spec_.life.eviction != Eviction::lru && spec_.life.expiry != 0 &&
       ticks_.expired(partition.seen_since, now_.load(std::memory_order_relaxed))) {
     sweep(partition, partition.slab.end());
     if (!partition.slab.full()) return true;
   }
   if (!spec_.life.ordered()) return false;
-  const auto stays = [&](std::uint32_t index) { return pinned.contains(index); };
+  const auto stays = [&](std::uint32_t index) {
+    return (changes != nullptr && placed_now(partition.slab.row(index))) || pinned.contains(index);
+  };
   const std::uint32_t first = partition.order.first(stays);
   if (first == kNoRow) return false;
   const std::byte* row = partition.slab.row(first);
@@ -126,6 +128,7 @@ bool RamTier::make_room(Partition& partition, Batch& batch, PinnedRows& pinned) 
     let_expire(partition, first);
     return true;
   }
+  if (changes != nullptr) changes->write_evicted(*this, row);
   if (spec_.life.keep_evicted) {
     auto& kept = batch.evicted[partition.number];
     kept.insert(kept.end(), row, row + layout_.row_bytes());
@@ -134,9 +137,28 @@ bool RamTier::make_room(Partition& partition, Batch& batch, PinnedRows& pinned) 
   if (!spec_.life.evicted_stay) list_gone(partition, Layout::key(row));
   remove(partition, first, spec_.life.evicted_stay ? Removal::moved : Removal::gone);
   ++partition.counts.evicted;
-  const std::uint32_t next = partition.order.first(stays);  // it lies anywhere: ask for it while the new row is made
-  if (next != kNoRow) prefetch(partition.slab.row(next), layout_.row_bytes());
+  prefetch_evictions(partition, partition.order.first(stays));
   return true;
+}
+
+// `next` is likely the next row to go. It lies anywhere, as the rows behind it do: they are asked for while new rows
+// are made, so that several are on their way. Nothing says yet whether those behind it stay.
+void RamTier::prefetch_evictions(Partition& partition, std::uint32_t next) const {
+  constexpr int kRowsAhead = 3;
+  if (next == kNoRow || next == partition.asked_for) return;  // the same again: new rows go for each other
+  partition.asked_for = next;
+  const std::byte* const row = partition.slab.row(next);
+  prefetch(row, layout_.row_bytes());
+  if (!spec_.keeps_base) return;
+  __builtin_prefetch(partition.index.home(secret_hash(Layout::key(row))), 1);
+  for (int ahead = 0; ahead < kRowsAhead && next != kNoRow; ++ahead) next = partition.order.after(next);
+  if (next != kNoRow) prefetch(partition.slab.row(next), layout_.row_bytes());
+}
+
+// Of a cache, whose clock moves with every batch: a row that the batch has found, or made before one had to go.
+bool RamTier::placed_now(const std::byte* row) const {
+  return layout_.field(row, kLastSeen) == now_.load(std::memory_order_relaxed) &&
+         layout_.field(row, kClock) != kMadeNow;
 }
 
 void RamTier::let_expire(Partition& partition, std::uint32_t index) const {

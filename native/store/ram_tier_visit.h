@@ -25,8 +25,10 @@ namespace hotrow::store {
 constexpr std::size_t kSmallBatch = 2048;        // not worth a second thread
 constexpr std::size_t kPrefetchBytesMax = 1024;  // longer rows: the processor's own prefetcher follows
 constexpr std::uintptr_t kLine = 64;
-constexpr std::uint32_t kVisitBlock = 16;     // keys that go through a stage of visit together
-constexpr std::size_t kRemovedMax = 1 << 20;  // keys that a cut may list as removed, where there are fewer rows
+constexpr std::uint32_t kVisitBlock = 16;  // keys that go through a stage of visit together
+constexpr std::uint32_t kAwaited = std::numeric_limits<std::uint32_t>::max();  // clock of a row that did not come yet
+constexpr std::uint32_t kMadeNow = kAwaited - 1;  // the same, of a row that may still go for a later one of its batch
+constexpr std::size_t kRemovedMax = 1 << 20;      // keys that a cut may list as removed, where there are fewer rows
 
 inline void prefetch(const std::byte* from, std::size_t bytes) {
   const auto begin = reinterpret_cast<std::uintptr_t>(from);
@@ -49,6 +51,15 @@ inline void bump_version(std::byte* row) {
 inline float* unique_rows(const Batch& batch, std::size_t floats) {
   static thread_local Scratch<float> room;
   return room.take(batch.unique() * floats);
+}
+
+// Of a batch of distinct keys: where each unique one stands in it. Good until the thread's next one.
+inline const std::uint32_t* places_of(const Batch& batch) {
+  if (batch.unique() != batch.size()) throw std::invalid_argument("a key stands in the batch twice");
+  static thread_local Scratch<std::uint32_t> room;
+  std::uint32_t* const places = room.take(batch.size());
+  for (std::size_t i = 0; i < batch.size(); ++i) places[batch.inverse()[i]] = static_cast<std::uint32_t>(i);
+  return places;
 }
 
 struct alignas(64) RamTier::Partition {
@@ -75,10 +86,11 @@ struct alignas(64) RamTier::Partition {
   Admission admission;
   Changes changes;  // what is changed is told to it first
   Counts counts;
-  std::vector<Key> gone;         // evicted or expired since someone asked
-  bool gone_is_whole = true;     // false: the list was full
-  std::uint32_t swept = 0;       // where the search for expired rows goes on
-  std::uint32_t seen_since = 0;  // no row was last seen before this tick
+  std::vector<Key> gone;             // evicted or expired since someone asked
+  bool gone_is_whole = true;         // false: the list was full
+  std::uint32_t asked_for = kNoRow;  // the row that is likely to be evicted next
+  std::uint32_t swept = 0;           // where the search for expired rows goes on
+  std::uint32_t seen_since = 0;      // no row was last seen before this tick
 };
 
 // One unique key of the batch on its way through visit: its place in the index, then its row.
@@ -87,6 +99,16 @@ struct RamTier::Visit {
   SecretHash hash;       // set while the index is asked
   const Bucket* home;
   std::byte* row;  // null: absent
+};
+
+// Where changes of a partition's rows go: from `at` on.
+struct RamTier::ChangeWriter {
+  void write_evicted(const RamTier& tier, const std::byte* row) {
+    if (Layout::version(row) > 1) tier.change_of(row, out, at++);
+  }
+
+  const ChangeColumns& out;
+  std::size_t at;
 };
 
 // How a call uses the rows it visits.

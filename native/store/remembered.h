@@ -31,6 +31,11 @@ class Remembered {
     return slot >> 16 == tag(hash) ? slot & kMost : 0;
   }
 
+  // Asks for the memory that `get` will touch.
+  void prefetch(Key key) const {
+    if (!slots_.empty()) __builtin_prefetch(&slots_[hash_key(key) & (slots_.size() - 1)], 1);
+  }
+
   std::size_t bytes() const { return slots_.capacity() * sizeof(std::uint32_t); }
 
  private:

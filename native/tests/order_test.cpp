@@ -12,9 +12,12 @@ namespace {
 
 constexpr std::uint32_t kMost = 4095;
 
-FieldSet links_and_frequency() {
+enum class LinksAre { in_rows, beside };
+
+FieldSet fields_of(LinksAre links) {
   FieldSet used{};
-  used[kFrequency] = used[kOlder] = used[kNewer] = used[kNextUse] = true;
+  used[kFrequency] = used[kNextUse] = true;
+  used[kOlder] = used[kNewer] = links == LinksAre::in_rows;
   return used;
 }
 
@@ -26,7 +29,8 @@ LifeSpec life_of(Eviction policy, std::uint32_t hot) {
 }
 
 struct Rig {
-  explicit Rig(Eviction policy, std::uint32_t hot = 10) : order(life_of(policy, hot), layout, slab) {}
+  explicit Rig(Eviction policy, std::uint32_t hot = 10, LinksAre links = LinksAre::in_rows)
+      : layout(1, RowType::float32, 0, fields_of(links)), order(life_of(policy, hot), layout, slab) {}
 
   std::uint32_t add(std::uint32_t frequency = 1) {
     const std::uint32_t index = slab.take();
@@ -45,7 +49,7 @@ struct Rig {
     return rows;
   }
 
-  Layout layout{1, RowType::float32, 0, links_and_frequency()};
+  Layout layout;
   Arena arena;
   Slab slab{arena, nullptr, 0, layout.row_bytes(), 1u << 20};
   Order order;
@@ -165,10 +169,10 @@ std::uint32_t drawn_occurrences(std::mt19937_64& random) {
 }
 
 TEST(order_equals_lists_of_rows_under_random_operations) {
-  for (std::uint64_t seed = 0; seed < 6; ++seed) {
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
     std::mt19937_64 random(seed);
     const bool by_frequency = seed % 2 == 1;
-    Rig rig(by_frequency ? Eviction::lfu : Eviction::lru);
+    Rig rig(by_frequency ? Eviction::lfu : Eviction::lru, 10, seed < 6 ? LinksAre::in_rows : LinksAre::beside);
     Twin twin{{}, {}, by_frequency};
     for (int operation = 0; operation < 2000; ++operation) {
       const std::uint64_t choice = random() % 10;
@@ -220,6 +224,25 @@ TEST(order_passes_over_rows_that_stay_and_finds_rows_added_below_them) {
   CHECK_EQ(rig.order.first(stays), kNoRow);
   rig.order.restart();  // nobody stays any more
   CHECK_EQ(rig.first(), 0u);
+}
+
+TEST(order_walks_over_rows_that_stay_once_however_often_rows_are_added_below_them) {
+  Rig rig(Eviction::lfu, 10, LinksAre::beside);
+  std::uint32_t asked = 0;
+  const auto stays = [&](std::uint32_t index) {
+    ++asked;
+    return index < 100;
+  };
+  for (std::uint32_t i = 0; i < 100; ++i) rig.add(70 + i % 7);
+  const std::uint32_t late = rig.add(300);
+  for (int turn = 0; turn < 50; ++turn) {
+    CHECK_EQ(rig.order.first(stays), late);
+    const std::uint32_t below = rig.add(1 + static_cast<std::uint32_t>(turn) % 3);
+    CHECK_EQ(rig.order.first(stays), below);
+    rig.order.remove(below);
+    rig.slab.give(below);
+  }
+  CHECK(asked <= 100 + 2 * 50);
 }
 
 TEST(order_light_lfu_leaves_hot_rows_where_they_are) {

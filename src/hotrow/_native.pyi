@@ -369,14 +369,26 @@ class RamTier:
     @property
     def filter_bytes(self) -> int: ...
     def restore_filter(self, partition: int, filter: NDArray[numpy.uint8]) -> None: ...
-    def place(
+    def find_places(
         self,
         batch: Batch,
         use: int,
         staleness: int,
-        pinned: Sequence[Batch],
-        states: NDArray[numpy.uint8],
+        keys: NDArray[numpy.uint64],
         clocks: NDArray[numpy.uint32],
+        threads: int,
+    ) -> tuple[int, int, int, int]: ...
+    def make_places(
+        self,
+        batch: Batch,
+        use: int,
+        pinned: Sequence[Batch],
+        keys: NDArray[numpy.uint64],
+        values: NDArray[numpy.float32],
+        state: NDArray[numpy.float32],
+        clocks: NDArray[numpy.uint32],
+        updates: NDArray[numpy.uint32],
+        periods: NDArray[numpy.uint32],
         placed: NDArray[numpy.bool_],
         threads: int,
     ) -> tuple[int, int]: ...
@@ -392,18 +404,8 @@ class RamTier:
         updates: NDArray[numpy.uint32],
         periods: NDArray[numpy.uint32],
         changed: NDArray[numpy.bool_],
+        erase: bool,
         threads: int,
-    ) -> None: ...
-    def evicted_changed(self, batch: Batch) -> int: ...
-    def evicted_changes(
-        self,
-        batch: Batch,
-        keys: NDArray[numpy.uint64],
-        values: NDArray[numpy.float32],
-        state: NDArray[numpy.float32],
-        clocks: NDArray[numpy.uint32],
-        updates: NDArray[numpy.uint32],
-        periods: NDArray[numpy.uint32],
     ) -> None: ...
     def fill(
         self,

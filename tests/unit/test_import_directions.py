@@ -42,6 +42,8 @@ LAYERS = (
         "client.pooled",
         "cache.client",
         "cache.requests",
+        "cache.ordered_exchanges",
+        "cache.shard_requests",
     ),
     ("sim", "runtime"),
     ("trainer",),

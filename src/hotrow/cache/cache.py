@@ -11,8 +11,8 @@ it is sent the new base), and those that later requests have (`with_changes`).
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from hotrow.cache.changes import Changes, joined, no_changes, of_one_period, with_changes
 from hotrow.cache.exchange import NO_ROW, CacheReply, CacheRequest
-from hotrow.cache.rows import CachedRows, CachedState
+from hotrow.cache.rows import CachedRows, Placed
 from hotrow.config import Cache, Table
 from hotrow.optim.sparse import Swap
 from hotrow.store import Applied, LookupPlan, Rows
@@ -84,8 +84,8 @@ class CachedBatch:
     dropped: bool = False  # some of its rows were, since
 
 
-# States and clocks of all keys, the shares, and the changes of rows that were evicted.
-PlacedBatch: TypeAlias = tuple[NDArray[np.uint8], Integers, list[BatchShare], list[Changes]]
+# What was known of the rows in each of the stores, and the shares.
+PlacedBatch: TypeAlias = tuple[list[Placed], list[BatchShare]]
 
 
 class RowCache:
@@ -145,28 +145,19 @@ class RowCache:
         """Request the rows of distinct keys, and find places for them. `announced`: of these keys."""
         if announced is not None:
             self._announced.remove(announced)
-        if len(self._overflow):
-            states, clocks, shares, evicted = self._place_apart(keys, announced)
-        else:
-            states, clocks, shares, evicted = self._place(keys, announced)
-        absent, awaited, valid, ahead = np.bincount(states, minlength=4).tolist()
-        ahead_keys = keys[states == CachedState.AHEAD] if ahead else NO_KEYS
-        changes = [*self._take(ahead_keys), *self._unsent, *evicted]
+        place = self._place_apart if len(self._overflow) else self._place
+        found, shares = place(keys, announced)
+        changes = [*(each.changes for each in found), *self._unsent]
         self._unsent = []
         whole, samples = of_one_period(joined(changes, self._nothing), samples, self._swap)
-        if valid == len(keys):
-            request = CacheRequest(whole, samples, keys, clocks, NO_KEYS)
-            created = NO_KEYS
-        else:
-            checked, created = states == CachedState.VALID, keys[states == CachedState.ABSENT]
-            fetched = np.concatenate([created, ahead_keys]) if ahead else created
-            request = CacheRequest(whole, samples, keys[checked], clocks[checked], fetched)
+        checked, clocks, fetched, created = _requested(found)
+        request = CacheRequest(whole, samples, checked, clocks, fetched)
         counts = self.counts
         counts.add_bytes(request.nbytes, len(keys) * (16 + 8 * self.table.dim))
-        counts.hits += valid
-        counts.ahead += ahead
-        counts.awaited += awaited
-        counts.misses += absent
+        counts.hits += len(checked)
+        counts.ahead += len(fetched) - len(created)
+        counts.awaited += sum(each.awaited for each in found)
+        counts.misses += len(created)
         counts.written += len(whole)
         batch = CachedBatch(keys, request, created, shares)
         self._batches.append(batch)
@@ -197,7 +188,10 @@ class RowCache:
                 store.erase(lost)
 
     def read(self, batch: CachedBatch, out: Floats) -> None:
-        """The rows of a batch that is received, own updates since among them; the default row where there is none."""
+        """The rows of a batch that is received, own updates since among them; the default row where there is none.
+
+        The share of the cache has all keys that are in no overflow before; the overflow's comes later, and is right.
+        """
         for share in batch.shares:
             if share.places is None:
                 share.store.read_placed(share.plan, out, self.table.default)
@@ -218,7 +212,7 @@ class RowCache:
             )
         self.counts.refused += applied.refused
         self.counts.dropped += applied.absent if batch.dropped else 0
-        return applied
+        return replace(applied, unadmitted=0)  # by the cache: those rows are in the overflow
 
     def finish(self, batch: CachedBatch) -> None:
         """Release the rows of a batch. One whose reply did not come leaves no row of those that it requested first."""
@@ -229,7 +223,7 @@ class RowCache:
                 store.erase(batch.created)
         for share in batch.shares:
             if share.store is self._overflow:
-                self._leave_overflow(share.keys)
+                self._leave_overflow(share)
 
     def drop(self, lost: Callable[[Keys], Flags]) -> None:
         """Forget rows whose server has lost its own, of the keys that `lost` flags; changes among them are counted."""
@@ -272,28 +266,19 @@ class RowCache:
         for store in self.stores:
             store.close()
 
-    def _take(self, keys: Keys) -> list[Changes]:
-        """The changes of rows that are too far ahead, from the store that has each."""
-        if not len(keys):
-            return []
-        return [store.take_changes(keys) for store in self.stores if len(store)]
-
     def _place(self, keys: Keys, announced: Announced | None) -> PlacedBatch:
         """A row for each key; new rows that find no place are in the overflow."""
         rows = self._rows
         plan, use = (rows.batch(keys), 0) if announced is None else (announced.plan, announced.use)
         in_use = [share.plan for batch in self._batches for share in batch.shares if share.store is rows]
-        found = rows.place(plan, use=use, pinned=in_use)
-        evicted = [rows.changes_of_evicted(plan)] if found.evicted else []
-        if not found.unplaced:
-            return found.states, found.clocks, [BatchShare(rows, keys, plan, None)], evicted
-        self.counts.overflowed += found.unplaced
-        shares = [
-            self._share(store, keys, where)
-            for store, where in zip(self.stores, (found.placed, ~found.placed), strict=True)
-            if where.any()
-        ]
-        return found.states, found.clocks, shares, evicted
+        found = rows.place(plan, use=use, pinned=in_use, unsent=self._unsent)
+        self._unsent = []
+        shares = [BatchShare(rows, keys, plan, None)]
+        if found.placed is not None:
+            share = self._overflow_share(keys, np.flatnonzero(~found.placed))
+            self._overflow.place(share.plan)
+            shares.append(share)
+        return [found], shares
 
     def _place_apart(self, keys: Keys, announced: Announced | None) -> PlacedBatch:
         """As `_place`, with rows of the overflow among them."""
@@ -302,35 +287,42 @@ class RowCache:
             return self._place(keys, announced)
         if announced is not None:  # its plan is of other keys than those that need a place
             self._rows.withdraw(announced.plan, announced.use)
-        self.counts.overflowed += int(over.sum())
-        states, clocks = np.empty(len(keys), np.uint8), np.empty(len(keys), np.uint32)
-        share = BatchShare(self._overflow, keys[over], self._overflow.batch(keys[over]), np.flatnonzero(over))
-        found = self._overflow.place(share.plan)
-        states[over], clocks[over] = found.states, found.clocks
+        share = self._overflow_share(keys, np.flatnonzero(over))
+        found = [self._overflow.place(share.plan)]
         if over.all():
-            return states, clocks, [share], []
+            return found, [share]
         others = np.flatnonzero(~over)
-        states[others], clocks[others], shares, evicted = self._place(keys[others], None)
+        more, shares = self._place(keys[others], None)
         for each in shares:
             each.places = others if each.places is None else others[each.places]
-        return states, clocks, [*shares, share], evicted
+        return [*more, *found], [*shares, share]
 
-    def _share(self, store: CachedRows, keys: Keys, where: Flags) -> BatchShare:
-        plan = store.batch(keys[where])
-        if store is self._overflow:
-            store.place(plan)
-        else:
-            store.find(plan)  # its rows have their places: they are pinned by this plan from now on
-        return BatchShare(store, keys[where], plan, np.flatnonzero(where))
+    def _overflow_share(self, keys: Keys, places: I64) -> BatchShare:
+        self.counts.overflowed += len(places)
+        mine = keys[places]
+        return BatchShare(self._overflow, mine, self._overflow.batch(mine), places)
 
-    def _leave_overflow(self, keys: Keys) -> None:
+    def _leave_overflow(self, share: BatchShare) -> None:
         """Remove rows that no other batch uses; their changes wait for the next request."""
-        others = [share.keys for batch in self._batches for share in batch.shares if share.store is self._overflow]
-        left = keys[~np.isin(keys, np.concatenate(others))] if others else keys
-        changes = self._overflow.take_changes(left)
+        others = [each.keys for batch in self._batches for each in batch.shares if each.store is self._overflow]
+        keys, plan = share.keys, share.plan
+        if others:
+            keys = keys[~np.isin(keys, np.concatenate(others))]
+            plan = self._overflow.batch(keys)
+        changes = self._overflow.take_changes(keys, plan, erase=True)
         if len(changes):
             self._unsent.append(changes)
-        self._overflow.erase(left)
+
+
+def _requested(found: Sequence[Placed]) -> tuple[Keys, Integers, Keys, Keys]:
+    """Keys to be checked and their clocks, keys to be fetched, and those of the latter that had no row."""
+    if len(found) == 1:
+        (only,) = found
+        return only.checked, only.clocks, only.fetched, only.created
+    created = np.concatenate([each.created for each in found])
+    fetched = np.concatenate([created, *(each.fetched[each.absent :] for each in found)])
+    checked, clocks = (np.concatenate([getattr(each, name) for each in found]) for name in ("checked", "clocks"))
+    return checked, clocks, fetched, created
 
 
 def _some(rows: Rows, which: Flags) -> Rows:

@@ -5,7 +5,7 @@ decays by a factor for each later one, so states are brought to one period befor
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,10 +32,16 @@ class Changes:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def some(self, which: Flags | I64) -> "Changes":
-        """Those of a mask, or of places."""
+    def some(self, which: Flags | I64 | slice) -> "Changes":
+        """Those of a mask, or of places; a slice shares their memory."""
         state, periods = self.state[which], self.periods[which]
         return Changes(self.keys[which], self.values[which], state, self.clocks[which], self.updates[which], periods)
+
+    def put(self, at: int, more: "Changes") -> None:
+        """Write other changes over those from `at` on."""
+        where = slice(at, at + len(more))
+        for each in fields(self):
+            getattr(self, each.name)[where] = getattr(more, each.name)
 
 
 def periods_of(rows: Rows) -> Integers:

@@ -56,6 +56,16 @@ class CachedPush:
     plain: RowPush | None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SentBatch:
+    """A lookup whose requests are sent."""
+
+    lookup: CachedLookupRequest
+    batches: dict[str, CachedBatch]
+    shares: dict[str, list[ShardShare]]
+    rows: Sequence[Future[Answer]]  # one reply for each shard
+
+
 class DroppedChanges:
     """Changes of requests that failed: refused by a shard that has lost its rows, not sent, or unanswered. Thread-safe.
 
@@ -123,15 +133,13 @@ class PendingCacheExchange(PendingCachedPush):
     def __init__(
         self,
         receive: "Callable[[PendingCacheExchange], CachedLookup]",
-        lookup: CachedLookupRequest,
-        batches: dict[str, CachedBatch],
-        shares: dict[str, list[ShardShare]],
-        rows: Sequence[Future[Answer]],
+        sent: SentBatch,
         plain: InFlightExchange | None,
         pushed: InFlightPush | None,
     ) -> None:
         super().__init__(pushed)
-        self.lookup, self.batches, self.shares, self.rows, self.plain = lookup, batches, shares, rows, plain
+        self.lookup, self.batches, self.shares, self.rows = sent.lookup, sent.batches, sent.shares, sent.rows
+        self.plain = plain
         self.received = False
         self.fault: Exception | None = None  # the batch is not computed
         self._receive = receive

@@ -6,12 +6,10 @@ clock + version - 1, and a row of a version above 1 has changes that the server 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hotrow.cache.changes import Changes
+from hotrow.cache.changes import Changes, joined, no_changes
 from hotrow.config import Cache, Table
 from hotrow.store import LookupPlan, RamTier, Rows
 from hotrow.store.arrays import Flags, Floats, Integers, Keys
@@ -19,46 +17,64 @@ from hotrow.store.arrays import Flags, Floats, Integers, Keys
 CHUNK_ROWS = 65_536
 
 
-class CachedState(IntEnum):
-    """What a cache knows of a row before a request: the rules of `clocks` in one number."""
-
-    ABSENT = 0
-    AWAITED = 1  # an earlier request fetches it
-    VALID = 2  # as far as the worker knows: the server checks its clock
-    AHEAD = 3  # too many own updates: it is written back and fetched
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Placed:
-    """For each key of a plan: what was known of its row, its current clock, and whether it has a place now."""
+    """The distinct keys of a plan by what was known of their rows before: the rules of `clocks`."""
 
-    states: NDArray[np.uint8]
-    clocks: Integers
-    placed: Flags
-    unplaced: int
-    evicted: int  # rows that went for the plan
+    checked: Keys  # there, and valid as far as the worker knows: the server checks their clocks
+    clocks: Integers  # current ones of the checked rows
+    fetched: Keys  # absent ones, then those with too many own updates
+    absent: int
+    awaited: int  # an earlier request fetches them
+    changes: Changes  # of rows with too many own updates, of those that were evicted for the plan, and unsent ones
+    placed: Flags | None  # of each key of the plan, whether it has a row now; None: all have
+
+    @property
+    def created(self) -> Keys:
+        """Keys without a row before."""
+        return self.fetched[: self.absent]
+
+    @property
+    def ahead(self) -> int:
+        """How many have too many own updates: their changes are taken, and they are fetched."""
+        return len(self.fetched) - self.absent
 
 
 class CachedRows(RamTier):
     """Cached rows of one table; with a capacity in `table` rows are evicted."""
 
     def __init__(self, table: Table, cache: Cache, threads: int) -> None:
-        super().__init__(table, threads=threads, keep_evicted=table.capacity is not None, cached=cache)
+        super().__init__(table, threads=threads, cached=cache)
         self.cache = cache
+        self._nothing = no_changes(self.dim, self.state_dim)
 
-    def place(self, plan: LookupPlan, *, use: int = 0, pinned: Sequence[LookupPlan] = ()) -> Placed:
+    def place(
+        self, plan: LookupPlan, *, use: int = 0, pinned: Sequence[LookupPlan] = (), unsent: Sequence[Changes] = ()
+    ) -> Placed:
         """Find or make a row for each distinct key of a plan. Rows that are there stay, as those of pinned plans do.
 
-        `use`: the number of its announcement, 0: there was none.
+        `use`: the number of its announcement, 0: there was none. `unsent`: changes that follow those of the plan.
         """
         count = len(plan)
-        states, clocks = np.empty(count, np.uint8), np.empty(count, np.uint32)
+        keys, clocks = np.empty(count, np.uint64), np.empty(count, np.uint32)
+        valid, absent, ahead, awaited = self._native.find_places(
+            plan._native, use, self.cache.staleness, keys, clocks, self.threads
+        )
+        checked, fetched = keys[:valid], keys[valid : valid + absent + ahead]
+        if not len(fetched):
+            return Placed(checked, clocks[:valid], fetched, 0, awaited, joined(unsent, self._nothing), None)
+        most = len(fetched) if self.capacity_rows else ahead  # without a capacity no row is evicted
+        room = self._empty_changes(np.empty(most + sum(map(len, unsent)), np.uint64))
         placed = np.empty(count, np.bool_)
-        unplaced, evicted = self._native.place(
-            plan._native, use, self.cache.staleness, [each._native for each in pinned], states, clocks, placed,
-            self.threads,
-        )  # fmt: skip
-        return Placed(states, clocks, placed, unplaced, evicted)
+        columns = room.keys, room.values, room.state, room.clocks, room.updates, room.periods
+        written, unplaced = self._native.make_places(
+            plan._native, use, [each._native for each in pinned], *columns, placed, self.threads
+        )
+        for more in unsent:
+            room.put(written, more)
+            written += len(more)
+        changes = room if written == len(room) else room.some(slice(written))
+        return Placed(checked, clocks[:valid], fetched, absent, awaited, changes, placed if unplaced else None)
 
     def read_placed(self, plan: LookupPlan, out: Floats, default: float) -> None:
         """The rows of a plan, and `default` in every element where there is none."""
@@ -76,20 +92,17 @@ class CachedRows(RamTier):
         """Whether each key has a row."""
         return self.versions(keys) > 0
 
-    def take_changes(self, keys: Keys) -> Changes:
-        """The changes of those of the keys that have any. Their rows stay, and count as fetched as they are now."""
+    def take_changes(self, keys: Keys, plan: LookupPlan | None = None, *, erase: bool = False) -> Changes:
+        """The changes of those of the keys that have any. Their rows stay, and count as fetched as they are now.
+
+        `plan`: of these keys, where there is one. With `erase` the rows of all keys go.
+        """
         taken = self._empty_changes(keys)
         columns = taken.values, taken.state, taken.clocks, taken.updates, taken.periods
         changed = np.empty(len(keys), np.bool_)
-        self._native.take_changes(self.batch(keys)._native, *columns, changed, self.threads)
+        planned = self.batch(keys) if plan is None else plan
+        self._native.take_changes(planned._native, *columns, changed, erase, self.threads)
         return taken if changed.all() else taken.some(changed)
-
-    def changes_of_evicted(self, plan: LookupPlan) -> Changes:
-        """The changes of rows that were evicted for a plan."""
-        taken = self._empty_changes(np.empty(self._native.evicted_changed(plan._native), np.uint64))
-        columns = taken.keys, taken.values, taken.state, taken.clocks, taken.updates, taken.periods
-        self._native.evicted_changes(plan._native, *columns)
-        return taken
 
     def fill(self, fetched: Rows) -> None:
         """Rows of the server, in place of those that are here. Changes that it does not know stay on top of them.

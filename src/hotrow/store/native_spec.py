@@ -15,20 +15,28 @@ ROWS_PER_PARTITION = 256  # a small table has fewer partitions, so that its orde
 
 
 def table_spec(
-    table: Table, partitions: int | None, *, keep_evicted: bool, cached: Cache | None = None
+    table: Table, partitions: int | None, *, keep_evicted: bool, cached: Cache | None = None, threads: int = 1
 ) -> tuple[_native.TableSpec, int]:
     """The native spec, and the number of its partitions. `cached`: of the cache whose rows these are."""
-    rows = table.capacity_rows or 0
+    rows, most = table.capacity_rows or 0, PARTITIONS if cached is None else partitions_of_cache(threads)
     if table.capacity_bytes is not None:
-        rows, partitions = _rows_within(table, table.capacity_bytes, partitions, cached)
+        rows, partitions = _rows_within(table, table.capacity_bytes, partitions, most, cached)
     if partitions is None:
-        partitions = _partitions_for(rows) if rows else PARTITIONS
+        partitions = _partitions_for(rows, most) if rows else most
     if rows and rows < partitions:
         raise ConfigError(
             f"Table.capacity={table.capacity!r}: holds {rows} rows, must be one or more for each of "
             f"{partitions} partitions: give more, or fewer partitions"
         )
     return _spec(table, rows, partitions, keep_evicted=keep_evicted, cached=cached), partitions
+
+
+def partitions_of_cache(threads: int) -> int:
+    """Of a cache, which works on one batch at a time: partitions only keep the threads of a call busy.
+
+    A walk over rows begins anew in every partition, and each has heads of lists of its own.
+    """
+    return 1 if threads == 1 else min(PARTITIONS, 1 << (4 * threads - 1).bit_length())
 
 
 def identity(table: Table, spec: _native.TableSpec, partitions: int) -> list[tuple[str, str]]:
@@ -49,8 +57,8 @@ def identity(table: Table, spec: _native.TableSpec, partitions: int) -> list[tup
     ]
 
 
-def _rows_within(table: Table, size: int, partitions: int | None, cached: Cache | None) -> tuple[int, int]:
-    choices = [partitions] if partitions else [PARTITIONS >> n for n in range(PARTITIONS.bit_length())]
+def _rows_within(table: Table, size: int, partitions: int | None, most: int, cached: Cache | None) -> tuple[int, int]:
+    choices = [partitions] if partitions else [most >> n for n in range(most.bit_length())]
     in_segment = table.segment is not None
     for choice in choices:
         rows = _spec(table, choice, choice, keep_evicted=False, cached=cached).rows_within(size, in_segment)
@@ -61,8 +69,8 @@ def _rows_within(table: Table, size: int, partitions: int | None, cached: Cache 
     return rows, choice
 
 
-def _partitions_for(rows: int) -> int:
-    partitions = PARTITIONS
+def _partitions_for(rows: int, most: int) -> int:
+    partitions = most
     while partitions > 1 and rows / partitions < ROWS_PER_PARTITION:
         partitions //= 2
     return partitions

@@ -42,7 +42,9 @@ class NativeTable:
         if partitions is not None and (whole_number("partitions", partitions, 1, 1024) & (partitions - 1)):
             raise ConfigError(f"partitions={partitions}: must be a power of two")
         self._keeps_evicted = keep_evicted
-        spec, self.partitions = table_spec(table, partitions, keep_evicted=keep_evicted, cached=cached)
+        spec, self.partitions = table_spec(
+            table, partitions, keep_evicted=keep_evicted, cached=cached, threads=self.threads
+        )
         self.capacity_rows = spec.capacity_rows  # 0: no limit
         self.attached: Attached | None = None
         self._process = os.getpid()

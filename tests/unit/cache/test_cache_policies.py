@@ -55,10 +55,9 @@ class Pair:
         pinned = {key for _, keys in self.in_use for key in keys}
         found = self.tier.place(plan, use=number, pinned=[each for each, _ in self.in_use])
         placed = self.twin.place(batch, number, pinned)
-        assert [key for key, is_there in zip(batch, found.placed, strict=True) if is_there] == placed
-        assert [key for key, state in zip(batch, found.states, strict=True) if state] == [
-            key for key in batch if key in before
-        ]
+        there = [True] * len(batch) if found.placed is None else found.placed.tolist()
+        assert [key for key, is_there in zip(batch, there, strict=True) if is_there] == placed
+        assert found.created.tolist() == [key for key in batch if key not in before]
         self.in_use.append((plan, placed))
         self.check()
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 import hotrow as hr
 from hotrow.cache.changes import Changes
 from hotrow.cache.clocks import may_ask, must_write_back
-from hotrow.cache.rows import CachedRows, CachedState
+from hotrow.cache.rows import CachedRows
 from hotrow.store import LookupPlan, Rows
 from oracles.cached_rows import change_of, filled
 from profiles import examples
@@ -106,21 +106,69 @@ def test_changes_and_rows_that_come_are_those_of_numpy(
 def test_states_are_the_rules_of_the_clocks_on_both_sides_of_the_bound(staleness: int) -> None:
     tier = rows_in("sgd", staleness)
     plan = tier.batch(KEYS)
-    assert tier.place(plan).states.tolist() == [CachedState.ABSENT] * 3
-    assert tier.place(plan).states.tolist() == [CachedState.AWAITED] * 3
+    first, second = tier.place(plan), tier.place(plan)
+    assert (first.created.tolist(), first.awaited) == (KEYS.tolist(), 0)
+    assert (len(second.fetched), second.awaited) == (0, 3)
     tier.fill(fetched(tier, seed=5, period=0))
+    there = np.ones(3, np.bool_)
     for number in range(6):
-        found = tier.place(plan)
         rows = tier.whole_rows(KEYS)
         start = rows.fields["clock"].astype(np.int64)
         current = start + rows.fields["version"] - 1
-        there = np.ones(3, np.bool_)
-        np.testing.assert_array_equal(found.clocks, current)
-        np.testing.assert_array_equal(
-            found.states == CachedState.AHEAD, must_write_back(there, start, current, staleness)
-        )
-        np.testing.assert_array_equal(found.states == CachedState.VALID, may_ask(there, start, current, staleness))
+        found = tier.place(plan)
+        valid, ahead = (rule(there, start, current, staleness) for rule in (may_ask, must_write_back))
+        assert (found.absent, found.awaited) == (0, 0)
+        np.testing.assert_array_equal(found.checked, KEYS[valid])
+        np.testing.assert_array_equal(found.clocks, current[valid])
+        np.testing.assert_array_equal(found.fetched, KEYS[ahead])
+        np.testing.assert_array_equal(found.changes.keys, KEYS[ahead])
+        np.testing.assert_array_equal(found.changes.clocks, current[ahead])
         update(tier, plan, number, samples=0)
+
+
+def test_a_batch_takes_the_changes_of_rows_that_are_ahead_and_of_those_that_are_evicted_for_it() -> None:
+    table = hr.Table(dim=3, optimizer=OPTIMIZERS["adagrad"], clock=True, capacity=3)
+    tier = CachedRows(table, hr.Cache(capacity=3, staleness=0), threads=1)
+    plan = tier.batch(KEYS)
+    tier.place(plan)
+    tier.fill(fetched(tier, seed=1, period=0))
+    base = tier.whole_rows(KEYS)
+    update(tier, plan, seed=2, samples=0)
+    now = tier.whole_rows(KEYS)
+    found = tier.place(tier.batch(np.array([9, KEYS[2]], np.uint64)))
+    assert found.created.tolist() == [9]
+    assert found.ahead == 1
+    expected = change_of(now, base, None)
+    order = [2, 0]  # the row that is ahead, then the one that went
+    check_same(found.changes, expected.some(np.array(order)))
+    assert tier.changed_rows == 0
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_changes_of_many_rows_are_complete_whatever_the_partitions(threads: int) -> None:
+    """More keys than one thread takes alone; every second row is changed, so partitions leave gaps to be closed."""
+    rows, chance = 4096, np.random.default_rng(3)
+    table = hr.Table(dim=3, optimizer=OPTIMIZERS["sgd"], clock=True, capacity=2 * rows)
+    tier = CachedRows(table, hr.Cache(capacity=2 * rows), threads=threads)
+    old = chance.permutation(2 * rows).astype(np.uint64)
+    plan = tier.batch(old)
+    there = tier.place(plan)
+    placed = np.ones(len(old), np.bool_) if there.placed is None else there.placed
+    values = chance.standard_normal((len(old), 3)).astype(np.float32)
+    tier.fill(Rows(old, values, np.empty((len(old), 0), np.float32), {"clock": np.full(len(old), 7, np.uint32)}))
+    weights = (np.arange(len(old)) % 2).astype(np.float32)
+    tier.apply(plan, np.ones((len(old), 3), np.float32), weights=weights)
+    before = {int(key) for key in old[placed & (weights > 0)]}
+    coming = (np.arange(rows) + 10 * rows).astype(np.uint64)
+    found = tier.place(tier.batch(coming))
+    left = {int(key) for chunk in tier.changed_keys() for key in chunk}
+    gone = found.changes
+    assert set(gone.keys.tolist()) == before - left
+    assert len(set(gone.keys.tolist())) == len(gone) > rows // 4
+    np.testing.assert_allclose(gone.values, -0.5, rtol=1e-5)
+    assert (gone.clocks == 8).all()
+    assert (gone.updates == 1).all()
+    assert not tier.verify()
 
 
 def test_evicted_rows_leave_their_changes() -> None:
@@ -132,11 +180,25 @@ def test_evicted_rows_leave_their_changes() -> None:
     base = tier.whole_rows(KEYS)
     update(tier, plan, seed=2, samples=0)
     now = tier.whole_rows(KEYS)
-    coming = tier.batch(np.array([100, 101, 102], np.uint64))
-    assert tier.place(coming).evicted == 3
+    found = tier.place(tier.batch(np.array([100, 101, 102], np.uint64)))
     assert tier.changed_rows == 0
     changed = now.fields["version"] > 1
-    check_same(tier.changes_of_evicted(coming), change_of(now, base, None).some(changed))
+    check_same(found.changes, change_of(now, base, None).some(changed))
+
+
+def test_rows_that_are_erased_leave_the_same_changes_as_rows_that_stay() -> None:
+    stay, go = rows_in("adagrad", capacity=None), rows_in("adagrad", capacity=None)
+    taken = []
+    for tier, erase in ((stay, False), (go, True)):
+        plan = tier.batch(KEYS)
+        tier.place(plan)
+        tier.fill(fetched(tier, seed=1, period=0))
+        update(tier, plan, seed=2, samples=0)
+        taken.append(tier.take_changes(KEYS, plan, erase=erase))
+        assert tier.changed_rows == 0
+        assert not tier.verify()
+    check_same(*taken)
+    assert (len(stay), len(go)) == (3, 0)
 
 
 def test_a_gradient_that_is_not_finite_leaves_no_change_and_an_erased_row_neither() -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import hotrow as hr
-from hotrow.cache import client
+from hotrow.cache import shard_requests
 from hotrow.cache.client import CachedTables
 from hotrow.cache.exchange import CacheRequest
 from hotrow.cache.requests import PendingCacheExchange
@@ -472,7 +472,7 @@ def test_requests_of_a_flush_fit_in_a_frame_whatever_the_number_of_changes(capac
         give_gradients(local, 0)
         here.push(local, step=0, samples=50)
         assert changed * 4 * 50 > 2 * 1024, "all of them in one frame are too large"
-        there._wire.limits = Limits(frame_bytes=1024)
+        there.exchanges.shards.wire.limits = Limits(frame_bytes=1024)
         assert flush(there) == changed
         assert there.changed_rows == 0
         keys = np.arange(20, dtype=np.uint64)
@@ -484,7 +484,7 @@ def test_a_flush_with_too_few_numbers_leaves_the_other_changes_for_the_next(monk
     tables = with_policy("lru", capacity=1_000, staleness=100)
     tables["b"] = tables["a"]
     row = 16 + 2 * 4 * TABLES["a"].dim
-    monkeypatch.setattr(client, "FLUSH_BYTES", 3 * row)
+    monkeypatch.setattr(shard_requests, "FLUSH_BYTES", 3 * row)
     with cluster(2, tables=tables) as ((there,), cores):
         changed = trained(there, 9)
         requests = sum(-(-cache.changed_rows // 3) for cache in there.caches.values())
@@ -553,7 +553,12 @@ def test_a_lookup_of_a_mode_that_ended_does_not_enter_the_caches_of_the_next(pol
         with pytest.raises(InputError, match="grant=1: its mode ended before it was looked up"):
             there.prepare_lookup(batch_of(9, 0), learn=True, place=place)
         cache = there.caches["a"]
-        assert (len(cache.tier), len(cache._batches), len(cache._announced), len(there._waiting)) == (0, 0, 0, 0)
+        assert (len(cache.tier), len(cache._batches), len(cache._announced), len(there.exchanges.waiting)) == (
+            0,
+            0,
+            0,
+            0,
+        )
         place = replace(place, epoch=there.epoch)
         there.exchange(None, there.prepare_lookup(batch_of(9, 0), learn=True, place=place)).handle()
 
@@ -561,9 +566,9 @@ def test_a_lookup_of_a_mode_that_ended_does_not_enter_the_caches_of_the_next(pol
 def test_a_reply_that_comes_after_its_mode_does_not_enter_the_caches_of_the_next() -> None:
     with cluster(1) as ((there,), _):
         sent = ask(there, 0)
-        in_flight = list(there._in_flight)
+        in_flight = list(there.exchanges.in_flight)
         there.reset()
         for each in in_flight:  # as a flush that began before
-            there._receive(each)
+            there.exchanges.receive(each)
         assert len(there.caches["a"].tier) == 0
         assert not sent.received

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hotrow as hr
-from hotrow.cache import client
+from hotrow.cache import shard_requests
 from hotrow.cache.client import CachedTables
 from hotrow.cache.requests import DroppedChanges
 from hotrow.client.sharded import LookupStep
@@ -41,19 +41,20 @@ def train(there: CachedTables, number: int) -> None:
 
 def refusing(there: CachedTables, kind: type, patched: pytest.MonkeyPatch, name: str = "shard 0") -> None:
     """Requests of a kind to a shard cannot be sent."""
-    send = there._wire.request
+    send = there.exchanges.shards.wire.request
 
     def request(peer: str, message: Any, *rest: Any, **options: Any) -> "Future[Answer]":
         if peer == name and isinstance(message, kind):
             raise SILENT
         return send(peer, message, *rest, **options)
 
-    patched.setattr(there._wire, "request", request)
+    patched.setattr(there.exchanges.shards.wire, "request", request)
 
 
 def check_idle(there: CachedTables) -> None:
     cache = there.caches["a"]
-    left = len(cache._batches), len(there._unread), len(there._in_flight), len(there._waiting), len(cache._announced)
+    sent = there.exchanges
+    left = len(cache._batches), len(sent.unread), len(sent.in_flight), len(sent.waiting), len(cache._announced)
     assert left == (0, 0, 0, 0, 0)
     assert len(cache._overflow) == 0
 
@@ -106,7 +107,7 @@ def broken_reply(sent: Any, patched: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise InputError("a reply to another request came")
 
-    patched.setattr(client, "joined_reply", refuse)
+    patched.setattr(shard_requests, "joined_reply", refuse)
 
 
 def broken_plain(sent: Any, patched: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import torch
 
 import hotrow as hr
 from hotrow import checkpoint
-from hotrow.cache import client
+from hotrow.cache import shard_requests
 from hotrow.config import Table
 from hotrow.errors import ConfigError
 from hotrow.modes import Mode
@@ -109,7 +109,7 @@ def test_one_trainer_with_a_cache_trains_as_without(mode: Mode, optimizer: hr.Ad
 def test_several_trainers_leave_no_change_behind(small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     rested: list[bool] = []
     if small:  # the driver hands out numbers several times
-        monkeypatch.setattr(client, "FLUSH_BYTES", 1)
+        monkeypatch.setattr(shard_requests, "FLUSH_BYTES", 1)
         monkeypatch.setattr(backend, "FLUSH_REQUESTS", 2)
 
     def rest(there: Cluster, engine: TrainingLoop, number: int) -> None:
