@@ -10,6 +10,7 @@ One lock orders what moves rows. `load_ahead` reads the disk without it, so that
 import fcntl
 import os
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Iterator, Sequence
@@ -43,8 +44,10 @@ class TierMoves(RamTier):
         self._lock = self.deferred.lock  # an update that waits is performed under it: two locks could block each other
         self._in_use: weakref.WeakSet[LookupPlan] = weakref.WeakSet()
         self._unwritten: list[Rows] = []  # evicted rows that the file did not take yet
+        self._loading = threading.Lock()  # of `load_ahead`, which reads the file without the other lock
         self._moved: list[Keys] | None = None  # keys that were written or erased while `load_ahead` reads
         self.moved_up = self.moved_ahead = 0  # rows that came from the disk; of these, before a lookup needed them
+        self.hinted = self.hints_dropped = 0  # keys that were announced; of these, more than could wait
         self.read_wait_s = 0.0  # of calls that needed rows at once
         try:
             if self.attached is None:
@@ -102,9 +105,18 @@ class TierMoves(RamTier):
         The disk is read while other calls go on. Rows for which rows in use would have to go stay on disk.
         """
         plan = self.batch(keys)
+        if not self._loading.acquire(blocking=False):  # another load is under way: lookups find the rest
+            return 0
+        try:
+            return self._load_ahead(plan)
+        finally:
+            self._loading.release()
+
+    def _load_ahead(self, plan: LookupPlan) -> int:
         with self._moving():
+            self.hinted += plan.unique
             self._find(plan)
-            if not plan.absent or self._moved is not None:  # another load is under way: lookups find the rest
+            if not plan.absent or not self.disk.unshadowed:
                 return 0
             wanted, _ = plan.absent_keys()
             self._moved = []
@@ -125,6 +137,10 @@ class TierMoves(RamTier):
 
     def close(self, *, leave: bool = False) -> None:
         """As `RamTier.close`: the file goes and stays with the segment."""
+        with self._loading:
+            self._close(leave=leave)
+
+    def _close(self, *, leave: bool) -> None:
         segment = self.table.segment
         kept = segment is not None and (leave or segment.keep)
         try:

@@ -178,7 +178,7 @@ class TieredTier(TierMoves):
 
     def clear(self) -> None:
         """Remove all rows."""
-        with self._lock:
+        with self._loading, self._lock:
             self._unwritten.clear()
             self._note_moved(np.concatenate([chunk.keys for chunk in self.disk.export()] or [np.empty(0, np.uint64)]))
             super().expire()
@@ -264,6 +264,9 @@ class TieredTier(TierMoves):
                 moved_down=memory.evicted,
                 moved_up=self.moved_up,
                 moved_ahead=self.moved_ahead,
+                moved_late=self.moved_up - self.moved_ahead,
+                hinted=self.hinted + self.hints_dropped,
+                hints_dropped=self.hints_dropped,
                 disk_wait_s=self.read_wait_s + disk.write_stall_s,
             )
 
