@@ -27,6 +27,7 @@ from hotrow.store.rows import Attached, LookupPlan, Rows
 from hotrow.store.ssd import SsdTier
 from hotrow.store.tier_plan import plan_tiers, slots_path
 
+PUT_AT_ONCE = 4_096  # rows that `load_ahead` puts into memory under one hold of the lock, which a lookup may wait for
 SHARD_DIRECTORY = "hotrow-"  # begins the names that `share_of` gives
 TICKS_PER_EXPIRY = 65_536  # as native/store/life.h
 
@@ -122,18 +123,21 @@ class TierMoves(RamTier):
             self._moved = []
         try:
             rows, _ = self.disk.read(wanted, shadowed=False)
-        except BaseException:
+            parts = range(0, len(rows.keys), PUT_AT_ONCE)
+            return sum(self._put_ahead(plan, rows_between(rows, first, first + PUT_AT_ONCE)) for first in parts)
+        finally:
             with self._lock:
                 self._moved = None
-            raise
-        with self._lock:
-            moved, self._moved = self._moved, None
-            self._write_unwritten()
+
+    def _put_ahead(self, plan: LookupPlan, rows: Rows) -> int:
+        """Put rows into memory that were read before, except those that have moved since."""
+        with self._moving():
+            moved = self._moved
             stale = np.isin(rows.keys, np.concatenate(moved)) if moved else np.zeros(len(rows.keys), np.bool_)
             here = RamTier.read(self, rows.keys, "version") > 0
             came = self._put_up(some_rows(rows, ~(stale | here)), [plan, *self._in_use])
             self.moved_ahead += came
-        return came
+            return came
 
     def close(self, *, leave: bool = False) -> None:
         """As `RamTier.close`: the file goes and stays with the segment."""
@@ -250,6 +254,12 @@ def some_rows(rows: Rows, which: Flags) -> Rows:
     """The rows whose flag is set."""
     fields = {name: column[which] for name, column in rows.fields.items()}
     return Rows(rows.keys[which], rows.values[which], rows.state[which], fields)
+
+
+def rows_between(rows: Rows, first: int, last: int) -> Rows:
+    """Some consecutive rows, not copied."""
+    fields = {name: column[first:last] for name, column in rows.fields.items()}
+    return Rows(rows.keys[first:last], rows.values[first:last], rows.state[first:last], fields)
 
 
 def make_directory(table: Table) -> None:

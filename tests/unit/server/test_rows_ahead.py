@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 import hotrow as hr
 from hotrow.errors import DiskError, InputError
-from hotrow.server.rows_ahead import AT_ONCE, SHARE
 from hotrow.server.shard import Shard
 from hotrow.store.arrays import Flags, Keys
 from hotrow.store.rows import Rows
@@ -115,31 +114,34 @@ def shard_rows(shard: Shard) -> dict[int, bytes]:
     }
 
 
-def test_ids_wait_up_to_a_share_of_the_memory_and_not_beyond(shard: Shard) -> None:
-    tier, most = tier_of(shard), MEMORY // SHARE
-    assert shard.rows_ahead.most("first") == most
-    keys = np.arange(KEYS, dtype=np.uint64)
-    with tier._lock:  # nothing is loaded meanwhile
-        shard.load_ahead(hint(keys[: most - 1]))
-        shard.load_ahead(hint(keys[most - 1 : most]))
-        assert tier.hints_dropped == 0
-        shard.load_ahead(hint(keys[most : most + 1]))
-        assert tier.hints_dropped == 1
-        assert shard.rows_ahead.add("first", keys[:7]) == 0
+def test_as_many_ids_wait_as_memory_has_rows_and_then_the_oldest_go(
+    shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier, keys = tier_of(shard), np.arange(KEYS, dtype=np.uint64)
+    begun, go_on, loaded = threading.Event(), threading.Event(), []
+
+    def load(given: Keys) -> int:
+        loaded.append(given.tolist())
+        begun.set()
+        assert go_on.wait(WAIT_S)
+        return 0
+
+    monkeypatch.setattr(tier, "load_ahead", load)
+    shard.load_ahead(hint(keys[:3]))
+    assert begun.wait(WAIT_S)  # these do not wait any more
+    first, second, last = keys[: MEMORY - 60], keys[300:359], keys[400:401]
+    for each in (first, second, last):
+        shard.load_ahead(hint(each))
+    assert tier.hints_dropped == 0
+    shard.load_ahead(hint(keys[500:501]))
+    assert tier.hints_dropped == len(first)
+    go_on.set()
     assert shard.rows_ahead.wait(WAIT_S)
-    assert tier.stats().hinted == most + 8
-    assert shard.rows_ahead.add("first", keys[: most + 5]) == most  # what fits is taken
-    assert tier.hints_dropped == 13
-
-
-def test_a_large_hint_is_loaded_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = hr.Table(dim=2, capacity=4 * AT_ONCE, disk="8MB", path=tmp_path)
-    with closing(Shard({"first": table}, number=0, shards=1)) as shard:
-        asked: list[int] = []
-        monkeypatch.setattr(tier_of(shard), "load_ahead", lambda keys: asked.append(len(keys)))
-        shard.load_ahead(hint(np.arange(AT_ONCE + 1, dtype=np.uint64)))
-        assert shard.rows_ahead.wait(WAIT_S)
-        assert asked == [AT_ONCE, 1]
+    assert loaded == [[0, 1, 2], [500], [400], second.tolist()]  # the newest first
+    shard.load_ahead(hint(keys[: MEMORY + 5]))  # of a hint that is larger, what may wait is taken
+    assert shard.rows_ahead.wait(WAIT_S)
+    assert tier.hints_dropped == len(first) + 5
+    assert loaded[-1] == list(range(MEMORY))
 
 
 def test_lookups_are_answered_while_rows_are_read_ahead(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,11 +203,12 @@ def test_a_shard_that_is_closed_drops_what_waits(tmp_path: Path) -> None:
     for first in range(0, KEYS, BATCH):
         step(shard, np.arange(first, first + BATCH, dtype=np.uint64), first)
     with tier._lock:
-        for first in range(0, MEMORY // SHARE, 20):
+        for first in range(0, MEMORY, 20):
             shard.load_ahead(hint(np.arange(first, first + 20, dtype=np.uint64)))
     shard.close()
-    assert shard.rows_ahead.add("first", np.arange(3, dtype=np.uint64)) == 0
-    assert tier.hints_dropped >= 3
+    dropped = tier.hints_dropped
+    shard.rows_ahead.add("first", np.arange(3, dtype=np.uint64))
+    assert tier.hints_dropped == dropped + 3
 
 
 def test_a_cleared_table_gets_no_row_of_a_hint(shard: Shard) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import hotrow as hr
 from hotrow.errors import ConfigError, DiskFullError, InputError, LockedFileError
-from hotrow.store import RamTier, Rows, find_or_first
+from hotrow.store import LookupPlan, RamTier, Rows, find_or_first
 from hotrow.store.arrays import Flags, Keys
 from hotrow.store.tier_plan import plan_tiers, slots_path
 from hotrow.store.tiered import TieredTier
@@ -278,6 +278,37 @@ def test_rows_erased_while_they_are_loaded_ahead_stay_erased(tmp_path: Path, mon
         monkeypatch.setattr(tiered.disk, "read", read_and_erase)
         assert tiered.load_ahead(early) == 0
         assert len(tiered) == KEYS - 40
+
+
+def test_rows_are_read_ahead_at_once_and_put_into_memory_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lookup waits for one part at most; one that comes between two parts has its own changes."""
+    of_tiers, of_memory = tables(tmp_path)
+    tiered, memory = TieredTier(of_tiers), RamTier(of_memory)
+    monkeypatch.setattr("hotrow.store.tier_moves.PUT_AT_ONCE", 10)
+    early = np.arange(40, dtype=np.uint64)
+    with opened(tiered, memory):
+        for tier in (tiered, memory):
+            for first in range(0, KEYS, 40):
+                train(tier, np.arange(first, first + 40, dtype=np.uint64), first, 0)
+        sizes: list[int] = []
+        put = tiered._put_ahead
+
+        def watched(plan: LookupPlan, rows: Rows) -> int:
+            sizes.append(len(rows.keys))
+            came = put(plan, rows)
+            if len(sizes) == 2:
+                for tier in (tiered, memory):
+                    train(tier, early[25:35], 700, 1)
+            return came
+
+        monkeypatch.setattr(tiered, "_put_ahead", watched)
+        reads = tiered.disk.stats().rows_read
+        assert tiered.load_ahead(early) == 30
+        assert sizes == [10, 10, 10, 10]
+        assert tiered.disk.stats().rows_read - reads == 50  # and those that the lookup read
+        assert all_rows(tiered) == all_rows(memory)
 
 
 def test_rows_that_the_file_refuses_are_kept_and_written_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

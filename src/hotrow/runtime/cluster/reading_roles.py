@@ -68,7 +68,7 @@ class ReadingRoles:
             names = [name for name in names if name not in self._roles.lost]
             rpc, check_alive = self._roles.rpc, self._roles.check_alive
             window = None
-            if required and self._loads_ahead:  # an evaluation leaves rows where they are
+            if required and self._loads_ahead and loader.loads_ahead:  # an evaluation leaves rows where they are
                 window = partial(self._window, loader)
             reading = ClusterReading(rpc, check_alive, names, loader, prepare.key, self._numbers, window)
             self._open.append(reading)
