@@ -1,10 +1,12 @@
 """The part `cluster`: shards with rows on disk that are told of batches ahead of their lookup, and that are not.
 
-One cluster trains all stretches, with hints and without by turns, so both have the same file and the same memory.
+One cluster trains all stretches, with hints and without by turns, so both have the same file and the same memory. No
+batch comes twice in a mode: its rows would be side by side in the file then, and faster to read.
 """
 
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +32,7 @@ CPUS = dict.fromkeys(("trainer", "shard"), Resources(cpus=0.5))
 def measure_cluster(plan: TiersPlan, folder: Path, watch: BenchProgress) -> Figures:
     """Steps of one trainer and one shard with hints and without, by mode, at the smallest dim."""
     dim = min(plan.dims)
-    source = stream_file(plan, folder, watch)
+    source = stream_file(replace(plan, rounds=2 * plan.rounds + plan.warm_up), folder, watch)
     model, dense = network(plan.train, dim, plan.hidden)
     figures: Figures = {"dim": float(dim)}
     trainer = Trainer(
@@ -44,13 +46,13 @@ def measure_cluster(plan: TiersPlan, folder: Path, watch: BenchProgress) -> Figu
     )
     with closing(trainer):
         _fill(plan, trainer)
-        for mode in MODES:
+        for place, mode in enumerate(MODES):
             watch.stage(f"dim {dim}: {mode.name} on a cluster, interleaved", plan.rounds + plan.warm_up)
             trainer.switch(mode)
             stretches: dict[str, list[MeasuredStretch]] = {"hinted": [], "unhinted": []}
             contestants = {
-                name: _contestant(plan, trainer, source, kept, hints=name == "hinted")
-                for name, kept in stretches.items()
+                name: _contestant(plan, trainer, source, kept, hints=name == "hinted", half=(place + half) % 2)
+                for half, (name, kept) in enumerate(stretches.items())
             }
             seconds = interleave(contestants, plan.rounds, watch, burst=1, warm_up=plan.warm_up)
             kept = {name: taken[plan.warm_up :] for name, taken in stretches.items()}
@@ -77,10 +79,12 @@ def cluster_figures(stretches: dict[str, list[MeasuredStretch]]) -> Figures:
 
 
 def _contestant(
-    plan: TiersPlan, trainer: Trainer, source: Source, kept: list[MeasuredStretch], *, hints: bool
+    plan: TiersPlan, trainer: Trainer, source: Source, kept: list[MeasuredStretch], *, hints: bool, half: int
 ) -> Contestant:
+    """`half`: of the stretches, those of the other contestant are the others."""
+
     def contestant(turn: int) -> float:
-        loader = Loader(stretch_of(plan.train, source, turn), plan.samples)
+        loader = Loader(stretch_of(plan.train, source, 2 * turn + half), plan.samples)
         loader.loads_ahead = hints
         before, first, start = _counts(trainer), trainer.step, time.perf_counter()
         for _ in trainer.fit(loader):
