@@ -39,9 +39,12 @@ void run_request(int descriptor, IoKind kind, IoRequest& request) {
 
 namespace {
 
+constexpr int kThreadsMost = 32;  // a deeper queue would be as many threads
+
 class ThreadPoolIo final : public IoEngine {
  public:
-  ThreadPoolIo(int descriptor, int depth) : descriptor_(descriptor), depth_(depth) {}
+  ThreadPoolIo(int descriptor, int depth)
+      : descriptor_(descriptor), depth_(static_cast<std::size_t>(std::min(depth, kThreadsMost))) {}
   ThreadPoolIo(const ThreadPoolIo&) = delete;
   ThreadPoolIo& operator=(const ThreadPoolIo&) = delete;
   ~ThreadPoolIo() override {

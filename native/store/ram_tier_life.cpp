@@ -225,6 +225,46 @@ void RamTier::start_eviction(Batch& batch) const {
   batch.evicted_by = number_;
 }
 
+std::size_t RamTier::foresee_evicted(Batch& batch, int threads, std::span<const Batch* const> pinned) {
+  check_plan(batch);
+  for (const Batch* plan : pinned) check_plan(*plan);
+  if (!batch.looked_up) find(batch, nullptr, Per::unique, threads);  // rows of the batch stay: where they are is known
+  start_eviction(batch);
+  parallel_for(batch.size() < kSmallBatch ? 1 : threads, partitions_.size(), [&](std::size_t p) {
+    const std::size_t begin = batch.unique_begin(p), end = batch.unique_begin(p + 1);
+    if (begin == end) return;
+    Partition& partition = *partitions_[p];
+    const std::unique_lock held(partition.mutex);
+    const std::size_t room = partition.slab.rows_max() - partition.slab.rows();
+    if (end - begin <= room) return;
+    std::size_t absent = 0;
+    for (std::size_t unique = begin; unique < end; ++unique) {
+      if (batch.slots()[unique] < kTurnedAway) continue;
+      const Key key = batch.keys()[unique];
+      const std::uint32_t slot = partition.index.find(secret_hash(key), key);
+      if (slot == kNoRow || expired(partition.slab.row(slot)))
+        ++absent;
+      else
+        batch.slots()[unique] = slot;  // it was made since
+    }
+    if (absent <= room) return;
+    std::size_t left = absent - room;
+    PinnedRows stay(pinned, p, partition.slab, spec_.life.evicted_stay ? &batch : nullptr);
+    auto& kept = batch.evicted[p];
+    partition.order.restart();
+    partition.order.first([&](std::uint32_t index) {
+      if (stay.contains(index)) return true;
+      if (left == 0) return false;
+      --left;
+      const std::byte* row = partition.slab.row(index);
+      if (!expired(row)) kept.insert(kept.end(), row, row + layout_.row_bytes());
+      return true;
+    });
+    partition.order.restart();
+  });
+  return evicted_rows(batch);
+}
+
 std::size_t RamTier::evicted_rows(const Batch& batch) const {
   if (!batch.evicted.empty() && batch.evicted_by != number_)
     throw std::invalid_argument("evicted: the batch carries rows of another table: ask the table that it was given to");

@@ -39,6 +39,7 @@ LAYERS = (
         "worker",
         "client.sharded",
         "client.shard_table",
+        "client.row_hints",
         "client.pooled",
         "cache.client",
         "cache.requests",

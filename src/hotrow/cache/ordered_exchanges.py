@@ -48,7 +48,7 @@ class OrderedExchanges:
         self.reset()
 
     def reset(self, workers: int = 1) -> None:
-        """Forget all cached rows, with the changes that were not flushed: a mode begins."""
+        """Forget all cached rows, with the changes that were not flushed: a mode begins, with so many workers."""
         with self.lock:
             self.epoch += 1
             counts = {name: cache.counts for name, cache in self.caches.items()}

@@ -92,6 +92,7 @@ class Loader:
         self.remote: RemoteReading | None = None  # loaders that read; None: a thread of this process
         self.thread_started: Callable[[], None] | None = None  # called first in that thread
         self.load_rows: Callable[[Batch], object] | None = None  # called with batches that were read ahead
+        self.loads_ahead = True  # rows on disk come into memory ahead of their batch; measurements turn it off
         fresh = Position(batch=batch, shuffle=shuffle, seed=seed, drop_last=drop_last)
         self._position = fresh if position is None else _checked(position, fresh, source)
         self._out: dict[int, tuple[Lease, AnyBatch]] = {}  # by number, oldest first

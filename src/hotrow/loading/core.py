@@ -20,6 +20,8 @@ class ReadingBuffer:
         self._made = self._until = self._received = 0
         self._items: list[BatchRead] = []  # made and not known to be received
         self._batches: dict[tuple[int, int], Batch] = {}  # by epoch and index
+        self._due = (-1, -1)  # batches up to this one are handed out soon
+        self._announced = (-1, -1)  # batches up to this one were given by `take_due`
 
     @property
     def may_make(self) -> bool:
@@ -42,6 +44,16 @@ class ReadingBuffer:
         self._items.append(item)
         if isinstance(item.batch, Batch):
             self._batches[item.epoch, item.index] = item.batch
+
+    def expect(self, epoch: int, index: int) -> None:
+        """Batches up to this one are handed out soon. What an earlier call has named stays."""
+        self._due = max(self._due, (epoch, index))
+
+    def take_due(self) -> list[Batch]:
+        """Batches that are handed out soon and are here, each once."""
+        due = [each for each in self._batches if self._announced < each <= self._due]  # made in their order
+        self._announced = due[-1] if due else self._announced
+        return [self._batches[each] for each in due]
 
     def end(self, error: BaseException | None = None) -> None:
         """No more items, maybe for a reason."""

@@ -24,6 +24,7 @@ from hotrow.transport.batches import pack_batch
 from hotrow.transport.faults import fault_of
 from hotrow.transport.ids import pack_ids
 from hotrow.transport.messages import (
+    BatchesDue,
     BatchesMade,
     BatchGiven,
     BatchHead,
@@ -45,6 +46,7 @@ from hotrow.transport.messages import (
 from hotrow.transport.request import Request
 
 FetchSource: TypeAlias = Callable[[str], Source]  # by key
+Announce: TypeAlias = Callable[[Batch], None]  # its rows are looked up soon
 
 LOADING = PrepareSource | ForgetSource | OpenReading | NextBatches | KeepBatches | CloseReading | PullBatch
 JOIN_S = 5.0  # a reader that hangs in its input longer than this ends by itself once its input comes
@@ -58,8 +60,9 @@ def no_source(key: str) -> Source:
 class LoaderService:
     """Sources and readings of one loader."""
 
-    def __init__(self, fetch: FetchSource = no_source) -> None:
-        self._fetch = fetch
+    def __init__(self, fetch: FetchSource = no_source, announce: Announce | None = None) -> None:
+        """`announce` is called with batches that are handed out soon, in the thread of their reading."""
+        self._fetch, self._announce = fetch, announce
         self._sources: dict[str, Source] = {}  # by key: of a fit, and of an evaluation during it
         self._readings: dict[int, _Reading] = {}
         self._closed: list[_Reading] = []  # whose threads have not ended
@@ -93,6 +96,13 @@ class LoaderService:
                 request.reply(Done())
             case PullBatch() as pull:
                 request.reply(*_given(self.batch(pull.reading, pull.epoch, pull.index), pull.part))
+
+    def take(self, message: Message) -> None:
+        """A message without a reply. A reading that is closed meanwhile has nothing to announce."""
+        if not isinstance(message, BatchesDue):
+            raise InputError(f"a {type(message).__name__} needs a reply: send it as a request")
+        if (reading := self._readings.get(message.reading)) is not None:
+            reading.expect(message.epoch, message.index)
 
     def batch(self, reading: int, epoch: int, index: int) -> Batch:
         """A batch of a reading."""
@@ -133,7 +143,7 @@ class LoaderService:
             message = f"number={opened.number}: must be below loaders={opened.loaders}, they are numbered from 0"
             raise InputError(message)
         if opened.reading not in self._readings:
-            self._readings[opened.reading] = _Reading(source, opened, _position(opened.position))
+            self._readings[opened.reading] = _Reading(source, opened, _position(opened.position), self._announce)
 
     def _close(self, number: int) -> None:
         """Its thread ends when its input comes: the server does not wait for that."""
@@ -151,9 +161,11 @@ class LoaderService:
 
 
 class _Reading:
-    """A thread that reads, and the request that waits for it."""
+    """A thread that reads, the request that waits for it, and a thread that announces batches where one is to."""
 
-    def __init__(self, source: Source, opened: OpenReading, position: Position) -> None:
+    def __init__(
+        self, source: Source, opened: OpenReading, position: Position, announce: Announce | None = None
+    ) -> None:
         self.batches = self.samples = 0
         self._buffer = ReadingBuffer()
         self._trouble = source.trouble
@@ -170,6 +182,12 @@ class _Reading:
         )
         self._thread = threading.Thread(target=self._run, args=(reader, position), name="hotrow-loader", daemon=True)
         self._thread.start()
+        self._announcing: threading.Thread | None = None
+        if announce is not None:
+            self._announcing = threading.Thread(
+                target=self._announce, args=(announce,), name="hotrow-announcer", daemon=True
+            )
+            self._announcing.start()
 
     @property
     def kept(self) -> int:
@@ -183,6 +201,11 @@ class _Reading:
             self._waiting = request
             self._changed.notify_all()
             self._answer()
+
+    def expect(self, epoch: int, index: int) -> None:
+        with self._changed:
+            self._buffer.expect(epoch, index)
+            self._changed.notify_all()
 
     def batch(self, epoch: int, index: int) -> Batch:
         with self._changed:
@@ -207,7 +230,9 @@ class _Reading:
             self._changed.notify_all()
 
     def join(self, seconds: float) -> None:
-        self._thread.join(seconds)
+        for thread in (self._thread, self._announcing):
+            if thread is not None:
+                thread.join(seconds)
 
     def _run(self, reader: BatchReader, position: Position) -> None:
         error: BaseException | None = None
@@ -222,6 +247,19 @@ class _Reading:
             self._buffer.end(error)
             self._answer()
 
+    def _announce(self, announce: Announce) -> None:
+        """Beside the thread that reads, which may wait for the driver while batches come due."""
+        while True:
+            with self._changed:
+                while not self._closed and not (due := self._buffer.take_due()):
+                    self._changed.wait()
+                if self._closed:
+                    return
+            for batch in due:
+                announce(batch)
+            due.clear()  # the buffer's alone again
+            del batch
+
     def _may_make(self) -> bool:
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._buffer.may_make)
@@ -232,6 +270,7 @@ class _Reading:
             if not self._closed:
                 self._buffer.add(item)
                 self._answer()
+                self._changed.notify_all()  # the batch may be due
 
     def _answer(self) -> None:
         """Reply to the request that waits, if there is something to tell."""

@@ -34,7 +34,9 @@ from hotrow.transport.messages import (
     FaultKind,
     GiveDense,
     Import,
+    LoadAhead,
     LoadRows,
+    Message,
     Perform,
     Policy,
     Prepare,
@@ -53,7 +55,7 @@ from hotrow.transport.messages import (
     WriteCut,
 )
 from hotrow.transport.request import Request
-from hotrow.transport.server import RpcServer
+from hotrow.transport.server import RpcServer, takes_none
 from hotrow.transport.tensors import joined
 from hotrow.transport.whole_rows import STATE_FRAME, pack_rows, unpack_rows
 from hotrow.types import RoleId
@@ -93,7 +95,14 @@ class ShardServer:
 
     def serve(self) -> None:
         """Serve until a `Stop` message."""
-        self._server.serve(self._handle)
+        self._server.serve(self._handle, self._take)
+
+    def _take(self, message: Message, frames: list[memoryview]) -> None:
+        """A message without a reply."""
+        if not isinstance(message, LoadAhead):
+            takes_none(message, frames)
+            return
+        self._shard.load_ahead(self._unpacked(message.blocks, frames))
 
     def _handle(self, request: Request) -> None:
         if self._held is not None and not _answered_at_once(request):

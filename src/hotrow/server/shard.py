@@ -20,6 +20,7 @@ from hotrow.server.order_log import OrderLog
 from hotrow.server.order_marks import OrderMarks
 from hotrow.server.partial_step import PartialStep
 from hotrow.server.pushes import PushBuffer, SeenGrants, bytes_of_rows
+from hotrow.server.rows_ahead import RowsAhead
 from hotrow.server.shard_input import ShardInput
 from hotrow.spec import whole_number
 from hotrow.staleness import Staleness
@@ -46,7 +47,7 @@ EXPORT_ROWS = 65_536  # largest number in one reply
 COUNTED = (
     "pushes", "again", "forgotten", "discarded", "lost_pushes", "partly_applied", "applied_before", "parked_lost",
     "refused", "weightless", "missing", "pulled_rows", "absent", "imported", "import_turned_away",
-    "cache_checks", "cache_invalid", "cache_written",
+    "cache_checks", "cache_invalid", "cache_written", "hints",
 )  # fmt: skip
 
 
@@ -107,6 +108,7 @@ class Shard:
         self._restarted = restarted  # and no mode has begun since
         self._on_arrival = False  # the process before has applied rows as they arrived
         self.look_ahead = LookAheadReads(self.tables, self._begin_step)
+        self.rows_ahead = RowsAhead(self.tables.tiers)
 
     @property
     def performed(self) -> int:
@@ -178,6 +180,13 @@ class Shard:
     def pull(self, pull: PullRows, blocks: Sequence[RowBlock]) -> Pulled:
         """The rows of a pull that `can_read` allows; with `learn` absent ones are created."""
         return self._read(pull, self.input.pull(blocks, self.pull_bytes))
+
+    def load_ahead(self, blocks: Sequence[RowBlock]) -> None:
+        """Rows of ids that will be looked up soon come into memory, in another thread. Nothing else changes."""
+        wanted = [(self.input.tier(block.table), self.input.keys("hint", block)) for block in blocks]
+        self.counts["hints"] += 1
+        for tier, keys in wanted:
+            self.rows_ahead.add(tier.table.name, keys)
 
     def perform(
         self,
@@ -306,6 +315,7 @@ class Shard:
 
     def close(self, *, leave: bool = False) -> None:
         """Release all rows; segments that are to be kept stay, with `leave` all of them."""
+        self.rows_ahead.close()
         self.tables.close(leave=leave)
 
     def _read(self, pull: PullRows, wanted: Sequence[tuple[RamTier, Keys]]) -> Pulled:

@@ -205,7 +205,16 @@ class RamTier(TableInspection):
         These rows are the newest; they need no admission. Rows of the `pinned` plans are not evicted for them. The
         returned plan has the rows that were evicted, and the number that found no room (`turned_away`).
         """
-        batch = self.batch(keys)
+        return self._put_planned(self.batch(keys), values, state, fields, pinned)
+
+    def _put_planned(
+        self,
+        batch: LookupPlan,
+        values: ArrayLike,
+        state: ArrayLike | None,
+        fields: Mapping[str, ArrayLike] | None,
+        pinned: Sequence[LookupPlan],
+    ) -> LookupPlan:
         if batch.unique != len(batch):
             raise InputError(f"keys: {len(batch) - batch.unique} of them occur twice, give each row once")
         value, whole, columns = self._columns(len(batch), values, state, fields)

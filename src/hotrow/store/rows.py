@@ -85,11 +85,15 @@ class Stats:
     moved_down: int = 0  # rows that memory had no room for
     moved_up: int = 0  # rows that came back
     moved_ahead: int = 0  # of these, before a lookup needed them
+    moved_late: int = 0  # and those that a lookup waited for
+    hinted: int = 0  # ids that were announced ahead of their lookup, those of each batch once
+    hints_dropped: int = 0  # of these, more than could wait
     disk_wait_s: float = 0.0  # that calls have waited for the disk
 
 
 DISK_FIGURES = (
-    "disk_rows", "disk_bytes", "disk_index_bytes", "moved_down", "moved_up", "moved_ahead", "disk_wait_s",
+    "disk_rows", "disk_bytes", "disk_index_bytes", "moved_down", "moved_up", "moved_ahead", "moved_late", "hinted",
+    "hints_dropped", "disk_wait_s",
 )  # fmt: skip  # of `Stats`
 
 

@@ -22,7 +22,7 @@ from hotrow.store.native_spec import TYPES
 from hotrow.store.rows import Rows, first_rows
 
 DiskIo: TypeAlias = Literal["auto", "uring", "threads"]
-QUEUE_DEPTH = 32  # requests under way at a time
+QUEUE_DEPTH = 128  # requests under way at a time
 LEAST_BYTES = 64 << 10
 Result = TypeVar("Result")
 

@@ -1,8 +1,9 @@
 """How rows move between memory and the file of a table's disk tier. `TieredTier` has the calls of users.
 
-A row is in memory or on disk, never lost between them: what memory evicts is written to the file with all its fields,
-and a lookup brings rows back in one batch. While a row is in memory its copy on disk is shadowed: it only serves the
-next process, where this one is killed.
+A row is in memory or on disk, never lost between them: what a call evicts is written to the file, with all its fields,
+before the call. Rows that wait to be written are in shared memory where the table has a segment, so a process that is
+killed at any moment leaves the last state of each row in one place or the other. A lookup brings rows back in one
+batch. While a row is in memory its copy on disk is shadowed: it only serves the next process.
 
 One lock orders what moves rows. `load_ahead` reads the disk without it, so that training goes on meanwhile.
 """
@@ -10,6 +11,7 @@ One lock orders what moves rows. `load_ahead` reads the disk without it, so that
 import fcntl
 import os
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Iterator, Sequence
@@ -26,6 +28,7 @@ from hotrow.store.rows import Attached, LookupPlan, Rows
 from hotrow.store.ssd import SsdTier
 from hotrow.store.tier_plan import plan_tiers, slots_path
 
+PUT_AT_ONCE = 4_096  # rows that `load_ahead` puts into memory under one hold of the lock, which a lookup may wait for
 SHARD_DIRECTORY = "hotrow-"  # begins the names that `share_of` gives
 TICKS_PER_EXPIRY = 65_536  # as native/store/life.h
 
@@ -42,9 +45,10 @@ class TierMoves(RamTier):
         self.ram_rows_max = self.capacity_rows
         self._lock = self.deferred.lock  # an update that waits is performed under it: two locks could block each other
         self._in_use: weakref.WeakSet[LookupPlan] = weakref.WeakSet()
-        self._unwritten: list[Rows] = []  # evicted rows that the file did not take yet
+        self._loading = threading.Lock()  # of `load_ahead`, which reads the file without the other lock
         self._moved: list[Keys] | None = None  # keys that were written or erased while `load_ahead` reads
         self.moved_up = self.moved_ahead = 0  # rows that came from the disk; of these, before a lookup needed them
+        self.hinted = self.hints_dropped = 0  # keys that were announced; of these, more than could wait
         self.read_wait_s = 0.0  # of calls that needed rows at once
         try:
             if self.attached is None:
@@ -91,9 +95,8 @@ class TierMoves(RamTier):
 
     @contextmanager
     def _moving(self) -> Iterator[None]:
-        """Hold the lock. Evicted rows that the file did not take before are written first, or no call goes on."""
+        """Hold the lock."""
         with self._lock:
-            self._write_unwritten()
             yield
 
     def load_ahead(self, keys: ArrayLike) -> int:
@@ -102,29 +105,45 @@ class TierMoves(RamTier):
         The disk is read while other calls go on. Rows for which rows in use would have to go stay on disk.
         """
         plan = self.batch(keys)
+        if not self._loading.acquire(blocking=False):  # another load is under way: lookups find the rest
+            return 0
+        try:
+            return self._load_ahead(plan)
+        finally:
+            self._loading.release()
+
+    def _load_ahead(self, plan: LookupPlan) -> int:
         with self._moving():
+            self.hinted += plan.unique
             self._find(plan)
-            if not plan.absent or self._moved is not None:  # another load is under way: lookups find the rest
+            if not plan.absent or not self.disk.unshadowed:
                 return 0
             wanted, _ = plan.absent_keys()
             self._moved = []
         try:
             rows, _ = self.disk.read(wanted, shadowed=False)
-        except BaseException:
+            parts = range(0, len(rows.keys), PUT_AT_ONCE)
+            return sum(self._put_ahead(plan, rows_between(rows, first, first + PUT_AT_ONCE)) for first in parts)
+        finally:
             with self._lock:
                 self._moved = None
-            raise
-        with self._lock:
-            moved, self._moved = self._moved, None
-            self._write_unwritten()
+
+    def _put_ahead(self, plan: LookupPlan, rows: Rows) -> int:
+        """Put rows into memory that were read before, except those that have moved since."""
+        with self._moving():
+            moved = self._moved
             stale = np.isin(rows.keys, np.concatenate(moved)) if moved else np.zeros(len(rows.keys), np.bool_)
             here = RamTier.read(self, rows.keys, "version") > 0
             came = self._put_up(some_rows(rows, ~(stale | here)), [plan, *self._in_use])
             self.moved_ahead += came
-        return came
+            return came
 
     def close(self, *, leave: bool = False) -> None:
         """As `RamTier.close`: the file goes and stays with the segment."""
+        with self._loading:
+            self._close(leave=leave)
+
+    def _close(self, *, leave: bool) -> None:
         segment = self.table.segment
         kept = segment is not None and (leave or segment.keep)
         try:
@@ -171,9 +190,10 @@ class TierMoves(RamTier):
         if not len(rows.keys):
             return 0
         state = rows.state if self.state_dim else None
-        plan = RamTier.put(self, rows.keys, rows.values, state, rows.fields, pinned=pinned)
+        plan = self.batch(rows.keys)
+        with self._moving_down(plan, pinned):
+            self._put_planned(plan, rows.values, state, rows.fields, pinned)
         came = self._shadow(plan)
-        self._move_down(plan)  # after the shadow: where there is little room these may be among them
         self.moved_up += came
         return came
 
@@ -185,24 +205,45 @@ class TierMoves(RamTier):
         self.disk.shadow(keys)
         return len(keys)
 
-    def _move_down(self, plan: LookupPlan) -> None:
-        """Write the rows that a call has evicted. Where that fails they are kept, and written before the next call."""
-        fell, plan.evicted = plan.evicted, None
-        if fell is not None and len(fell.keys):
-            self._unwritten.append(fell)
-            self._note_moved(fell.keys)
-            self._write_unwritten()
-        if self.table.expiry is not None:
-            self._forget_expired()
+    @contextmanager
+    def _moving_down(self, plan: LookupPlan, pinned: Sequence[LookupPlan]) -> Iterator[None]:
+        """Around a call that makes rows for a plan: those that it evicts are on disk before.
 
-    def _write_unwritten(self) -> None:
-        while self._unwritten:
-            try:
-                self.disk.write(self._unwritten[0])
-            except DiskFullError as full:
-                said = str(full).replace("raise capacity_bytes, or erase rows", "raise disk, or set expiry")
-                raise DiskFullError(f"table {self.table.name!r} with disk={self.table.disk!r}: {said}") from None
-            del self._unwritten[0]
+        Where the file does not take them, the call is not made and nothing has changed.
+        """
+        written = self._write_first(plan, pinned)
+        fell = 0
+        try:
+            yield
+            fell = self._native.evicted_rows(plan._native)
+        finally:
+            if fell < len(written):  # keys were not admitted, rows expired, or the call failed
+                self.disk.shadow(written[RamTier.read(self, written, "version") > 0])
+            assert fell <= len(written), "a row was evicted that was not written"
+            if self.table.expiry is not None:
+                self._forget_expired()
+
+    def _write_first(self, plan: LookupPlan, pinned: Sequence[LookupPlan]) -> Keys:
+        """Write the rows that a call will evict; returns their keys."""
+        count = self._native.foresee_evicted(plan._native, self._plans("pinned", pinned), self.threads)
+        if not count:
+            return np.empty(0, np.uint64)
+        rows = self._empty_rows(count)
+        self._native.evicted(plan._native, rows.keys, rows.values, rows.state, rows.fields)
+        self._note_moved(rows.keys)
+        try:
+            self.disk.write(rows)
+        except BaseException as error:
+            self.disk.shadow(rows.keys)  # some may be there: memory has them still
+            if not isinstance(error, DiskFullError):
+                raise
+            said = str(error).replace("raise capacity_bytes, or erase rows", "raise disk, or set expiry")
+            raise DiskFullError(f"table {self.table.name!r} with disk={self.table.disk!r}: {said}") from None
+        return rows.keys
+
+    def _with_evicted(self, batch: LookupPlan) -> LookupPlan:
+        """Evicted rows are on disk already."""
+        return batch
 
     def _note_moved(self, keys: Keys) -> None:
         """What `load_ahead` is reading of these keys is not their row any more."""
@@ -234,6 +275,12 @@ def some_rows(rows: Rows, which: Flags) -> Rows:
     """The rows whose flag is set."""
     fields = {name: column[which] for name, column in rows.fields.items()}
     return Rows(rows.keys[which], rows.values[which], rows.state[which], fields)
+
+
+def rows_between(rows: Rows, first: int, last: int) -> Rows:
+    """Some consecutive rows, not copied."""
+    fields = {name: column[first:last] for name, column in rows.fields.items()}
+    return Rows(rows.keys[first:last], rows.values[first:last], rows.state[first:last], fields)
 
 
 def make_directory(table: Table) -> None:

@@ -72,8 +72,8 @@ class TieredTier(TierMoves):
             plan = self._batch(keys)
             stay = [*pinned, *self._in_use]
             self._bring(plan, stay)
-            super().find_or_init(plan, out, per=per, samples=samples, seen=seen, pinned=stay)
-            self._move_down(plan)
+            with self._moving_down(plan, stay):
+                super().find_or_init(plan, out, per=per, samples=samples, seen=seen, pinned=stay)
             self._in_use.add(plan)
             if plan._native.without_room:
                 raise self._no_room()
@@ -146,9 +146,10 @@ class TieredTier(TierMoves):
         whole = (state is not None or not self.state_dim) and set(fields or ()) == set(self.fields)
         with self._moving():
             stay = [*pinned, *self._in_use] if whole else [*pinned, *self._in_use, self._resident(keys)]
-            plan = super().put(keys, values, state, fields, pinned=stay)
+            plan = self.batch(keys)
+            with self._moving_down(plan, stay):
+                self._put_planned(plan, values, state, fields, stay)
             self._shadow(plan)
-            self._move_down(plan)
             if plan.turned_away:
                 raise self._no_room()
             return plan
@@ -182,8 +183,7 @@ class TieredTier(TierMoves):
 
     def clear(self) -> None:
         """Remove all rows."""
-        with self._lock:
-            self._unwritten.clear()
+        with self._loading, self._lock:
             self._note_moved(np.concatenate([chunk.keys for chunk in self.disk.export()] or [np.empty(0, np.uint64)]))
             super().expire()
             for chunk in RamTier.export(self):
@@ -268,6 +268,9 @@ class TieredTier(TierMoves):
                 moved_down=memory.evicted,
                 moved_up=self.moved_up,
                 moved_ahead=self.moved_ahead,
+                moved_late=self.moved_up - self.moved_ahead,
+                hinted=self.hinted + self.hints_dropped,
+                hints_dropped=self.hints_dropped,
                 disk_wait_s=self.read_wait_s + disk.write_stall_s,
             )
 

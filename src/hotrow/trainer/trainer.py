@@ -272,7 +272,7 @@ class Trainer:
             yield
             return
         backend = self._open.backend
-        stream.load_rows = backend.row_prefetch
+        stream.load_rows = backend.row_prefetch if stream.loads_ahead else None
         with nullcontext() if progressive else backend.reading(stream) as stream.remote:
             try:
                 yield

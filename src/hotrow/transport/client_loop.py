@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
@@ -104,6 +104,9 @@ class ClientLoop:
 
     def put(self, peer: PeerConnection, request: PendingRequest) -> None:
         self._do(partial(self._put, peer, request))
+
+    def tell(self, peer: PeerConnection, header: bytes, frames: Sequence[memoryview]) -> None:
+        self._do(partial(self._tell, peer, header, frames))
 
     def forget(self, peer: PeerConnection) -> None:
         self._do(partial(self._end, peer))
@@ -212,6 +215,14 @@ class ClientLoop:
         else:
             self._finish(peer, request, _lost(peer, request))
 
+    def _tell(self, peer: PeerConnection, header: bytes, frames: Sequence[memoryview]) -> None:
+        while peer.moved is not None:
+            peer = peer.moved
+        if peer in self._live:
+            peer.connection.tell(header, frames)
+        else:
+            self._counts.one_way_unsent += 1
+
     def _end(self, peer: PeerConnection) -> None:
         if peer not in self._live:
             return
@@ -283,7 +294,10 @@ class ClientLoop:
             self._counts.bytes_out += message.nbytes
         except zmq.Again:
             message.unsent()
-            self._counts.unsent += 1
+            if message.is_one_way:
+                self._counts.one_way_unsent += 1
+            else:
+                self._counts.unsent += 1
 
 
 def _lost(peer: PeerConnection, request: PendingRequest) -> PeerLost:

@@ -70,6 +70,14 @@ class Connection:
         if self._session is not None:
             self._send(request, self._session, now)
 
+    def tell(self, header: bytes, frames: Sequence[memoryview]) -> None:
+        """Send a one-way message; without a session it is dropped, which is counted."""
+        if self._session is None:
+            self._counts.one_way_unsent += 1
+            return
+        self._counts.one_way += 1
+        self.outbox.append(outgoing(self._session, envelope.ONE_WAY, 0, header, frames, self._rings))
+
     def put_off(self, request: PendingRequest, now: float) -> None:
         """Send a request again after a pause: the reply was that the peer is busy."""
         self._counts.busy += 1

@@ -8,6 +8,8 @@ class ServerCounts:
     """Of a server. Bytes are those of requests and replies, headers and frames, also of frames in shared memory."""
 
     requests: int = 0
+    one_way: int = 0  # messages without a reply
+    refused_one_way: int = 0  # of these, those that the role did not take
     faults: int = 0  # replies that were a refusal
     busy: int = 0  # replies "busy"; the client sends the request again
     refused_connections: int = 0  # connections refused before their first message
@@ -34,6 +36,8 @@ class WireCounts:
     """Of a client."""
 
     requests: int = 0
+    one_way: int = 0  # messages without a reply that were sent
+    one_way_unsent: int = 0  # and that were dropped: no connection, or the socket did not take them
     answers: int = 0
     probes: int = 0
     resends: int = 0

@@ -5,6 +5,7 @@ hello    h nonce               challenge  c echo nonce proof     proof    p proo
     probe    ? number mac          in progress  i number mac         unknown  n number mac
     offer    o 0 mac, header       shared     s 0 mac, header        (shared memory: ring_memory.py)
     request  Q number below mac    reply      A number mac           (header, table, frames that are in no ring)
+    one-way  t 0 mac               T 0 mac                           (as a request; it has no number and no reply)
     unauthenticated  w
 
 Messages of the handshake have this one frame only. The number is that of the request, 8 bytes. `below`, 8 bytes: no
@@ -29,13 +30,14 @@ Buffer: TypeAlias = Any  # bytes, a memoryview, a numpy array, a CPU tensor: any
 HELLO, CHALLENGE, PROOF, UNAUTHENTICATED = b"h", b"c", b"p", b"w"
 REQUEST, ANSWER, PROBE, IN_PROGRESS, UNKNOWN = b"q", b"a", b"?", b"i", b"n"
 PLACED_REQUEST, PLACED_ANSWER = b"Q", b"A"  # with frames in a ring
+ONE_WAY, PLACED_ONE_WAY = b"t", b"T"
 OFFER, SHARED = b"o", b"s"
 SEALED_TO_CLIENT = frozenset((ANSWER, PLACED_ANSWER, IN_PROGRESS, UNKNOWN, SHARED))
 
 LABEL, REQUEST_LABEL = 9, 17  # kind and number, and of a request `below`
 LONGEST = max(1 + 3 * SIZE, REQUEST_LABEL + SEQUENCE + MAC)
 
-_REQUESTS, _PLACED = (REQUEST, PLACED_REQUEST), (PLACED_REQUEST, PLACED_ANSWER)
+_REQUESTS, _PLACED = (REQUEST, PLACED_REQUEST), (PLACED_REQUEST, PLACED_ANSWER, PLACED_ONE_WAY)
 Field = TypeVar("Field")
 _ENCODER = Encoder()
 _DECODER: Decoder[Message] = Decoder(Message)
@@ -61,6 +63,10 @@ class Outgoing(Struct):
     @property
     def nbytes(self) -> int:
         return sum(memoryview(frame).nbytes for frame in self.frames) + (self.placement.nbytes if self.placement else 0)
+
+    @property
+    def is_one_way(self) -> bool:
+        return bytes(self.frames[0][:1]) in (ONE_WAY, PLACED_ONE_WAY)
 
     def unsent(self) -> None:
         """Free its places in the rings: the socket did not take it."""
@@ -96,7 +102,7 @@ def outgoing(
     *,
     below: int = 0,
 ) -> Outgoing:
-    """A request or a reply, its large frames in a ring where there is one and it has room."""
+    """A request, a reply or a one-way message, its large frames in a ring where there is one and it has room."""
     placement = None if rings is None else rings.place(frames)
     if placement is None:
         return Outgoing([sealed(session, kind, number, header, frames, below=below), header, *frames])

@@ -10,7 +10,7 @@ earlier requests are still in progress, and replies go to its new connection.
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from hotrow.errors import InputError
 from hotrow.transport import envelope
@@ -56,6 +56,13 @@ class Accepted:
     fault: str | None = None  # why its frames cannot be read
 
 
+@dataclass(frozen=True, slots=True)
+class OneWay:
+    """A message without a reply."""
+
+    opened: Opened
+
+
 @dataclass(slots=True, eq=False)
 class Client:
     """A client, over all its connections."""
@@ -79,6 +86,9 @@ class ServerPeer:
         self.rings = None
 
 
+Received: TypeAlias = Accepted | CachedReply | OneWay | Respond | Refused
+
+
 class Peers:
     """All connections, by routing id."""
 
@@ -99,7 +109,7 @@ class Peers:
         """Replies that are kept for repeated requests."""
         return len(self._answers)
 
-    def receive(self, who: bytes, frames: Sequence[memoryview]) -> Accepted | CachedReply | Respond | Refused:
+    def receive(self, who: bytes, frames: Sequence[memoryview]) -> Received:
         """A request to handle, or the reply to send instead."""
         if not frames or len(frames) > self._limits.frames or frames[0].nbytes > envelope.LONGEST:
             return Refused("decode")
@@ -110,6 +120,8 @@ class Peers:
             case envelope.PROOF if not rest:
                 return self._admit(who, first[1:])
             case envelope.REQUEST | envelope.PLACED_REQUEST | envelope.PROBE | envelope.OFFER:
+                return self._open(who, first, rest)
+            case envelope.ONE_WAY | envelope.PLACED_ONE_WAY:
                 return self._open(who, first, rest)
             case _:
                 return Refused("decode")
@@ -158,7 +170,7 @@ class Peers:
             self._clients.popitem(last=False)
         return Respond()
 
-    def _open(self, who: bytes, first: bytes, rest: Sequence[memoryview]) -> Accepted | CachedReply | Respond | Refused:
+    def _open(self, who: bytes, first: bytes, rest: Sequence[memoryview]) -> Received:
         peer = self._proven.get(who)
         client = None if peer is None else self._clients.get(peer.name)
         if peer is None or client is None:
@@ -174,6 +186,8 @@ class Peers:
             accepted = self._accepted(peer, message)
         except StaleRings:
             return Refused("stale")
+        if first[:1] in (envelope.ONE_WAY, envelope.PLACED_ONE_WAY):
+            return OneWay(accepted.opened) if accepted.fault is None else Refused("decode")
         return self._handled(client, peer, accepted, probed=first[:1] == envelope.PROBE)
 
     def _share(self, peer: ServerPeer, offer: bytes) -> Respond:

@@ -16,11 +16,11 @@ from hotrow.errors import ConfigError, HotrowError, InputError
 from hotrow.transport import authenticator, sockets
 from hotrow.transport.authenticator import ZapAuthenticator
 from hotrow.transport.counts import ServerCounts
-from hotrow.transport.envelope import Buffer, check_sizes, decode, encode, lent
+from hotrow.transport.envelope import Buffer, Opened, check_sizes, decode, encode, lent
 from hotrow.transport.faults import fault_of
 from hotrow.transport.limits import Limits
 from hotrow.transport.messages import Fault, FaultKind, Message
-from hotrow.transport.peers import Accepted, CachedReply, Peers, Refused, Respond
+from hotrow.transport.peers import Accepted, CachedReply, OneWay, Peers, Refused, Respond
 from hotrow.transport.request import Request
 from hotrow.transport.ring_ends import RingServer, RingWatch, uses_rings
 from hotrow.transport.security import ClusterKey, checked_key
@@ -35,6 +35,12 @@ __all__ = ["Request", "RpcServer"]
 
 
 RequestHandler: TypeAlias = Callable[[Request], None]
+OneWayHandler: TypeAlias = Callable[[Message, list[memoryview]], None]
+
+
+def takes_none(message: Message, frames: list[memoryview]) -> None:
+    """The `OneWayHandler` of a role that takes no message without a reply."""
+    raise InputError(f"a {type(message).__name__} needs a reply: send it as a request")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +97,11 @@ class RpcServer:
         self._authenticator.configure_server(self._socket)
         sockets.attempt("bind", address, self._socket.bind)
 
-    def serve(self, handle: RequestHandler) -> None:
-        """Pass each request to `handle`, in this thread, until `stop`. Replies given by then are still sent."""
+    def serve(self, handle: RequestHandler, take: OneWayHandler = takes_none) -> None:
+        """Pass each request to `handle`, in this thread, until `stop`. Replies given by then are still sent.
+
+        One-way messages go to `take`; those that it refuses with a HotrowError are counted.
+        """
         self._idle.clear()
         self._thread = threading.get_ident()
         for source in (self._wake.fileno(), self._zap, self._socket):
@@ -106,7 +115,7 @@ class RpcServer:
                     self._admit()
                 ended = self._ring_watch.ended(ready)
                 if self._socket in ready:
-                    self._read(handle)
+                    self._read(handle, take)
                 for rings in ended:
                     rings.close()
                 self._send_answers()
@@ -146,21 +155,24 @@ class RpcServer:
         self._zap.send_multipart(answer)
         self.counts.refused_connections += not welcome
 
-    def _read(self, handle: RequestHandler) -> None:
+    def _read(self, handle: RequestHandler, take: OneWayHandler) -> None:
         for _ in range(sockets.TURN):
             try:
                 who, *frames = self._socket.recv_multipart(zmq.DONTWAIT, copy=False)
             except zmq.Again:
                 return
-            self._receive(who.bytes, [frame.buffer for frame in frames], handle)
+            self._receive(who.bytes, [frame.buffer for frame in frames], handle, take)
             if self._stopping.is_set():
                 return
 
-    def _receive(self, who: bytes, frames: list[memoryview], handle: RequestHandler) -> None:
+    def _receive(self, who: bytes, frames: list[memoryview], handle: RequestHandler, take: OneWayHandler) -> None:
         match self._peers.receive(who, frames):
             case Accepted() as accepted:
                 self.counts.bytes_in += sum(frame.nbytes for frame in frames)
                 self._handle(accepted, handle)
+            case OneWay(opened):
+                self.counts.bytes_in += sum(frame.nbytes for frame in frames)
+                self._take(opened, take)
             case CachedReply(answer):
                 self.counts.again += 1
                 self.counts.replies_lost += not self._send([who, *answer])
@@ -170,6 +182,23 @@ class RpcServer:
                 field = _COUNTED.get(reason, f"refused_{reason}")
                 setattr(self.counts, field, getattr(self.counts, field) + 1)
                 self._respond(who, () if frame is None else (frame,))
+
+    def _take(self, opened: Opened, take: OneWayHandler) -> None:
+        """There is no reply that could say what is wrong with it: it is counted, and a bug of ours is logged."""
+        try:
+            message = decode(opened.header)
+        except InputError:
+            self.counts.refused_decode += 1
+            return
+        self.counts.one_way += 1
+        try:
+            take(message, opened.frames)
+        except HotrowError as error:
+            self.counts.refused_one_way += 1
+            _log.debug("%s: a one-way %s was refused: %s", self.name, type(message).__name__, error)
+        except Exception:
+            self.counts.refused_one_way += 1
+            _log.exception("%s: an error in handling a one-way %s", self.name, type(message).__name__)
 
     def _handle(self, accepted: Accepted, handle: RequestHandler) -> None:
         name, opened = accepted.name, accepted.opened

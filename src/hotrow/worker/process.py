@@ -23,6 +23,7 @@ from hotrow.cache.client import CachedTables
 from hotrow.cache.modes import cached_tables
 from hotrow.checkpoint import dense as dense_state
 from hotrow.client.pooled import PooledTables, RemoteTables, peer_name
+from hotrow.client.row_hints import RowHints, hinted_tables
 from hotrow.client.sharded import LookupStep, PushFacts, ShardedTables
 from hotrow.data.batch import Batch
 from hotrow.errors import HotrowError, InputError
@@ -110,7 +111,8 @@ class TrainerProcess:
         self._learner = self._spec.learner(device=setup.device)
         self._meeting = Rendezvous(urlsplit(server.address).hostname or "", setup.device)
         self._inbox: SimpleQueue[tuple[TrainerMode, PendingBatch] | Request | BaseException] = SimpleQueue()
-        self._loader = LoaderService(fetch_source)
+        self._hints = RowHints(tables, wire, setup.shards, threads=threads) if hinted_tables(tables) else None
+        self._loader = LoaderService(fetch_source, None if self._hints is None else self._hints.send)
         self._fetcher = BatchFetcher(role, wire, self._loader, self._reply_errors)
         self._evaluation = EvaluationService(setup, evaluated, wire, self._fetcher, self._reply_errors)
         self._seen = SeenGrants()
@@ -144,7 +146,7 @@ class TrainerProcess:
 
     def _listen(self) -> None:
         try:
-            self._server.serve(self._handle)
+            self._server.serve(self._handle, lambda message, _: self._loader.take(message))
         except BaseException as error:  # this trainer cannot be reached any more: it ends with the error
             self._inbox.put(error)
 
@@ -269,6 +271,7 @@ class TrainerProcess:
             "bytes_plain": traffic.plain,
             **({} if self._cached is None else self._cached.figures()),
             **self._loader.figures(),
+            "hints": 0 if self._hints is None else self._hints.sent,
             **{f"asks.{name}": float(count) for name, count in asdict(self._wire.counts).items()},
         }
 

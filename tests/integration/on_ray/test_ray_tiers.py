@@ -28,7 +28,7 @@ from integration.on_ray.test_ray_losses import kill
 pytestmark = pytest.mark.usefixtures("one_ray", "quick_stop")
 
 SAMPLES = 640
-SMALL = dict.fromkeys(("trainer", "shard", "embedding_worker"), Resources(cpus=0.25))
+SMALL = dict.fromkeys(("trainer", "shard", "embedding_worker", "loader"), Resources(cpus=0.25))
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +36,13 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
     return file_of(batches(SAMPLES // 8, 8), tmp_path_factory.mktemp("data") / "train.parquet")
 
 
-@pytest.fixture
-def trainer(tmp_path: Path) -> Iterator[Trainer]:
-    """Of 240 ids, memory has room for 160."""
+@pytest.fixture(params=[0])
+def trainer(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Trainer]:
+    """Of 240 ids, memory has room for 160. The parameter is the number of loaders."""
     before = set(SHARED_MEMORY.glob("hotrow-run-*"))
     disk = {"capacity": 160, "disk": "4MB", "path": tmp_path}
     table = hr.Table(dim=DIM, optimizer=hr.Adagrad(lr=0.05), init=hr.Normal(std=0.1), seed=3, **disk)
-    engine = hr.Ray(trainers=2, shards=2, **SMALL)
+    engine = hr.Ray(trainers=2, shards=2, loaders=request.param, **SMALL)
     with closing(
         Trainer(Net(), table, engine=engine, global_batch=16, local_batch=8, report_every_s=0, threads=1)
     ) as made:
@@ -60,6 +60,29 @@ def test_a_step_is_the_same_with_rows_on_disk(trainer: Trainer, source: Source) 
         assert largest_difference(trainer, memory) < 1e-5
     assert sum(asked(trainer, f"shard {number}")["moved_up.default"] for number in range(2)) > 0
     assert trainer.tables.tiers["default"].stats().disk_rows > 0
+
+
+@pytest.mark.parametrize(
+    ("trainer", "readers"),
+    [(0, ["trainer 0", "trainer 1"]), (1, ["loader 0"])],
+    indirect=["trainer"],
+    ids=["trainers read", "a loader reads"],
+)
+def test_rows_come_into_memory_ahead_of_their_lookup(trainer: Trainer, readers: list[str], source: Source) -> None:
+    trainer.switch(Async())
+    victim = "shard 1"
+    for report in trainer.fit(source):
+        if isinstance(report, Progress) and victim and report.samples >= SAMPLES // 2:
+            kill(trainer, victim)
+            victim = ""
+    came = [asked(trainer, f"shard {number}") for number in range(2)]
+    sent = sum(asked(trainer, name)["hints"] for name in readers)
+    assert sent >= sum(each["hints"] for each in came)
+    for each in came:  # also the one that was started again
+        assert each["hints"] > 0
+        assert each["moved_ahead.default"] > 0
+        assert each["moved_up.default"] == each["moved_ahead.default"] + each["moved_late.default"]
+    check_settled(trainer)
 
 
 @pytest.mark.parametrize("mode", [Async(), Hybrid()], ids=lambda mode: mode.name)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from hotrow.bench.tiers.capacity import CapacityPoint, capacity_figures, points_of
+from hotrow.bench.tiers.cluster import cluster_figures
 from hotrow.bench.tiers.counted import (
     MeasuredStretch,
     TierCounts,
@@ -31,6 +32,17 @@ def stretch(seconds: float, steps: int = 10, processor_s: float = 1.0, **counts:
 def test_counts_of_a_stretch_are_the_difference_of_two_moments() -> None:
     before, after = TierCounts(1, 10, 100, 4, 2, 0.5), TierCounts(5, 30, 400, 9, 3, 1.5)
     assert after - before == TierCounts(4, 20, 300, 5, 1, 1.0)
+
+
+def test_hints_are_compared_within_rounds() -> None:
+    hinted = [stretch(2.0, moved_up=100, moved_ahead=75, wait_s=each) for each in (0.1, 0.4, 0.2)]
+    unhinted = [stretch(4.0, moved_up=100, wait_s=each) for each in (1.0, 1.0, 1.0)]
+    figures = cluster_figures({"hinted": hinted, "unhinted": unhinted})
+    assert figures["wait_left"] == pytest.approx(0.2)
+    assert (figures["hinted_late_share"], figures["unhinted_late_share"]) == (0.25, 1.0)
+    assert figures["hinted_disk_wait_share"] == pytest.approx(0.1)
+    assert figures["unhinted_disk_wait_ms"] == pytest.approx(100)
+    assert figures["unhinted_step_ms"] == pytest.approx(400)
 
 
 def test_shares_are_per_step_and_medians_over_rounds() -> None:

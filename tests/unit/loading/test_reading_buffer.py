@@ -60,6 +60,38 @@ def test_a_batch_can_be_pulled_again_until_it_is_released() -> None:
         buffer.batch(0, 7)
 
 
+def due(buffer: ReadingBuffer) -> list[int]:
+    return [int(batch.numbers[0, 0]) for batch in buffer.take_due()]
+
+
+def test_batches_up_to_the_named_one_are_due_each_once_and_those_made_later_too() -> None:
+    buffer = ReadingBuffer()
+    buffer.grant(0, 9, [])
+    for index in range(4):
+        buffer.add(item(index))
+    assert due(buffer) == []
+    buffer.expect(0, 2)
+    assert due(buffer) == [0, 1, 2]
+    assert due(buffer) == []
+    buffer.expect(0, 5)
+    assert due(buffer) == [3]
+    for index in (4, 5, 6):
+        buffer.add(item(index))
+    assert due(buffer) == [4, 5]
+    buffer.expect(0, 1)  # an old message
+    assert due(buffer) == []
+
+
+def test_a_batch_that_was_released_is_not_due() -> None:
+    buffer = ReadingBuffer()
+    buffer.grant(0, 9, [])
+    for index in range(3):
+        buffer.add(item(index))
+    buffer.grant(3, 9, [(0, 0), (0, 1)])
+    buffer.expect(1, 0)
+    assert due(buffer) == [2]
+
+
 def test_the_end_is_told_after_the_last_item() -> None:
     buffer = ReadingBuffer()
     buffer.grant(0, 5, [])

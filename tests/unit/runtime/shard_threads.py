@@ -30,8 +30,7 @@ class _Running:
         self.server.stop()
         self.thread.join()
         self.server.close()
-        for tier in self.shard.tables.tiers.values():
-            tier.close(leave=leave)
+        self.shard.close(leave=leave)
         self.dense.close(leave=leave)
 
 

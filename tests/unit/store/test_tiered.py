@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import hotrow as hr
 from hotrow.errors import ConfigError, DiskFullError, InputError, LockedFileError
-from hotrow.store import RamTier, Rows, find_or_first
+from hotrow.store import LookupPlan, RamTier, Rows, find_or_first
 from hotrow.store.arrays import Flags, Keys
 from hotrow.store.tier_plan import plan_tiers, slots_path
 from hotrow.store.tiered import TieredTier
@@ -280,7 +280,38 @@ def test_rows_erased_while_they_are_loaded_ahead_stay_erased(tmp_path: Path, mon
         assert len(tiered) == KEYS - 40
 
 
-def test_rows_that_the_file_refuses_are_kept_and_written_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_read_ahead_at_once_and_put_into_memory_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lookup waits for one part at most; one that comes between two parts has its own changes."""
+    of_tiers, of_memory = tables(tmp_path)
+    tiered, memory = TieredTier(of_tiers), RamTier(of_memory)
+    monkeypatch.setattr("hotrow.store.tier_moves.PUT_AT_ONCE", 10)
+    early = np.arange(40, dtype=np.uint64)
+    with opened(tiered, memory):
+        for tier in (tiered, memory):
+            for first in range(0, KEYS, 40):
+                train(tier, np.arange(first, first + 40, dtype=np.uint64), first, 0)
+        sizes: list[int] = []
+        put = tiered._put_ahead
+
+        def watched(plan: LookupPlan, rows: Rows) -> int:
+            sizes.append(len(rows.keys))
+            came = put(plan, rows)
+            if len(sizes) == 2:
+                for tier in (tiered, memory):
+                    train(tier, early[25:35], 700, 1)
+            return came
+
+        monkeypatch.setattr(tiered, "_put_ahead", watched)
+        reads = tiered.disk.stats().rows_read
+        assert tiered.load_ahead(early) == 30
+        assert sizes == [10, 10, 10, 10]
+        assert tiered.disk.stats().rows_read - reads == 50  # and those that the lookup read
+        assert all_rows(tiered) == all_rows(memory)
+
+
+def test_a_call_whose_rows_the_file_refuses_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     of_tiers, of_memory = tables(tmp_path)
     tiered, memory = TieredTier(of_tiers), RamTier(of_memory)
     with opened(tiered, memory):
@@ -294,8 +325,10 @@ def test_rows_that_the_file_refuses_are_kept_and_written_later(tmp_path: Path, m
         for _ in range(3):
             with pytest.raises(DiskFullError):
                 tiered.find_or_init(np.arange(200, 250, dtype=np.uint64))
+            assert all_rows(tiered) == all_rows(memory)
         monkeypatch.undo()
-        memory.find_or_init(np.arange(200, 250, dtype=np.uint64))
+        for tier in (tiered, memory):
+            tier.find_or_init(np.arange(200, 250, dtype=np.uint64))
         assert all_rows(tiered) == all_rows(memory)
 
 
@@ -354,3 +387,59 @@ def test_the_index_of_the_disk_is_part_of_the_capacity(
     else:
         with pytest.raises(ConfigError, match=r"whose index takes .* of capacity='4MB': raise capacity to"):
             plan_tiers(table)
+
+
+@pytest.mark.parametrize("kind", ["adagrad", "lfu", "admission", "expiry"])
+def test_what_a_call_evicts_is_on_disk_before(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exactly that, but for keys that are not admitted and rows that expire: their places are not needed."""
+    more: dict[str, object] = {"admission": hr.AtLeast(count=2)} if kind == "admission" else {}
+    more |= {"expiry": 150} if kind == "expiry" else {}
+    tiered = TieredTier(tables(tmp_path, **KINDS.get(kind, {}), **more)[0])
+    draw = np.random.default_rng(3)
+    written: list[Keys] = []
+    write = tiered.disk.write
+
+    def watched(rows: Rows) -> None:
+        assert (RamTier.read(tiered, rows.keys, "version") == rows.fields["version"]).all()
+        written.append(rows.keys)
+        write(rows)
+
+    with opened(tiered):
+        monkeypatch.setattr(tiered.disk, "write", watched)
+        for number in range(60):
+            keys = np.unique(draw.integers(0, KEYS, 40)).astype(np.uint64)
+            before = RamTier.stats(tiered).evicted
+            train(tiered, keys, number, 10 * number)
+            evicted = RamTier.stats(tiered).evicted - before
+            sent = np.concatenate([*written, np.empty(0, np.uint64)])
+            written.clear()
+            assert evicted <= len(sent) if more else evicted == len(sent)
+            here = RamTier.read(tiered, sent, "version") > 0
+            if kind == "admission":
+                assert here.sum() == len(sent) - evicted
+            elif not more:
+                assert not here.any()
+            assert not tiered.disk.contains(sent[here], shadowed=False).any()
+            assert tiered.verify() == []
+        assert tiered.stats().moved_down > 0
+
+
+def test_a_call_that_fails_leaves_each_row_in_one_tier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_tiers, of_memory = tables(tmp_path)
+    tiered, memory = TieredTier(of_tiers), RamTier(of_memory)
+    with opened(tiered, memory):
+        for tier in (tiered, memory):
+            train(tier, np.arange(90, dtype=np.uint64), 0, 0)
+
+        def failing(*_: object, **__: object) -> None:
+            raise InputError("no memory is left")
+
+        monkeypatch.setattr(RamTier, "find_or_init", failing)
+        with pytest.raises(InputError, match="no memory is left"):
+            tiered.find_or_init(np.arange(200, 250, dtype=np.uint64))
+        monkeypatch.undo()
+        assert tiered.stats().disk_rows == 0  # what was written is shadowed
+        assert all_rows(tiered) == all_rows(memory)
+        for tier in (tiered, memory):
+            train(tier, np.arange(60, 260, dtype=np.uint64)[:100], 1, 1)
+        assert all_rows(tiered) == all_rows(memory)

@@ -15,7 +15,7 @@ from hotrow.transport.client import Answer, RpcClient
 from hotrow.transport.limits import Limits, RetryPolicy
 from hotrow.transport.messages import Done, Message, Query
 from hotrow.transport.security import NO_KEY, Challenge, ClientHandshake, ClusterKey, Session
-from hotrow.transport.server import Request, RpcServer
+from hotrow.transport.server import OneWayHandler, Request, RpcServer, takes_none
 from hotrow.types import Security
 
 KEY, OTHER_KEY = ClusterKey(b"k" * 32), ClusterKey(b"o" * 32)
@@ -41,13 +41,14 @@ def running(
     security: Security = "key",
     handle: Callable[[Request], None] = echo,
     *,
+    take: OneWayHandler = takes_none,
     bind: str = "tcp://127.0.0.1:*",
     **settings: Any,
 ) -> Iterator[RpcServer]:
     """A server whose loop runs in a thread."""
     key = None if security == "off" else KEY
     with RpcServer(bind, security=security, key=key, **settings) as server:
-        thread = threading.Thread(target=server.serve, args=(handle,))
+        thread = threading.Thread(target=server.serve, args=(handle, take))
         thread.start()
         try:
             yield server

@@ -8,7 +8,7 @@ from hotrow.bench.machine import available_bytes
 from hotrow.bench.train_plan import FLOAT_BYTES, ROW_OVERHEAD_BYTES, WORK_BYTES, TrainPlan
 from hotrow.errors import ConfigError
 
-PARTS = ("speed", "options", "capacity")
+PARTS = ("speed", "options", "cluster", "capacity")
 SPARE = 1.6  # bytes of a table's file for each byte of its rows: superseded copies wait there for compaction
 SLOT_OVERHEAD_BYTES = 32  # of a row in the file beyond value and state, at most
 PARAMETERS = (6.25e12, 12.5e12, 25e12, 50e12, 100e12)  # of Criteo-Syn 1 to 5

@@ -15,6 +15,7 @@ from hotrow.bench.peers import Adapter, lines_of, versions_of
 from hotrow.bench.report import rounded
 from hotrow.bench.rounds import Figures
 from hotrow.bench.tiers.capacity import points_of
+from hotrow.bench.tiers.cluster import MODES
 from hotrow.bench.tiers.plan import PARTS, TiersPlan
 from hotrow.errors import ConfigError
 
@@ -41,6 +42,12 @@ PEERS = (
     ("lookup_kids", "lookups and updates alone", "k ids/s"),
     ("{name}_kids", "{title}", "k ids/s"),
     ("vs_{name}", "times {title}", "x"),
+)
+CLUSTER = (
+    ("step_ms", "a step", "ms"),
+    ("disk_wait_ms", "lookups wait for the disk, a step", "ms"),
+    ("disk_wait_share", "of the time", "%"),
+    ("late_share", "rows from disk that a lookup waited for", "%"),
 )
 OPTIONS = (
     ("base", "direct I/O, io_uring, load-ahead", None),
@@ -87,6 +94,8 @@ def summary(plan: TiersPlan, figures: dict[str, Figures], adapters: Sequence[Ada
         made += [Text(f"options, dim {max(plan.dims)}", style="bold"), _options_table(options)]
         if options["bound_threads"] == 0:
             made.append(Text("one NUMA node: core binding binds nothing, a gain of it is noise"))
+    if (cluster := figures.get("cluster")) is not None:
+        made += [Text(f"one trainer and one shard, dim {min(plan.dims)}", style="bold"), _cluster_table(cluster)]
     if (capacity := figures.get("capacity")) is not None:
         made += [Text(capacity_headline(plan), style="bold"), _capacity_table(plan, capacity)]
         flat, processor = capacity["capacity_flatness"] or 0.0, capacity["processor_flatness"] or 0.0
@@ -127,6 +136,14 @@ def _options_table(figures: Figures) -> Table:
             table.add_row(words, *cells, "" if gain is None else _cell(figures[gain], "x"))
         else:
             table.add_row(words, "not measured", "", "")
+    return table
+
+
+def _cluster_table(figures: Figures) -> Table:
+    table = _plain_table("", *(f"{mode.name}, {words}" for mode in MODES for words in ("hints", "none")), "unit")
+    for key, words, unit in CLUSTER:
+        cells = (_cell(figures[f"{mode.name}_{name}_{key}"], unit) for mode in MODES for name in ("hinted", "unhinted"))
+        table.add_row(words, *cells, unit)
     return table
 
 

@@ -30,7 +30,10 @@ CACHE_COUNTS = {
     "hits": "cache hits", "misses": "misses", "invalid": "invalid", "ahead": "too far ahead",
     "written": "write-backs", "overflowed": "without a place",
 }  # fmt: skip
-DISK_COUNTS = {"moved_down": "moved to disk", "moved_up": "moved to memory", "moved_ahead": "moved ahead"}
+DISK_COUNTS = {
+    "moved_down": "moved to disk", "moved_up": "moved to memory", "moved_ahead": "moved ahead",
+    "moved_late": "waited for", "hinted": "ids announced", "hints_dropped": "dropped",
+}  # fmt: skip
 LINES_MOST = len(SERIES)  # tables in one picture of lines
 BARS_MOST = 3  # tables in the histogram
 TICKS_MOST = 8  # under its bars

@@ -24,6 +24,7 @@ from hotrow.checkpoint.dense_loading import load_dense
 from hotrow.checkpoint.local_cut import ExportedRows
 from hotrow.checkpoint.place import Place
 from hotrow.checkpoint.saving import TablesCut
+from hotrow.client.row_hints import RowHints, hinted_tables
 from hotrow.client.sharded import ShardedTables
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Loader, RemoteReading
@@ -102,7 +103,10 @@ class ClusterBackend:
         self._spec, self._roles, self._state = spec, roles, state
         self._places = places
         self._learner = spec.learner()
-        self._reading = ReadingRoles(roles)
+        self._hints: RowHints | None = None  # of batches that this process reads
+        if hinted_tables(tables.specs):
+            self._hints = RowHints(tables.specs, roles.rpc, roles.shards, threads=tables.threads)
+        self._reading = ReadingRoles(roles, loads_ahead=self._hints is not None)
         self._open: _OpenMode | None = None
         self._order = 0  # number of the last order
         self._fetched = (-1, False)  # the order after which the dense state was fetched, and whether all of it
@@ -345,8 +349,9 @@ class ClusterBackend:
         self._roles.check_trainers()
 
     @property
-    def row_prefetch(self) -> None:
-        """Shards bring rows into memory when lookups arrive, which are in flight ahead of their batch."""
+    def row_prefetch(self) -> Callable[[Batch], object] | None:
+        """Where tables have rows on disk: shards are told of batches that this process reads."""
+        return None if self._hints is None else self._hints.send
 
     def reading(self, loader: Loader) -> AbstractContextManager[RemoteReading | None]:
         """Loaders or trainers read, where they can."""

@@ -19,7 +19,7 @@ from hotrow.errors import InputError
 from hotrow.runtime.cluster.loader_link import LoaderGone, LoaderLink
 from hotrow.transport.client import RpcClient
 from hotrow.transport.futures import uncancellable_future
-from hotrow.transport.messages import CloseReading, KeepBatches, Message, OpenReading
+from hotrow.transport.messages import BatchesDue, CloseReading, KeepBatches, Message, OpenReading
 from hotrow.types import RoleId
 
 _log = logging.getLogger("hotrow.runtime")
@@ -36,10 +36,14 @@ class ClusterReading:
         loader: Loader,
         key: str,
         numbers: Iterator[int],
+        window: Callable[[], int] | None = None,
     ) -> None:
-        """`key`: of the source, which the loaders have prepared; `numbers`: of readings, none is used again."""
+        """`key`: of the source, which the loaders have prepared; `numbers`: of readings, none is used again.
+
+        `window`: the batches after the last one handed out whose rows are loaded from disk ahead; None: no rows are.
+        """
         self._rpc, self._check_alive, self._loaders, self._loader, self._key = rpc, check_alive, loaders, loader, key
-        self._numbers = numbers
+        self._numbers, self._window = numbers, window
         self._stretch = 0
         self._sessions: list[_Session] = []  # the last one reads, the others have batches that are not done
         self._changed = False  # the loaders, since the last session began
@@ -133,15 +137,30 @@ class ClusterReading:
             for before in self._sessions[:-1]:
                 before.supersede()
             self._close([each for each in self._sessions[:-1] if not each.handed_out])
+            self._announce(session, assigned[0], position, None)
             for item in in_order(position, self._loader.epochs, assigned[0], session.next_of):
                 position = advanced(position, item)
                 session.hand_out(item)
+                self._announce(session, assigned[0], position, item)
                 yield item
                 if self._changed:
                     return position
         except LoaderGone:
             return position
         return None
+
+    def _announce(
+        self, session: "_Session", assignment: Assignment, position: Position, item: BatchRead | None
+    ) -> None:
+        """Name the batches that are handed out soon to the loaders that have them; at the start of an epoch to all."""
+        if self._window is None:
+            return
+        if item is None or item.batch is None:
+            last = position.mark(position.epoch).below + self._window() - 1
+            session.expect(session.names, position.epoch, last)
+        else:
+            last = item.index + self._window()
+            session.expect([session.names[assignment.owner(last)]], item.epoch, last)
 
     def _read_here(self, position: Position) -> Generator[BatchRead, None, Position | None]:
         """Read in this process until another loader joins: all are lost."""
@@ -244,6 +263,12 @@ class _Session:
     def handed_out_by(self, loaders: Container[str]) -> list[tuple[int, int]]:
         """Batches of these loaders that are not released."""
         return [batch for batch, loader in self.handed_out.items() if loader in loaders]
+
+    def expect(self, loaders: Sequence[RoleId], epoch: int, index: int) -> None:
+        """Batches up to this one are handed out soon. Word that does not arrive is made up for by the next."""
+        for name in loaders:
+            with suppress(InputError):  # it is lost
+                self._rpc.tell(name, BatchesDue(self.number, epoch, index))
 
     def lose(self, loader: RoleId) -> None:
         if loader in self._links:

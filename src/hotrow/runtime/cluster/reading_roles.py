@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from itertools import count
 
 from hotrow.data.loader import Loader
@@ -24,8 +25,9 @@ _log = logging.getLogger("hotrow.runtime")
 class ReadingRoles:
     """Prepares the roles that read, and lets a trainer leave that is one of them."""
 
-    def __init__(self, roles: Roles) -> None:
-        self._roles = roles
+    def __init__(self, roles: Roles, *, loads_ahead: bool = False) -> None:
+        """`loads_ahead`: rows of tables are on disk, and shards are told of those that are needed soon."""
+        self._roles, self._loads_ahead = roles, loads_ahead
         self._reading: ClusterReading | None = None  # of the fit under way
         self._prepared = PrepareSource("none", ())
         self._numbers = count(1)
@@ -65,7 +67,10 @@ class ReadingRoles:
                 return
             names = [name for name in names if name not in self._roles.lost]
             rpc, check_alive = self._roles.rpc, self._roles.check_alive
-            reading = ClusterReading(rpc, check_alive, names, loader, prepare.key, self._numbers)
+            window = None
+            if required and self._loads_ahead and loader.loads_ahead:  # an evaluation leaves rows where they are
+                window = partial(self._window, loader)
+            reading = ClusterReading(rpc, check_alive, names, loader, prepare.key, self._numbers, window)
             self._open.append(reading)
             try:
                 yield reading, prepare
@@ -73,6 +78,10 @@ class ReadingRoles:
                 self._open.remove(reading)
                 reading.close()
                 self._forget_source(prepare.key)
+
+    def _window(self, loader: Loader) -> int:
+        """Batches ahead of the last one handed out: each trainer may take one at a time."""
+        return loader.prefetch + len(self._roles.trainers)
 
     def add_trainer(self, name: RoleId) -> None:
         """Let a trainer that joins read too, where trainers read and it can."""
@@ -98,6 +107,8 @@ class ReadingRoles:
                     _log.warning("%s does not read the data of this fit: %s", name, error)
                 else:
                     self._reading.join(name)
+            if self._roles.shard_restarts is not None:
+                self._roles.shard_restarts.tell_all_to(self._roles.rpc, name)
             if name not in self._roles.lost:  # also meanwhile
                 self._roles.loaders.append(name)
 

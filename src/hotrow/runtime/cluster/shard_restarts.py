@@ -108,7 +108,7 @@ class ShardRestarts:
             self.user.resume_shard(shard)
         self._moved[name] = ShardAt(str(name), address, shard.incarnation)
         workers = [] if roles.embedding_workers is None else roles.embedding_workers.names
-        for client in (*roles.trainers, *workers):
+        for client in (*roles.trainers, *workers, *roles.loaders):
             self._tell(roles.rpc, client, self._moved[name])
         self._restarted_s = time.monotonic()
         steps = step - saved.step if shard.rows_lost and saved is not None else 0

@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 import ray
 
+from hotrow.client.row_hints import RowHints
+from hotrow.config import Table
 from hotrow.errors import ConfigError
 from hotrow.loading.process import LoaderServer
 from hotrow.runtime.ray.sources import fetch_source
@@ -82,6 +84,14 @@ class ShardSetup:
     places: Sequence[int]  # of the model's parameters that it holds in token modes
     run: str | None = None  # names its shared memory; None: rows are in the memory of the process
     before: ShardBefore | None = None  # None: it is the first process
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoaderSetup:
+    """The settings of a loader."""
+
+    hinted: Mapping[str, Table]  # whose rows are on disk: shards are told of batches that are needed soon
+    threads: int
 
 
 class _Serving(Protocol):
@@ -201,10 +211,17 @@ class TrainerRole(_Role):
 class LoaderRole(_Role):
     """One loader; a Ray actor when it is started as one."""
 
-    def __init__(self, role: RoleId, lines: TransportSettings, host: str | None) -> None:
+    def __init__(
+        self, setup: LoaderSetup, lines: TransportSettings, host: str | None, shards: Mapping[str, str], role: RoleId
+    ) -> None:
         lines.bind("reader", role.number)
         server = lines.server(host, role)
-        super().__init__(server, LoaderServer(role, server, fetch_source))
+        if not setup.hinted:
+            super().__init__(server, LoaderServer(role, server, fetch_source))
+            return
+        wire = lines.rpc_client_to(shards)
+        hints = RowHints(setup.hinted, wire, list(shards), threads=setup.threads)
+        super().__init__(server, LoaderServer(role, server, fetch_source, wire, hints), wire)
 
 
 class EmbeddingRole(_Role):

@@ -190,7 +190,8 @@ class RayCluster:
             self.rpc.connect(name, address, near=True)
 
     def _start_loaders(self, names: list[RoleId], *, joins: bool = False) -> None:
-        for name, address in self._actors.start(LoaderRole, {name: (name,) for name in names}, joins=joins).items():
+        given = {name: (self._setups.loader(), self._shards, name) for name in names}
+        for name, address in self._actors.start(LoaderRole, given, joins=joins).items():
             self.rpc.connect(name, address, near=True)
 
     def _join_embedding_worker(self, embedding_workers: EmbeddingWorkers, *, joins: bool) -> RoleId:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from hotrow.runtime.ray.actors import ShardSetup
+from hotrow.client.row_hints import hinted_tables
+from hotrow.runtime.ray.actors import LoaderSetup, ShardSetup
 from hotrow.server.dense_shard import spread
 from hotrow.server.restarting import ShardBefore
 from hotrow.types import RoleId
@@ -54,6 +55,10 @@ class RoleSetups:
             pooled=self.pooled,
             device=self.device,
         )
+
+    def loader(self) -> LoaderSetup:
+        """Without the model, which loaders do not need."""
+        return LoaderSetup(hinted_tables(self.role.spec.tables), self.role.threads)
 
     def embedding_worker(self, number: int) -> EmbeddingSetup:
         """Without the model, which embedding workers do not need."""

@@ -57,6 +57,7 @@ from hotrow.transport.messages.evaluation import (
 )
 from hotrow.transport.messages.header import Header
 from hotrow.transport.messages.loading import (
+    BatchesDue,
     BatchesMade,
     BatchGiven,
     BatchHead,
@@ -91,6 +92,7 @@ from hotrow.transport.messages.rows import (
     Export,
     Exported,
     Import,
+    LoadAhead,
     PullRest,
     PullRows,
     PushRows,
@@ -131,6 +133,8 @@ Message = (
     Exchange
     | Exchanged
     | PullRest
+    | LoadAhead
+    | BatchesDue
     | CacheExchange
     | CacheExchanged
     | FlushCache
@@ -212,6 +216,7 @@ __all__ = [
     "BatchHead",
     "BatchReply",
     "BatchRequest",
+    "BatchesDue",
     "BatchesMade",
     "Begin",
     "BeginEvaluation",
@@ -260,6 +265,7 @@ __all__ = [
     "KeepBatches",
     "LeaveMeeting",
     "LeaveRole",
+    "LoadAhead",
     "LoadRows",
     "LookUp",
     "MalformedLine",

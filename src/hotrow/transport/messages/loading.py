@@ -66,6 +66,14 @@ class BatchHead(Header, frozen=True):
     counts: dict[str, int]
 
 
+class BatchesDue(Header, frozen=True, tag="batches_due"):
+    """One-way: batches of a reading up to this one are handed out soon. Their ids are sent to the shards ahead."""
+
+    reading: Number
+    epoch: Number
+    index: Number
+
+
 class MalformedLine(Header, frozen=True):
     """A line that was left out."""
 

@@ -67,6 +67,12 @@ class Exchange(Header, frozen=True, tag="exchange"):
     pull: PullRows | None = None
 
 
+class LoadAhead(Header, frozen=True, tag="load_ahead"):
+    """One-way: rows of these ids will be looked up soon. A shard brings those on disk into memory, or does nothing."""
+
+    blocks: tuple[RowBlockHeader, ...]  # ids alone
+
+
 class PullRest(Header, frozen=True, tag="pull_rest"):
     """Requests the rows of a grant's pull that were not read early. The reply comes when their step has come."""
 
