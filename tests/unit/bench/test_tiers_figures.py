@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hotrow.bench.tiers.capacity import CapacityPoint, capacity_figures, points_of
-from hotrow.bench.tiers.cluster import cluster_figures
+from hotrow.bench.tiers.cluster import MODES, cluster_figures
 from hotrow.bench.tiers.counted import (
     MeasuredStretch,
     TierCounts,
@@ -19,7 +19,7 @@ from hotrow.bench.tiers.counted import (
 )
 from hotrow.bench.tiers.disk_rate import RandomReads, fio_command, fio_reads_per_s, threads_reads_per_s
 from hotrow.bench.tiers.options import option_figures
-from hotrow.bench.tiers.plan import CapacityJob, TiersPlan
+from hotrow.bench.tiers.plan import CLUSTER_MODES, CapacityJob, TiersPlan
 from hotrow.bench.tiers.stream import CapacityStream, stored_ids
 from hotrow.data.loader import Loader
 from hotrow.errors import ConfigError, HotrowError
@@ -35,6 +35,7 @@ def test_counts_of_a_stretch_are_the_difference_of_two_moments() -> None:
 
 
 def test_hints_are_compared_within_rounds() -> None:
+    assert tuple(mode.name for mode in MODES) == CLUSTER_MODES
     hinted = [stretch(2.0, moved_up=100, moved_ahead=75, wait_s=each) for each in (0.1, 0.4, 0.2)]
     unhinted = [stretch(4.0, moved_up=100, wait_s=each) for each in (1.0, 1.0, 1.0)]
     figures = cluster_figures({"hinted": hinted, "unhinted": unhinted})

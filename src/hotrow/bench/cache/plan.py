@@ -31,7 +31,7 @@ class CachePlan:
     exponents: tuple[float, ...] = (0.9, 1.05, 1.2, 1.3)
     steps: int = 101  # that are counted: the updates after which a row in every batch is written back
     warm: tuple[tuple[int, int], ...] = ((12, 64), (16, 8), (24, 1))  # batches before, and the steps in each
-    long_warm: tuple[tuple[int, int], ...] = ((20, 256), (16, 16), (24, 1))  # the same over the rows of the paper
+    long_warm: tuple[tuple[int, int], ...] = ((80, 256), (16, 16), (24, 1))  # the same over the rows of the paper
     window: int = 4  # batches that policy "ahead" knows
     oracle_rows: int = 100_000  # of the traces that oracles know, which hold every step of one worker
     oracle_steps: int = 1_000

@@ -7,7 +7,6 @@ from tempfile import TemporaryDirectory
 from hotrow.bench.peers import Adapter
 from hotrow.bench.rounds import BenchProgress, Figures
 from hotrow.bench.tiers.capacity import measure_capacity
-from hotrow.bench.tiers.cluster import measure_cluster
 from hotrow.bench.tiers.options import measure_options
 from hotrow.bench.tiers.plan import TiersPlan
 from hotrow.bench.tiers.speed import measure_speed
@@ -26,6 +25,8 @@ def measure(
                 case "options":
                     figures[part] = measure_options(plan, Path(place), watch)
                 case "cluster":
+                    from hotrow.bench.tiers.cluster import measure_cluster  # the wire is an extra
+
                     figures[part] = measure_cluster(plan, Path(place), watch)
                 case _:
                     figures[part] = measure_capacity(plan, Path(place), watch)

@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from hotrow.bench.machine import available_bytes
@@ -9,6 +10,7 @@ from hotrow.bench.train_plan import FLOAT_BYTES, ROW_OVERHEAD_BYTES, WORK_BYTES,
 from hotrow.errors import ConfigError
 
 PARTS = ("speed", "options", "cluster", "capacity")
+CLUSTER_MODES = ("sync", "hybrid")  # of the part `cluster`
 SPARE = 1.6  # bytes of a table's file for each byte of its rows: superseded copies wait there for compaction
 SLOT_OVERHEAD_BYTES = 32  # of a row in the file beyond value and state, at most
 PARAMETERS = (6.25e12, 12.5e12, 25e12, 50e12, 100e12)  # of Criteo-Syn 1 to 5
@@ -116,7 +118,9 @@ class TiersPlan:
         )
 
     def check_room(self, folder: Path, parts: tuple[str, ...]) -> None:
-        """Refuse a run for which memory or the disk of `folder` does not suffice."""
+        """Refuse a run for which memory or the disk of `folder` does not suffice, or that needs what is missing."""
+        if "cluster" in parts and find_spec("ray") is None:
+            raise ConfigError("--part cluster: needs Ray: pip install 'hotrow[ray]', or name the other parts")
         dim = max(self.dims)
         in_memory = self.rows * (2 * dim * FLOAT_BYTES + ROW_OVERHEAD_BYTES)
         memory, disk = [WORK_BYTES], [self.disk_file_bytes]

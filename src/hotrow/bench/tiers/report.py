@@ -15,8 +15,7 @@ from hotrow.bench.peers import Adapter, lines_of, versions_of
 from hotrow.bench.report import rounded
 from hotrow.bench.rounds import Figures
 from hotrow.bench.tiers.capacity import points_of
-from hotrow.bench.tiers.cluster import MODES
-from hotrow.bench.tiers.plan import PARTS, TiersPlan
+from hotrow.bench.tiers.plan import CLUSTER_MODES, PARTS, TiersPlan
 from hotrow.errors import ConfigError
 
 SPEED = (
@@ -140,9 +139,11 @@ def _options_table(figures: Figures) -> Table:
 
 
 def _cluster_table(figures: Figures) -> Table:
-    table = _plain_table("", *(f"{mode.name}, {words}" for mode in MODES for words in ("hints", "none")), "unit")
+    table = _plain_table("", *(f"{mode}, {words}" for mode in CLUSTER_MODES for words in ("hints", "none")), "unit")
     for key, words, unit in CLUSTER:
-        cells = (_cell(figures[f"{mode.name}_{name}_{key}"], unit) for mode in MODES for name in ("hinted", "unhinted"))
+        cells = (
+            _cell(figures[f"{mode}_{name}_{key}"], unit) for mode in CLUSTER_MODES for name in ("hinted", "unhinted")
+        )
         table.add_row(words, *cells, unit)
     return table
 
