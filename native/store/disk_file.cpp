@@ -4,6 +4,9 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#if defined(__linux__)
+#include <sys/vfs.h>
+#endif
 #include <unistd.h>
 
 #include <cerrno>
@@ -38,10 +41,22 @@ int open_direct(const std::string& path) {
 constexpr auto kLateWritesMost = std::chrono::seconds(30);
 constexpr auto kLateWritesPause = std::chrono::milliseconds(1);
 
+#if defined(__linux__)
+// Network file systems turn a flock into a lock on the bytes of the file.
+bool locks_of_server(int file) {
+  struct statfs found;
+  if (fstatfs(file, &found) != 0) return false;
+  constexpr std::uint32_t kNfs = 0x6969, kCifs = 0xFF534D42, kSmb2 = 0xFE534D42;
+  const auto type = static_cast<std::uint32_t>(found.f_type);
+  return type == kNfs || type == kCifs || type == kSmb2;
+}
+#endif
+
 // Waits for the writes of a process that has ended: io_uring goes on with those that the kernel has taken, after the
 // process is gone and its flock with it. They hold the open file, and with it this lock. False: they did not end.
 bool lock_against_late_writes(int file) {
-#if defined(F_OFD_SETLK)
+#if defined(__linux__) && defined(F_OFD_SETLK)
+  if (locks_of_server(file)) return true;  // there the lock of this process itself would be in the way
   struct flock whole = {};
   whole.l_type = F_WRLCK;
   whole.l_whence = SEEK_SET;
@@ -68,7 +83,7 @@ std::string free_text(const std::string& path) {
 }  // namespace
 
 DiskFile::DiskFile(const std::string& path, bool direct, IoChoice io, int depth) : path_(path) {
-  // Whoever has the file open has a lock on a descriptor of its own, which ends with the process.
+  // The lock of the process is on a descriptor of its own, which ends with it. A forked child closes its copy.
   lock_ = ::open(path.c_str(), kFlags, 0600);
   if (lock_ < 0) fail("cannot be opened", errno);
   try {

@@ -254,10 +254,9 @@ class RamTier {
   CachedCounts find_places(Batch& batch, std::uint32_t use, std::uint64_t staleness, const CachedKeys& out,
                            int threads);
   // After it: takes the changes of rows that are ahead, and makes a row for each absent key, which waits for `fill`.
-  // Rows of the batch that were there and those of the pinned plans are not evicted. `out` has room for a change of
-  // each of these keys, in a table that evicts nobody of those that are ahead; the changes of evicted rows are among
-  // them. `placed` tells for each key whether it has a row
-  // now, and is written only where one has none.
+  // Rows of the batch that were there and those of the pinned plans are not evicted. `out` needs room for one change
+  // per key that is absent or ahead (in a table without eviction: that is ahead); those of evicted rows are among them.
+  // `placed` tells for each key whether it has a row now, and is written only where one has none.
   MadePlaces make_places(Batch& batch, std::uint32_t use, std::span<const Batch* const> pinned,
                          const ChangeColumns& out, bool* placed, int threads);
   // The rows of distinct keys, straight to their places in `out`; elements of absent ones become `otherwise`. Returns

@@ -228,7 +228,8 @@ void RamTier::start_eviction(Batch& batch) const {
 std::size_t RamTier::foresee_evicted(Batch& batch, int threads, std::span<const Batch* const> pinned) {
   check_plan(batch);
   for (const Batch* plan : pinned) check_plan(*plan);
-  if (!batch.looked_up) find(batch, nullptr, Per::unique, threads);  // rows of the batch stay: where they are is known
+  // Rows of the batch stay. Also where it was looked up before: rows of it may be gone since, and are made again.
+  find(batch, nullptr, Per::unique, threads);
   start_eviction(batch);
   parallel_for(batch.size() < kSmallBatch ? 1 : threads, partitions_.size(), [&](std::size_t p) {
     const std::size_t begin = batch.unique_begin(p), end = batch.unique_begin(p + 1);

@@ -90,10 +90,12 @@ class RowsAhead:
                 table, keys = self._waiting.pop()  # the newest
                 self._keys[table] -= len(keys)
                 self._loading = True
-            self._load(table, keys)
-            with self._changed:
-                self._loading = False
-                self._changed.notify_all()
+            try:
+                self._load(table, keys)
+            finally:
+                with self._changed:
+                    self._loading = False
+                    self._changed.notify_all()
 
     def _load(self, table: str, keys: Keys) -> None:
         """A fault of the disk is met again by the lookup, which reports it."""
@@ -103,3 +105,5 @@ class RowsAhead:
             if not self._failed:
                 self._failed = True
                 _log.warning("table %r: rows could not be loaded ahead: %s", table, error)
+        except Exception:  # a bug, or no memory for so many rows: lookups go on without it
+            _log.exception("table %r: rows could not be loaded ahead", table)

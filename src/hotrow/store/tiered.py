@@ -1,7 +1,7 @@
 """A table in two tiers: hot rows in memory, the others in a file on disk."""
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +11,11 @@ from hotrow.config import Table
 from hotrow.errors import InputError
 from hotrow.store.arrays import ArrayLike, Flags, Integers, Keys, as_keys
 from hotrow.store.ram import Per, RamTier
-from hotrow.store.rows import Applied, LookupPlan, Rows, RowsToPut, Stats, first_rows
+from hotrow.store.rows import Applied, LookupPlan, Rows, RowsToPut, Stats
 from hotrow.store.tier_moves import TierMoves, end_disk, some_rows
 from hotrow.store.tiered_cut import TieredCut
 
 PUT_SHARE = 4  # rows of one put that are in memory at a time, as a part of the memory
-DISK_CURSOR = 2**61  # cursors of an export from here on are in the file
 
 
 class TieredTier(TierMoves):
@@ -40,10 +39,11 @@ class TieredTier(TierMoves):
         (1000, 936)
     """
 
+    _pages: Generator[Rows, None, None] | None = None  # rows that `export_from` has not given yet
+
     def __init__(self, table: Table, *, threads: int = 1, partitions: int | None = None, attach: bool = True) -> None:
         super().__init__(table, threads=threads, partitions=partitions, attach=attach)
         self.saved_cut: int | None = None  # of the disk, from which the next cut of changes counts
-        self._below: Iterator[Rows] = iter(())  # rows of the disk that `export_from` has not given yet
 
     # Lookups and updates
 
@@ -184,7 +184,6 @@ class TieredTier(TierMoves):
     def clear(self) -> None:
         """Remove all rows."""
         with self._loading, self._lock:
-            self._note_moved(np.concatenate([chunk.keys for chunk in self.disk.export()] or [np.empty(0, np.uint64)]))
             super().expire()
             for chunk in RamTier.export(self):
                 super().erase(chunk.keys)
@@ -223,22 +222,23 @@ class TieredTier(TierMoves):
                 rows.fields[name][at] = column
             return rows
 
-    def export(self, rows: int = 65_536) -> Iterator[Rows]:
+    def export(self, rows: int = 65_536) -> Generator[Rows, None, None]:
         """All rows of both tiers as they are now, in chunks of at most `rows`."""
-        with self.begin_cut() as cut:
+        with self._begin_cut(changed_only=False) as cut:
             yield from cut.chunks(rows)
 
     def export_from(self, cursor: int, most: int) -> tuple[Rows, int]:
-        """At most so many rows from a cursor on, 0 at first, and the next cursor; 0: there are no more. At rest."""
-        with self._moving():
-            if cursor < DISK_CURSOR:
-                rows = self._empty_rows(most)
-                count, after = self._native.export_rows(cursor, rows.keys, rows.values, rows.state, rows.fields)
-                return first_rows(rows, count), after if count == most else DISK_CURSOR
-            if cursor == DISK_CURSOR:
-                self._below = self.disk.export(most)
-            chunk = next(self._below, None)
-            return (self._empty_rows(0), 0) if chunk is None else (self.unexpired(chunk), cursor + 1)
+        """At most so many rows from a cursor on, 0 at first, and the next cursor; 0: there are no more.
+
+        The rows are those of the first page, also where rows move between the tiers before the last one.
+        """
+        if cursor == 0:
+            self._end_pages()
+            self._pages = self.export(most)
+        if self._pages is None:
+            raise InputError(f"cursor={cursor}: the export has ended, a cut began since; begin again with cursor 0")
+        chunk = next(self._pages, None)
+        return (self._empty_rows(0), 0) if chunk is None else (chunk, cursor + 1)
 
     def unexpired(self, rows: Rows) -> Rows:
         """Those of rows on disk that are not expired."""
@@ -247,7 +247,21 @@ class TieredTier(TierMoves):
         return some_rows(rows, ~self._expired(rows.fields["last_seen"]))
 
     def begin_cut(self, *, changed_only: bool = False) -> TieredCut:
-        """As `RamTier.begin_cut`, of both tiers."""
+        """As `RamTier.begin_cut`, of both tiers. Pages of `export_from` that were not fetched are given up."""
+        self._end_pages()
+        return self._begin_cut(changed_only=changed_only)
+
+    def close(self, *, leave: bool = False) -> None:
+        """As `RamTier.close`: the file goes and stays with the segment."""
+        self._end_pages()
+        super().close(leave=leave)
+
+    def _end_pages(self) -> None:
+        if self._pages is not None:
+            self._pages.close()
+            self._pages = None
+
+    def _begin_cut(self, *, changed_only: bool) -> TieredCut:
         with self._moving():
             return TieredCut(self, changed_only=changed_only)
 

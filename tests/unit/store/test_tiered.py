@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import hotrow as hr
 from hotrow.errors import ConfigError, DiskFullError, InputError, LockedFileError
+from hotrow.server.rows_ahead import RowsAhead
 from hotrow.store import LookupPlan, RamTier, Rows, find_or_first
 from hotrow.store.arrays import Flags, Keys
 from hotrow.store.tier_plan import plan_tiers, slots_path
@@ -443,3 +444,58 @@ def test_a_call_that_fails_leaves_each_row_in_one_tier(tmp_path: Path, monkeypat
         for tier in (tiered, memory):
             train(tier, np.arange(60, 260, dtype=np.uint64)[:100], 1, 1)
         assert all_rows(tiered) == all_rows(memory)
+
+
+def test_pages_of_an_export_are_the_rows_of_the_first_page(tmp_path: Path) -> None:
+    tier = TieredTier(hr.Table(dim=2, capacity=64, disk="16MB", path=tmp_path), partitions=1)
+    for first in range(0, 1000, 50):
+        tier.find_or_init(np.arange(first, first + 50))
+    ahead = RowsAhead({"default": tier})
+    found: list[int] = []
+    rows, cursor = tier.export_from(0, 32)
+    while cursor:
+        found += rows.keys.tolist()
+        if len(found) == 32:  # rows move up, and others down for them
+            ahead.add("default", np.arange(60, dtype=np.uint64))
+            assert ahead.wait(60)
+        rows, cursor = tier.export_from(cursor, 32)
+    assert sorted(found) == list(range(1000))
+    tier.export_from(0, 32)  # pages that are never fetched
+    with tier.begin_cut() as cut:
+        assert sum(len(chunk.keys) for chunk in cut.chunks(100)) == 1000
+    with pytest.raises(InputError, match="begin again with cursor 0"):
+        tier.export_from(1, 32)
+    ahead.close()
+    tier.close()
+
+
+@pytest.mark.parametrize("expiry", [None, 100])
+def test_a_plan_whose_rows_are_gone_evicts_no_row_that_is_not_on_disk(expiry: int | None, tmp_path: Path) -> None:
+    tier = TieredTier(hr.Table(dim=2, capacity=4, disk="16MB", path=tmp_path, expiry=expiry), partitions=1)
+    plan, others = tier.find_or_init(np.array([1, 2]), samples=0), np.array([3, 4, 5, 6])
+    if expiry is None:
+        tier.erase(np.array([1, 2]))
+    else:
+        tier.expire(1000)
+    values, after = np.empty((4, 2), np.float32), np.empty((4, 2), np.float32)
+    tier.find_or_init(others, values, samples=1000)
+    tier.find_or_init(plan, samples=1001)
+    tier.find(others, after)
+    assert (after == values).all()
+    tier.close()
+
+
+def test_a_load_that_fails_does_not_end_loading_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tier = TieredTier(hr.Table(dim=2, capacity=64, disk="16MB", path=tmp_path), partitions=1)
+    for first in range(0, 500, 50):
+        tier.find_or_init(np.arange(first, first + 50))
+    ahead = RowsAhead({"default": tier})
+    with monkeypatch.context() as broken:
+        broken.setattr(tier, "load_ahead", lambda keys: (_ for _ in ()).throw(MemoryError()))
+        ahead.add("default", np.arange(10, dtype=np.uint64))
+        assert ahead.wait(60)
+    ahead.add("default", np.arange(10, dtype=np.uint64))
+    assert ahead.wait(60)
+    assert tier.stats().moved_ahead == 10
+    ahead.close()
+    tier.close()
