@@ -192,11 +192,11 @@ void read_columns(const RamTier& tier, Batch& batch, const Array<std::uint64_t, 
   tier.read(batch, out.columns(), threads);
 }
 
-std::size_t foresee_evicted(RamTier& tier, Batch& batch, const std::vector<const Batch*>& pinned, int threads) {
+std::size_t preview_evictions(RamTier& tier, Batch& batch, const std::vector<const Batch*>& pinned, int threads) {
   check_threads(threads);
-  check_plans("foresee_evicted: pinned", pinned);
+  check_plans("preview_evictions: pinned", pinned);
   const nb::gil_scoped_release unlocked;
-  return tier.foresee_evicted(batch, threads, pinned);
+  return tier.preview_evictions(batch, threads, pinned);
 }
 
 void evicted(const RamTier& tier, const Batch& batch, const Array<std::uint64_t, 1>& keys, const Rows& values,
@@ -385,7 +385,7 @@ void bind_table(nb::module_& m) {
           "samples"_a.none(), "threads"_a)
       .def("read_columns", &read_columns, "batch"_a, "keys"_a.noconvert(), "values"_a.noconvert(),
            "state"_a.noconvert(), "fields"_a, "threads"_a)
-      .def("foresee_evicted", &foresee_evicted, "batch"_a, "pinned"_a, "threads"_a)
+      .def("preview_evictions", &preview_evictions, "batch"_a, "pinned"_a, "threads"_a)
       .def("evicted_rows", &RamTier::evicted_rows, "batch"_a)
       .def("evicted", &evicted, "batch"_a, "keys"_a.noconvert(), "values"_a.noconvert(), "state"_a.noconvert(),
            "fields"_a)

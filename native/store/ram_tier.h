@@ -237,7 +237,7 @@ class RamTier {
   // Copies the rows that the batch's next find_or_init or put would evict; `evicted` returns them, and this how many.
   // Those that will be evicted are the first of them in each partition, as long as nothing else changes the table: keys
   // that are not admitted and rows that expire leave others in place.
-  std::size_t foresee_evicted(Batch& batch, int threads, std::span<const Batch* const> pinned);
+  std::size_t preview_evictions(Batch& batch, int threads, std::span<const Batch* const> pinned);
   // The rows that fell out in the batch's last find_or_init or put.
   std::size_t evicted_rows(const Batch& batch) const;
   void evicted(const Batch& batch, const Columns& out) const;

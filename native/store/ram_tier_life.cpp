@@ -225,7 +225,7 @@ void RamTier::start_eviction(Batch& batch) const {
   batch.evicted_by = number_;
 }
 
-std::size_t RamTier::foresee_evicted(Batch& batch, int threads, std::span<const Batch* const> pinned) {
+std::size_t RamTier::preview_evictions(Batch& batch, int threads, std::span<const Batch* const> pinned) {
   check_plan(batch);
   for (const Batch* plan : pinned) check_plan(*plan);
   // Rows of the batch stay. Also where it was looked up before: rows of it may be gone since, and are made again.

@@ -52,5 +52,5 @@ class RowHints:
             if mine:
                 blocks, frames = pack(mine, "fp32")
                 with suppress(InputError):  # the run ends
-                    self._wire.tell(name, LoadAhead(blocks), frames)
+                    self._wire.send_one_way(name, LoadAhead(blocks), frames)
                     self.sent += 1

@@ -55,7 +55,7 @@ from hotrow.transport.messages import (
     WriteCut,
 )
 from hotrow.transport.request import Request
-from hotrow.transport.server import RpcServer, takes_none
+from hotrow.transport.server import RpcServer, refuse_one_way
 from hotrow.transport.tensors import joined
 from hotrow.transport.whole_rows import STATE_FRAME, pack_rows, unpack_rows
 from hotrow.types import RoleId
@@ -95,12 +95,12 @@ class ShardServer:
 
     def serve(self) -> None:
         """Serve until a `Stop` message."""
-        self._server.serve(self._handle, self._take)
+        self._server.serve(self._handle, self._handle_one_way)
 
-    def _take(self, message: Message, frames: list[memoryview]) -> None:
+    def _handle_one_way(self, message: Message, frames: list[memoryview]) -> None:
         """A message without a reply."""
         if not isinstance(message, LoadAhead):
-            takes_none(message, frames)
+            refuse_one_way(message, frames)
             return
         self._shard.load_ahead(self._unpacked(message.blocks, frames))
 

@@ -225,7 +225,7 @@ class TierMoves(RamTier):
 
     def _write_first(self, plan: LookupPlan, pinned: Sequence[LookupPlan]) -> Keys:
         """Write the rows that a call will evict; returns their keys."""
-        count = self._native.foresee_evicted(plan._native, self._plans("pinned", pinned), self.threads)
+        count = self._native.preview_evictions(plan._native, self._plans("pinned", pinned), self.threads)
         if not count:
             return np.empty(0, np.uint64)
         rows = self._empty_rows(count)

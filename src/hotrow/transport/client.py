@@ -139,7 +139,7 @@ class RpcClient:
             request = PendingRequest(next(self._numbers), header, views, deadline, time.monotonic(), done)
             self._loop.put(peer, request)
 
-    def tell(self, name: str, message: Message, frames: Sequence[Buffer] = ()) -> None:
+    def send_one_way(self, name: str, message: Message, frames: Sequence[Buffer] = ()) -> None:
         """Send a message that has no reply, and that may be lost: it is not sent again.
 
         Never waits: without a connection the message is dropped, and counted as `one_way_unsent`. The frames must not
@@ -150,7 +150,7 @@ class RpcClient:
         with self._lock:
             self._check_open()
             peer = self._peer(name)
-        self._loop.tell(peer, header, views)
+        self._loop.send_one_way(peer, header, views)
 
     def address_of(self, name: str) -> str:
         """The address of a peer."""

@@ -105,7 +105,7 @@ class ClientLoop:
     def put(self, peer: PeerConnection, request: PendingRequest) -> None:
         self._do(partial(self._put, peer, request))
 
-    def tell(self, peer: PeerConnection, header: bytes, frames: Sequence[memoryview]) -> None:
+    def send_one_way(self, peer: PeerConnection, header: bytes, frames: Sequence[memoryview]) -> None:
         self._do(partial(self._tell, peer, header, frames))
 
     def forget(self, peer: PeerConnection) -> None:
@@ -219,7 +219,7 @@ class ClientLoop:
         while peer.moved is not None:
             peer = peer.moved
         if peer in self._live:
-            peer.connection.tell(header, frames)
+            peer.connection.send_one_way(header, frames)
         else:
             self._counts.one_way_unsent += 1
 

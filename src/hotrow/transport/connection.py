@@ -70,7 +70,7 @@ class Connection:
         if self._session is not None:
             self._send(request, self._session, now)
 
-    def tell(self, header: bytes, frames: Sequence[memoryview]) -> None:
+    def send_one_way(self, header: bytes, frames: Sequence[memoryview]) -> None:
         """Send a one-way message; without a session it is dropped, which is counted."""
         if self._session is None:
             self._counts.one_way_unsent += 1

@@ -38,7 +38,7 @@ RequestHandler: TypeAlias = Callable[[Request], None]
 OneWayHandler: TypeAlias = Callable[[Message, list[memoryview]], None]
 
 
-def takes_none(message: Message, frames: list[memoryview]) -> None:
+def refuse_one_way(message: Message, frames: list[memoryview]) -> None:
     """The `OneWayHandler` of a role that takes no message without a reply."""
     raise InputError(f"a {type(message).__name__} needs a reply: send it as a request")
 
@@ -97,7 +97,7 @@ class RpcServer:
         self._authenticator.configure_server(self._socket)
         sockets.attempt("bind", address, self._socket.bind)
 
-    def serve(self, handle: RequestHandler, take: OneWayHandler = takes_none) -> None:
+    def serve(self, handle: RequestHandler, take: OneWayHandler = refuse_one_way) -> None:
         """Pass each request to `handle`, in this thread, until `stop`. Replies given by then are still sent.
 
         One-way messages go to `take`; those that it refuses with a HotrowError are counted.
@@ -172,7 +172,7 @@ class RpcServer:
                 self._handle(accepted, handle)
             case OneWay(opened):
                 self.counts.bytes_in += sum(frame.nbytes for frame in frames)
-                self._take(opened, take)
+                self._handle_one_way(opened, take)
             case CachedReply(answer):
                 self.counts.again += 1
                 self.counts.replies_lost += not self._send([who, *answer])
@@ -183,7 +183,7 @@ class RpcServer:
                 setattr(self.counts, field, getattr(self.counts, field) + 1)
                 self._respond(who, () if frame is None else (frame,))
 
-    def _take(self, opened: Opened, take: OneWayHandler) -> None:
+    def _handle_one_way(self, opened: Opened, take: OneWayHandler) -> None:
         """There is no reply that could say what is wrong with it: it is counted, and a bug of ours is logged."""
         try:
             message = decode(opened.header)

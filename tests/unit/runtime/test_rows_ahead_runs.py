@@ -114,13 +114,13 @@ def announced(loaders: Loaders, loader: Loader, *, stop: int) -> list[tuple[int,
     """What a loader is told until so many batches were handed out: epoch and index."""
     found: list[tuple[int, int]] = []
     reading = ReadingRoles(loaders.roles, loads_ahead=True)
-    tell = loaders.wire.tell
+    tell = loaders.wire.send_one_way
 
     def heard(name: str, message: Any, frames: Any = ()) -> None:
         found.append((message.epoch, message.index))
         tell(name, message, frames)
 
-    loaders.wire.tell = heard  # type: ignore[method-assign]
+    loaders.wire.send_one_way = heard  # type: ignore[method-assign]
     with reading.prepared(loader) as loader.remote:
         items = iter(loader)
         for _, (lease, _) in zip(range(stop), items, strict=False):
@@ -144,7 +144,7 @@ def test_the_window_is_the_prefetch_and_a_batch_for_each_trainer(tmp_path: Path)
         ]
     with loaders_of(1, as_trainers=True) as loaders, read_remotely(loaders, loader):
         told: list[Any] = []
-        loaders.wire.tell = lambda *given: told.append(given)  # type: ignore[method-assign]
+        loaders.wire.send_one_way = lambda *given: told.append(given)  # type: ignore[method-assign]
         assert next(iter(loader))
         assert told == []  # no table has rows on disk
 

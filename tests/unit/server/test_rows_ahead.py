@@ -228,9 +228,9 @@ def test_a_hint_arrives_behind_a_socket_and_is_counted(shard: Shard) -> None:
         exchange(asked, None, pull_of([1])).result(WAIT_S)
         blocks, frames = pack(hint(keys), "fp32")
         for wrong in (LoadAhead(blocks[:0]), LoadAhead(blocks)):
-            asked.wire.tell("shard", wrong, [b"too short"])
-        asked.wire.tell("shard", Query("status"))
-        asked.wire.tell("shard", LoadAhead(blocks), frames)
+            asked.wire.send_one_way("shard", wrong, [b"too short"])
+        asked.wire.send_one_way("shard", Query("status"))
+        asked.wire.send_one_way("shard", LoadAhead(blocks), frames)
         told = asked.answer(Query("status"))
         assert isinstance(told, QueryReply)
         assert (told.figures["hints"], told.figures["wire.one_way"]) == (1, 4)

@@ -15,7 +15,7 @@ from hotrow.transport.client import Answer, RpcClient
 from hotrow.transport.limits import Limits, RetryPolicy
 from hotrow.transport.messages import Done, Message, Query
 from hotrow.transport.security import NO_KEY, Challenge, ClientHandshake, ClusterKey, Session
-from hotrow.transport.server import OneWayHandler, Request, RpcServer, takes_none
+from hotrow.transport.server import OneWayHandler, Request, RpcServer, refuse_one_way
 from hotrow.types import Security
 
 KEY, OTHER_KEY = ClusterKey(b"k" * 32), ClusterKey(b"o" * 32)
@@ -41,7 +41,7 @@ def running(
     security: Security = "key",
     handle: Callable[[Request], None] = echo,
     *,
-    take: OneWayHandler = takes_none,
+    take: OneWayHandler = refuse_one_way,
     bind: str = "tcp://127.0.0.1:*",
     **settings: Any,
 ) -> Iterator[RpcServer]:

@@ -47,7 +47,7 @@ def test_messages_arrive_once_and_in_order_between_requests(security: Security, 
         client.connect("shard", server.address)
         client.request("shard", READY).result(20)  # the connection is there
         for _ in range(5):
-            client.tell("shard", HINT, [frame])
+            client.send_one_way("shard", HINT, [frame])
             client.request("shard", READY).result(20)
         assert heard.messages == [(HINT, [frame.tobytes()])] * 5
         assert (server.counts.one_way, server.counts.requests) == (5, 6)
@@ -58,15 +58,15 @@ def test_without_a_connection_a_message_is_dropped_and_counted_and_later_ones_ar
     heard = Heard()
     with running(take=heard) as server, client_of("key") as client:
         client.connect("shard", "tcp://127.0.0.1:9")
-        client.tell("shard", HINT, [b"lost"])
+        client.send_one_way("shard", HINT, [b"lost"])
         until(lambda: client.counts.one_way_unsent == 1)
         client.connect("shard", server.address)
         client.request("shard", READY).result(20)
-        client.tell("shard", HINT, [b"here"])
+        client.send_one_way("shard", HINT, [b"here"])
         client.request("shard", READY).result(20)
         assert heard.messages == [(HINT, [b"here"])]
         with pytest.raises(InputError, match="there is no such peer"):
-            client.tell("nobody", HINT)
+            client.send_one_way("nobody", HINT)
 
 
 def test_a_message_that_is_refused_is_counted_and_the_server_goes_on() -> None:
@@ -75,7 +75,7 @@ def test_a_message_that_is_refused_is_counted_and_the_server_goes_on() -> None:
         client.connect("shard", server.address)
         client.request("shard", READY).result(20)
         for message in (READY, BatchesDue(1, 0, 0), HINT):
-            client.tell("shard", message)
+            client.send_one_way("shard", message)
         client.request("shard", READY).result(20)
         assert heard.messages == [(HINT, [])]
         assert (server.counts.one_way, server.counts.refused_one_way) == (3, 2)
@@ -85,7 +85,7 @@ def test_a_role_that_takes_none_refuses_all() -> None:
     with running() as server, client_of("key") as client:
         client.connect("shard", server.address)
         client.request("shard", READY).result(20)
-        client.tell("shard", HINT)
+        client.send_one_way("shard", HINT)
         client.request("shard", READY).result(20)
         assert (server.counts.one_way, server.counts.refused_one_way) == (1, 1)
 
@@ -96,7 +96,7 @@ def test_a_lost_message_is_not_sent_again() -> None:
     talk.step()
     assert talk.answered == [1]
     talk.drops = lambda: True
-    talk.connection.tell(encode(HINT), ())
+    talk.connection.send_one_way(encode(HINT), ())
     talk.step()
     talk.drops = lambda: False
     talk.step(100)
@@ -108,7 +108,7 @@ def test_a_message_without_a_session_or_that_comes_twice_is_refused() -> None:
     talk = Talk()
     talk.request(1)
     talk.step()
-    talk.connection.tell(encode(HINT), envelope.lent([b"12345678"]))
+    talk.connection.send_one_way(encode(HINT), envelope.lent([b"12345678"]))
     frames = list(envelope.lent(talk.connection.outbox.pop().frames))
     assert isinstance(Peers(KEY, talk.limits, macs=True).receive(b"me", frames), Refused)
     altered = [*frames[:-1], memoryview(b"1234")]

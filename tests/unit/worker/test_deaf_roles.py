@@ -5,7 +5,7 @@ import torch
 
 import hotrow as hr
 from hotrow.transport.client import RpcClient
-from hotrow.transport.server import OneWayHandler, RequestHandler, RpcServer, takes_none
+from hotrow.transport.server import OneWayHandler, RequestHandler, RpcServer, refuse_one_way
 from hotrow.types import RoleId
 from hotrow.worker.embedding_process import EmbeddingServer, EmbeddingSetup
 from hotrow.worker.process import TrainerProcess
@@ -17,7 +17,7 @@ from unit.worker.embedding_threads import TABLES, cluster
 class Broken(RpcServer):
     """Fails in its loop, not in a handler."""
 
-    def serve(self, handle: RequestHandler, take: OneWayHandler = takes_none) -> None:
+    def serve(self, handle: RequestHandler, take: OneWayHandler = refuse_one_way) -> None:
         raise OSError("too many open files")
 
 

@@ -268,7 +268,7 @@ class _Session:
         """Batches up to this one are handed out soon. Word that does not arrive is made up for by the next."""
         for name in loaders:
             with suppress(InputError):  # it is lost
-                self._rpc.tell(name, BatchesDue(self.number, epoch, index))
+                self._rpc.send_one_way(name, BatchesDue(self.number, epoch, index))
 
     def lose(self, loader: RoleId) -> None:
         if loader in self._links:
