@@ -65,7 +65,8 @@ def _rows_within(table: Table, size: int, partitions: int | None, most: int, cac
         if rows >= choice * (1 if partitions else ROWS_PER_PARTITION):
             return rows, choice
     if rows < choice:
-        raise ConfigError(f"Table.capacity={table.capacity!r}: not one row and what the table itself needs: give more")
+        of = "Table" if cached is None else "Cache"
+        raise ConfigError(f"{of}.capacity={table.capacity!r}: not one row and what the table itself needs: give more")
     return rows, choice
 
 

@@ -107,3 +107,9 @@ def test_the_number_of_workers_is_that_of_the_run_unless_the_table_says_another(
     tables.close()
     with pytest.raises(ConfigError, match=r"workers=0"):
         Cache(capacity=8, workers=0)
+
+
+def test_a_cache_without_room_for_a_row_is_refused_by_its_own_name() -> None:
+    cache = Cache(capacity="500B")
+    with pytest.raises(ConfigError, match=r"Cache\.capacity='500B': not one row"):
+        RowCache(Table(dim=DIM, cache=cache), cache)
