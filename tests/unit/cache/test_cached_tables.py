@@ -309,10 +309,10 @@ def test_a_flush_is_added_once_where_the_shard_is_started_again_before_its_reply
             give_gradients(handle, 0)
         here.push(local, step=0, samples=9)
         there.push(there.gradients(remote, facts_of(0))).taken()
-        server.mute = True
+        server.mute, changed = True, there.changed_rows
         flushing = threading.Thread(target=flush, args=(there,))
         flushing.start()
-        while not core.counts["cache_written"]:
+        while core.counts["cache_written"] < changed:  # a flush may have several requests
             assert flushing.is_alive()
         server.stop()
         thread.join()
