@@ -80,15 +80,16 @@ struct CutHandle {
 
 Shared make_tier(const std::string& path, const store::Identity& identity, std::size_t dim, std::size_t state_dim,
                  int type, std::size_t fields, std::uint64_t capacity_bytes, int threads, bool direct, int io,
-                 int depth, std::size_t write_behind, const std::string& staging) {
+                 int depth, std::size_t write_behind, const std::string& staging,
+                 std::optional<std::size_t> index_cache) {
   check_threads(threads);
   demand(type >= 0 && type <= 2, "type must be from 0 to 2");
   demand(io >= 0 && io <= 2, "io must be from 0 to 2");
   demand(depth >= 1 && depth <= 4096, "depth must be from 1 to 4096");
   const nb::gil_scoped_release unlocked;
-  return std::make_shared<DiskHandle>(
-      store::DiskSpec{path, identity, store::SlotLayout(dim, static_cast<store::RowType>(type), state_dim, fields),
-                      capacity_bytes, direct, static_cast<store::IoChoice>(io), depth, write_behind, staging, threads});
+  return std::make_shared<DiskHandle>(store::DiskSpec{
+      path, identity, store::SlotLayout(dim, static_cast<store::RowType>(type), state_dim, fields), capacity_bytes,
+      direct, static_cast<store::IoChoice>(io), depth, write_behind, staging, threads, index_cache});
 }
 
 template <typename KeyColumn, typename FloatColumn, typename Columns>
@@ -210,6 +211,11 @@ nb::typed<nb::dict, std::string, nb::any> stats(const DiskHandle& handle) {
   put("slot_bytes", found.slot_bytes);
   put("extent_bytes", found.extent_bytes);
   put("index_bytes", found.index_bytes);
+  put("index_filter_bytes", found.index_filter_bytes);
+  put("index_cache_bytes", found.index_cache_bytes);
+  put("index_file_bytes", found.index_file_bytes);
+  put("index_reads", found.index_reads);
+  put("index_writes", found.index_writes);
   put("bitmap_bytes", found.bitmap_bytes);
   put("staging_bytes", found.staging_bytes);
   put("file_bytes", found.file_bytes);
@@ -279,7 +285,8 @@ void bind_disk(nb::module_& m) {
       .def("end", &CutHandle::end, "saved"_a, nb::call_guard<nb::gil_scoped_release>());
   nb::class_<DiskHandle>(m, "DiskTier")
       .def(nb::new_(&make_tier), "path"_a, "identity"_a, "dim"_a, "state_dim"_a, "type"_a, "fields"_a,
-           "capacity_bytes"_a, "threads"_a, "direct"_a, "io"_a, "depth"_a, "write_behind"_a, "staging"_a)
+           "capacity_bytes"_a, "threads"_a, "direct"_a, "io"_a, "depth"_a, "write_behind"_a, "staging"_a,
+           "index_cache"_a.none())
       .def_prop_ro("opened", &opened)
       .def("__len__",
            [](const DiskHandle& handle) {

@@ -86,6 +86,7 @@ DiskFile::DiskFile(const std::string& path, bool direct, IoChoice io, int depth)
   // The lock of the process is on a descriptor of its own, which ends with it. A forked child closes its copy.
   lock_ = ::open(path.c_str(), kFlags, 0600);
   if (lock_ < 0) fail("cannot be opened", errno);
+  bool made = false;  // by us: a file that is refused is not left behind
   try {
     if (flock(lock_, LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) fail("cannot be locked", errno);
@@ -95,6 +96,7 @@ DiskFile::DiskFile(const std::string& path, bool direct, IoChoice io, int depth)
     struct stat found;
     if (fstat(lock_, &found) != 0) fail("cannot be looked at", errno);
     if (!S_ISREG(found.st_mode)) throw DiskError("disk file " + path + ": is not a plain file: give another path");
+    made = found.st_size == 0;
     if (direct) file_ = open_direct(path);
     direct_ = file_ >= 0;
     if (file_ < 0) file_ = ::open(path.c_str(), kFlags, 0600);
@@ -107,6 +109,7 @@ DiskFile::DiskFile(const std::string& path, bool direct, IoChoice io, int depth)
       throw DiskError("io=uring: the kernel refuses io_uring to this process: use io=auto or io=threads");
     if (!engine_) engine_ = make_thread_pool(file_, depth);
   } catch (...) {
+    if (made) unlink(path.c_str());
     if (file_ >= 0) close(file_);
     close(lock_);
     throw;

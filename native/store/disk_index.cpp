@@ -20,18 +20,7 @@ std::size_t DiskIndex::bytes() const {
 void DiskIndex::prefetch(Key key) const {
   const std::uint64_t hash = secret_hash(key).bits;
   const Page& page = pages_[page_of(hash)];
-  if (!page.places.empty()) __builtin_prefetch(page.places.data() + home(hash, page.places.size()));
-}
-
-// Where the key is, or the empty place at which its probing ends. The page has an empty place.
-std::size_t DiskIndex::place_of(const Page& page, std::uint64_t hash, Key key) {
-  std::size_t place = home(hash, page.places.size());
-  while (page.places[place].slot != kNoSlot && page.places[place].key != key) place = next(page, place);
-  return place;
-}
-
-void DiskIndex::insert(Page& page, const Entry& entry) {
-  page.places[place_of(page, secret_hash(entry.key).bits, entry.key)] = entry;
+  if (!page.places.empty()) __builtin_prefetch(page.places.data() + home_place(hash, page.places.size()));
 }
 
 // Copies the page into as many places as so many entries are to have.
@@ -40,7 +29,7 @@ void DiskIndex::resize(Page& page, std::size_t entries) {
   copy.places.assign(std::max(kPlacesLeast, entries * kLoadUnit / kLoadCopied + 1), Entry{0, kNoSlot});
   copy.entries = page.entries;
   for (const Entry& entry : page.places)
-    if (entry.slot != kNoSlot) insert(copy, entry);
+    if (entry.slot != kNoSlot) insert_entry(copy.places, entry);
   page = std::move(copy);
 }
 
@@ -60,7 +49,7 @@ void DiskIndex::split_page() {
   resize(low, low.entries);
   resize(high, high.entries);
   for (const Entry& entry : old.places)
-    if (entry.slot != kNoSlot) insert(goes_high(entry) ? high : low, entry);
+    if (entry.slot != kNoSlot) insert_entry((goes_high(entry) ? high : low).places, entry);
 }
 
 // Undoes the last split.
@@ -72,7 +61,7 @@ void DiskIndex::merge_page() {
   Page& low = pages_[split_];
   resize(low, low.entries + high.entries);
   for (const Entry& entry : high.places)
-    if (entry.slot != kNoSlot) insert(low, entry);
+    if (entry.slot != kNoSlot) insert_entry(low.places, entry);
   low.entries += high.entries;
   if (pages_.capacity() > 2 * pages_.size()) pages_.shrink_to_fit();
 }
@@ -80,14 +69,14 @@ void DiskIndex::merge_page() {
 std::uint32_t DiskIndex::find(Key key) const {
   const std::uint64_t hash = secret_hash(key).bits;
   const Page& page = pages_[page_of(hash)];
-  return page.places.empty() ? kNoSlot : page.places[place_of(page, hash, key)].slot;
+  return page.places.empty() ? kNoSlot : page.places[place_of(page.places, hash, key)].slot;
 }
 
 std::uint32_t DiskIndex::put(Key key, std::uint32_t slot) {
   const std::uint64_t hash = secret_hash(key).bits;
   Page* page = &pages_[page_of(hash)];
   if (page->places.empty()) resize(*page, 0);
-  Entry& found = page->places[place_of(*page, hash, key)];
+  Entry& found = page->places[place_of(page->places, hash, key)];
   if (found.slot != kNoSlot) return std::exchange(found.slot, slot);
   if ((page->entries + 1) * kLoadUnit > page->places.size() * kLoadMost) {
     if (entries_ >= pages_.size() * kEntriesPerPage) {
@@ -96,7 +85,7 @@ std::uint32_t DiskIndex::put(Key key, std::uint32_t slot) {
     }
     if ((page->entries + 1) * kLoadUnit > page->places.size() * kLoadMost) resize(*page, page->entries + 1);
   }
-  insert(*page, {key, slot});
+  insert_entry(page->places, {key, slot});
   ++page->entries;
   ++entries_;
   return kNoSlot;
@@ -106,21 +95,14 @@ std::uint32_t DiskIndex::erase(Key key) {
   const std::uint64_t hash = secret_hash(key).bits;
   Page& page = pages_[page_of(hash)];
   if (page.places.empty()) return kNoSlot;
-  std::size_t hole = place_of(page, hash, key);
+  const std::size_t hole = place_of(page.places, hash, key);
   const std::uint32_t slot = page.places[hole].slot;
   if (slot == kNoSlot) return kNoSlot;
-  // Entries behind the hole move up, unless that would put them before their homes.
-  const std::size_t places = page.places.size();
-  for (std::size_t place = next(page, hole); page.places[place].slot != kNoSlot; place = next(page, place)) {
-    const std::size_t from = home(secret_hash(page.places[place].key).bits, places);
-    if ((place + places - from) % places < (place + places - hole) % places) continue;
-    page.places[hole] = page.places[place];
-    hole = place;
-  }
-  page.places[hole].slot = kNoSlot;
+  erase_place(page.places, hole);
   --page.entries;
   --entries_;
-  if (places > kPlacesLeast && page.entries * kLoadUnit < places * kLoadLeast) resize(page, page.entries);
+  if (page.places.size() > kPlacesLeast && page.entries * kLoadUnit < page.places.size() * kLoadLeast)
+    resize(page, page.entries);
   if (pages_.size() > 1 && 2 * entries_ < pages_.size() * kEntriesPerPage) merge_page();
   return slot;
 }

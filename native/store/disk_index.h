@@ -13,11 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "store/hash.h"
+#include "store/index_places.h"
 
 namespace hotrow::store {
-
-constexpr std::uint32_t kNoSlot = ~std::uint32_t{0};
 
 class DiskIndex {
  public:
@@ -35,13 +33,7 @@ class DiskIndex {
   void verify(std::vector<std::string>& faults) const;
 
  private:
-#pragma pack(push, 4)
-  struct Entry {
-    Key key;
-    std::uint32_t slot;  // kNoSlot: the place is empty
-  };
-#pragma pack(pop)
-  static_assert(sizeof(Entry) == 12);
+  using Entry = IndexEntry;
   struct Page {
     std::vector<Entry> places;
     std::uint32_t entries = 0;
@@ -50,18 +42,10 @@ class DiskIndex {
   static constexpr std::size_t kEntriesPerPage = 512;  // on average
   static constexpr std::size_t kPlacesLeast = 16;
 
-  static std::uint32_t home(std::uint64_t hash, std::size_t places) {
-    return static_cast<std::uint32_t>(((hash >> 32) * places) >> 32);
-  }
   std::size_t page_of(std::uint64_t hash) const {
     const std::size_t low = hash & ((std::size_t{1} << level_) - 1);
     return low < split_ ? hash & ((std::size_t{2} << level_) - 1) : low;
   }
-  static std::size_t next(const Page& page, std::size_t place) {
-    return place + 1 == page.places.size() ? 0 : place + 1;
-  }
-  static std::size_t place_of(const Page& page, std::uint64_t hash, Key key);
-  static void insert(Page& page, const Entry& entry);
   static void resize(Page& page, std::size_t entries);
   void split_page();
   void merge_page();

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace hotrow::store {
 namespace {
@@ -18,7 +19,27 @@ DiskTier::DiskTier(DiskSpec spec)
     : spec_(std::move(spec)),
       process_(getpid()),
       file_(std::make_unique<DiskFile>(spec_.path, spec_.direct, spec_.io, spec_.depth)) {
-  open_file();
+  const bool made = file_->bytes() == 0;
+  try {
+    if (spec_.index_cache)
+      index_.use_file(
+          std::make_unique<PagedIndex>(spec_.path + ".index", spec_.direct, spec_.io, spec_.depth, *spec_.index_cache));
+    open_file();
+    check_bounds();
+  } catch (...) {
+    if (made) file_->remove();  // a tier that is refused leaves no file
+    throw;
+  }
+  extents_max_ = static_cast<std::uint32_t>(spec_.capacity_bytes / geometry_.extent_bytes) - 1;
+  capacity_rows_ = std::size_t{extents_max_ - kExtentsSpare} * geometry_.slots() * kRowsOf / kSlotsOf;
+  buffers_ = std::max<std::size_t>(2, spec_.write_behind / geometry_.extent_bytes);
+  staging_ = Staging(spec_.staging, buffers_ * geometry_.extent_bytes);
+  for (std::size_t i = 0; i < buffers_; ++i) free_buffers_.push_back(staging_.data() + i * geometry_.extent_bytes);
+  writer_ = std::thread([this] { write_loop(); });
+  cleaner_ = std::thread([this] { clean_loop(); });
+}
+
+void DiskTier::check_bounds() const {
   const std::uint64_t extents = spec_.capacity_bytes / geometry_.extent_bytes;  // the first is the file's header
   if (extents < kExtentsLeast + 1)
     throw DiskError("capacity_bytes=" + std::to_string(spec_.capacity_bytes) + ": must be at least " +
@@ -28,13 +49,6 @@ DiskTier::DiskTier(DiskSpec spec)
     throw DiskError("capacity_bytes=" + std::to_string(spec_.capacity_bytes) + ": must be at most " +
                     std::to_string(kNoSlot / geometry_.slots() * geometry_.extent_bytes) +
                     " (2^32 rows in a file): divide the table into more shards");
-  extents_max_ = static_cast<std::uint32_t>(extents) - 1;
-  capacity_rows_ = std::size_t{extents_max_ - kExtentsSpare} * geometry_.slots() * kRowsOf / kSlotsOf;
-  buffers_ = std::max<std::size_t>(2, spec_.write_behind / geometry_.extent_bytes);
-  staging_ = Staging(spec_.staging, buffers_ * geometry_.extent_bytes);
-  for (std::size_t i = 0; i < buffers_; ++i) free_buffers_.push_back(staging_.data() + i * geometry_.extent_bytes);
-  writer_ = std::thread([this] { write_loop(); });
-  cleaner_ = std::thread([this] { clean_loop(); });
 }
 
 DiskTier::~DiskTier() {
@@ -59,6 +73,7 @@ void DiskTier::close(bool remove) {
   if (remove) file_->remove();
   if (remove || fault.empty()) staging_.remove();  // all of it is in the file, or not wanted
   file_.reset();
+  index_.use_file(nullptr);
   if (!fault.empty()) throw DiskError(fault);
 }
 
@@ -94,23 +109,27 @@ std::size_t DiskTier::room_rows() const {
   return taken < capacity_rows_ ? std::min(capacity_rows_ - taken, slots) : 0;
 }
 
-void DiskTier::contains(std::span<const Key> keys, bool shadowed, bool* out) const {
-  const std::shared_lock state(state_);
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (i + 8 < keys.size()) index_.prefetch(keys[i + 8]);
-    out[i] = find(keys[i], shadowed) != kNoSlot;
-  }
+void DiskTier::contains(std::span<const Key> keys, bool shadowed, bool* out) {
+  in_parts(keys, [&](std::size_t at, std::span<const Key> part) {
+    const auto state = locked<std::shared_lock<std::shared_mutex>>(part, IndexUse::find);
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      if (i + 8 < part.size()) index_.prefetch(part[i + 8]);
+      out[at + i] = find(part[i], shadowed) != kNoSlot;
+    }
+  });
 }
 
 void DiskTier::shadow(std::span<const Key> keys) {
-  const std::unique_lock state(state_);
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (i + 8 < keys.size()) index_.prefetch(keys[i + 8]);
-    const std::uint32_t slot = index_.find(keys[i]);
-    if (slot == kNoSlot || extents_->test(kShadowed, slot)) continue;
-    extents_->set(kShadowed, slot);
-    ++shadowed_;
-  }
+  in_parts(keys, [&](std::size_t, std::span<const Key> part) {
+    const auto state = locked<std::unique_lock<std::shared_mutex>>(part, IndexUse::find);
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      if (i + 8 < part.size()) index_.prefetch(part[i + 8]);
+      const std::uint32_t slot = index_.find(part[i]);
+      if (slot == kNoSlot || extents_->test(kShadowed, slot)) continue;
+      extents_->set(kShadowed, slot);
+      ++shadowed_;
+    }
+  });
 }
 
 DiskStats DiskTier::stats() const {
@@ -130,6 +149,14 @@ DiskStats DiskTier::stats() const {
   found.slot_bytes = geometry_.slot_bytes;
   found.extent_bytes = geometry_.extent_bytes;
   found.index_bytes = index_.bytes();
+  if (const PagedIndex* paged = index_.paged(); paged != nullptr) {
+    const PagedIndexStats index = paged->stats();
+    found.index_filter_bytes = index.filter_bytes;
+    found.index_cache_bytes = index.cache_bytes;
+    found.index_file_bytes = index.file_bytes;
+    found.index_reads = index.reads;
+    found.index_writes = index.writes;
+  }
   found.bitmap_bytes = extents_->bytes();
   found.staging_bytes = buffers_ * geometry_.extent_bytes;
   found.file_bytes = file_->bytes();
@@ -152,9 +179,27 @@ DiskStats DiskTier::stats() const {
   return found;
 }
 
-std::vector<std::string> DiskTier::verify() const {
-  const std::shared_lock state(state_);
+// Of an index in a file; `append_` is held, so it does not change.
+void DiskTier::verify_pages(std::vector<std::string>& faults) {
+  PagedIndex& index = *index_.paged();
+  std::size_t counted = index.overflow();
+  const auto most = static_cast<std::uint32_t>(std::min<std::size_t>(index.keys_at_once(), 4096));
+  for (std::uint32_t first = 0; first < index.page_count(); first += most) {
+    std::vector<std::uint32_t> pages(std::min(most, index.page_count() - first));
+    std::iota(pages.begin(), pages.end(), first);
+    std::shared_lock state(state_);
+    IndexPins pins(index);
+    while (!pins.take_pages(pages)) bring_pages(state, pins);
+    for (const std::uint32_t page : pages) counted += index.verify_page(page, faults);
+  }
+  if (counted != index.size()) faults.emplace_back("disk index: counts wrong");
+}
+
+std::vector<std::string> DiskTier::verify() {
+  const std::lock_guard append(append_);
   std::vector<std::string> faults;
+  if (index_.paged() != nullptr) verify_pages(faults);
+  const std::shared_lock state(state_);
   index_.verify(faults);
   std::size_t live = 0, shadowed = 0, tombstones = 0;
   for (std::uint32_t number = 0; number < extents_->size(); ++number) {

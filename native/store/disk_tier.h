@@ -1,10 +1,10 @@
-// The rows of a table on disk: a log of fixed slots in extents, an index of them in memory. A row is appended, never
-// changed; a newer copy of its key supersedes it. Extents whose rows have all been superseded are used again, those
-// with few are emptied in the background.
+// The rows of a table on disk: a log of fixed slots in extents, and an index of them. A row is appended, never changed;
+// a newer copy of its key supersedes it. Extents whose rows have all been superseded are used again, those with few are
+// emptied in the background.
 //
 // Locks, in this order: `append_` (whoever adds slots: writes, erasures, compaction; nothing else changes the index),
 // `reclaim_` (retired extents become free), `state_` (index, extents, counters: shared to look up, and never held over
-// disk I/O).
+// disk I/O: `locked` takes it when the pages of the index that a call needs are in memory).
 #pragma once
 
 #include <atomic>
@@ -22,8 +22,8 @@
 
 #include "store/disk_file.h"
 #include "store/disk_format.h"
-#include "store/disk_index.h"
 #include "store/extents.h"
+#include "store/slot_index.h"
 #include "store/staging.h"
 
 namespace hotrow::store {
@@ -41,6 +41,7 @@ struct DiskSpec {
   std::size_t write_behind;
   std::string staging;  // a file of shared memory for rows that are not written yet; empty: memory of the process
   int threads;
+  std::optional<std::size_t> index_cache;  // bytes of its pages in memory, where the index is in a file
 };
 
 // What was in a file that was there.
@@ -54,10 +55,11 @@ struct OpenedFile {
 struct DiskStats {
   std::size_t rows = 0, shadowed = 0, tombstones = 0, capacity_rows = 0, staged_rows = 0;
   std::size_t extents = 0, free_extents = 0, slots_per_extent = 0, slot_bytes = 0, extent_bytes = 0;
-  std::size_t index_bytes = 0, bitmap_bytes = 0, staging_bytes = 0;
+  std::size_t index_bytes = 0, index_filter_bytes = 0, index_cache_bytes = 0, bitmap_bytes = 0, staging_bytes = 0;
   std::uint64_t file_bytes = 0, reads = 0, read_bytes = 0, writes = 0, write_bytes = 0, syncs = 0;
   std::uint64_t rows_read = 0, rows_written = 0, rows_erased = 0;
   std::uint64_t compacted_extents = 0, compacted_rows = 0, reused_extents = 0, damaged = 0;
+  std::uint64_t index_file_bytes = 0, index_reads = 0, index_writes = 0;
   double read_wait_s = 0, write_stall_s = 0;
   bool direct = false;
   std::string io;
@@ -78,7 +80,7 @@ class DiskTier {
   std::size_t room_rows() const;  // rows that a write takes without raising, as long as no other call takes them
 
   // The keys of one call are distinct. Without `shadowed` rows that are shadowed count as absent.
-  void contains(std::span<const Key> keys, bool shadowed, bool* out) const;
+  void contains(std::span<const Key> keys, bool shadowed, bool* out);
   // The rows that are there, one after the other in the order of the keys; returns how many.
   std::size_t read(std::span<const Key> keys, bool shadowed, bool* found, const DiskColumns& out);
   // DiskFullError where the rows do not fit: nothing has changed then.
@@ -90,7 +92,7 @@ class DiskTier {
   // Until no extent is below the threshold.
   void compact();
   DiskStats stats() const;
-  std::vector<std::string> verify() const;
+  std::vector<std::string> verify();
   // Flushes, unless the file is removed. A second call does nothing.
   void close(bool remove);
 
@@ -148,6 +150,7 @@ class DiskTier {
   // disk_tier_open.cpp
   using FoundExtent = std::pair<std::uint32_t, ExtentHeader>;  // number and header; generation 0: it has none
   void open_file();
+  void check_bounds() const;
   void take_over_staged();
   void scan();
   std::vector<FoundExtent> find_extents();
@@ -186,6 +189,7 @@ class DiskTier {
 
   // disk_tier_clean.cpp; `append_` is held but by `reclaim`
   std::optional<Victim> load_victim(Urgency urgency);
+  std::vector<Key> erased_for_good(const Victim& victim);
   bool move_victim(const Victim& victim);
   bool drop_tombstones();
   std::size_t reclaim(bool forced);
@@ -199,6 +203,34 @@ class DiskTier {
     const std::uint32_t slot = index_.find(key);
     return slot != kNoSlot && !shadowed && extents_->test(kShadowed, slot) ? kNoSlot : slot;
   }
+  // Takes `state_` with all pages in memory that the index needs for these keys.
+  template <typename Lock>
+  Lock locked(std::span<const Key> keys, IndexUse use) {
+    Lock state(state_);
+    if (index_.paged() == nullptr) return state;
+    IndexPins pins(*index_.paged());
+    while (!pins.take(keys, use)) bring_pages(state, pins);
+    return state;
+  }
+  template <typename Lock>
+  void bring_pages(Lock& state, const IndexPins& pins) {
+    state.unlock();
+    try {
+      index_.paged()->bring(state_, pins.pages());
+    } catch (...) {
+      state.lock();  // pins end under it
+      throw;
+    }
+    state.lock();
+  }
+  // Calls part(first, keys) with as many keys at a time as the index has pages in memory for.
+  template <typename Part>
+  void in_parts(std::span<const Key> keys, const Part& part) const {
+    const std::size_t most = std::min(keys.size(), index_.keys_at_once());
+    for (std::size_t at = 0; at < keys.size(); at += most) part(at, keys.subspan(at, std::min(most, keys.size() - at)));
+  }
+  std::size_t slots_at_once(std::size_t slots) const { return std::min(slots, index_.keys_at_once()); }
+  void verify_pages(std::vector<std::string>& faults);
   std::byte* slot_memory(const Extent& extent, std::uint32_t index) const {
     return extent.memory + kExtentHeader + std::size_t{index} * geometry_.slot_bytes;
   }
@@ -216,7 +248,7 @@ class DiskTier {
   mutable std::shared_mutex state_;
   std::condition_variable_any changed_;
 
-  DiskIndex index_;
+  SlotIndex index_;
   std::unique_ptr<Extents> extents_;
   std::uint64_t sequence_ = 1, generation_ = 1;
   std::size_t shadowed_ = 0, tombstones_ = 0;

@@ -21,11 +21,12 @@ void DiskTier::write(const DiskColumns& rows, std::size_t count) {
   const std::lock_guard append(append_);
   retry_fault();
   check_capacity({rows.keys, count});
+  if (index_.paged() != nullptr) index_.paged()->reserve(state_, count);
   const bool at_once = make_room_or_parts(count);
   for (std::size_t at = 0; at < count;) {
     if (!at_once) make_room(std::min<std::size_t>(geometry_.slots(), count - at));
     const std::uint32_t slots = std::min<std::uint32_t>(room(), kChunk);
-    const auto part = static_cast<std::uint32_t>(std::min<std::size_t>(slots, count - at));
+    const auto part = static_cast<std::uint32_t>(slots_at_once(std::min<std::size_t>(slots, count - at)));
     Extent& extent = (*extents_)[*open_];
     const std::uint32_t first = extents_->first_slot(*open_) + extent.used;
     // Nothing looks at these slots yet.
@@ -37,7 +38,7 @@ void DiskTier::write(const DiskColumns& rows, std::size_t count) {
         spec_.layout.seal(slot, extent.generation, first + i);
       }
     });
-    const std::unique_lock state(state_);
+    const auto state = locked<std::unique_lock<std::shared_mutex>>({rows.keys + at, part}, IndexUse::put);
     for (std::uint32_t i = 0; i < part; ++i) {
       if (i + 8 < part) index_.prefetch(rows.keys[at + i + 8]);
       const std::uint32_t before = index_.put(rows.keys[at + i], first + i);
@@ -57,24 +58,25 @@ std::size_t DiskTier::erase(std::span<const Key> keys) {
   const std::lock_guard append(append_);
   retry_fault();
   std::vector<Key> present;
-  {
-    const std::shared_lock state(state_);
-    for (const Key key : keys)
+  in_parts(keys, [&](std::size_t, std::span<const Key> part) {
+    const auto state = locked<std::shared_lock<std::shared_mutex>>(part, IndexUse::find);
+    for (const Key key : part)
       if (index_.find(key) != kNoSlot) present.push_back(key);
-  }
+  });
   if (present.empty()) return 0;
   const bool at_once = make_room_or_parts(present.size());
   for (std::size_t at = 0; at < present.size();) {
     if (!at_once) make_room(std::min<std::size_t>(geometry_.slots(), present.size() - at));
     const std::uint32_t slots = std::min<std::uint32_t>(room(), kChunk);
-    const auto part = static_cast<std::uint32_t>(std::min<std::size_t>(slots, present.size() - at));
+    const auto part = static_cast<std::uint32_t>(slots_at_once(std::min<std::size_t>(slots, present.size() - at)));
     Extent& extent = (*extents_)[*open_];
     for (std::uint32_t i = 0; i < part; ++i) {
       std::byte* slot = slot_memory(extent, extent.used + i);
       spec_.layout.encode_erased(slot, present[at + i], sequence_ + i);
       spec_.layout.seal(slot, extent.generation, extents_->first_slot(*open_) + extent.used + i);
     }
-    const std::unique_lock state(state_);
+    const auto state =
+        locked<std::unique_lock<std::shared_mutex>>(std::span(present).subspan(at, part), IndexUse::erase);
     for (std::uint32_t i = 0; i < part; ++i) {
       kill(index_.erase(present[at + i]));
       note_removed(present[at + i]);
@@ -119,15 +121,20 @@ void DiskTier::retire_if_empty(std::uint32_t number) {
 void DiskTier::check_capacity(std::span<const Key> keys) {
   std::size_t rows = 0;
   const auto fits = [&] {
-    const std::shared_lock state(state_);
-    rows = index_.size() + keys.size();
-    if (rows + tombstones_ > capacity_rows_) {
-      for (std::size_t i = 0; i < keys.size(); ++i) {
-        if (i + 8 < keys.size()) index_.prefetch(keys[i + 8]);
-        rows -= index_.find(keys[i]) != kNoSlot;
+    const auto within = [&] {
+      const std::shared_lock state(state_);
+      return rows + tombstones_ <= capacity_rows_;
+    };
+    rows = size() + keys.size();
+    if (within()) return true;
+    in_parts(keys, [&](std::size_t, std::span<const Key> part) {
+      const auto state = locked<std::shared_lock<std::shared_mutex>>(part, IndexUse::find);
+      for (std::size_t i = 0; i < part.size(); ++i) {
+        if (i + 8 < part.size()) index_.prefetch(part[i + 8]);
+        rows -= index_.find(part[i]) != kNoSlot;
       }
-    }
-    return rows + tombstones_ <= capacity_rows_;
+    });
+    return within();
   };
   if (fits()) return;
   const Stopwatch stalled(write_stall_ns_);

@@ -52,6 +52,22 @@ std::optional<DiskTier::Victim> DiskTier::load_victim(Urgency urgency) {
   return victim;
 }
 
+// The keys of its erasures that have no row now, in order.
+std::vector<Key> DiskTier::erased_for_good(const Victim& victim) {
+  std::vector<Key> keys, absent;
+  for (std::uint32_t index = 0; index < geometry_.slots(); ++index) {
+    const std::byte* slot = victim.bytes.data() + kExtentHeader + std::size_t{index} * geometry_.slot_bytes;
+    if (!SlotLayout::empty(slot) && SlotLayout::erased(slot)) keys.push_back(SlotLayout::key(slot));
+  }
+  in_parts(keys, [&](std::size_t, std::span<const Key> part) {
+    const auto state = locked<std::shared_lock<std::shared_mutex>>(part, IndexUse::find);
+    for (const Key key : part)
+      if (index_.find(key) == kNoSlot) absent.push_back(key);
+  });
+  std::ranges::sort(absent);
+  return absent;
+}
+
 // Copies the rows that count, and erasures that are still needed, to the end of the log. `append_` is held, so nothing
 // else changes what counts.
 bool DiskTier::move_victim(const Victim& victim) {
@@ -60,6 +76,7 @@ bool DiskTier::move_victim(const Victim& victim) {
   const auto slot_of = [&](std::uint32_t index) {
     return victim.bytes.data() + kExtentHeader + std::size_t{index} * geometry_.slot_bytes;
   };
+  const std::vector<Key> erased = erased_for_good(victim);
   std::vector<std::uint32_t> moved;
   {
     const std::unique_lock state(state_);
@@ -76,7 +93,7 @@ bool DiskTier::move_victim(const Victim& victim) {
       }
       const bool erasure = !live && whole && SlotLayout::erased(slot) && from.tombstones > 0 &&
                            (SlotLayout::sequence(slot) & ~kErased) > oldest_dirty &&
-                           index_.find(SlotLayout::key(slot)) == kNoSlot;
+                           std::ranges::binary_search(erased, SlotLayout::key(slot));
       if (live || erasure) moved.push_back(index);
     }
     const std::size_t room =
@@ -85,7 +102,7 @@ bool DiskTier::move_victim(const Victim& victim) {
     if (room < moved.size()) return false;
   }
   for (std::size_t at = 0; at < moved.size();) {
-    const auto part = static_cast<std::uint32_t>(std::min<std::size_t>(room(), moved.size() - at));
+    const auto part = static_cast<std::uint32_t>(slots_at_once(std::min<std::size_t>(room(), moved.size() - at)));
     Extent& to = (*extents_)[*open_];
     const std::uint32_t first = extents_->first_slot(*open_) + to.used;
     for (std::uint32_t i = 0; i < part; ++i) {
@@ -93,7 +110,11 @@ bool DiskTier::move_victim(const Victim& victim) {
       std::memcpy(slot, slot_of(moved[at + i]), geometry_.slot_bytes);
       spec_.layout.seal(slot, to.generation, first + i);
     }
-    const std::unique_lock state(state_);
+    std::vector<Key> keys;
+    for (std::uint32_t i = 0; i < part; ++i)
+      if (const std::byte* slot = slot_of(moved[at + i]); !SlotLayout::erased(slot))
+        keys.push_back(SlotLayout::key(slot));
+    const auto state = locked<std::unique_lock<std::shared_mutex>>(keys, IndexUse::put);
     for (std::uint32_t i = 0; i < part; ++i) {
       const std::uint32_t old_slot = first_slot + moved[at + i], new_slot = first + i;
       const std::byte* slot = slot_of(moved[at + i]);

@@ -32,6 +32,7 @@ void DiskTier::open_file() {
   }
   geometry_ = choose_geometry(spec_.layout, spec_.capacity_bytes);
   extents_ = std::make_unique<Extents>(geometry_);
+  check_bounds();
   const std::vector<std::byte> header = file_header(spec_.path, geometry_, spec_.identity);
   std::memcpy(buffer.data(), header.data(), header.size());
   request = {0, buffer.data(), 2 * kPage};
@@ -155,9 +156,20 @@ void DiskTier::replay(std::span<const FoundExtent> part, const AlignedBuffer& by
 void DiskTier::replay_extent(std::uint32_t number, const std::byte* bytes, const std::vector<bool>& whole,
                              FoundTombstones& counts_in) {
   Extent& extent = (*extents_)[number];
-  for (std::uint32_t index = 0; index < geometry_.slots(); ++index) {
+  const auto slot_of = [&](std::uint32_t index) {
+    return bytes + kExtentHeader + std::size_t{index} * geometry_.slot_bytes;
+  };
+  std::unique_lock<std::shared_mutex> state;
+  for (std::uint32_t index = 0, brought = 0; index < geometry_.slots(); ++index) {
+    if (index == brought) {  // the pages of the keys in the next slots
+      if (state) state.unlock();
+      std::vector<Key> keys;
+      for (; brought < geometry_.slots() && keys.size() < slots_at_once(geometry_.slots()); ++brought)
+        if (whole[brought]) keys.push_back(SlotLayout::key(slot_of(brought)));
+      state = locked<std::unique_lock<std::shared_mutex>>(keys, IndexUse::put);
+    }
     if (!whole[index]) continue;
-    const std::byte* slot = bytes + kExtentHeader + std::size_t{index} * geometry_.slot_bytes;
+    const std::byte* slot = slot_of(index);
     const std::uint64_t sequence = SlotLayout::sequence(slot) & ~kErased;
     sequence_ = std::max(sequence_, sequence + 1);
     const bool erased = SlotLayout::erased(slot);

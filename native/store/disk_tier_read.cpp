@@ -26,9 +26,9 @@ std::uint64_t page_up(std::uint64_t at) { return (at + kPage - 1) / kPage * kPag
 std::size_t DiskTier::read(std::span<const Key> keys, bool shadowed, bool* found, const DiskColumns& out) {
   std::vector<SlotRead> wanted;
   std::size_t rows = 0;
-  {
-    const std::shared_lock state(state_);
-    for (std::size_t i = 0; i < keys.size(); ++i) {
+  in_parts(keys, [&](std::size_t at, std::span<const Key> part) {
+    const auto state = locked<std::shared_lock<std::shared_mutex>>(part, IndexUse::find);
+    for (std::size_t i = at; i < at + part.size(); ++i) {
       if (i + 8 < keys.size()) index_.prefetch(keys[i + 8]);
       const std::uint32_t slot = find(keys[i], shadowed);
       found[i] = slot != kNoSlot;
@@ -42,7 +42,7 @@ std::size_t DiskTier::read(std::span<const Key> keys, bool shadowed, bool* found
       wanted.push_back({extents_->slot_at(slot), slot, row, extent.generation, keys[i]});
       ++extent.pins;
     }
-  }
+  });
   rows_read_ += rows;
   if (wanted.empty()) return rows;
   std::string fault;

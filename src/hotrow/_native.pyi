@@ -698,6 +698,7 @@ class DiskTier:
         depth: int,
         write_behind: int,
         staging: str,
+        index_cache: int | None,
     ) -> None: ...
     @property
     def opened(self) -> tuple[int, int, int, float] | None: ...

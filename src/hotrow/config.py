@@ -125,6 +125,7 @@ class Table(Spec):
     path: Path | None = None  # directory on a local disk, for rows that memory has no room for
     disk: Size | None = Field(default=None, validate_default=True)  # bytes of their file, as "200GB"
     direct_io: bool = True  # reads and writes of it pass by the page cache
+    disk_index: Literal["auto", "memory", "disk"] = "auto"  # of the rows in it; auto: in memory where capacity has room
     expiry: Whole | None = Field(default=None, ge=1, le=MOST)  # a row is removed after so many samples unseen
     admission: AnyAdmission | None = None
     default: float = Field(default=0.0, ge=-1e30, le=1e30)  # every element of the row that a key without one gets

@@ -1,8 +1,9 @@
 """The script of test_ssd_kill.py: children that change a disk tier are killed, and the file they leave is checked.
 
-Arguments: kills, seed, directory, io. Round n of a child writes and erases keys that follow from n, flushes in every
-fifth round and then says n. After the kill every row must be as after the last flush that was told, or newer. A child
-that ends before it is killed has met an error: a file that kills have filled with extents that are not used again, say.
+Arguments: kills, seed, directory, io, index. Round n of a child writes and erases keys that follow from n, flushes in
+every fifth round and then says n. After the kill every row must be as after the last flush that was told, or newer. A
+child that ends before it is killed has met an error: a file that kills have filled with extents that are not used
+again, say.
 """
 
 import os
@@ -26,8 +27,8 @@ def keys_of(number: int) -> tuple[list[int], list[int]]:
     return drawn[:220], drawn[220:]
 
 
-def churn(path: Path, first: int, pipe: int, io: str) -> None:
-    tier = open_tier(path, io=io, write_behind=0, capacity_bytes=4 << 20)
+def churn(path: Path, first: int, pipe: int, io: str, index: str) -> None:
+    tier = open_tier(path, io=io, write_behind=0, capacity_bytes=4 << 20, index=index, index_cache=4096)
     number = first
     while True:
         written, erased = keys_of(number)
@@ -39,14 +40,14 @@ def churn(path: Path, first: int, pipe: int, io: str) -> None:
         number += 1
 
 
-def killed_after(path: Path, first: int, seconds: float, io: str) -> int:
+def killed_after(path: Path, first: int, seconds: float, io: str, index: str) -> int:
     """The last round that a child said was flushed before it was killed."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
         try:
-            churn(path, first, writing, io)
+            churn(path, first, writing, io, index)
         finally:
             traceback.print_exc()
             os._exit(1)
@@ -62,9 +63,11 @@ def killed_after(path: Path, first: int, seconds: float, io: str) -> int:
     return flushed
 
 
-def check(path: Path, before: dict[int, int], first: int, flushed: int, io: str) -> tuple[dict[int, int], int]:
+def check(
+    path: Path, before: dict[int, int], first: int, flushed: int, io: str, index: str
+) -> tuple[dict[int, int], int]:
     """Rows after the kill, and the round that comes next."""
-    tier = open_tier(path, io=io, write_behind=0, capacity_bytes=4 << 20)
+    tier = open_tier(path, io=io, write_behind=0, capacity_bytes=4 << 20, index=index, index_cache=4096)
     assert tier.verify() == [], tier.verify()
     now = contents(tier)
     tier.close(remove=False)
@@ -83,19 +86,19 @@ def check(path: Path, before: dict[int, int], first: int, flushed: int, io: str)
     return now, last + 2
 
 
-def main(kills: int, seed: int, directory: str, io: str) -> None:
+def main(kills: int, seed: int, directory: str, io: str, index: str) -> None:
     path = Path(directory) / "rows"
     draw = random.Random(seed)
     rows: dict[int, int] = {}
     number, flushes = 1, 0
     for _ in range(kills):
-        flushed = killed_after(path, number, draw.uniform(0.05, 0.5), io)
+        flushed = killed_after(path, number, draw.uniform(0.05, 0.5), io, index)
         flushes += flushed >= number
-        rows, number = check(path, rows, number, flushed, io)
+        rows, number = check(path, rows, number, flushed, io, index)
         assert path.stat().st_size <= 4 << 20
     print(f"{kills} kills, {flushes} after a flush, {number} rounds")
     assert flushes > kills // 3
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4], sys.argv[5])

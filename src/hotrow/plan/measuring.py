@@ -91,7 +91,7 @@ def planned_tables(config: RunConfig, data: Data) -> list[PlannedTable]:
     found = []
     for name, table in tables_of(data.schema, config.tables).items():
         values: Values = given.get(name, "fp32") if isinstance(given, dict) else given
-        found.append(PlannedTable.of(table, capacity_rows_of(table, shards), values))
+        found.append(PlannedTable.of(table, capacity_rows_of(table, shards), values, shards))
     return found
 
 

@@ -4,7 +4,8 @@ import math
 from dataclasses import dataclass
 
 from hotrow.config import Table
-from hotrow.store.tier_plan import INDEX_BYTES, SLOT_HEADER
+from hotrow.store.ssd import DiskIndex
+from hotrow.store.tier_plan import SLOT_HEADER, index_bytes
 
 KEY, FIELD, FLOAT = 8, 4, 4
 WORD = 8  # rows are rounded up to it
@@ -65,9 +66,9 @@ def file_bytes(layout: RowLayout, rows: float) -> int:
     return round(FILE_FACTOR * rows * layout.disk_bytes)
 
 
-def file_index_bytes(rows: float) -> int:
-    """RAM for the index of a file with so many rows, at most."""
-    return round(INDEX_BYTES * rows)
+def file_index_bytes(rows: float, index: DiskIndex = "memory") -> int:
+    """RAM for the index of a file with so many rows, at most, without the pages of one on disk."""
+    return index_bytes(index, round(rows))
 
 
 def bytes_per_row(layout: RowLayout) -> float:

@@ -13,6 +13,9 @@ from hotrow.plan.row_bytes import (
 )
 from hotrow.plan.sample import TableSample
 from hotrow.plan.traffic import row_traffic
+from hotrow.store.shards import share_of
+from hotrow.store.ssd import DiskIndex
+from hotrow.store.tier_plan import plan_tiers
 from hotrow.types import Values
 
 
@@ -26,11 +29,14 @@ class PlannedTable:
     capacity_rows: int | None = None  # rows in RAM at most
     disk_bytes: int | None = None  # None: rows beyond the capacity are evicted
     values: Values = "fp32"  # on the wire
+    index: DiskIndex = "memory"  # where the index of the file is
+    index_cache_bytes: int = 0  # RAM for its pages, over all shards
     upper_bound: str | None = None  # why there may be fewer rows than distinct ids
 
     @classmethod
-    def of(cls, table: Table, capacity_rows: int | None, values: Values) -> "PlannedTable":
+    def of(cls, table: Table, capacity_rows: int | None, values: Values, shards: int = 1) -> "PlannedTable":
         """From the settings of a table; `capacity_rows` is what the store makes of its capacity."""
+        tiers = None if table.disk is None else plan_tiers(share_of(table, 0, shards) if shards > 1 else table)
         reasons = [name for name in ("admission", "expiry") if getattr(table, name) is not None]
         return cls(
             table.name,
@@ -39,6 +45,8 @@ class PlannedTable:
             capacity_rows or None,
             table.disk_bytes,
             values,
+            "memory" if tiers is None else tiers.index,
+            0 if tiers is None else shards * tiers.index_cache_bytes,
             " and ".join(reasons) or None,
         )
 
@@ -87,6 +95,7 @@ def forecast(table: PlannedTable, sample: TableSample, total: int, shards: int) 
     rest = distinct - ram_rows
     disk_rows = rest if table.disk_bytes is not None else 0.0
     file_rows = distinct if disk_rows else 0.0  # a row that comes back into RAM keeps its copy
+    cached = table.index_cache_bytes if disk_rows else 0
     misses = 1 - sample.hit_share(ram_rows / distinct) if disk_rows and distinct else 0.0
     return TableForecast(
         table,
@@ -96,7 +105,7 @@ def forecast(table: PlannedTable, sample: TableSample, total: int, shards: int) 
         disk_rows,
         rest - disk_rows,
         file_rows,
-        shards * table_bytes(layout, ram_rows / shards) + file_index_bytes(file_rows),
+        shards * table_bytes(layout, ram_rows / shards) + file_index_bytes(file_rows, table.index) + cached,
         file_bytes(layout, file_rows),
         sample.unique_per_batch,
         sample.unique_per_batch * misses,

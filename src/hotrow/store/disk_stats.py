@@ -27,7 +27,12 @@ class DiskStats:
     slots_per_extent: int
     slot_bytes: int
     extent_bytes: int
-    index_bytes: int
+    index_bytes: int  # of memory, without the pages of an index on disk
+    index_filter_bytes: int  # of these, filters of an index on disk
+    index_cache_bytes: int  # its pages in memory
+    index_file_bytes: int  # its file
+    index_reads: int  # its pages that were read and written
+    index_writes: int
     bitmap_bytes: int
     staging_bytes: int  # memory for rows that are written behind
     file_bytes: int
@@ -50,5 +55,10 @@ class DiskStats:
 
     @property
     def bytes_per_row(self) -> float:
-        """Memory of index and bitmaps for each row."""
+        """Memory of index and bitmaps for each row, without the pages of an index on disk."""
         return (self.index_bytes + self.bitmap_bytes) / max(self.rows, 1)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of the tier."""
+        return self.index_bytes + self.index_cache_bytes + self.bitmap_bytes + self.staging_bytes

@@ -48,7 +48,15 @@ def _kind(settings: Mapping[str, Any]) -> dict[str, Any]:
     optimizer = settings["optimizer"]
     kind = {"dim": settings["dim"], "optimizer.name": optimizer["name"]}  # compared first: the rest follows from them
     kind |= {f"optimizer.{name}": value for name, value in shaping_settings(optimizer).items()}
-    place = {"segment", "capacity", "path", "disk", "direct_io", "cache"}  # of rows: it does not change their layout
+    place = {
+        "segment",
+        "capacity",
+        "path",
+        "disk",
+        "direct_io",
+        "disk_index",
+        "cache",
+    }  # of rows: it does not change their layout
     apart = {"optimizer", *place}
     return kind | {name: value for name, value in settings.items() if name not in apart}
 

@@ -22,8 +22,11 @@ from hotrow.store.native_spec import TYPES
 from hotrow.store.rows import Rows, first_rows
 
 DiskIo: TypeAlias = Literal["auto", "uring", "threads"]
+DiskIndex: TypeAlias = Literal["memory", "disk"]
 QUEUE_DEPTH = 128  # requests under way at a time
 LEAST_BYTES = 64 << 10
+INDEX_CACHE = 64 << 20  # bytes of the pages of an index on disk that are in memory
+PAGE = 4096
 Result = TypeVar("Result")
 
 
@@ -66,12 +69,21 @@ class SsdTier:
         write_behind: int = 64 << 20,
         staging: Path | None = None,
         queue_depth: int = QUEUE_DEPTH,
+        index: DiskIndex = "memory",
+        index_cache: int = INDEX_CACHE,
     ) -> None:
-        """`staging`: a file of shared memory in which rows that are not written yet outlive a killed process."""
+        """`staging`: a file of shared memory in which rows that are not written yet outlive a killed process.
+
+        `index`: where each row is, in memory (16 bytes a row), or on disk with a filter (3 bytes a row) and
+        `index_cache` bytes of its pages.
+        """
         if not isinstance(table, Table):
             raise ConfigError(f"table={table!r}: give a hotrow.Table(dim=...)")
         if io not in get_args(DiskIo):
             raise ConfigError(f"io={io!r}: must be one of {', '.join(get_args(DiskIo))}")
+        if index not in get_args(DiskIndex):
+            raise ConfigError(f"index={index!r}: must be one of {', '.join(get_args(DiskIndex))}")
+        cached = whole_number("index_cache", index_cache, PAGE, 2**40)
         if not isinstance(direct, bool):
             raise ConfigError(f"direct={direct!r}: must be True or False")
         self.table = table
@@ -96,6 +108,7 @@ class SsdTier:
             depth=whole_number("queue_depth", queue_depth, 1, 4096),
             write_behind=whole_number("write_behind", write_behind, 0, 2**40),
             staging="" if staging is None else str(staging),
+            index_cache=cached if index == "disk" else None,
         )
         found = self._native_tier.opened
         self.opened: OpenedFile | None = None if found is None else OpenedFile(*found)

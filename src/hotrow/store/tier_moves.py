@@ -25,7 +25,7 @@ from hotrow.errors import ConfigError, DiskError, DiskFullError, InputError, Loc
 from hotrow.store.arrays import ArrayLike, Flags, Integers, Keys
 from hotrow.store.ram import RamTier
 from hotrow.store.rows import Attached, LookupPlan, Rows
-from hotrow.store.ssd import SsdTier
+from hotrow.store.ssd import INDEX_CACHE, SsdTier
 from hotrow.store.tier_plan import plan_tiers, slots_path
 
 PUT_AT_ONCE = 4_096  # rows that `load_ahead` puts into memory under one hold of the lock, which a lookup may wait for
@@ -75,6 +75,8 @@ class TierMoves(RamTier):
                 direct=table.direct_io,
                 write_behind=plan.write_behind_bytes,
                 staging=plan.staging,
+                index=plan.index,
+                index_cache=plan.index_cache_bytes or INDEX_CACHE,
             )
         except DiskError as error:
             field, _, said = str(error).partition(": ")

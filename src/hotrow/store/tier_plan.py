@@ -3,14 +3,19 @@
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from hotrow.config import Table
 from hotrow.errors import ConfigError
 from hotrow.sizes import size_text
 from hotrow.store.ram import RamTier
 from hotrow.store.segments import SHARED_MEMORY
+from hotrow.store.ssd import INDEX_CACHE, PAGE, DiskIndex
 
 INDEX_BYTES = 16  # of memory for each row on disk, at most
+FILTER_BYTES = 3  # the same where the index is on disk
+LEAST_CACHE = 1 << 20  # bytes of its pages in memory
+PAGES_BYTES = 24  # of its file for each row, about
 WRITE_BEHIND = 64 << 20
 LEAST_SHARE = 8  # a table's memory holds rows in one eighth of it at least; the rest may be the index of the disk
 SLOT_HEADER = 20
@@ -27,6 +32,9 @@ class TierPlan:
     disk_rows: int
     slot_bytes: int
     write_behind_bytes: int
+    index: DiskIndex
+    index_bytes: int  # of memory for a full file, without the pages of an index on disk
+    index_cache_bytes: int  # for these; 0: the index is in memory
     staging: Path | None  # where rows on their way to the disk outlive the process
 
 
@@ -36,21 +44,53 @@ def plan_tiers(table: Table) -> TierPlan:
         raise ConfigError(f"table {table.name!r} has no disk tier: give it disk and path")
     slot = slot_bytes(table)
     rows = table.disk_bytes // slot
-    in_memory = table
-    behind = WRITE_BEHIND
-    if (whole := table.capacity_bytes) is not None:
-        behind = min(WRITE_BEHIND, whole // LEAST_SHARE)
-        index = INDEX_BYTES * rows
-        left = whole - behind - index
-        if left < whole // LEAST_SHARE:
-            needed = (index + behind) * LEAST_SHARE // (LEAST_SHARE - 1)
+    whole = table.capacity_bytes
+    index = choose_index(table.disk_index, rows, whole)
+    memory = index_bytes(index, rows)
+    cache = min(INDEX_CACHE, max(LEAST_CACHE, PAGES_BYTES * rows)) if index == "disk" else 0
+    behind, in_memory = WRITE_BEHIND, table
+    if whole is not None:
+        if whole < (needed := capacity_least(index, rows)):
             raise ConfigError(
                 f"Table.disk={table.disk!r}: holds {rows:,} rows of {slot} bytes, whose index takes "
-                f"{size_text(index)} of capacity={table.capacity!r}: raise capacity to {size_text(needed)}, "
-                "or give less disk"
+                f"{size_text(memory)} of capacity={table.capacity!r}: raise capacity to {upper_text(needed)}, "
+                + ("leave disk_index='memory' out, " if table.disk_index == "memory" else "")
+                + "or give less disk"
             )
-        in_memory = table.model_copy(update={"capacity": f"{left}B"})
-    return TierPlan(in_memory, table.disk_bytes, rows, slot, behind, _staging(table))
+        behind = min(WRITE_BEHIND, whole // LEAST_SHARE)
+        room = whole - behind - memory
+        cache = min(cache, max(LEAST_CACHE, whole // LEAST_SHARE // PAGE * PAGE), room - whole // LEAST_SHARE)
+        in_memory = table.model_copy(update={"capacity": f"{room - cache}B"})
+    return TierPlan(in_memory, table.disk_bytes, rows, slot, behind, index, memory, cache, _staging(table))
+
+
+def choose_index(wanted: Literal["auto", "memory", "disk"], rows: int, capacity: int | None) -> DiskIndex:
+    """In memory while there is room for it."""
+    if wanted != "auto":
+        return wanted
+    return "memory" if capacity is None or capacity >= capacity_least("memory", rows) else "disk"
+
+
+def index_bytes(index: DiskIndex, rows: int) -> int:
+    """Memory of the index of a file with so many slots, at most, without the pages of one on disk."""
+    return (INDEX_BYTES if index == "memory" else FILTER_BYTES) * rows
+
+
+def capacity_least(index: DiskIndex, rows: int) -> int:
+    """The least capacity that leaves an eighth of it for rows, beside the index and the write buffer."""
+    fixed = index_bytes(index, rows) + (LEAST_CACHE if index == "disk" else 0)
+    by_share = -(-fixed * LEAST_SHARE // (LEAST_SHARE - 2))  # the buffer is an eighth
+    by_bound = -(-(fixed + WRITE_BEHIND) * LEAST_SHARE // (LEAST_SHARE - 1))
+    return min(by_share, by_bound)
+
+
+def upper_text(size: int) -> str:
+    """As `size_text`, rounded up, so that the size it names is enough; in units that a config takes."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if size >= factor:
+            tenths = -(-size * 10 // factor)
+            return f"{tenths // 10}.{tenths % 10} {unit}"
+    return f"{size} B"
 
 
 def slot_bytes(table: Table) -> int:

@@ -127,8 +127,10 @@ def test_admission_and_expiry_make_an_upper_bound() -> None:
 
 
 def test_a_tiered_table_is_read_from_its_settings() -> None:
-    table = hr.Table(dim=16, capacity="1GB", disk="200GB", path="rows")
+    table = hr.Table(dim=16, capacity="8GB", disk="200GB", path="rows")
     assert PlannedTable.of(table, 10, "fp32").disk_bytes == 200 * 10**9
+    found = PlannedTable.of(table, 10, "fp32")
+    assert (found.index, found.index_cache_bytes) == ("disk", 64 << 20), "16 bytes a row would be 20 GB"
 
 
 def test_a_table_without_ids_in_the_sample_is_refused() -> None:

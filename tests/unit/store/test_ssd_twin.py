@@ -16,6 +16,7 @@ from hotrow.errors import DiskFullError
 from hotrow.store.disk_cut import DiskCut
 
 Result = TypeVar("Result")
+INDEXES: dict[str, dict[str, Any]] = {"memory": {}, "disk": {"index": "disk", "index_cache": 4096}}  # one page of five
 KEYS = 900  # twelve extents of rows
 ENGINES = [("threads", True), ("threads", False), ("uring", True), ("uring", False)]
 
@@ -156,23 +157,26 @@ def play(twins: Twins, seed: int, calls: int) -> None:
     twins.check()
 
 
-@settings(max_examples=30)  # 0.3 s each
+@pytest.mark.parametrize("index", INDEXES)
+@settings(max_examples=20)  # 0.3 s each
 @given(seed=st.integers(0, 2**32), calls=st.integers(1, 60))
-def test_a_tier_holds_what_a_dict_holds(seed: int, calls: int) -> None:
+def test_a_tier_holds_what_a_dict_holds(index: str, seed: int, calls: int) -> None:
     with TemporaryDirectory() as folder:
-        twins = Twins(Path(folder) / "rows", write_behind=0)
+        twins = Twins(Path(folder) / "rows", write_behind=0, **INDEXES[index])
         play(twins, seed, calls)
         twins.tier.close(remove=True)
 
 
+@pytest.mark.parametrize("index", INDEXES)
 @pytest.mark.parametrize(("io", "direct"), ENGINES)
-def test_every_way_to_the_disk_gives_the_same_rows(io: str, direct: bool, tmp_path: Path) -> None:
-    twins = Twins(tmp_path / "rows", io=io, direct=direct, threads=2, queue_depth=4)
+def test_every_way_to_the_disk_gives_the_same_rows(io: str, direct: bool, index: str, tmp_path: Path) -> None:
+    twins = Twins(tmp_path / "rows", io=io, direct=direct, threads=2, queue_depth=4, **INDEXES[index])
     assert (twins.tier.stats().io, twins.tier.stats().direct) == (io, direct)
     play(twins, 7, 250)
     found = twins.tier.stats()
     assert found.reads > 0
     assert found.read_wait_s > 0
+    assert (found.index_reads > 0) == (found.index_writes > 0) == (index == "disk"), "pages left memory"
     twins.tier.close(remove=True)
 
 

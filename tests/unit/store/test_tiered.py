@@ -1,5 +1,6 @@
 """A table in two tiers gives the results of one whose memory has no limit, whatever moves between the tiers."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 import hotrow as hr
 from hotrow.errors import ConfigError, DiskFullError, InputError, LockedFileError
 from hotrow.server.rows_ahead import RowsAhead
+from hotrow.sizes import parse_bytes
 from hotrow.store import LookupPlan, RamTier, Rows, find_or_first
 from hotrow.store.arrays import Flags, Keys
 from hotrow.store.tier_plan import plan_tiers, slots_path
@@ -27,6 +29,7 @@ KINDS: dict[str, dict[str, object]] = {
     "bfloat16": {"type": "bfloat16"},
     "clock": {"clock": True},
     "lfu": {"eviction": "lfu"},
+    "index on disk": {"disk_index": "disk"},
 }
 KEYS = 400
 
@@ -34,7 +37,7 @@ KEYS = 400
 def tables(folder: Path, **kind: object) -> tuple[hr.Table, hr.Table]:
     """With 100 rows in memory, and without a limit."""
     kind = {"optimizer": hr.Adagrad(lr=0.5), **kind}
-    unlimited = {name: value for name, value in kind.items() if name != "eviction"}
+    unlimited = {name: value for name, value in kind.items() if name not in ("eviction", "disk_index")}
     tiered = hr.Table(dim=3, capacity=100, disk="4MB", path=folder, **kind)
     return tiered, hr.Table(dim=3, **unlimited)
 
@@ -388,6 +391,42 @@ def test_the_index_of_the_disk_is_part_of_the_capacity(
     else:
         with pytest.raises(ConfigError, match=r"whose index takes .* of capacity='4MB': raise capacity to"):
             plan_tiers(table)
+
+
+@pytest.mark.parametrize(("disk_index", "disk"), [("auto", "200MB"), ("auto", "40GB"), ("memory", "200MB")])
+def test_the_capacity_that_a_refusal_names_is_enough_and_less_is_not(
+    disk_index: str, disk: str, tmp_path: Path
+) -> None:
+    def of(capacity: str) -> hr.Table:
+        return hr.Table(dim=16, capacity=capacity, disk=disk, path=tmp_path, disk_index=disk_index)
+
+    with pytest.raises(ConfigError) as refused:
+        plan_tiers(of("4MB"))
+    named = re.search(r"raise capacity to ([0-9.]+ [A-Z]+)", str(refused.value))
+    assert named is not None
+    assert plan_tiers(of(named[1])).index == ("memory" if disk_index == "memory" else "disk")
+    with pytest.raises(ConfigError, match="raise capacity to"):
+        plan_tiers(of(f"{parse_bytes(named[1]) * 97 // 100}B"))
+    if disk == "200MB":
+        tier = TieredTier(of(named[1]))
+        with opened(tier):
+            for first in range(0, 20_000, 500):
+                tier.find_or_init(np.arange(first, first + 500, dtype=np.uint64))
+            assert len(tier) == 20_000
+            assert tier.stats().disk_rows > 0
+
+
+def test_the_index_goes_to_disk_where_memory_has_no_room_for_it(tmp_path: Path) -> None:
+    plans = [
+        plan_tiers(hr.Table(dim=16, capacity=capacity, disk="200MB", path=tmp_path))
+        for capacity in ("26.6MB", "26.7MB")
+    ]
+    assert [each.index for each in plans] == ["disk", "memory"]
+    for plan in plans:
+        beside = plan.index_bytes + plan.index_cache_bytes + plan.write_behind_bytes
+        assert beside + (plan.in_memory.capacity_bytes or 0) in (26_600_000, 26_700_000)
+    assert plans[0].index_cache_bytes >= 1 << 20
+    assert plans[1].index_cache_bytes == 0
 
 
 @pytest.mark.parametrize("kind", ["adagrad", "lfu", "admission", "expiry"])

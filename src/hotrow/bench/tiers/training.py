@@ -19,7 +19,7 @@ from hotrow.data.source import Source
 from hotrow.errors import InputError
 from hotrow.modes import Sync
 from hotrow.store.ram import RamTier
-from hotrow.store.ssd import DiskIo, SsdTier
+from hotrow.store.ssd import INDEX_CACHE, DiskIo, SsdTier
 from hotrow.store.tier_plan import plan_tiers
 from hotrow.store.tiered import TieredTier
 from hotrow.topology.affinity import ThreadBinder
@@ -147,4 +147,6 @@ def use_io(tier: TieredTier, io: DiskIo) -> None:
         direct=tier.table.direct_io,
         io=io,
         write_behind=plan.write_behind_bytes,
+        index=plan.index,
+        index_cache=plan.index_cache_bytes or INDEX_CACHE,
     )
