@@ -19,12 +19,15 @@ CORES := $(shell nproc)
 JOBS ?= $(shell expr $(CORES) + 1)
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 PARALLEL := --numprocesses=$(JOBS) --dist=loadfile -m 'not ray'
+# Triton checks GPU kernels in its interpreter, so tests install it (1 GB): without its dependencies, and not where torch
+# has brought one. Its version is not in constraints.txt, where it would contradict the one that a CUDA torch asks for.
+TRITON ?= triton==3.9.0
 NATIVE := CMakeLists.txt $(wildcard native/*/*.h native/*/*.cpp native/*/*/*.h native/*/*/*.cpp)
 
 HEADERS := $(filter %.h,$(NATIVE))
 TIDY := $(patsubst native/%.cpp,build/tidy/%.checked,$(filter %.cpp,$(NATIVE)))
 
-.PHONY: install demo check test test-slow coverage lint tidy stub format bench clean
+.PHONY: install triton demo check test test-slow coverage lint tidy stub format bench clean
 
 install: .venv/.installed
 
@@ -41,6 +44,13 @@ install: .venv/.installed
 	$(PIP) --no-build-isolation --config-settings=cmake.define.HOTROW_WERROR=ON --editable '.[dev,ray]'
 	touch $@
 
+triton: .venv/.triton
+
+.venv/.triton: .venv/.installed
+	test "$$(uname -s)" != Linux || $(BIN)/python -c 'import triton' 2> /dev/null || $(PIP) --no-deps '$(TRITON)' \
+	  || echo 'Triton could not be installed: tests of kernels are skipped'
+	touch $@
+
 demo: install
 	$(BIN)/hotrow train examples/demo.toml
 
@@ -49,16 +59,16 @@ check: lint
 	HYPOTHESIS_PROFILE=check $(PYTEST) $(PARALLEL) tests/unit tests/sim
 
 # Everything but `slow`: what decides whether a change lands.
-test: lint
+test: lint triton
 	$(PYTEST) $(PARALLEL) --durations=25
 	$(PYTEST) -m ray --durations=15
 
-test-slow: lint
+test-slow: lint triton
 	$(PYTEST) $(PARALLEL) --slow --durations=25
 	$(PYTEST) -m ray --slow --durations=15
 
 # The least covered files, over the tests that `test` runs.
-coverage: install
+coverage: install triton
 	$(PYTEST) $(PARALLEL) --cov --cov-report=
 	$(PYTEST) -m ray --cov --cov-append --cov-report=term --cov-report=html:build/coverage
 

@@ -21,6 +21,10 @@ load_profile()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Triton reads it when a kernel is defined. On a machine with a GPU the same tests run there.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 torch.set_num_threads(1)  # the sums of torch, which some tests compare with, then do not depend on the machine
 torch.sparse.check_sparse_tensor_invariants.enable()  # type: ignore[no-untyped-call]  # unset, torch warns
 

@@ -12,7 +12,8 @@ from hotrow.store.ssd import SsdTier
 
 FIELDS = ("version", "last_update")
 DIM, STATE_DIM = 200, 8  # slots of 864 bytes: 75 in an extent of 64 KiB
-CAPACITY = 2 << 20  # 32 extents
+EXTENT, SLOTS = 64 << 10, 75
+CAPACITY = 32 * EXTENT
 
 
 def make_rows(keys: Iterable[int], stamp: int, dim: int = DIM, state_dim: int = STATE_DIM) -> Rows:
@@ -42,6 +43,7 @@ def open_tier(path: Path, table: Table | None = None, **settings: Any) -> SsdTie
         "dim": DIM,
         "state_dim": STATE_DIM,
         "fields": FIELDS,
+        "write_behind": 0,  # two extents: rows of the others are read from the file
     } | settings
     return SsdTier(table or Table(dim=given["dim"]), path, **given)
 

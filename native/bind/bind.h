@@ -16,7 +16,9 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 void bind_table_spec(nb::module_& m);
+void bind_batch(nb::module_& m);
 void bind_table(nb::module_& m);
+void bind_table_segment(nb::class_<store::RamTier>& table);
 void bind_cut(nb::class_<store::RamTier>& tier);
 void bind_cache(nb::class_<store::RamTier>& tier);
 void bind_batch_kernels(nb::module_& m);

@@ -3,7 +3,9 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <optional>
+#include <span>
 #include <tuple>
 
 #include "bind/columns.h"
@@ -29,18 +31,20 @@ void check_distinct(const std::string& who, const Batch& batch) {
   demand(batch.unique() == batch.size(), who + ": a key stands in the batch twice");
 }
 
-using StateCounts = std::tuple<std::size_t, std::size_t, std::size_t, std::size_t>;
+using StateCounts = std::tuple<std::size_t, std::size_t, std::size_t, std::size_t, std::size_t>;
 
 StateCounts find_places(RamTier& tier, Batch& batch, std::uint32_t use, std::uint64_t staleness, const OutKeys& keys,
-                        const Numbers& clocks, int threads) {
+                        const Numbers& clocks, const Numbers& uniques, int threads) {
   check_threads(threads);
   check_cached("find_places", tier);
   check_distinct("find_places", batch);
-  const bool fits = keys.size() == batch.size() && clocks.size() == batch.size();
-  demand(fits, "find_places: keys and clocks must hold one entry per key");
+  const std::size_t count = batch.size();
+  const bool fits = keys.size() == count && clocks.size() == count && uniques.size() == count;
+  demand(fits, "find_places: keys, clocks and uniques must hold one entry per key");
   const nb::gil_scoped_release unlocked;
-  const store::CachedCounts found = tier.find_places(batch, use, staleness, {keys.data(), clocks.data()}, threads);
-  return {found.valid, found.absent, found.ahead, found.awaited};
+  const store::CachedKeys out{keys.data(), clocks.data(), uniques.data()};
+  const store::CachedCounts found = tier.find_places(batch, use, staleness, out, threads);
+  return {found.valid, found.absent, found.ahead, found.awaited, found.beyond};
 }
 
 std::size_t read_placed(const RamTier& tier, Batch& batch, const Matrix& out, float otherwise, int threads) {
@@ -76,8 +80,7 @@ void check_changes(const std::string& who, const RamTier& tier, std::size_t rows
 }
 
 void take_changes(RamTier& tier, Batch& batch, const Matrix& values, const Matrix& state, const Numbers& clocks,
-                  const Numbers& updates, const Numbers& periods, const HostArray<bool, 1>& changed, bool erase,
-                  int threads) {
+                  const Numbers& updates, const Numbers& periods, const HostArray<bool, 1>& changed, int threads) {
   check_threads(threads);
   check_changes("take_changes", tier, batch.size(), values, state, clocks, updates, periods);
   check_distinct("take_changes", batch);
@@ -86,39 +89,44 @@ void take_changes(RamTier& tier, Batch& batch, const Matrix& values, const Matri
   tier.take_changes(batch,
                     {nullptr, values.data(), state.data(), clocks.data(), updates.data(), periods.data(),
                      changed.data(), batch.size()},
-                    erase, threads);
+                    threads);
 }
 
 std::tuple<std::size_t, std::size_t> make_places(RamTier& tier, Batch& batch, std::uint32_t use,
                                                  const std::vector<const Batch*>& pinned, const OutKeys& keys,
                                                  const Matrix& values, const Matrix& state, const Numbers& clocks,
-                                                 const Numbers& updates, const Numbers& periods,
-                                                 const HostArray<bool, 1>& placed, int threads) {
+                                                 const Numbers& updates, const Numbers& periods, int threads) {
   check_threads(threads);
   check_changes("make_places", tier, keys.size(), values, state, clocks, updates, periods);
   check_distinct("make_places", batch);
   demand(batch.looked_up, "make_places: the batch was not looked up: call find_places first");
   for (const Batch* plan : pinned) demand(plan != nullptr, "make_places: pinned holds None: give plans of this table");
-  demand(placed.size() == batch.size(), "make_places: placed must hold one flag per key");
   const nb::gil_scoped_release unlocked;
-  const auto [changes, unplaced] = tier.make_places(
+  const auto [changes, beyond] = tier.make_places(
       batch, use, pinned,
       {keys.data(), values.data(), state.data(), clocks.data(), updates.data(), periods.data(), nullptr, keys.size()},
-      placed.data(), threads);
-  return {changes, unplaced};
+      threads);
+  return {changes, beyond};
 }
 
-void fill(RamTier& tier, Batch& batch, const ConstMatrix& values, const ConstMatrix& state, const ConstNumbers& clocks,
-          const std::optional<ConstNumbers>& periods, int threads) {
+void fill(RamTier& tier, Batch& batch, const ConstNumbers& uniques, const ConstMatrix& values, const ConstMatrix& state,
+          const ConstNumbers& clocks, const std::optional<ConstNumbers>& periods, int threads) {
   check_threads(threads);
   check_cached("fill", tier);
-  check_distinct("fill", batch);
-  check_shape("fill: values", values, {batch.size(), tier.layout().dim()});
-  check_shape("fill: state", state, {batch.size(), tier.layout().state_dim()});
-  demand(clocks.size() == batch.size(), "fill: clocks must hold one number per key");
-  demand(!periods || periods->size() == batch.size(), "fill: periods must hold one number per key");
+  const std::span<const std::uint32_t> of{uniques.data(), uniques.size()};
+  const bool known = std::ranges::all_of(of, [&](std::uint32_t unique) { return unique < batch.unique(); });
+  demand(known, "fill: uniques must be numbers of the batch's unique keys");
+  check_shape("fill: values", values, {of.size(), tier.layout().dim()});
+  check_shape("fill: state", state, {of.size(), tier.layout().state_dim()});
+  demand(clocks.size() == of.size(), "fill: clocks must hold one number per key");
+  demand(!periods || periods->size() == of.size(), "fill: periods must hold one number per key");
   const nb::gil_scoped_release unlocked;
-  tier.fill(batch, {values.data(), state.data(), clocks.data(), periods ? periods->data() : nullptr}, threads);
+  tier.fill(batch, of, {values.data(), state.data(), clocks.data(), periods ? periods->data() : nullptr}, threads);
+}
+
+Batch batch_of_distinct(const RamTier& tier, const HostArray<const std::uint64_t, 1>& keys) {
+  const nb::gil_scoped_release unlocked;
+  return tier.batch_of_distinct({keys.data(), keys.size()});
 }
 
 nb::bytes changed_keys(const RamTier& tier) {
@@ -133,19 +141,19 @@ nb::bytes changed_keys(const RamTier& tier) {
 }  // namespace
 
 void bind_cache(nb::class_<RamTier>& tier) {
-  tier.def("find_places", &find_places, "batch"_a, "use"_a, "staleness"_a, "keys"_a.noconvert(), "clocks"_a.noconvert(),
-           "threads"_a)
+  tier.def("batch_of_distinct", &batch_of_distinct, "keys"_a.noconvert())
+      .def("find_places", &find_places, "batch"_a, "use"_a, "staleness"_a, "keys"_a.noconvert(), "clocks"_a.noconvert(),
+           "uniques"_a.noconvert(), "threads"_a)
       .def("make_places", &make_places, "batch"_a, "use"_a, "pinned"_a, "keys"_a.noconvert(), "values"_a.noconvert(),
-           "state"_a.noconvert(), "clocks"_a.noconvert(), "updates"_a.noconvert(), "periods"_a.noconvert(),
-           "placed"_a.noconvert(), "threads"_a)
+           "state"_a.noconvert(), "clocks"_a.noconvert(), "updates"_a.noconvert(), "periods"_a.noconvert(), "threads"_a)
       .def("read_placed", &read_placed, "batch"_a, "out"_a.noconvert(), "otherwise"_a, "threads"_a)
       .def("announce", &announce, "batch"_a, "threads"_a)
       .def("withdraw", &withdraw, "batch"_a, "use"_a, "threads"_a)
       .def("take_changes", &take_changes, "batch"_a, "values"_a.noconvert(), "state"_a.noconvert(),
-           "clocks"_a.noconvert(), "updates"_a.noconvert(), "periods"_a.noconvert(), "changed"_a.noconvert(), "erase"_a,
+           "clocks"_a.noconvert(), "updates"_a.noconvert(), "periods"_a.noconvert(), "changed"_a.noconvert(),
            "threads"_a)
-      .def("fill", &fill, "batch"_a, "values"_a.noconvert(), "state"_a.noconvert(), "clocks"_a.noconvert(),
-           "periods"_a.noconvert().none(), "threads"_a)
+      .def("fill", &fill, "batch"_a, "uniques"_a.noconvert(), "values"_a.noconvert(), "state"_a.noconvert(),
+           "clocks"_a.noconvert(), "periods"_a.noconvert().none(), "threads"_a)
       .def_prop_ro("changed_rows", &RamTier::changed_rows)
       .def("changed_keys", &changed_keys);
 }

@@ -225,6 +225,7 @@ nb::typed<nb::dict, std::string, nb::any> stats(const DiskHandle& handle) {
   put("write_bytes", found.write_bytes);
   put("syncs", found.syncs);
   put("rows_read", found.rows_read);
+  put("rows_read_buffered", found.rows_read_buffered);
   put("rows_written", found.rows_written);
   put("rows_erased", found.rows_erased);
   put("compacted_extents", found.compacted_extents);

@@ -14,6 +14,7 @@ NB_MODULE(_native, m) {
   m.def("keep_freed_memory", &hotrow::store::keep_freed_memory, nanobind::arg("bytes"),
         "Keep so much freed memory for the next allocations; False: the C library cannot.");
   hotrow::bind::bind_table_spec(m);
+  hotrow::bind::bind_batch(m);
   hotrow::bind::bind_table(m);
   hotrow::bind::bind_batch_kernels(m);
   hotrow::bind::bind_shards(m);

@@ -1,4 +1,4 @@
-// hotrow._native.RamTier and Batch. The Python face (hotrow.store.ram) has told a user's mistakes in sentences before a
+// hotrow._native.RamTier. The Python face (hotrow.store.ram) has told a user's mistakes in sentences before a
 // call gets here; the checks below keep memory safe whoever calls.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -11,6 +11,7 @@
 #include <stdexcept>
 
 #include "bind/columns.h"
+#include "bind/plans.h"
 #include "store/bags.h"
 #include "store/indices.h"
 #include "store/ram_tier.h"
@@ -42,10 +43,6 @@ store::Selection selection(const std::string& who, const Batch& batch, const std
   demand(!as_found || batch.looked_up, who + ": as_found: the batch has not been looked up yet");
   // As bytes: a caller's flag may be any.
   return {only ? reinterpret_cast<const std::uint8_t*>(only->data()) : nullptr, as_found};
-}
-
-void check_plans(const std::string& who, const std::vector<const Batch*>& plans) {
-  for (const Batch* plan : plans) demand(plan != nullptr, who + " holds None: give plans of this table");
 }
 
 using SegmentArgs = std::tuple<std::string, store::Identity, bool, bool>;  // path, identity, huge, keep
@@ -192,11 +189,14 @@ void read_columns(const RamTier& tier, Batch& batch, const Array<std::uint64_t, 
   tier.read(batch, out.columns(), threads);
 }
 
-std::size_t preview_evictions(RamTier& tier, Batch& batch, const std::vector<const Batch*>& pinned, int threads) {
+std::size_t preview_evictions(RamTier& tier, Batch& batch, bool lookup, bool seen,
+                              const std::optional<std::uint64_t>& samples, const std::vector<const Batch*>& pinned,
+                              int threads) {
   check_threads(threads);
   check_plans("preview_evictions: pinned", pinned);
   const nb::gil_scoped_release unlocked;
-  return tier.preview_evictions(batch, threads, pinned);
+  const std::optional<store::Sight> sight = lookup ? std::optional(store::Sight{seen, samples}) : std::nullopt;
+  return tier.preview_evictions(batch, sight, threads, pinned);
 }
 
 void evicted(const RamTier& tier, const Batch& batch, const Array<std::uint64_t, 1>& keys, const Rows& values,
@@ -229,19 +229,6 @@ nb::bytes eviction_order(const RamTier& tier, std::size_t partition) {
   return as_bytes(keys);
 }
 
-store::Segment& segment_of(const RamTier& tier) {
-  demand(tier.segment() != nullptr, "the table has no segment");
-  return *tier.segment();
-}
-
-std::tuple<std::size_t, std::size_t> attach(RamTier& tier, int threads) {
-  check_threads(threads);
-  demand(segment_of(tier).attached(), "attach: the segment is new, there is nothing to take over");
-  const nb::gil_scoped_release unlocked;
-  const store::Attached found = tier.attach(threads);
-  return {found.rows, found.dropped};
-}
-
 nb::typed<nb::dict, std::string, std::uint64_t> stats(const RamTier& tier) {
   store::Stats found;
   {
@@ -267,80 +254,15 @@ nb::typed<nb::dict, std::string, std::uint64_t> stats(const RamTier& tier) {
   return out;
 }
 
-void batch_keys(const Batch& batch, const Array<std::uint64_t, 1>& out) {
-  demand(out.shape(0) == batch.unique(), "keys: out must hold one number per unique key");
-  std::copy_n(batch.keys(), batch.unique(), out.data());
-}
-
-void batch_inverse(const Batch& batch, const Array<std::uint32_t, 1>& out) {
-  demand(out.shape(0) == batch.size(), "inverse: out must hold one number per key");
-  std::copy_n(batch.inverse(), batch.size(), out.data());
-}
-
-void batch_overlap(const Batch& batch, const std::vector<const Batch*>& others, const Array<bool, 1>& out,
-                   int threads) {
-  check_threads(threads);
-  demand(out.shape(0) == batch.unique(), "overlap: out must hold one flag per unique key");
-  check_plans("overlap: others", others);
-  const nb::gil_scoped_release unlocked;
-  batch.overlap(others, out.data(), threads);
-}
-
-void batch_shared(const Batch& batch, const Batch& other, const Array<bool, 1>& mine, const Array<bool, 1>& theirs,
-                  int threads) {
-  check_threads(threads);
-  demand(mine.shape(0) == batch.unique(), "shared: mine must hold one flag per unique key");
-  demand(theirs.shape(0) == other.unique(), "shared: theirs must hold one flag per unique key of the other");
-  const Batch* const others[] = {&other};
-  const nb::gil_scoped_release unlocked;
-  batch.overlap(others, mine.data(), threads, theirs.data());
-}
-
-void batch_absent(const Batch& batch, const Array<bool, 1>& out) {
-  demand(out.shape(0) == batch.size(), "absent_mask: out must hold one flag per key");
-  demand(batch.looked_up, "absent_mask: the batch has not been looked up yet");
-  for (std::size_t i = 0; i < batch.size(); ++i)
-    out.data()[i] = batch.slots()[batch.inverse()[i]] >= store::kTurnedAway;
-}
-
 }  // namespace
 
 void bind_table(nb::module_& m) {
-  nb::class_<Batch>(m, "Batch")
-      .def("__len__", &Batch::size)
-      .def_prop_ro("unique", &Batch::unique)
-      .def_prop_ro("partitions", &Batch::partitions)
-      .def_ro("looked_up", &Batch::looked_up)
-      .def_ro("without_room", &Batch::without_room)
-      .def_prop_ro("counted", &Batch::counted)
-      .def("keys", &batch_keys, "out"_a.noconvert())
-      .def("inverse", &batch_inverse, "out"_a.noconvert())
-      .def("overlap", &batch_overlap, "others"_a, "out"_a.noconvert(), "threads"_a)
-      .def("shared", &batch_shared, "other"_a, "mine"_a.noconvert(), "theirs"_a.noconvert(), "threads"_a)
-      .def("absent_mask", &batch_absent, "out"_a.noconvert());
   nb::class_<store::TableClock>(m, "TableClock");
   nb::class_<RamTier> table(m, "RamTier");
   table.def(nb::new_(&make_tier), "spec"_a, "segment"_a.none())
-      .def("attach", &attach, "threads"_a)
-      .def_prop_ro("attached", [](const RamTier& tier) { return segment_of(tier).attached(); })
-      .def("leave_segment", [](RamTier& tier) { segment_of(tier).leave(); })
       .def_prop_ro("samples", &RamTier::samples)
       .def("clock", &RamTier::clock)
       .def("restore_clock", &RamTier::restore_clock, "clock"_a)
-      .def("close_segment", [](RamTier& tier) { segment_of(tier).close(); })
-      .def(
-          "push_begin", [](RamTier& tier, std::uint64_t grant) { return segment_of(tier).pushes().begin(grant); },
-          "grant"_a)
-      .def(
-          "push_finish", [](RamTier& tier, std::uint64_t grant) { segment_of(tier).pushes().finish(grant); }, "grant"_a)
-      .def(
-          "push_discard", [](RamTier& tier, std::uint64_t grant) { return segment_of(tier).pushes().discard(grant); },
-          "grant"_a)
-      .def(
-          "push_find", [](const RamTier& tier, std::uint64_t grant) { return segment_of(tier).pushes().find(grant); },
-          "grant"_a)
-      .def("push_partly", [](const RamTier& tier) { return segment_of(tier).pushes().partly(); })
-      .def("push_newest", [](const RamTier& tier) { return segment_of(tier).pushes().newest(); })
       .def("__len__", &RamTier::size, nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("counts_occurrences", &RamTier::counts_occurrences)
       .def_prop_ro("state_dim", [](const RamTier& tier) { return tier.layout().state_dim(); })
@@ -385,7 +307,8 @@ void bind_table(nb::module_& m) {
           "samples"_a.none(), "threads"_a)
       .def("read_columns", &read_columns, "batch"_a, "keys"_a.noconvert(), "values"_a.noconvert(),
            "state"_a.noconvert(), "fields"_a, "threads"_a)
-      .def("preview_evictions", &preview_evictions, "batch"_a, "pinned"_a, "threads"_a)
+      .def("preview_evictions", &preview_evictions, "batch"_a, "lookup"_a, "seen"_a, "samples"_a.none(), "pinned"_a,
+           "threads"_a)
       .def("evicted_rows", &RamTier::evicted_rows, "batch"_a)
       .def("evicted", &evicted, "batch"_a, "keys"_a.noconvert(), "values"_a.noconvert(), "state"_a.noconvert(),
            "fields"_a)
@@ -404,6 +327,7 @@ void bind_table(nb::module_& m) {
            "fields"_a)
       .def("stats", &stats)
       .def("verify", &RamTier::verify, nb::call_guard<nb::gil_scoped_release>());
+  bind_table_segment(table);
   bind_cut(table);
   bind_cache(table);
 }

@@ -5,9 +5,11 @@
 // (conservative update). Counts are never too low, so no key waits longer than with exact counts.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -26,6 +28,17 @@ class Admission {
   // Counts an absent key that was looked up for `call`; true: it is let in.
   bool admit(Key key, std::uint32_t occurrences, std::uint64_t call);
 
+  // Which keys of one call `admit` would let in, in the order of its calls; nothing is counted.
+  class Preview {
+   public:
+    explicit Preview(const Admission& admission) : admission_(admission) {}
+    bool admits(Key key, std::uint32_t occurrences, std::uint64_t call);
+
+   private:
+    const Admission& admission_;
+    std::unordered_map<const std::uint8_t*, std::uint8_t> raised_;  // counters of the filter, by keys before
+  };
+
   // Keys that wait and how often each has come, by key; none where a filter counts them.
   std::vector<std::pair<Key, std::uint32_t>> waiting() const;
   std::span<const std::uint8_t> filter() const { return filter_; }
@@ -42,6 +55,10 @@ class Admission {
     std::uint32_t count;  // 0: nobody
   };
 
+  static constexpr int kCounters = 4;  // of a key in the filter
+  std::array<const std::uint8_t*, kCounters> counters_of(Key key) const;
+  bool by_chance(Key key, std::uint64_t call) const;
+  std::size_t place_of(Key key) const;  // in `waiting_`: its own, or the empty one for it
   bool admit_exactly(Key key, std::uint32_t occurrences);
   bool admit_by_filter(Key key, std::uint32_t occurrences);
   std::size_t home(Key key) const;

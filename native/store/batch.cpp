@@ -17,9 +17,21 @@ constexpr std::size_t kPartitionsMin = 16;  // fewer do not keep many threads bu
 
 }  // namespace
 
-Batch::Batch(std::span<const Key> keys, int partitions_log2, bool counted, int threads)
-    : size_(keys.size()), unique_begin_((std::size_t{1} << partitions_log2) + 1) {
+Batch::Batch(std::size_t size, int partitions_log2)
+    : size_(size), unique_begin_((std::size_t{1} << partitions_log2) + 1) {
   if (size_ >= 0xffffffffu) throw std::length_error("a batch holds at most 4,294,967,294 keys: split it");
+}
+
+Batch Batch::of_distinct(std::span<const Key> keys, int partitions_log2, bool counted) {
+  Batch batch(keys.size(), partitions_log2);
+  batch.inverse_.make(keys.size());
+  std::fill_n(batch.inverse_.get(), keys.size(), 1u);  // each occurs once
+  batch.group(keys.data(), keys.size(), partitions_log2, counted, batch.inverse_.get());
+  return batch;
+}
+
+Batch::Batch(std::span<const Key> keys, int partitions_log2, bool counted, int threads)
+    : Batch(keys.size(), partitions_log2) {
   static thread_local Scratch<Key> found_room;
   static thread_local Scratch<std::uint32_t> counts_room;
   Key* const found = found_room.take(size_);

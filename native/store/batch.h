@@ -16,6 +16,8 @@ class Batch {
  public:
   // `counted`: occurrences() will be asked for.
   Batch(std::span<const Key> keys, int partitions_log2, bool counted, int threads);
+  // Of keys that the caller knows to be distinct: none is looked for twice.
+  static Batch of_distinct(std::span<const Key> keys, int partitions_log2, bool counted);
 
   std::size_t size() const { return size_; }
   std::size_t unique() const { return unique_begin_.back(); }
@@ -35,7 +37,9 @@ class Batch {
   std::size_t without_room = 0;  // unique keys for which the last find_or_init found no room
   bool looked_up = false;        // slots hold what a lookup found; a slot is a hint, the row's key decides
 
-  std::vector<std::uint32_t> ahead;  // of a cache: unique keys whose rows have to be written back, by number
+  // Of a cache: unique keys whose rows have to be written back, by number, and the tick at which all rows were seen.
+  std::vector<std::uint32_t> ahead;
+  std::uint32_t seen_at = 0;
 
   // Rows that fell out for this batch, whole, by partition; filled where the table keeps them. Only the table with this
   // number can read them.
@@ -43,6 +47,7 @@ class Batch {
   std::uint64_t evicted_by = 0;
 
  private:
+  Batch(std::size_t size, int partitions_log2);
   void fold_partitions(std::span<const Key> keys, int partitions_log2, bool counted, int threads);
   void group(const Key* found, std::size_t count, int partitions_log2, bool counted, std::uint32_t* numbers);
 

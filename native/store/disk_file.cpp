@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "store/held_locks.h"
 
@@ -82,7 +83,7 @@ std::string free_text(const std::string& path) {
 
 }  // namespace
 
-DiskFile::DiskFile(const std::string& path, bool direct, IoChoice io, int depth) : path_(path) {
+DiskFile::DiskFile(const std::string& path, bool direct, IoChoice io, int depth, const WrapEngine& wrap) : path_(path) {
   // The lock of the process is on a descriptor of its own, which ends with it. A forked child closes its copy.
   lock_ = ::open(path.c_str(), kFlags, 0600);
   if (lock_ < 0) fail("cannot be opened", errno);
@@ -108,6 +109,7 @@ DiskFile::DiskFile(const std::string& path, bool direct, IoChoice io, int depth)
     if (!engine_ && io == IoChoice::uring)
       throw DiskError("io=uring: the kernel refuses io_uring to this process: use io=auto or io=threads");
     if (!engine_) engine_ = make_thread_pool(file_, depth);
+    if (wrap) engine_ = wrap(std::move(engine_));
   } catch (...) {
     if (made) unlink(path.c_str());
     if (file_ >= 0) close(file_);
@@ -154,32 +156,28 @@ void DiskFile::check_done(const IoRequest& request, const char* what) const {
 }
 
 void DiskFile::sync() {
+  check_flushed();
   ++syncs_;
-#if defined(__APPLE__)
-  const int failed = fcntl(file_, F_FULLFSYNC);
-#else
-  const int failed = fdatasync(file_);
-#endif
-  if (failed != 0) fail("cannot be flushed", errno);
+  if (const int failed = engine_->sync(file_); failed != 0) {
+    lost_ = failed;
+    check_flushed();
+  }
+}
+
+// The system may have dropped what it could not write, and a second flush would not tell.
+void DiskFile::check_flushed() const {
+  if (const int failed = lost_; failed != 0)
+    fail(
+        "could not be flushed and takes no more rows; what was written since the last flush may be lost: look at the " +
+            std::string("disk, and open the file again"),
+        failed);
 }
 
 void DiskFile::grow(std::uint64_t bytes) {
   const std::uint64_t now = this->bytes();
   if (now >= bytes) return;
-#if defined(__linux__)
-  int failed;
-  do {
-    failed = fallocate(file_, 0, static_cast<off_t>(now), static_cast<off_t>(bytes - now)) == 0 ? 0 : errno;
-  } while (failed == EINTR);
-  if (failed == 0) return;
-  if (failed != EOPNOTSUPP && failed != ENOSYS) {
-    [[maybe_unused]] const int cut =
-        ftruncate(file_, static_cast<off_t>(now));  // what it had allocated before it failed
+  if (const int failed = engine_->grow(file_, now, bytes); failed != 0)
     fail("cannot grow from " + std::to_string(now) + " to " + std::to_string(bytes) + " bytes", failed);
-  }
-#endif
-  if (ftruncate(file_, static_cast<off_t>(bytes)) != 0)
-    fail("cannot grow from " + std::to_string(now) + " to " + std::to_string(bytes) + " bytes", errno);
 }
 
 void DiskFile::remove() const { unlink(path_.c_str()); }

@@ -38,7 +38,7 @@ class AlignedBuffer {
 class DiskFile {
  public:
   // Makes the file or opens the one that is there; DiskLockedError where another process, or this one, has it open.
-  DiskFile(const std::string& path, bool direct, IoChoice io, int depth);
+  DiskFile(const std::string& path, bool direct, IoChoice io, int depth, const WrapEngine& wrap = {});
   ~DiskFile();
   DiskFile(const DiskFile&) = delete;
   DiskFile& operator=(const DiskFile&) = delete;
@@ -52,7 +52,9 @@ class DiskFile {
   // All of them, or DiskError with the first that failed; DiskFullError where the file system has no room.
   void read(std::span<IoRequest> requests);
   void write(std::span<IoRequest> requests);
+  // After one that failed all later ones do.
   void sync();
+  void check_flushed() const;  // DiskError where a flush has failed
   // The file has at least so many bytes from now on, and their blocks where the file system can promise them.
   void grow(std::uint64_t bytes);
   void remove() const;
@@ -72,6 +74,7 @@ class DiskFile {
   int file_ = -1, lock_ = -1;
   bool direct_ = false;
   std::unique_ptr<IoEngine> engine_;
+  std::atomic<int> lost_{0};  // errno of a flush that failed
   std::atomic<std::uint64_t> reads_{0}, read_bytes_{0}, writes_{0}, write_bytes_{0}, syncs_{0};
 };
 

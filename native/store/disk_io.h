@@ -29,7 +29,14 @@ class IoEngine {
   // All requests, in any order; returns when the last is done. `finished` is called for each as it ends, by several
   // threads at once where the engine has them. Bytes that a file does not have are read as zeros. Thread-safe.
   virtual void run(IoKind kind, std::span<IoRequest> requests, const std::function<void(IoRequest&)>& finished) = 0;
+  // Both return 0 or errno. What was written is on disk; the file has so many bytes, and their blocks where the file
+  // system can promise them.
+  virtual int sync(int descriptor);
+  virtual int grow(int descriptor, std::uint64_t from, std::uint64_t to);
 };
+
+// Puts another engine around the one of a file: tests let a disk fail so.
+using WrapEngine = std::function<std::unique_ptr<IoEngine>(std::unique_ptr<IoEngine>)>;
 
 // Null: the kernel has no io_uring, or does not let this process use it.
 std::unique_ptr<IoEngine> make_uring(int descriptor, int depth);

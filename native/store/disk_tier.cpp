@@ -18,12 +18,12 @@ constexpr std::size_t kRowsOf = 9, kSlotsOf = 10;
 DiskTier::DiskTier(DiskSpec spec)
     : spec_(std::move(spec)),
       process_(getpid()),
-      file_(std::make_unique<DiskFile>(spec_.path, spec_.direct, spec_.io, spec_.depth)) {
+      file_(std::make_unique<DiskFile>(spec_.path, spec_.direct, spec_.io, spec_.depth, spec_.rows_io)) {
   const bool made = file_->bytes() == 0;
   try {
     if (spec_.index_cache)
-      index_.use_file(
-          std::make_unique<PagedIndex>(spec_.path + ".index", spec_.direct, spec_.io, spec_.depth, *spec_.index_cache));
+      index_.use_file(std::make_unique<PagedIndex>(spec_.path + ".index", spec_.direct, spec_.io, spec_.depth,
+                                                   *spec_.index_cache, spec_.index_io));
     open_file();
     check_bounds();
   } catch (...) {
@@ -166,6 +166,7 @@ DiskStats DiskTier::stats() const {
   found.write_bytes = file_->write_bytes();
   found.syncs = file_->syncs();
   found.rows_read = rows_read_;
+  found.rows_read_buffered = rows_read_buffered_;
   found.rows_written = rows_written_;
   found.rows_erased = rows_erased_;
   found.compacted_extents = compacted_extents_;

@@ -24,6 +24,7 @@
 #include "store/disk_format.h"
 #include "store/extents.h"
 #include "store/slot_index.h"
+#include "store/slot_partitions.h"
 #include "store/staging.h"
 
 namespace hotrow::store {
@@ -41,7 +42,8 @@ struct DiskSpec {
   std::size_t write_behind;
   std::string staging;  // a file of shared memory for rows that are not written yet; empty: memory of the process
   int threads;
-  std::optional<std::size_t> index_cache;  // bytes of its pages in memory, where the index is in a file
+  std::optional<std::size_t> index_cache = {};  // bytes of its pages in memory, where the index is in a file
+  WrapEngine rows_io = {}, index_io = {};       // of the two files
 };
 
 // What was in a file that was there.
@@ -57,7 +59,7 @@ struct DiskStats {
   std::size_t extents = 0, free_extents = 0, slots_per_extent = 0, slot_bytes = 0, extent_bytes = 0;
   std::size_t index_bytes = 0, index_filter_bytes = 0, index_cache_bytes = 0, bitmap_bytes = 0, staging_bytes = 0;
   std::uint64_t file_bytes = 0, reads = 0, read_bytes = 0, writes = 0, write_bytes = 0, syncs = 0;
-  std::uint64_t rows_read = 0, rows_written = 0, rows_erased = 0;
+  std::uint64_t rows_read = 0, rows_read_buffered = 0, rows_written = 0, rows_erased = 0;
   std::uint64_t compacted_extents = 0, compacted_rows = 0, reused_extents = 0, damaged = 0;
   std::uint64_t index_file_bytes = 0, index_reads = 0, index_writes = 0;
   double read_wait_s = 0, write_stall_s = 0;
@@ -159,9 +161,17 @@ class DiskTier {
     std::uint64_t sequence;
   };
   using FoundTombstones = std::unordered_map<Key, FoundTombstone>;
-  void replay(std::span<const FoundExtent> part, const AlignedBuffer& bytes, FoundTombstones& counts_in);
-  void replay_extent(std::uint32_t number, const std::byte* bytes, const std::vector<bool>& whole,
-                     FoundTombstones& counts_in);
+  // Where slots go that were found: into the index, or first into parts of it.
+  struct Replay {
+    FoundTombstones counts_in;
+    std::optional<SlotPartitions> parts;
+  };
+  void replay(std::span<const FoundExtent> part, const AlignedBuffer& bytes, Replay& into);
+  int part_bits(std::size_t slots) const;
+  int level_bits(int bits) const;
+  void replay_parts(ScratchBlocks& scratch, SlotPartitions& parts, int done, int bits);
+  void replay_slots(std::span<const ScannedSlot> slots, FoundTombstones& counts_in);
+  void replay_slot(const ScannedSlot& slot, FoundTombstones& counts_in);
 
   // disk_tier_read.cpp
   void read_slots(std::vector<SlotRead>& wanted, const DiskColumns& out);
@@ -179,9 +189,11 @@ class DiskTier {
   bool grow_file(std::uint32_t extents);
   void open_extent();
   void seal_extent();
+  void wipe_unused();
   std::uint32_t room();  // slots of the open extent; opens the next one where it is full
   void kill(std::uint32_t slot);
   void retire_if_empty(std::uint32_t extent);
+  std::byte* take_buffer();
   void write_staged();
   void write_loop();
   void raise_fault() const;
@@ -223,6 +235,16 @@ class DiskTier {
     }
     state.lock();
   }
+  // The same for slots that are in the open extent and do not count yet. Where it cannot be had they are wiped: the
+  // extent is written as a whole, and the next process would take them for the newest copies of their keys.
+  std::unique_lock<std::shared_mutex> locked_to_append(std::span<const Key> keys, IndexUse use) {
+    try {
+      return locked<std::unique_lock<std::shared_mutex>>(keys, use);
+    } catch (...) {
+      wipe_unused();
+      throw;
+    }
+  }
   // Calls part(first, keys) with as many keys at a time as the index has pages in memory for.
   template <typename Part>
   void in_parts(std::span<const Key> keys, const Part& part) const {
@@ -257,6 +279,7 @@ class DiskTier {
   std::vector<std::uint32_t> retired_;
   Staging staging_;
   std::vector<std::byte*> free_buffers_;
+  std::deque<std::uint32_t> buffered_;  // stored extents that are still in memory, oldest first: the next buffers
   std::size_t buffers_ = 0;
   std::string fault_;  // why the last write to disk failed
   bool fault_full_ = false, retry_ = false, ends_ = false, closed_ = false;
@@ -269,7 +292,8 @@ class DiskTier {
   std::vector<Key> removed_, removed_before_;  // since the last saved cut, or since the cut under way and before it
   bool removed_whole_ = true, removed_before_whole_ = true;
 
-  std::atomic<std::uint64_t> read_wait_ns_{0}, write_stall_ns_{0}, rows_read_{0}, rows_written_{0}, rows_erased_{0};
+  std::atomic<std::uint64_t> read_wait_ns_{0}, write_stall_ns_{0}, rows_read_{0}, rows_read_buffered_{0};
+  std::atomic<std::uint64_t> rows_written_{0}, rows_erased_{0};
   std::atomic<std::uint64_t> compacted_extents_{0}, compacted_rows_{0}, reused_extents_{0}, damaged_{0};
   std::thread writer_, cleaner_;
 };

@@ -38,7 +38,7 @@ void DiskTier::write(const DiskColumns& rows, std::size_t count) {
         spec_.layout.seal(slot, extent.generation, first + i);
       }
     });
-    const auto state = locked<std::unique_lock<std::shared_mutex>>({rows.keys + at, part}, IndexUse::put);
+    const auto state = locked_to_append({rows.keys + at, part}, IndexUse::put);
     for (std::uint32_t i = 0; i < part; ++i) {
       if (i + 8 < part) index_.prefetch(rows.keys[at + i + 8]);
       const std::uint32_t before = index_.put(rows.keys[at + i], first + i);
@@ -75,8 +75,7 @@ std::size_t DiskTier::erase(std::span<const Key> keys) {
       spec_.layout.encode_erased(slot, present[at + i], sequence_ + i);
       spec_.layout.seal(slot, extent.generation, extents_->first_slot(*open_) + extent.used + i);
     }
-    const auto state =
-        locked<std::unique_lock<std::shared_mutex>>(std::span(present).subspan(at, part), IndexUse::erase);
+    const auto state = locked_to_append(std::span(present).subspan(at, part), IndexUse::erase);
     for (std::uint32_t i = 0; i < part; ++i) {
       kill(index_.erase(present[at + i]));
       note_removed(present[at + i]);
@@ -113,6 +112,10 @@ void DiskTier::retire_if_empty(std::uint32_t number) {
   extent.state = ExtentState::retired;
   ++cleaned_;
   extent.retired_at = sequence_ + 1;  // behind everything that supersedes its rows, the slot in hand included
+  if (extent.memory != nullptr) {
+    std::erase(buffered_, number);
+    free_buffers_.push_back(std::exchange(extent.memory, nullptr));
+  }
   retired_.push_back(number);
   clean_wanted_ = true;
   changed_.notify_all();
@@ -159,7 +162,8 @@ void DiskTier::make_room(std::size_t slots) {
     const std::size_t more = slots > left ? (slots - left + geometry_.slots() - 1) / geometry_.slots() : 0;
     return more == 0 ? 0 : more + kExtentsForCompaction;
   };
-  if (free = 0; needed() <= free) return;
+  const std::size_t first = needed();
+  if (first <= free) return;
   const Stopwatch stalled(write_stall_ns_);
   for (;;) {
     const std::uint64_t before = cleaned_;
@@ -237,31 +241,51 @@ void DiskTier::seal_extent() {
   changed_.notify_all();
 }
 
-void DiskTier::open_extent() {
-  std::byte* memory = nullptr;
-  {
-    std::unique_lock state(state_);
-    if (free_buffers_.empty()) {
-      const Stopwatch stalled(write_stall_ns_);
-      retry_ = true;
-      changed_.notify_all();
-      changed_.wait(state, [&] { return !free_buffers_.empty() || (!fault_.empty() && !retry_); });
-    }
-    if (!free_buffers_.empty()) {
-      memory = free_buffers_.back();
-      free_buffers_.pop_back();
-    }
+void DiskTier::wipe_unused() {
+  const Extent& extent = (*extents_)[*open_];
+  std::memset(slot_memory(extent, extent.used), 0, (geometry_.slots() - extent.used) * geometry_.slot_bytes);
+}
+
+// A buffer that no extent uses, or that of the extent which was stored first; null: all wait to be written. `state_` is
+// held.
+std::byte* DiskTier::take_buffer() {
+  if (!free_buffers_.empty()) {
+    std::byte* memory = free_buffers_.back();
+    free_buffers_.pop_back();
+    return memory;
   }
-  if (memory == nullptr) raise_fault();
-  std::memset(memory, 0, geometry_.extent_bytes);
+  if (buffered_.empty()) return nullptr;
+  Extent& oldest = (*extents_)[buffered_.front()];
+  buffered_.pop_front();
+  return std::exchange(oldest.memory, nullptr);
+}
+
+void DiskTier::open_extent() {
   bool none;
   {
     const std::shared_lock state(state_);
     none = extents_->free() == 0;
   }
   if (none && !grow_file(1)) throw DiskFullError("disk file " + file_->path() + ": no extent is free");
+  std::byte* memory = nullptr;
+  {
+    std::unique_lock state(state_);
+    if (memory = take_buffer(); memory == nullptr) {
+      const Stopwatch stalled(write_stall_ns_);
+      retry_ = true;
+      changed_.notify_all();
+      changed_.wait(state, [&] { return (memory = take_buffer()) != nullptr || (!fault_.empty() && !retry_); });
+    }
+  }
+  if (memory == nullptr) raise_fault();
+  std::memset(memory, 0, geometry_.extent_bytes);
   const std::unique_lock state(state_);
-  open_ = extents_->open(generation_, sequence_, memory);
+  try {
+    open_ = extents_->open(generation_, sequence_, memory);
+  } catch (...) {  // no memory
+    free_buffers_.push_back(memory);
+    throw;
+  }
   write_extent_header(memory, geometry_.extent_bytes, generation_, sequence_, *open_, 0);
   ++generation_;
   ++sequence_;  // extents are replayed in the order of their openings: no two have the same
@@ -276,6 +300,7 @@ void DiskTier::raise_fault() const {
 
 // Where the last write to disk failed: once more, because there may be room now.
 void DiskTier::retry_fault() {
+  file_->check_flushed();
   {
     std::unique_lock state(state_);
     if (fault_.empty()) return;
@@ -334,6 +359,8 @@ void DiskTier::write_loop() {
       full = true;
     } catch (const DiskError& error) {
       fault = error.what();
+    } catch (const std::bad_alloc&) {
+      fault = "disk file " + file_->path() + ": no memory is left to write it";
     }
     state.lock();
     fault_ = fault;
@@ -349,7 +376,7 @@ void DiskTier::write_loop() {
       // The file has it: the next process must not take it for one that was not written.
       std::memset(extent.memory, 0, kExtentHeader);
       std::memset(extent.memory + geometry_.extent_bytes - kExtentHeader, 0, kExtentHeader);
-      free_buffers_.push_back(std::exchange(extent.memory, nullptr));
+      buffered_.push_back(number);  // rows that memory had no room for are those most likely wanted again
       retire_if_empty(number);
       if (2 * extent.live < geometry_.slots()) clean_wanted_ = true;
     }

@@ -16,8 +16,8 @@ constexpr auto kCleanerPause = std::chrono::milliseconds(50);
 
 // The extent that is worth emptying most, read into memory.
 std::optional<DiskTier::Victim> DiskTier::load_victim(Urgency urgency) {
-  std::uint32_t chosen = kNoSlot;
-  std::uint64_t generation = 0;
+  Victim victim{kNoSlot, 0, AlignedBuffer(geometry_.extent_bytes)};
+  std::uint32_t& chosen = victim.extent;
   {
     const std::shared_lock state(state_);
     const std::uint32_t slots = geometry_.slots();
@@ -34,21 +34,26 @@ std::optional<DiskTier::Victim> DiskTier::load_victim(Urgency urgency) {
       if (chosen == kNoSlot || worse((*extents_)[chosen])) chosen = number;
     }
     if (chosen == kNoSlot) return std::nullopt;
-    generation = (*extents_)[chosen].generation;
+    victim.generation = (*extents_)[chosen].generation;
+    if (const std::byte* memory = (*extents_)[chosen].memory; memory != nullptr) {
+      std::memcpy(victim.bytes.data(), memory, geometry_.extent_bytes);
+      return victim;
+    }
     ++(*extents_)[chosen].pins;
   }
-  Victim victim{chosen, generation, AlignedBuffer(geometry_.extent_bytes)};
   IoRequest request{geometry_.extent_at(chosen), victim.bytes.data(), geometry_.extent_bytes};
   // Pinned for the read alone: a write that waits for pins holds the lock that moving the rows needs.
-  std::string fault;
+  const auto unpin = [&] {
+    const std::shared_lock state(state_);
+    --(*extents_)[chosen].pins;
+  };
   try {
     file_->read({&request, 1});
-  } catch (const DiskError& error) {
-    fault = error.what();
+  } catch (...) {
+    unpin();
+    throw;
   }
-  const std::shared_lock state(state_);
-  --(*extents_)[chosen].pins;
-  if (!fault.empty()) throw DiskError(fault);
+  unpin();
   return victim;
 }
 
@@ -114,7 +119,7 @@ bool DiskTier::move_victim(const Victim& victim) {
     for (std::uint32_t i = 0; i < part; ++i)
       if (const std::byte* slot = slot_of(moved[at + i]); !SlotLayout::erased(slot))
         keys.push_back(SlotLayout::key(slot));
-    const auto state = locked<std::unique_lock<std::shared_mutex>>(keys, IndexUse::put);
+    const auto state = locked_to_append(keys, IndexUse::put);
     for (std::uint32_t i = 0; i < part; ++i) {
       const std::uint32_t old_slot = first_slot + moved[at + i], new_slot = first + i;
       const std::byte* slot = slot_of(moved[at + i]);
@@ -292,7 +297,8 @@ void DiskTier::clean_loop() {
         const std::lock_guard append(append_);
         more |= move_victim(*victim);
       }
-    } catch (const DiskError&) {  // NOLINT(bugprone-empty-catch): the next write or flush says it
+    } catch (const DiskError&) {       // NOLINT(bugprone-empty-catch): the next write or flush says it
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): once more after the pause
     }
     state.lock();
     clean_wanted_ |= more;

@@ -1,5 +1,6 @@
 #include <bit>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 
 #include "store/disk_tier.h"
@@ -47,6 +48,7 @@ std::size_t DiskTier::next_rows(Snapshot& snapshot, std::size_t most, const Disk
   std::vector<SlotRead> wanted;
   std::vector<std::uint32_t> finished;
   std::size_t rows = 0;
+  const auto before = std::pair(snapshot.at_, snapshot.slot_);
   {
     const std::shared_lock state(state_);
     while (rows < most && snapshot.at_ < snapshot.held_.size()) {
@@ -67,11 +69,11 @@ std::size_t DiskTier::next_rows(Snapshot& snapshot, std::size_t most, const Disk
       snapshot.slot_ = 0;
     }
   }
-  std::string fault;
   try {
     if (!wanted.empty()) read_slots(wanted, out);
-  } catch (const DiskError& error) {
-    fault = error.what();
+  } catch (...) {
+    std::tie(snapshot.at_, snapshot.slot_) = before;  // the next call reads the same rows: none is left out
+    throw;
   }
   if (!finished.empty()) {
     const std::unique_lock state(state_);
@@ -79,7 +81,6 @@ std::size_t DiskTier::next_rows(Snapshot& snapshot, std::size_t most, const Disk
     clean_wanted_ = true;
     changed_.notify_all();
   }
-  if (!fault.empty()) throw DiskError(fault);
   return rows;
 }
 

@@ -1,6 +1,7 @@
 // A file that is there: every slot is read once, in the order in which extents were opened, and of each key the last
 // whole copy counts.
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 
@@ -12,6 +13,9 @@ namespace {
 
 constexpr std::size_t kHeadersAtOnce = 1024;
 constexpr std::size_t kScanWindow = 16 << 20;
+constexpr std::size_t kIndexBytes = 24;  // of a file for each row, about
+constexpr int kLevelBitsLeast = 4;
+constexpr std::size_t kReplayedAtOnce = 4096;  // slots; their pages are in memory
 // A header that is lost had a generation that is not known: the next ones start far above it.
 constexpr std::uint64_t kGenerationsApart = std::uint64_t{1} << 32;
 
@@ -83,9 +87,17 @@ void DiskTier::scan() {
   const std::vector<FoundExtent> found = find_extents();
   const std::size_t window = std::max<std::size_t>(1, kScanWindow / geometry_.extent_bytes);
   const AlignedBuffer bytes(std::min(window, found.size()) * geometry_.extent_bytes);
-  FoundTombstones counts_in;
+  Replay into;
+  const int bits = part_bits(found.size() * geometry_.slots());
+  std::optional<ScratchBlocks> scratch;
+  if (bits > 0) {
+    index_.paged()->divide(bits);
+    scratch.emplace(spec_.path + ".scan", spec_.direct, spec_.io, spec_.depth, spec_.index_io);
+    into.parts.emplace(*scratch, 0, level_bits(bits));
+  }
   for (std::size_t at = 0; at < found.size(); at += window)
-    replay(std::span(found).subspan(at, std::min(window, found.size() - at)), bytes, counts_in);
+    replay(std::span(found).subspan(at, std::min(window, found.size() - at)), bytes, into);
+  if (into.parts) replay_parts(*scratch, *into.parts, level_bits(bits), bits);
   for (std::uint32_t number = 0; number < extents_->size(); ++number) {
     Extent& extent = (*extents_)[number];
     if (extent.state != ExtentState::sealed) continue;
@@ -128,80 +140,110 @@ std::vector<DiskTier::FoundExtent> DiskTier::find_extents() {
   return found;
 }
 
-void DiskTier::replay(std::span<const FoundExtent> part, const AlignedBuffer& bytes, FoundTombstones& counts_in) {
+void DiskTier::replay(std::span<const FoundExtent> part, const AlignedBuffer& bytes, Replay& into) {
   std::vector<IoRequest> requests;
   for (std::size_t i = 0; i < part.size(); ++i)
     requests.push_back(
         {geometry_.extent_at(part[i].first), bytes.data() + i * geometry_.extent_bytes, geometry_.extent_bytes});
   file_->read(requests);
-  std::vector<std::vector<bool>> whole(part.size(), std::vector<bool>(geometry_.slots()));
+  std::vector<std::vector<ScannedSlot>> whole(part.size());
   std::vector<std::size_t> torn(part.size());
   parallel_for(spec_.threads, part.size(), [&](std::size_t i) {
     const auto& [number, header] = part[i];
     for (std::uint32_t index = 0; index < geometry_.slots(); ++index) {
       const std::byte* slot = requests[i].memory + kExtentHeader + std::size_t{index} * geometry_.slot_bytes;
-      whole[i][index] =
-          header.generation != 0 && spec_.layout.whole(slot, header.generation, extents_->first_slot(number) + index);
-      torn[i] += !whole[i][index] && (index < header.used || !SlotLayout::empty(slot));
+      const std::uint32_t place = extents_->first_slot(number) + index;
+      if (header.generation != 0 && spec_.layout.whole(slot, header.generation, place))
+        whole[i].push_back({SlotLayout::key(slot), SlotLayout::sequence(slot), place});
+      else
+        torn[i] += index < header.used || !SlotLayout::empty(slot);
     }
   });
   for (std::size_t i = 0; i < part.size(); ++i) {
     opened_->torn += torn[i];
     if (part[i].second.generation == 0) continue;
     extents_->found(part[i].first, part[i].second);
-    replay_extent(part[i].first, requests[i].memory, whole[i], counts_in);
+    if (into.parts)
+      for (const ScannedSlot& slot : whole[i]) into.parts->add(slot);
+    else
+      replay_slots(whole[i], into.counts_in);
   }
 }
 
-void DiskTier::replay_extent(std::uint32_t number, const std::byte* bytes, const std::vector<bool>& whole,
-                             FoundTombstones& counts_in) {
-  Extent& extent = (*extents_)[number];
-  const auto slot_of = [&](std::uint32_t index) {
-    return bytes + kExtentHeader + std::size_t{index} * geometry_.slot_bytes;
-  };
-  std::unique_lock<std::shared_mutex> state;
-  for (std::uint32_t index = 0, brought = 0; index < geometry_.slots(); ++index) {
-    if (index == brought) {  // the pages of the keys in the next slots
-      if (state) state.unlock();
-      std::vector<Key> keys;
-      for (; brought < geometry_.slots() && keys.size() < slots_at_once(geometry_.slots()); ++brought)
-        if (whole[brought]) keys.push_back(SlotLayout::key(slot_of(brought)));
-      state = locked<std::unique_lock<std::shared_mutex>>(keys, IndexUse::put);
-    }
-    if (!whole[index]) continue;
-    const std::byte* slot = slot_of(index);
-    const std::uint64_t sequence = SlotLayout::sequence(slot) & ~kErased;
-    sequence_ = std::max(sequence_, sequence + 1);
-    const bool erased = SlotLayout::erased(slot);
-    const std::uint32_t place = extents_->first_slot(number) + index;
-    const std::uint32_t before =
-        erased ? index_.erase(SlotLayout::key(slot)) : index_.put(SlotLayout::key(slot), place);
-    if (before != kNoSlot) {
-      kill(before);
-      ++opened_->superseded;
-    }
-    // The newest slot of a key protects from all its copies, and of two copies of a tombstone the last one counts: an
-    // older one would keep an extent in use that was emptied before a kill, and every kill would leave one free extent
-    // less. A tombstone that was moved may follow a newer one.
-    const auto counted = counts_in.find(SlotLayout::key(slot));
-    const bool known = counted != counts_in.end();
-    if (known && erased && sequence < counted->second.sequence) continue;
-    if (known) {
-      --(*extents_)[counted->second.extent].tombstones;
-      --tombstones_;
-      counts_in.erase(counted);
-    }
-    if (!erased) {
-      extents_->set(kLive, place);
-      ++extent.live;
+// How many low bits of the hash divide so many slots into parts whose pages take half of the index's cache.
+int DiskTier::part_bits(std::size_t slots) const {
+  if (index_.paged() == nullptr) return 0;
+  const std::size_t pages = slots * kIndexBytes, room = std::max(index_.paged()->cache_bytes() / 2, 16 * kPage);
+  return static_cast<int>(std::bit_width(pages / room));
+}
+
+// Those of one level: a block of memory for each part, in a quarter of the cache.
+int DiskTier::level_bits(int bits) const {
+  const std::size_t blocks = index_.paged()->cache_bytes() / 4 / kPage;
+  return std::min(bits, std::max(kLevelBitsLeast, static_cast<int>(std::bit_width(blocks)) - 1));
+}
+
+// Slots of one part after the other; a part that is still too large is divided again.
+void DiskTier::replay_parts(ScratchBlocks& scratch, SlotPartitions& parts, int done, int bits) {
+  for (std::size_t part = 0; part < parts.size(); ++part) {
+    if (done == bits) {
+      FoundTombstones counts_in;
+      parts.each(part, [&](std::span<const ScannedSlot> slots) { replay_slots(slots, counts_in); });
       continue;
     }
-    if (before == kNoSlot && !known) continue;  // there is no copy that it protects from
-    counts_in.emplace(SlotLayout::key(slot), FoundTombstone{number, sequence});
-    ++extent.tombstones;
-    ++tombstones_;
-    extent.last_tombstone = std::max(extent.last_tombstone, sequence);
+    const int more = level_bits(bits - done);
+    SlotPartitions smaller(scratch, done, more);
+    parts.each(part, [&](std::span<const ScannedSlot> slots) {
+      for (const ScannedSlot& slot : slots) smaller.add(slot);
+    });
+    replay_parts(scratch, smaller, done + more, bits);
   }
+}
+
+void DiskTier::replay_slots(std::span<const ScannedSlot> slots, FoundTombstones& counts_in) {
+  std::vector<Key> keys;
+  for (std::size_t at = 0; at < slots.size(); at += kReplayedAtOnce) {
+    const auto part = slots.subspan(at, std::min(kReplayedAtOnce, slots.size() - at));
+    keys.clear();
+    for (const ScannedSlot& slot : part) keys.push_back(Key{slot.key});  // a packed field has no reference
+    const auto state = locked<std::unique_lock<std::shared_mutex>>(keys, IndexUse::put);
+    for (const ScannedSlot& slot : part) replay_slot(slot, counts_in);
+  }
+}
+
+void DiskTier::replay_slot(const ScannedSlot& slot, FoundTombstones& counts_in) {
+  const Key key = slot.key;  // a packed field has no reference
+  const std::uint32_t number = extents_->extent_of(slot.slot);
+  Extent& extent = (*extents_)[number];
+  const std::uint64_t sequence = slot.sequence & ~kErased;
+  sequence_ = std::max(sequence_, sequence + 1);
+  const bool erased = (slot.sequence & kErased) != 0;
+  const std::uint32_t before = erased ? index_.erase(key) : index_.put(key, slot.slot);
+  if (before != kNoSlot) {
+    kill(before);
+    ++opened_->superseded;
+  }
+  // The newest slot of a key protects from all its copies, and of two copies of a tombstone the last one counts: an
+  // older one would keep an extent in use that was emptied before a kill, and every kill would leave one free extent
+  // less. A tombstone that was moved may follow a newer one.
+  const auto counted = counts_in.find(key);
+  const bool known = counted != counts_in.end();
+  if (known && erased && sequence < counted->second.sequence) return;
+  if (known) {
+    --(*extents_)[counted->second.extent].tombstones;
+    --tombstones_;
+    counts_in.erase(counted);
+  }
+  if (!erased) {
+    extents_->set(kLive, slot.slot);
+    ++extent.live;
+    return;
+  }
+  if (before == kNoSlot && !known) return;  // there is no copy that it protects from
+  counts_in.emplace(key, FoundTombstone{number, sequence});
+  ++extent.tombstones;
+  ++tombstones_;
+  extent.last_tombstone = std::max(extent.last_tombstone, sequence);
 }
 
 }  // namespace hotrow::store

@@ -42,7 +42,7 @@ struct Extent {
   std::uint32_t holds = 0;             // snapshots
   std::uint64_t generation = 0, opened_at = 0, retired_at = 0;
   std::uint64_t last_tombstone = 0;  // the highest sequence of its tombstones
-  std::byte* memory = nullptr;       // while open or sealed
+  std::byte* memory = nullptr;       // while open or sealed, and then until another extent needs the buffer
   std::unique_ptr<std::uint64_t[]> bits;
 };
 

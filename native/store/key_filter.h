@@ -36,6 +36,14 @@ class KeyFilter {
     for (int i = 0; i < kBitsOfKey; ++i) all &= (block[bits >> (9 * i + 6) & 7] >> (bits >> (9 * i) & 63) & 1) != 0;
     return all;
   }
+  // Whether it has what a filter of the same size has after `add` of these hashes, and no more.
+  template <typename Hashes>
+  bool same_as(const Hashes& hashes) const {
+    KeyFilter twin;
+    twin.reset(blocks_ * kKeysOfBlock);
+    for (const std::uint64_t hash : hashes) twin.add(hash);
+    return std::equal(words_.get(), words_.get() + 8 * std::size_t{blocks_}, twin.words_.get());
+  }
   // With what the heap needs for it.
   std::size_t bytes() const { return blocks_ == 0 ? 0 : 64 * std::size_t{blocks_} + 16; }
 

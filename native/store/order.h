@@ -5,7 +5,7 @@
 //
 // LRU is one list from oldest to newest. LFU is one such list per frequency; rows seen kFrequencies times or more share
 // the last. In light LFU rows seen `hot` times share the last, and neither move nor count from then on: they go when no
-// other row can, the one that came there first.
+// other row can, the one that came there first. Then `hot` doubles, because it tells no rows apart any more.
 //
 // Ahead is LFU for rows whose next use is not known. Behind them are the rows of announced batches, one list for the
 // next use of each, the furthest first. Numbers of batches share kWindow lists in turn.
@@ -30,7 +30,8 @@ class Order {
   static constexpr std::uint32_t kWindow = 64;
   static constexpr std::size_t kLinkBytes = 8;  // of a row whose links are in the array
 
-  Order(const LifeSpec& life, const Layout& layout, const Slab& slab)
+  // `rows`: about so many.
+  Order(const LifeSpec& life, const Layout& layout, const Slab& slab, std::uint32_t rows)
       : layout_(layout),
         slab_(slab),
         by_frequency_(life.by_frequency()),
@@ -39,7 +40,7 @@ class Order {
         most_(light_ ? std::min(life.hot, kFrequencies) : kFrequencies),
         beside_(!layout.has(kOlder)),
         lists_(ahead_ ? kFrequencies + 1 + kWindow : 1) {
-    if (beside_ && life.ordered()) links_.reserve(slab.rows_max());  // touched as rows come
+    if (beside_ && life.ordered()) links_.reserve(rows);  // touched as rows come
   }
 
   // As the newest, of its frequency.
@@ -77,7 +78,7 @@ class Order {
     if (ahead_) layout_.field(slab_.row(index), kNextUse) = next_use;
     if (by_frequency_) {
       std::uint32_t& frequency = layout_.field(slab_.row(index), kFrequency);
-      frequency += std::min(occurrences, ~frequency);  // sticks at the largest number
+      frequency = counted(frequency + std::min(occurrences, ~frequency));  // sticks at the largest number
     }
     add(index);
   }
@@ -87,6 +88,14 @@ class Order {
 
   // A batch was announced, later than all before.
   void announce(std::uint32_t batch) { newest_batch_ = batch; }
+
+  // Of light LFU: the count of a row ends where it becomes hot.
+  std::uint32_t counted(std::uint32_t frequency) const { return light_ ? std::min(frequency, most_) : frequency; }
+  // A row is about to be evicted. Hot rows have counted to `hot` and no further, so they are where their counts say
+  // also after it has doubled.
+  void before_evict(std::uint32_t index) {
+    if (settled(slab_.row(index))) most_ = std::min(2 * most_, kFrequencies);
+  }
 
   // Asks for the memory that `see` will touch.
   void prefetch_neighbours(std::uint32_t index) const {

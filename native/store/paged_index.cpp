@@ -159,12 +159,13 @@ std::uint32_t PagedIndex::buddy_of(std::uint32_t number, std::uint64_t hash) con
   return pages_[buddy].depth == depth ? buddy : kNone;
 }
 
-// Two pages with few entries become one, where both are in memory or one has none.
+// Two pages with few entries become one. A page that is not in memory stays as it is, also beside one without entries:
+// the next keys of the same call are found in pages that are.
 void PagedIndex::merge(std::uint32_t number, std::uint64_t hash) {
   for (;;) {
     const std::uint32_t buddy = buddy_of(number, hash);
     if (buddy == kNone || pages_[number].entries + pages_[buddy].entries > kEntriesMerged) break;
-    if (absent(pages_[buddy]) && pages_[number].entries > 0) break;
+    if (absent(pages_[buddy])) break;
     const bool stays = pages_[number].entries > 0;
     const std::uint32_t kept = stays ? number : buddy, gone = stays ? buddy : number;
     const int depth = pages_[gone].depth;
@@ -210,16 +211,18 @@ std::size_t PagedIndex::verify_page(std::uint32_t number, std::vector<std::strin
     faults.emplace_back("disk index: a page is not in memory");
     return page.entries;
   }
-  std::size_t inside = 0;
+  std::vector<std::uint64_t> hashes;
   for (const IndexEntry& entry : places(page)) {
     if (entry.slot == kNoSlot) continue;
-    ++inside;
-    const std::uint64_t hash = secret_hash(entry.key).bits;
-    if (number_of(hash) != number || find(entry.key) != entry.slot) faults.emplace_back("disk index: a key is lost");
-    if (!page.filter.may_have(hash)) faults.emplace_back("disk index: a filter lacks a key");
+    hashes.push_back(secret_hash(entry.key).bits);
+    if (number_of(hashes.back()) != number || find(entry.key) != entry.slot)
+      faults.emplace_back("disk index: a key is lost");
+    if (!page.filter.may_have(hashes.back())) faults.emplace_back("disk index: a filter lacks a key");
   }
-  if (inside != page.entries) faults.emplace_back("disk index: a page counts wrong");
-  return inside;
+  if (!page.filter.room(hashes.size()) || !page.filter.same_as(hashes))
+    faults.emplace_back("disk index: a filter is not that of its page");
+  if (hashes.size() != page.entries) faults.emplace_back("disk index: a page counts wrong");
+  return hashes.size();
 }
 
 }  // namespace hotrow::store

@@ -2,7 +2,8 @@
 //
 // Extendible hashing: a directory in memory names the page of a hash, and a page that is full is divided in two. Pages
 // are blocks of 4 KiB of the file. Memory has a filter for each page, exact after every change, and a bounded number of
-// pages; pages that changed are written when they leave.
+// pages; pages that changed are written when they leave. Memory has a checksum of each block, too: one that is not what
+// was written last raises DiskError.
 //
 // The file is scratch: the rows on disk are the truth, and opening them makes the index anew. So it is unlinked as soon
 // as it is open, never flushed, and a killed process leaves nothing of it.
@@ -37,7 +38,8 @@ struct PagedIndexStats {
 
 class PagedIndex {
  public:
-  PagedIndex(const std::string& path, bool direct, IoChoice io, int depth, std::size_t cache_bytes);
+  PagedIndex(const std::string& path, bool direct, IoChoice io, int depth, std::size_t cache_bytes,
+             const WrapEngine& wrap = {});
   ~PagedIndex();
   PagedIndex(const PagedIndex&) = delete;
   PagedIndex& operator=(const PagedIndex&) = delete;
@@ -47,6 +49,10 @@ class PagedIndex {
   PagedIndexStats stats() const;
   // Of one `bring`: a quarter of the pages that memory has, so that calls at the same time do not displace each other.
   std::size_t keys_at_once() const { return std::max<std::size_t>(64, frames_most_ / 4); }
+
+  std::size_t cache_bytes() const { return frames_most_ * kPage; }
+  // Of an index without entries: 2^depth pages, so that keys may come in the order of the low bits of their hashes.
+  void divide(int depth);
 
   // The pages of these keys are in memory.
   std::uint32_t find(Key key) const;  // kNoSlot: absent
@@ -74,6 +80,7 @@ class PagedIndex {
     KeyFilter filter;
     std::uint32_t frame = kNone;  // kNone: not in memory
     std::uint32_t pins = 0;       // changed under the shared lock
+    std::uint32_t sum = 0;        // checksum of its block in the file
     std::uint16_t entries = 0;
     std::uint8_t depth = 0;  // bits of the hash that its keys share
   };
@@ -96,11 +103,13 @@ class PagedIndex {
   void drop(std::uint32_t number);
   void halve_directory();
 
+  void bring_part(std::shared_mutex& state, std::span<const std::uint32_t> wanted);
   std::uint32_t take_frame(std::uint32_t page);
   void free_frame(std::uint32_t frame);
   bool evict(std::vector<std::uint32_t>& leaving);
   void take_back(const std::vector<std::uint32_t>& leaving);
-  void write_pages(std::vector<std::uint32_t>& leaving);
+  std::vector<std::uint32_t> write_pages(std::span<const std::uint32_t> leaving);
+  void read_pages(std::span<IoRequest> requests, std::span<const std::uint32_t> sums);
   // An eighth of the frames is for pages that are divided under the lock, where none can leave.
   std::size_t frames_filled() const { return frames_most_ - frames_most_ / 8; }
   bool crowded() const { return resident_ > frames_filled(); }

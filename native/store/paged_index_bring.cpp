@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <stdexcept>
 #include <utility>
 
 #include "store/atomic_ref.h"
+#include "store/page_sum.h"
 #include "store/paged_index.h"
 
 namespace hotrow::store {
@@ -15,8 +17,9 @@ constexpr std::uint64_t kGrowth = 1 << 20;
 
 }  // namespace
 
-PagedIndex::PagedIndex(const std::string& path, bool direct, IoChoice io, int depth, std::size_t cache_bytes)
-    : file_(std::make_unique<DiskFile>(path, direct, io, depth)),
+PagedIndex::PagedIndex(const std::string& path, bool direct, IoChoice io, int depth, std::size_t cache_bytes,
+                       const WrapEngine& wrap)
+    : file_(std::make_unique<DiskFile>(path, direct, io, depth, wrap)),
       frames_most_(std::max<std::size_t>(1, cache_bytes / kPage)),
       pool_(frames_most_ * kPage),
       leaving_(kAtOnce * kPage),
@@ -27,6 +30,20 @@ PagedIndex::PagedIndex(const std::string& path, bool direct, IoChoice io, int de
 
 PagedIndex::~PagedIndex() {
   for (std::size_t i = frames_most_; i < frames_.size(); ++i) std::free(frames_[i].memory);
+}
+
+void PagedIndex::divide(int depth) {
+  if (entries_ > 0 || pages_.size() > 1) throw std::logic_error("disk index: pages are divided that have entries");
+  const std::size_t pages = std::size_t{1} << depth;
+  directory_.resize(pages);
+  pages_.resize(pages);
+  for (std::size_t i = 0; i < pages; ++i) {
+    directory_[i] = static_cast<std::uint32_t>(i);
+    pages_[i].depth = static_cast<std::uint8_t>(depth);
+  }
+  at_depth_[0] = 0;
+  at_depth_[depth] = pages;
+  depth_ = depth;
 }
 
 void PagedIndex::reserve(std::shared_mutex& state, std::size_t keys) {
@@ -104,12 +121,26 @@ void PagedIndex::take_back(const std::vector<std::uint32_t>& leaving) {
   }
 }
 
-void PagedIndex::write_pages(std::vector<std::uint32_t>& leaving) {
+// Returns their checksums.
+std::vector<std::uint32_t> PagedIndex::write_pages(std::span<const std::uint32_t> leaving) {
+  std::vector<std::uint32_t> sums;
   std::vector<IoRequest> requests;
-  for (std::size_t i = 0; i < leaving.size(); ++i)
-    requests.push_back({std::uint64_t{leaving[i]} * kPage, leaving_.data() + i * kPage, kPage});
+  for (std::size_t i = 0; i < leaving.size(); ++i) {
+    std::byte* const page = leaving_.data() + i * kPage;
+    sums.push_back(page_sum(leaving[i], page));
+    requests.push_back({std::uint64_t{leaving[i]} * kPage, page, kPage});
+  }
   std::ranges::sort(requests, {}, &IoRequest::offset);
   file_->write(requests);
+  return sums;
+}
+
+void PagedIndex::read_pages(std::span<IoRequest> requests, std::span<const std::uint32_t> sums) {
+  file_->read(requests);
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    if (const std::uint64_t page = requests[i].offset / kPage; page_sum(page, requests[i].memory) != sums[i])
+      throw DiskError("disk file " + file_->path() + ": page " + std::to_string(page) +
+                      " is not what was written: look at the disk, and open the rows again, which makes a new index");
 }
 
 // A page that is not in memory does not change, so what was read is what it is. A page that left is not read before it
@@ -118,41 +149,43 @@ void PagedIndex::bring(std::shared_mutex& state, const std::vector<std::uint32_t
   const std::lock_guard alone(bringing_);
   for (std::size_t at = 0, end; at == 0 || at < pages.size(); at = end) {
     end = std::min(pages.size(), at + kAtOnce);
-    std::vector<std::uint32_t> leaving, frames;
-    std::vector<IoRequest> requests;
-    {
-      const std::unique_lock held(state);
-      const auto wanted = std::span(pages).subspan(at, end - at);
-      const auto missing = static_cast<std::size_t>(
-          std::ranges::count_if(wanted, [&](std::uint32_t page) { return absent(pages_[page]); }));
-      while (resident_ + missing > frames_filled() && leaving.size() < kAtOnce && evict(leaving)) continue;
-      for (const std::uint32_t page : wanted) {
-        if (!absent(pages_[page])) continue;
-        frames.push_back(take_frame(page));
-        requests.push_back({std::uint64_t{page} * kPage, frames_[frames.back()].memory, kPage});
-      }
-    }
-    const auto give_up = [&](const std::vector<std::uint32_t>& unwritten) {
-      const std::unique_lock held(state);
-      for (const std::uint32_t frame : frames) free_frame(frame);
-      take_back(unwritten);
-    };
-    try {
-      write_pages(leaving);
-    } catch (const DiskError&) {
-      give_up(leaving);
-      throw;
-    }
-    try {
-      file_->read(requests);
-    } catch (const DiskError&) {
-      give_up({});
-      throw;
-    }
-    const std::unique_lock held(state);
-    for (const std::uint32_t frame : frames) pages_[frames_[frame].page].frame = frame;
+    bring_part(state, std::span(pages).subspan(at, end - at));
     if (pages.empty()) return;
   }
+}
+
+void PagedIndex::bring_part(std::shared_mutex& state, std::span<const std::uint32_t> wanted) {
+  std::vector<std::uint32_t> leaving, frames, sums;
+  std::vector<IoRequest> requests;
+  {
+    const std::unique_lock held(state);
+    const auto missing = static_cast<std::size_t>(
+        std::ranges::count_if(wanted, [&](std::uint32_t page) { return absent(pages_[page]); }));
+    while (resident_ + missing > frames_filled() && leaving.size() < kAtOnce && evict(leaving)) continue;
+    for (const std::uint32_t page : wanted) {
+      if (!absent(pages_[page])) continue;
+      frames.push_back(take_frame(page));
+      requests.push_back({std::uint64_t{page} * kPage, frames_[frames.back()].memory, kPage});
+    }
+  }
+  bool written = false;
+  try {
+    const std::vector<std::uint32_t> written_sums = write_pages(leaving);
+    written = true;
+    {
+      const std::unique_lock held(state);
+      for (std::size_t i = 0; i < leaving.size(); ++i) pages_[leaving[i]].sum = written_sums[i];
+      for (const std::uint32_t frame : frames) sums.push_back(pages_[frames_[frame].page].sum);
+    }
+    read_pages(requests, sums);
+  } catch (...) {  // of the disk, or no memory
+    const std::unique_lock held(state);
+    for (const std::uint32_t frame : frames) free_frame(frame);
+    if (!written) take_back(leaving);
+    throw;
+  }
+  const std::unique_lock held(state);
+  for (const std::uint32_t frame : frames) pages_[frames_[frame].page].frame = frame;
 }
 
 bool IndexPins::take(std::span<const Key> keys, IndexUse use) {

@@ -74,12 +74,17 @@ std::size_t RamTier::rows_within(const TableSpec& spec, std::size_t bytes, bool 
       (per_partition << spec.partitions_log2) + spec.life.admission.filter_bytes + (in_segment ? kSegmentBytes : 0);
   if (bytes <= fixed) return 0;
   const std::size_t row_bytes = layout_of(spec).row_bytes();
+  // The last chunk of a cache does not end with its rows, because those of batches in flight may need more: what it has
+  // more is as large as all others together where it is small.
+  const std::size_t last = std::min(Slab::chunk_bytes(row_bytes), (bytes >> spec.partitions_log2) / 2);
+  const std::size_t usable =
+      bytes - fixed - (spec.keeps_base ? std::min(last << spec.partitions_log2, bytes - fixed) : 0);
   // Pieces of a segment do not cross its blocks: what is left at their ends is lost.
   const double piece = static_cast<double>(Slab::chunk_bytes(row_bytes) + kPieceAlign);
   const double block = std::max(static_cast<double>(kBlockMax), piece);
   const double lost = in_segment ? block / (std::floor(block / piece) * piece) : 1;
   const double per_row = static_cast<double>(row_bytes) * lost + beside_row;
-  return static_cast<std::size_t>(static_cast<double>(bytes - fixed) / per_row);
+  return static_cast<std::size_t>(static_cast<double>(usable) / per_row);
 }
 
 // Where a lookup writes the row of each unique key, and how rows reach all positions of their key.

@@ -20,155 +20,12 @@
 #include "store/life.h"
 #include "store/optimizer.h"
 #include "store/pinned.h"
+#include "store/ram_tier_types.h"
 #include "store/rows.h"
 #include "store/segment.h"
 #include "store/slab.h"
 
 namespace hotrow::store {
-
-struct TableSpec {
-  std::size_t dim;
-  RowType type;
-  Optimizer optimizer;
-  FirstValues first_values;
-  LifeSpec life;
-  bool clock, last_seen;
-  int partitions_log2;
-  bool keeps_base = false;  // of a cache: rows keep what they were before their first change
-};
-
-Layout layout_of(const TableSpec& spec);
-
-// The slot of a key that was looked up and not let in.
-constexpr std::uint32_t kTurnedAway = kNoRow - 1;
-
-// Whose rows of a caller's array: one for every key of the batch, or one for every unique key.
-enum class Per { key, unique };
-
-struct When {
-  std::uint64_t step;     // dense step being applied, from 0
-  std::uint64_t samples;  // up to and including this aggregate
-  double lr_scale = 1;    // what a schedule multiplies the learning rate by
-};
-
-// Which unique keys of a batch a call works on.
-struct Selection {
-  const std::uint8_t* only = nullptr;  // one flag per unique key, or null: all
-  // A row counts where the batch's last lookup found it, and only there: rows that were made since are absent. Without
-  // a lookup it means nothing.
-  bool as_found = false;
-};
-
-// In rows, each counted once however often its key stands in the batch.
-struct Applied {
-  std::size_t rows = 0;
-  std::size_t refused = 0;     // the gradient was not finite
-  std::size_t absent = 0;      // no such row
-  std::size_t weightless = 0;  // every weight of the key was 0
-  std::size_t unadmitted = 0;  // the lookup had turned the key away
-
-  Applied& operator+=(const Applied& more) {
-    rows += more.rows;
-    refused += more.refused;
-    absent += more.absent;
-    weightless += more.weightless;
-    unadmitted += more.unadmitted;
-    return *this;
-  }
-};
-
-// What happened to the rows of a table, or of one partition.
-struct Counts {
-  std::uint64_t created = 0, erased = 0, evicted = 0, expired = 0;
-  std::uint64_t turned_away = 0;  // keys, once per lookup
-  std::uint64_t saturated = 0;    // elements too large for a 16-bit row
-
-  Counts& operator+=(const Counts& more);
-};
-
-struct Stats {
-  std::size_t rows = 0, slab_bytes = 0, index_bytes = 0, admission_bytes = 0, splits = 0;
-  std::size_t bytes = 0;  // all memory handed out, with room for growth
-  Counts counts;
-  std::uint64_t refused = 0, absent = 0, unadmitted = 0;
-};
-
-// What a lookup says of the rows it finds. Reading ahead is not seeing.
-struct Sight {
-  bool seen = true;
-  std::optional<std::uint64_t> samples;  // trained so far; none: the call counts as one tick
-};
-
-// What a cache knows of a row before a request.
-enum class CachedState : std::uint8_t {
-  absent,
-  awaited,  // an earlier request fetches it
-  valid,    // as far as the worker knows: the server checks its clock
-  ahead,    // too many own updates: it is written back and fetched
-};
-
-// What `find_places` found: all keys of the batch by their state, in this order, each state in the order of the batch.
-struct CachedKeys {
-  Key* keys;              // valid ones, absent ones, ahead ones, awaited ones
-  std::uint32_t* clocks;  // current ones of rows that are valid or ahead
-};
-
-struct CachedCounts {
-  std::size_t valid = 0, absent = 0, ahead = 0, awaited = 0;
-};
-
-struct MadePlaces {
-  std::size_t changes = 0;   // that were written
-  std::size_t unplaced = 0;  // keys that have no row
-};
-
-// Changes of rows since they were fetched, as columns; `changed` (null: all are) tells which keys have one.
-struct ChangeColumns {
-  Key* keys = nullptr;
-  float *values, *state;
-  std::uint32_t *clocks, *updates, *periods;
-  bool* changed = nullptr;
-  std::size_t rows = 0;
-};
-
-// Rows of the server. Without SWAP periods is null.
-struct FetchedRows {
-  const float *values, *state;
-  const std::uint32_t *clocks, *periods;
-};
-
-// What a cut holds.
-struct CutFacts {
-  std::size_t rows = 0;          // of the table, expired ones that are not removed yet among them
-  std::size_t changed_rows = 0;  // to be exported, places in the order of eviction left aside
-  std::uint64_t samples = 0;     // the table's clock
-};
-
-// What an attach found.
-struct Attached {
-  std::size_t rows = 0;
-  std::size_t dropped = 0;  // rows that could not be the table's: a key twice, or in a partition not its own
-};
-
-// Whole rows laid out as columns, for export and put. A null column is skipped.
-struct Columns {
-  Key* keys = nullptr;
-  float* values = nullptr;
-  float* state = nullptr;
-  std::array<std::uint32_t*, kFields> fields = {};
-};
-
-// So many rows with their keys, to be put.
-struct RowsPart {
-  Columns columns;
-  std::size_t rows = 0;
-};
-
-// What a table knows about time, beside its rows.
-struct TableClock {
-  std::uint32_t tick, period;  // the latest that anyone told
-  bool of_rows;                // rows that were put have set them
-};
 
 class RamTier {
  public:
@@ -188,6 +45,9 @@ class RamTier {
   bool counts_occurrences() const { return counts_occurrences_; }  // its batches have to be counted
   Batch batch(std::span<const Key> keys, int threads) const {
     return Batch(keys, spec_.partitions_log2, counts_occurrences_, threads);
+  }
+  Batch batch_of_distinct(std::span<const Key> keys) const {
+    return Batch::of_distinct(keys, spec_.partitions_log2, counts_occurrences_);
   }
 
   // Rows into `out` (null: only look); absent ones become NaN. Returns how many unique keys are absent. Changes
@@ -234,10 +94,11 @@ class RamTier {
 
   // Up to `most` rows from `cursor` on, which moves; 0 rows: the end. Concurrent changes are seen or not, row by row.
   std::size_t export_rows(std::uint64_t& cursor, std::size_t most, const Columns& out) const;
-  // Copies the rows that the batch's next find_or_init or put would evict; `evicted` returns them, and this how many.
-  // Those that will be evicted are the first of them in each partition, as long as nothing else changes the table: keys
-  // that are not admitted and rows that expire leave others in place.
-  std::size_t preview_evictions(Batch& batch, int threads, std::span<const Batch* const> pinned);
+  // Copies the rows that the batch's next call would evict; `evicted` returns them, and this how many. With `sight` the
+  // call is a find_or_init, which makes rows for keys that are admitted, else a put. Those that will be evicted are the
+  // first of them in each partition, as long as nothing else changes the table: rows that expire leave others in place.
+  std::size_t preview_evictions(Batch& batch, const std::optional<Sight>& sight, int threads,
+                                std::span<const Batch* const> pinned);
   // The rows that fell out in the batch's last find_or_init or put.
   std::size_t evicted_rows(const Batch& batch) const;
   void evicted(const Batch& batch, const Columns& out) const;
@@ -253,25 +114,25 @@ class RamTier {
   // batch's announcement, 0: it was not announced.
   CachedCounts find_places(Batch& batch, std::uint32_t use, std::uint64_t staleness, const CachedKeys& out,
                            int threads);
-  // After it: takes the changes of rows that are ahead, and makes a row for each absent key, which waits for `fill`.
-  // Rows of the batch that were there and those of the pinned plans are not evicted. `out` needs room for one change
-  // per key that is absent or ahead (in a table without eviction: that is ahead); those of evicted rows are among them.
-  // `placed` tells for each key whether it has a row now, and is written only where one has none.
+  // After it: takes the changes of rows that are ahead, and makes a row for each absent key, which waits for `fill`. As
+  // many rows as there are beyond the capacity are evicted, the first in the order, but for those of this batch and of
+  // pinned ones: these stay until a later batch. `out` needs room for one change per key that is absent or ahead, and
+  // per row beyond the capacity before; those of evicted rows are among them. std::invalid_argument where an absent key
+  // stands in the batch twice; then nothing has changed.
   MadePlaces make_places(Batch& batch, std::uint32_t use, std::span<const Batch* const> pinned,
-                         const ChangeColumns& out, bool* placed, int threads);
+                         const ChangeColumns& out, int threads);
   // The rows of distinct keys, straight to their places in `out`; elements of absent ones become `otherwise`. Returns
-  // how many are absent.
+  // how many are absent. A row that waits for `fill` is absent, here and for `apply`.
   std::size_t read_placed(Batch& batch, float* out, float otherwise, int threads) const;
   // The ids of a batch that will be placed later than all that were announced before; returns its number.
   std::uint32_t announce(Batch& batch, int threads);
   // An announced batch that will not be placed.
   void withdraw(Batch& batch, std::uint32_t use, int threads);
-  // The changes of rows that have any. The rows stay, and count as fetched as they are now; or all rows of the batch
-  // go.
-  void take_changes(Batch& batch, const ChangeColumns& out, bool erase, int threads);
-  // Rows of the server in place of those that are here. Changes that it does not know stay on top of them. Keys without
-  // a row are passed over.
-  void fill(Batch& batch, const FetchedRows& rows, int threads);
+  // The changes of rows that have any. The rows stay, and count as fetched as they are now.
+  void take_changes(Batch& batch, const ChangeColumns& out, int threads);
+  // Rows of the server in place of those that are here, of the batch's unique keys with these numbers. Changes that it
+  // does not know stay on top of them. Keys without a row are passed over.
+  void fill(Batch& batch, std::span<const std::uint32_t> uniques, const FetchedRows& rows, int threads);
   std::size_t changed_rows() const;
   std::vector<Key> changed_keys() const;
 
@@ -312,6 +173,7 @@ class RamTier {
   struct Access;
   struct Output;
   struct ChangeWriter;
+  struct RowsInUse;
   template <typename Body, typename Finish>
   Applied visit(Batch& batch, int threads, const Access& access, Body&& body, Finish&& finish) const;
   template <typename Body>
@@ -326,7 +188,9 @@ class RamTier {
   // Life: ram_tier_life.cpp
   bool remembers_evicted() const { return spec_.keeps_base && spec_.life.by_frequency(); }  // of a cache
   std::uint32_t quota(std::size_t partition) const;
+  std::uint32_t slab_rows_max(std::size_t partition) const;
   bool expired(const std::byte* row) const;
+  bool awaited(const std::byte* row) const;
   void advance(const Sight& sight);
   static void advance_to(std::atomic<std::uint32_t>& clock, std::uint32_t to);
   void see(Partition& partition, const Batch& batch, std::size_t begin, std::size_t end, std::uint32_t use = 0) const;
@@ -334,10 +198,9 @@ class RamTier {
   bool let_in(Partition& partition, const Batch& batch, std::size_t unique, std::uint64_t call) const;
   enum class Start { first_values, zeros };  // of a new row; zeros: the caller calls put_row next
   std::byte* create(Partition& partition, Batch& batch, std::size_t unique, PinnedRows& pinned,
-                    Start start = Start::first_values, ChangeWriter* changes = nullptr) const;
-  bool make_room(Partition& partition, Batch& batch, PinnedRows& pinned, ChangeWriter* changes) const;
+                    Start start = Start::first_values) const;
+  bool make_room(Partition& partition, Batch& batch, PinnedRows& pinned) const;
   void prefetch_evictions(Partition& partition, std::uint32_t next) const;
-  bool placed_now(const std::byte* row) const;
   void let_expire(Partition& partition, std::uint32_t index) const;
   enum class Removal { gone, moved };  // moved: the row goes on in another tier
   void remove(Partition& partition, std::uint32_t index, Removal removal = Removal::gone) const;
@@ -380,7 +243,7 @@ class RamTier {
   void put_row(Partition& partition, std::uint32_t index, const Columns& columns, std::size_t at) const;
   Applied count(const Applied& applied);
   void keep_base(Partition& partition, std::byte* row) const;
-  void fill_row(Partition& partition, std::byte* row, const FetchedRows& rows, std::size_t at) const;
+  void fill_row(std::byte* row, const FetchedRows& rows, std::size_t at) const;
   void change_of(const std::byte* row, const ChangeColumns& out, std::size_t at) const;
   void take_change(Partition& partition, std::byte* row, const ChangeColumns& out, std::size_t at) const;
 
@@ -390,8 +253,9 @@ class RamTier {
                                const CachedKeys& out);
   static std::span<const std::uint32_t> ahead_of(const Batch& batch, std::size_t p);
   void take_ahead(Partition& partition, const Batch& batch, ChangeWriter& changes) const;
-  std::size_t place_absent(Partition& partition, Batch& batch, std::uint32_t use, std::span<const Batch* const> pinned,
-                           ChangeWriter& changes) const;
+  void place_absent(Partition& partition, Batch& batch, std::uint32_t use, RowsInUse used, ChangeWriter& changes) const;
+  void evict_beyond_quota(Partition& partition, RowsInUse& used, ChangeWriter& changes) const;
+  std::uint32_t rows_beyond_quota(const Partition& partition) const;
   void close_up(const ChangeColumns& out, std::size_t from, std::size_t count, std::size_t to) const;
 
   std::size_t recover(Partition& partition, std::uint32_t& newest, std::uint32_t& period) const;

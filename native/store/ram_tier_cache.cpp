@@ -5,7 +5,7 @@
 #include "store/ram_tier_visit.h"
 
 namespace hotrow::store {
-// Before an update. A row of version 1 is as it was fetched.
+// Before an update, which only rows that have come get. A row of version 1 is as it was fetched.
 void RamTier::keep_base(Partition& partition, std::byte* row) const {
   if (Layout::version(row) != 1) return;
   const std::size_t dim = layout_.dim(), state_dim = layout_.state_dim();
@@ -32,16 +32,13 @@ void RamTier::change_of(const std::byte* row, const ChangeColumns& out, std::siz
   if (out.keys != nullptr) out.keys[at] = Layout::key(row);
 }
 
-void RamTier::take_changes(Batch& batch, const ChangeColumns& out, bool erase, int threads) {
+void RamTier::take_changes(Batch& batch, const ChangeColumns& out, int threads) {
   const std::uint32_t* const places = places_of(batch);
   visit(batch, threads, {true, layout_.row_bytes()}, [&](Partition& partition, Visit& visit, Applied&) {
     const std::size_t at = places[visit.unique];
     const bool changed = visit.row != nullptr && Layout::version(visit.row) > 1;
     if (out.changed != nullptr) out.changed[at] = changed;
     if (changed) take_change(partition, visit.row, out, at);
-    if (!erase || visit.row == nullptr) return;
-    remove(partition, std::exchange(batch.slots()[visit.unique], kNoRow));
-    ++partition.counts.erased;
   });
 }
 
@@ -53,18 +50,27 @@ void RamTier::take_change(Partition& partition, std::byte* row, const ChangeColu
   --partition.changed;
 }
 
-void RamTier::fill(Batch& batch, const FetchedRows& rows, int threads) {
-  const std::uint32_t* const places = places_of(batch);
-  if (rows.periods != nullptr && batch.size() != 0)
-    advance_to(period_, *std::max_element(rows.periods, rows.periods + batch.size()));
-  visit(batch, threads, {true, layout_.row_bytes()}, [&](Partition& partition, Visit& visit, Applied&) {
-    if (visit.row != nullptr) fill_row(partition, visit.row, rows, places[visit.unique]);
+void RamTier::fill(Batch& batch, std::span<const std::uint32_t> uniques, const FetchedRows& rows, int threads) {
+  if (uniques.empty()) return;
+  if (rows.periods != nullptr) advance_to(period_, *std::max_element(rows.periods, rows.periods + uniques.size()));
+  static thread_local Scratch<std::uint8_t> chosen_room;
+  static thread_local Scratch<std::uint32_t> place_room;
+  std::uint8_t* const chosen = chosen_room.take(batch.unique());
+  std::uint32_t* const places = place_room.take(batch.unique());
+  std::fill_n(chosen, batch.unique(), std::uint8_t{0});
+  for (std::size_t i = 0; i < uniques.size(); ++i) {
+    chosen[uniques[i]] = 1;
+    places[uniques[i]] = static_cast<std::uint32_t>(i);
+  }
+  const Access access{true, layout_.row_bytes(), {chosen}};
+  visit(batch, threads, access, [&](Partition&, Visit& visit, Applied&) {
+    if (visit.row != nullptr) fill_row(visit.row, rows, places[visit.unique]);
   });
 }
 
 // The row of the server becomes the base of a row with changes, which stay on top of it. States of different SWAP
 // periods are brought to the latest.
-void RamTier::fill_row(Partition&, std::byte* row, const FetchedRows& rows, std::size_t at) const {
+void RamTier::fill_row(std::byte* row, const FetchedRows& rows, std::size_t at) const {
   const std::size_t dim = layout_.dim(), state_dim = layout_.state_dim();
   const bool swap = layout_.has(kPeriod), changed = Layout::version(row) > 1;
   const float *server = rows.values + at * dim, *server_state = rows.state + at * state_dim;

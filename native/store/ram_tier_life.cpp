@@ -13,6 +13,11 @@ std::uint32_t RamTier::quota(std::size_t partition) const {
   return clamp32(rows / partitions + (partition < rows % partitions));
 }
 
+// The rows of a cache's batches come in before others go.
+std::uint32_t RamTier::slab_rows_max(std::size_t partition) const {
+  return spec_.keeps_base ? std::numeric_limits<std::uint32_t>::max() : quota(partition);
+}
+
 // Moves the table's clock: to the samples told, or by one tick for a call that tells none. A table with expiry goes by
 // samples alone.
 void RamTier::advance(const Sight& sight) {
@@ -68,19 +73,20 @@ bool RamTier::let_in(Partition& partition, const Batch& batch, std::size_t uniqu
 
 // A row with its first values for an absent key; null: the partition is full and nobody can go. The version comes last:
 // a process that dies before leaves a free row. With `zeros` the row stays free until `put_row` has written it.
-std::byte* RamTier::create(Partition& partition, Batch& batch, std::size_t unique, PinnedRows& pinned, Start start,
-                           ChangeWriter* changes) const {
+std::byte* RamTier::create(Partition& partition, Batch& batch, std::size_t unique, PinnedRows& pinned,
+                           Start start) const {
   const Key key = batch.keys()[unique];
   const SecretHash hash = secret_hash(key);
   if (spec_.life.expiry != 0) {  // an expired row may still hold the key's place
     const std::uint32_t stale = partition.index.find(hash, key);
     if (stale != kNoRow) let_expire(partition, stale);
   }
-  if (partition.slab.full() && !make_room(partition, batch, pinned, changes)) return nullptr;
+  if (partition.slab.full() && !make_room(partition, batch, pinned)) return nullptr;
   const std::uint32_t fresh = partition.slab.take();
   partition.changes.before_change(fresh);
   std::byte* row = partition.slab.row(fresh);
-  std::memset(row, 0, layout_.state_end());  // a base is written before the first change
+  // Of a cache: value and state come from the server, and a base is written before the first change.
+  std::memset(row, 0, spec_.keeps_base ? layout_.header_bytes() : layout_.state_end());
   Layout::key(row) = key;
   if (start == Start::first_values) {
     static thread_local Scratch<float> room;
@@ -93,7 +99,7 @@ std::byte* RamTier::create(Partition& partition, Batch& batch, std::size_t uniqu
   if (layout_.has(kLastSeen)) layout_.field(row, kLastSeen) = now_.load(std::memory_order_relaxed);
   if (layout_.has(kPeriod)) layout_.field(row, kPeriod) = period_.load(std::memory_order_relaxed);
   if (layout_.has(kFrequency))
-    layout_.field(row, kFrequency) = batch.occurrences(unique) + partition.remembered.get(key);
+    layout_.field(row, kFrequency) = partition.order.counted(batch.occurrences(unique) + partition.remembered.get(key));
   if (layout_.has(kNextUse)) layout_.field(row, kNextUse) = partition.window.next_use(key);
   try {
     partition.index.insert(hash, fresh);
@@ -111,16 +117,14 @@ std::byte* RamTier::create(Partition& partition, Batch& batch, std::size_t uniqu
 
 // False: the table evicts nobody, or every row in it is pinned. Expired rows go first; with LRU they are the oldest
 // anyway, otherwise the whole partition is searched, but only when some row in it can have expired.
-bool RamTier::make_room(Partition& partition, Batch& batch, PinnedRows& pinned, ChangeWriter* changes) const {
+bool RamTier::make_room(Partition& partition, Batch& batch, PinnedRows& pinned) const {
   if (spec_.life.eviction != Eviction::lru && spec_.life.expiry != 0 &&
       ticks_.expired(partition.seen_since, now_.load(std::memory_order_relaxed))) {
     sweep(partition, partition.slab.end());
     if (!partition.slab.full()) return true;
   }
   if (!spec_.life.ordered()) return false;
-  const auto stays = [&](std::uint32_t index) {
-    return (changes != nullptr && placed_now(partition.slab.row(index))) || pinned.contains(index);
-  };
+  const auto stays = [&](std::uint32_t index) { return pinned.contains(index); };
   const std::uint32_t first = partition.order.first(stays);
   if (first == kNoRow) return false;
   const std::byte* row = partition.slab.row(first);
@@ -128,12 +132,10 @@ bool RamTier::make_room(Partition& partition, Batch& batch, PinnedRows& pinned, 
     let_expire(partition, first);
     return true;
   }
-  if (changes != nullptr) changes->write_evicted(*this, row);
   if (spec_.life.keep_evicted) {
     auto& kept = batch.evicted[partition.number];
     kept.insert(kept.end(), row, row + layout_.row_bytes());
   }
-  if (remembers_evicted()) partition.remembered.put(Layout::key(row), layout_.field(row, kFrequency));
   if (!spec_.life.evicted_stay) list_gone(partition, Layout::key(row));
   remove(partition, first, spec_.life.evicted_stay ? Removal::moved : Removal::gone);
   ++partition.counts.evicted;
@@ -153,12 +155,6 @@ void RamTier::prefetch_evictions(Partition& partition, std::uint32_t next) const
   __builtin_prefetch(partition.index.home(secret_hash(Layout::key(row))), 1);
   for (int ahead = 0; ahead < kRowsAhead && next != kNoRow; ++ahead) next = partition.order.after(next);
   if (next != kNoRow) prefetch(partition.slab.row(next), layout_.row_bytes());
-}
-
-// Of a cache, whose clock moves with every batch: a row that the batch has found, or made before one had to go.
-bool RamTier::placed_now(const std::byte* row) const {
-  return layout_.field(row, kLastSeen) == now_.load(std::memory_order_relaxed) &&
-         layout_.field(row, kClock) != kMadeNow;
 }
 
 void RamTier::let_expire(Partition& partition, std::uint32_t index) const {
@@ -225,9 +221,13 @@ void RamTier::start_eviction(Batch& batch) const {
   batch.evicted_by = number_;
 }
 
-std::size_t RamTier::preview_evictions(Batch& batch, int threads, std::span<const Batch* const> pinned) {
+std::size_t RamTier::preview_evictions(Batch& batch, const std::optional<Sight>& sight, int threads,
+                                       std::span<const Batch* const> pinned) {
   check_plan(batch);
   for (const Batch* plan : pinned) check_plan(*plan);
+  // Keys whose rows have expired by the time of the call are counted by the filter of an admission, too.
+  if (sight && sight->samples) advance(*sight);
+  const std::uint64_t call = calls_.load(std::memory_order_relaxed);
   // Rows of the batch stay. Also where it was looked up before: rows of it may be gone since, and are made again.
   find(batch, nullptr, Per::unique, threads);
   start_eviction(batch);
@@ -238,18 +238,21 @@ std::size_t RamTier::preview_evictions(Batch& batch, int threads, std::span<cons
     const std::unique_lock held(partition.mutex);
     const std::size_t room = partition.slab.rows_max() - partition.slab.rows();
     if (end - begin <= room) return;
-    std::size_t absent = 0;
+    std::size_t fresh = 0;
+    Admission::Preview admission(partition.admission);
     for (std::size_t unique = begin; unique < end; ++unique) {
       if (batch.slots()[unique] < kTurnedAway) continue;
       const Key key = batch.keys()[unique];
       const std::uint32_t slot = partition.index.find(secret_hash(key), key);
-      if (slot == kNoRow || expired(partition.slab.row(slot)))
-        ++absent;
-      else
+      if (slot != kNoRow && !expired(partition.slab.row(slot)))
         batch.slots()[unique] = slot;  // it was made since
+      else if (!sight || partition.admission.open())
+        ++fresh;
+      else if (sight->seen)
+        fresh += admission.admits(key, counts_occurrences_ ? batch.occurrences(unique) : 1, call);
     }
-    if (absent <= room) return;
-    std::size_t left = absent - room;
+    if (fresh <= room) return;
+    std::size_t left = fresh - room;
     PinnedRows stay(pinned, p, partition.slab, spec_.life.evicted_stay ? &batch : nullptr);
     auto& kept = batch.evicted[p];
     partition.order.restart();

@@ -1,7 +1,11 @@
 // Places for a batch in the rows of a worker's cache (HET): which rows are there and how they are, rows for absent
 // keys. cache/clocks.py states the rules of the clocks; tests compare the two.
 #include <algorithm>
+#include <bit>
+#include <functional>
 #include <limits>
+#include <stdexcept>
+#include <string>
 
 #include "store/ram_tier_visit.h"
 #include "store/scratch.h"
@@ -16,13 +20,46 @@ void close_up(T* column, std::size_t width, std::size_t from, std::size_t count,
   if (column != nullptr) std::copy_n(column + from * width, count * width, column + to * width);
 }
 
+// The first tick of the newest run of batches in use that no other batch breaks: what was seen since then is in use.
+// Of `plans` those that began before it are left: rows of batches that have finished were seen beside theirs.
+std::uint32_t leave_unbroken_run(std::vector<const Batch*>& plans, std::uint32_t newest) {
+  std::ranges::sort(plans, std::greater{}, &Batch::seen_at);
+  std::uint32_t since = newest;
+  const auto broken = std::ranges::find_if(plans, [&](const Batch* plan) {
+    if (plan->seen_at + 1 < since) return true;
+    since = std::min(since, plan->seen_at);
+    return false;
+  });
+  plans.erase(plans.begin(), broken);
+  return since;
+}
+
+// std::invalid_argument where two of a partition's absent keys are the same: each would get a row. A batch that was
+// planned as one of distinct keys was not searched for them.
+void check_absent_distinct(const Batch& batch, std::size_t p, std::size_t absent) {
+  static thread_local Scratch<std::uint32_t> room;
+  const std::size_t mask = std::bit_ceil(2 * absent + 1) - 1;
+  std::uint32_t* const table = room.take(mask + 1);
+  std::fill_n(table, mask + 1, kNoRow);
+  for (std::uint32_t unique = batch.unique_begin(p); unique < batch.unique_begin(p + 1); ++unique) {
+    if (batch.slots()[unique] != kNoRow) continue;
+    const Key key = batch.keys()[unique];
+    std::size_t place = secret_hash(key).bits & mask;
+    for (; table[place] != kNoRow; place = (place + 1) & mask)
+      if (batch.keys()[table[place]] == key)
+        throw std::invalid_argument("make_places: key " + std::to_string(key) +
+                                    " stands in the batch twice: give each key once");
+    table[place] = unique;
+  }
+}
+
 }  // namespace
 
 CachedState RamTier::cached_state(const std::byte* row, std::uint64_t staleness, std::uint32_t& clock) const {
   clock = 0;
   if (row == nullptr) return CachedState::absent;
   const std::uint32_t start = layout_.field(row, kClock), updates = Layout::version(row) - 1;
-  if (start >= kMadeNow) return CachedState::awaited;
+  if (start == kAwaited) return CachedState::awaited;
   clock = start + updates;
   return updates > staleness ? CachedState::ahead : CachedState::valid;
 }
@@ -48,7 +85,10 @@ CachedCounts RamTier::find_places(Batch& batch, std::uint32_t use, std::uint64_t
     see(partition, batch, end - 1 - (end - 1 - begin) % kVisitBlock, end, use);
   };
   visit(batch, threads, {true, layout_.header_bytes()}, look, see_last);
-  return by_state(batch, states, clocks, out);
+  batch.seen_at = now_.load(std::memory_order_relaxed);
+  CachedCounts found = by_state(batch, states, clocks, out);
+  for (const auto& partition : partitions_) found.beyond += rows_beyond_quota(*partition);
+  return found;
 }
 
 CachedCounts RamTier::by_state(Batch& batch, const std::uint8_t* states, const std::uint32_t* clocks,
@@ -61,7 +101,7 @@ CachedCounts RamTier::by_state(Batch& batch, const std::uint8_t* states, const s
   }
   const auto count = [&](CachedState state) { return counts[static_cast<std::size_t>(state)]; };
   const CachedCounts found{count(CachedState::valid), count(CachedState::absent), count(CachedState::ahead),
-                           count(CachedState::awaited)};
+                           count(CachedState::awaited), 0};
   std::array<std::size_t, kStates> next{};
   next[static_cast<std::size_t>(CachedState::absent)] = found.valid;
   next[static_cast<std::size_t>(CachedState::ahead)] = found.valid + found.absent;
@@ -71,41 +111,42 @@ CachedCounts RamTier::by_state(Batch& batch, const std::uint8_t* states, const s
     const std::size_t at = next[states[unique]]++;
     out.keys[at] = batch.keys()[unique];
     out.clocks[at] = clocks[unique];
+    out.uniques[at] = unique;
   }
   return found;
 }
 
 MadePlaces RamTier::make_places(Batch& batch, std::uint32_t use, std::span<const Batch* const> pinned,
-                                const ChangeColumns& out, bool* placed, int threads) {
+                                const ChangeColumns& out, int threads) {
   check_plan(batch);
-  for (const Batch* plan : pinned) check_plan(*plan);
   if (batch.size() < kSmallBatch) threads = 1;
+  std::vector<const Batch*> others(pinned.begin(), pinned.end());
+  const std::uint32_t since = leave_unbroken_run(others, batch.seen_at);
+  for (const Batch* plan : others) check_plan(*plan);
   // Each partition writes its changes behind those that the partitions before it may have.
-  std::vector<std::size_t> first(partitions_.size() + 1), written(partitions_.size()), unplaced(partitions_.size());
+  std::vector<std::size_t> first(partitions_.size() + 1), written(partitions_.size());
   for (std::size_t p = 0; p < partitions_.size(); ++p) {
     const std::uint32_t *begin = batch.slots() + batch.unique_begin(p),
                         *end = batch.slots() + batch.unique_begin(p + 1);
-    const auto absent = std::count_if(begin, end, [](std::uint32_t slot) { return slot >= kTurnedAway; });
-    first[p + 1] = first[p] + (spec_.life.ordered() ? static_cast<std::size_t>(absent) : 0) + ahead_of(batch, p).size();
+    const auto absent = static_cast<std::size_t>(std::count(begin, end, kNoRow));
+    check_absent_distinct(batch, p, absent);
+    first[p + 1] = first[p] + absent + ahead_of(batch, p).size() + rows_beyond_quota(*partitions_[p]);
   }
   if (first.back() > out.rows) throw std::invalid_argument("make_places: the columns have no room for all changes");
   parallel_for(threads, partitions_.size(), [&](std::size_t p) {
-    if (batch.unique_begin(p) == batch.unique_begin(p + 1)) return;
     Partition& partition = *partitions_[p];
     const std::unique_lock held(partition.mutex);
     ChangeWriter changes{out, first[p]};
     take_ahead(partition, batch, changes);
-    unplaced[p] = place_absent(partition, batch, use, pinned, changes);
+    place_absent(partition, batch, use, {since, PinnedRows(others, p, partition.slab)}, changes);
     written[p] = changes.at - first[p];
   });
   MadePlaces made;
   for (std::size_t p = 0; p < partitions_.size(); ++p) {
     if (made.changes != first[p]) close_up(out, first[p], written[p], made.changes);
     made.changes += written[p];
-    made.unplaced += unplaced[p];
+    made.beyond += rows_beyond_quota(*partitions_[p]);
   }
-  if (made.unplaced != 0)
-    for (std::size_t i = 0; i < batch.size(); ++i) placed[i] = batch.slots()[batch.inverse()[i]] < kTurnedAway;
   return made;
 }
 
@@ -132,44 +173,50 @@ void RamTier::take_ahead(Partition& partition, const Batch& batch, ChangeWriter&
   }
 }
 
-// Returns how many keys have no row: every other row is in use, or their own went for a later one.
-std::size_t RamTier::place_absent(Partition& partition, Batch& batch, std::uint32_t use,
-                                  std::span<const Batch* const> pinned, ChangeWriter& changes) const {
+void RamTier::place_absent(Partition& partition, Batch& batch, std::uint32_t use, RowsInUse used,
+                           ChangeWriter& changes) const {
   const std::uint32_t begin = batch.unique_begin(partition.number), end = batch.unique_begin(partition.number + 1);
-  PinnedRows stay(pinned, partition.number, partition.slab);
-  static thread_local Scratch<std::uint32_t> room;
-  std::uint32_t* const made = room.take(end - begin);
-  std::size_t count = 0, unplaced = 0;
-  const std::uint64_t before = partition.counts.evicted;
+  PinnedRows nothing({}, partition.number, partition.slab);
   partition.order.restart();
+  evict_beyond_quota(partition, used, changes);  // what earlier batches have left: their memory is taken first
   for (std::uint32_t unique = begin; unique < end; ++unique) {
-    if (unique + kVisitBlock < end && batch.slots()[unique + kVisitBlock] >= kTurnedAway)
+    if (unique + kVisitBlock < end && batch.slots()[unique + kVisitBlock] == kNoRow)
       partition.remembered.prefetch(batch.keys()[unique + kVisitBlock]);
-    if (batch.slots()[unique] < kTurnedAway) continue;
+    if (batch.slots()[unique] != kNoRow) continue;
     if (layout_.has(kNextUse)) partition.window.remove(batch.keys()[unique], use);
-    std::byte* const row = create(partition, batch, unique, stay, Start::zeros, &changes);
-    if (row == nullptr) {
-      batch.slots()[unique] = kTurnedAway;
-      ++partition.counts.turned_away;
-      ++unplaced;
-      continue;
-    }
-    layout_.field(row, kClock) = partition.counts.evicted == before ? kAwaited : kMadeNow;
+    std::byte* const row = create(partition, batch, unique, nothing, Start::zeros);
+    layout_.field(row, kClock) = kAwaited;
     Layout::mark(row, 1);
-    made[count++] = unique;
+    evict_beyond_quota(partition, used, changes);
   }
   partition.order.restart();
-  for (std::size_t i = 0; i < count; ++i) {  // a new row may have gone for a later one
-    std::uint32_t& slot = batch.slots()[made[i]];
-    std::byte* const row = partition.slab.row(slot);
-    if (Layout::live(row) && Layout::key(row) == batch.keys()[made[i]]) {
-      layout_.field(row, kClock) = kAwaited;
-    } else {
-      slot = kTurnedAway;
-      ++unplaced;
-    }
+}
+
+// As many rows as there are beyond the quota, the first in the order, but for those of them that are in use. A row that
+// comes in later moves the others back by one place at most, so those that went before are still among the first.
+void RamTier::evict_beyond_quota(Partition& partition, RowsInUse& used, ChangeWriter& changes) const {
+  const auto stays = [&](std::uint32_t index) {
+    const bool in_use =
+        layout_.field(partition.slab.row(index), kLastSeen) >= used.since || used.others.contains(index);
+    used.passed += in_use;
+    return in_use;
+  };
+  while (rows_beyond_quota(partition) > used.passed) {
+    const std::uint32_t first = partition.order.first(stays);
+    if (first == kNoRow || rows_beyond_quota(partition) <= used.passed) return;
+    const std::byte* const row = partition.slab.row(first);
+    if (Layout::version(row) > 1) change_of(row, changes.out, changes.at++);
+    if (remembers_evicted()) partition.remembered.put(Layout::key(row), layout_.field(row, kFrequency));
+    partition.order.before_evict(first);
+    remove(partition, first);
+    ++partition.counts.evicted;
+    prefetch_evictions(partition, partition.order.first(stays));
   }
-  return unplaced;
+}
+
+std::uint32_t RamTier::rows_beyond_quota(const Partition& partition) const {
+  const std::uint32_t rows = partition.slab.rows();
+  return rows > partition.quota ? rows - partition.quota : 0;
 }
 
 std::size_t RamTier::read_placed(Batch& batch, float* out, float otherwise, int threads) const {
@@ -177,7 +224,7 @@ std::size_t RamTier::read_placed(Batch& batch, float* out, float otherwise, int 
   const std::size_t dim = layout_.dim();
   const auto copy = [&](auto&, const Visit& visit, Applied& done) {
     float* const to = out + places[visit.unique] * dim;
-    if (visit.row != nullptr) {
+    if (visit.row != nullptr && !awaited(visit.row)) {
       std::copy_n(layout_.value(static_cast<const std::byte*>(visit.row)), dim, to);
     } else {
       std::fill_n(to, dim, otherwise);

@@ -145,7 +145,7 @@ Applied RamTier::apply(Batch& batch, const Gradients& gradients, Per per, When w
     std::array<RowUpdate, kVisitBlock> rows;
     std::size_t count = 0;
     for (const Visit& visit : visits) {
-      if (visit.row == nullptr) {
+      if (visit.row == nullptr || awaited(visit.row)) {
         ++(batch.slots()[visit.unique] == kTurnedAway ? done.unadmitted : done.absent);
       } else if (!weighted.empty() && !weighted[visit.unique]) {
         ++done.weightless;

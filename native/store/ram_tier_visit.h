@@ -27,8 +27,7 @@ constexpr std::size_t kPrefetchBytesMax = 1024;  // longer rows: the processor's
 constexpr std::uintptr_t kLine = 64;
 constexpr std::uint32_t kVisitBlock = 16;  // keys that go through a stage of visit together
 constexpr std::uint32_t kAwaited = std::numeric_limits<std::uint32_t>::max();  // clock of a row that did not come yet
-constexpr std::uint32_t kMadeNow = kAwaited - 1;  // the same, of a row that may still go for a later one of its batch
-constexpr std::size_t kRemovedMax = 1 << 20;      // keys that a cut may list as removed, where there are fewer rows
+constexpr std::size_t kRemovedMax = 1 << 20;  // keys that a cut may list as removed, where there are fewer rows
 
 inline void prefetch(const std::byte* from, std::size_t bytes) {
   const auto begin = reinterpret_cast<std::uintptr_t>(from);
@@ -65,9 +64,11 @@ inline const std::uint32_t* places_of(const Batch& batch) {
 struct alignas(64) RamTier::Partition {
   Partition(RamTier& tier, std::size_t p)
       : number(p),
-        slab(*tier.arena_, tier.segment_.get(), static_cast<std::uint32_t>(p), tier.layout_.row_bytes(), tier.quota(p)),
+        quota(tier.quota(p)),
+        slab(*tier.arena_, tier.segment_.get(), static_cast<std::uint32_t>(p), tier.layout_.row_bytes(),
+             tier.slab_rows_max(p)),
         index(*tier.arena_, slab, share(tier, p)),
-        order(tier.spec_.life, tier.layout_, slab),
+        order(tier.spec_.life, tier.layout_, slab, quota),
         remembered(tier.remembers_evicted() ? tier.quota(p) : 0),
         admission(tier.spec_.life.admission, tier.spec_.first_values.stream, std::size_t{1} << tier.partitions_log2(),
                   share(tier, p)),
@@ -77,6 +78,7 @@ struct alignas(64) RamTier::Partition {
 
   mutable std::shared_mutex mutex;
   std::size_t number;
+  std::uint32_t quota;  // of rows
   Slab slab;
   Index index;
   Order order;    // empty where the table evicts nobody
@@ -103,12 +105,15 @@ struct RamTier::Visit {
 
 // Where changes of a partition's rows go: from `at` on.
 struct RamTier::ChangeWriter {
-  void write_evicted(const RamTier& tier, const std::byte* row) {
-    if (Layout::version(row) > 1) tier.change_of(row, out, at++);
-  }
-
   const ChangeColumns& out;
   std::size_t at;
+};
+
+// Rows of a partition that are in use: those that a batch has seen since a tick, and those of batches before it.
+struct RamTier::RowsInUse {
+  std::uint32_t since;
+  PinnedRows others;
+  std::uint32_t passed = 0;  // among the rows that are the first to be evicted
 };
 
 // How a call uses the rows it visits.
@@ -154,6 +159,11 @@ inline void RamTier::ask_row(const Partition& partition, Batch& batch, Visit& vi
 // Nobody saw the row for so long that it counts as gone.
 inline bool RamTier::expired(const std::byte* row) const {
   return spec_.life.expiry != 0 && ticks_.expired(layout_.field(row, kLastSeen), now_.load(std::memory_order_relaxed));
+}
+
+// Of a cache: the row was made for a key whose row the server has not sent yet. Its memory is what another row left.
+inline bool RamTier::awaited(const std::byte* row) const {
+  return layout_.keeps_base() && layout_.field(row, kClock) == kAwaited;
 }
 
 // The row's own key decides; a guess that was wrong, or has become so, is looked up in full.

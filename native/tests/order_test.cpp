@@ -30,7 +30,7 @@ LifeSpec life_of(Eviction policy, std::uint32_t hot) {
 
 struct Rig {
   explicit Rig(Eviction policy, std::uint32_t hot = 10, LinksAre links = LinksAre::in_rows)
-      : layout(1, RowType::float32, 0, fields_of(links)), order(life_of(policy, hot), layout, slab) {}
+      : layout(1, RowType::float32, 0, fields_of(links)), order(life_of(policy, hot), layout, slab, 0) {}
 
   std::uint32_t add(std::uint32_t frequency = 1) {
     const std::uint32_t index = slab.take();
@@ -255,6 +255,21 @@ TEST(order_light_lfu_leaves_hot_rows_where_they_are) {
   CHECK_EQ(rig.frequency(second), 2u);
   rig.order.remove(cold);
   CHECK_EQ(rig.first(), second);  // hot rows go too, when no other can
+}
+
+TEST(order_light_lfu_finds_rows_that_became_hot_at_once_after_hot_has_doubled) {
+  Rig rig(Eviction::light_lfu, 2);
+  const std::uint32_t first = rig.add(1), second = rig.add(1), third = rig.add(1);
+  for (const std::uint32_t index : {first, second, third}) rig.order.see(index, 9);
+  CHECK_EQ(rig.frequency(second), 2u);
+  rig.order.before_evict(first);
+  rig.order.remove(first);
+  CHECK_EQ(rig.order.most_frequent(), 4u);
+  rig.order.see(second, 1);
+  check_order(rig.walked(), {third, second});
+  rig.order.remove(third);
+  check_order(rig.walked(), {second});
+  CHECK_EQ(rig.first(), second);
 }
 
 TEST(order_ahead_gives_up_rows_without_a_use_by_frequency_and_then_the_furthest) {

@@ -76,6 +76,37 @@ TEST(paged_index_agrees_with_a_map_while_pages_leave) {
   }
 }
 
+// As a scan replays them: puts and erasures of one call, with the pages that puts need. Keys of a call share low bits
+// of their hashes, so that buddies of pages that erasures empty are not in memory.
+TEST(paged_index_takes_erasures_among_puts) {
+  for (const std::size_t pages : {1, 2, 4}) {
+    Rig rig(pages);
+    std::map<Key, std::uint32_t> twin;
+    std::mt19937_64 chance(pages);
+    for (std::uint32_t call = 0; call < 400; ++call) {
+      const Key low = chance() % 16;
+      const bool growing = call < 100 || chance() % 2 == 0;
+      std::vector<Key> keys(600);
+      for (Key& key : keys) key = (chance() % 200 * 0x9e3779b97f4a7c15ull & ~Key{15}) | low;
+      IndexPins pins(rig.index);
+      while (!pins.take(keys, IndexUse::put)) rig.index.bring(rig.state, pins.pages());
+      for (const Key key : keys) {
+        const auto known = twin.find(key);
+        const std::uint32_t before = known == twin.end() ? kNoSlot : known->second;
+        if (chance() % 100 < (growing ? 90 : 1)) {
+          CHECK_EQ(rig.index.put(key, call), before);
+          twin[key] = call;
+        } else {
+          CHECK_EQ(rig.index.erase(key), before);
+          twin.erase(key);
+        }
+      }
+    }
+    CHECK_EQ(rig.index.size(), twin.size());
+    CHECK(rig.faults().empty());
+  }
+}
+
 TEST(paged_index_pages_without_entries_are_given_back) {
   Rig rig(64);
   for (Key key = 0; key < 5000; ++key) rig.put(key << 32 | key, static_cast<std::uint32_t>(key));
@@ -88,6 +119,38 @@ TEST(paged_index_pages_without_entries_are_given_back) {
   for (Key key = 0; key < 5000; ++key) rig.put(key << 32 | key, static_cast<std::uint32_t>(key));
   CHECK_EQ(rig.index.page_count(), pages);
   CHECK_EQ(rig.index.stats().filter_bytes, filled);
+}
+
+TEST(paged_index_filters_are_those_of_their_pages_after_every_division_and_merger) {
+  Rig rig(64);
+  const auto key_of = [](Key number) { return number << 32 | number; };
+  std::size_t divided = 0, shrunk = 0;
+  for (Key number = 0; number < 1500; ++number) {
+    const std::uint32_t pages = rig.index.page_count();
+    rig.put(key_of(number), 1);
+    if (rig.index.page_count() == pages) continue;
+    ++divided;
+    CHECK(rig.faults().empty());
+  }
+  for (Key number = 0; number < 1500; ++number) {
+    const std::size_t filters = rig.index.stats().filter_bytes;
+    rig.erase(key_of(number));
+    if (rig.index.stats().filter_bytes == filters) continue;
+    ++shrunk;
+    CHECK(rig.faults().empty());
+  }
+  CHECK(divided > 4 && shrunk > 20);
+}
+
+TEST(paged_index_pages_that_a_call_needs_stay_in_memory) {
+  Rig rig(2);
+  for (Key key = 0; key < 5000; ++key) rig.put(key << 32 | key, static_cast<std::uint32_t>(key));
+  const Key kept[] = {3, std::uint64_t{4} << 32 | 4};
+  IndexPins pins(rig.index);
+  while (!pins.take(kept, IndexUse::put)) rig.index.bring(rig.state, pins.pages());
+  for (Key key = 100; key < 400; ++key) CHECK_EQ(rig.find(key << 32 | key), key);
+  CHECK_EQ(rig.index.find(kept[0]), kNoSlot);
+  CHECK_EQ(rig.index.put(kept[1], 44), 4u);
 }
 
 TEST(paged_index_keys_that_no_bit_tells_apart_overflow_into_memory) {

@@ -1,6 +1,6 @@
-// Many threads on one table, built with ThreadSanitizer: cmake -DHOTROW_MODULE=OFF -DHOTROW_TESTS=ON
-// -DHOTROW_SANITIZE=thread. Exits 0 when no row lost an update and the structure is sound; the sanitizer adds its own
-// exit code for any race it saw.
+// Many threads on one table, and on one disk tier, built with ThreadSanitizer: cmake -DHOTROW_MODULE=OFF
+// -DHOTROW_TESTS=ON -DHOTROW_SANITIZE=thread. Exits 0 when no row lost an update and the structure is sound; the
+// sanitizer adds its own exit code for any race it saw.
 #include <atomic>
 #include <cmath>
 #include <cstdio>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "store/ram_tier.h"
+#include "tests/stress_disk.h"
 
 using namespace hotrow::store;
 
@@ -173,5 +174,7 @@ int main() {
   for (const auto& fault : tier.verify()) std::fprintf(stderr, "%s\n", fault.c_str());
   std::printf("%llu updates, sum %.0f\n", static_cast<unsigned long long>(updates.load()), sum);
   const bool sound = whole && tier.verify().empty() && sum == static_cast<double>(updates) * kDim;
-  return sound && full_table_stays_sound(Eviction::lru) && full_table_stays_sound(Eviction::lfu) ? 0 : 1;
+  const bool full = full_table_stays_sound(Eviction::lru) && full_table_stays_sound(Eviction::lfu);
+  const bool disk = hotrow::tests::disk_tier_stays_sound({}) && hotrow::tests::disk_tier_stays_sound(32 << 10);
+  return sound && full && disk ? 0 : 1;
 }

@@ -3,7 +3,10 @@
 //   units              runs all tests
 //   units --list       their names
 //   units PART...      those whose names contain one of the parts
+#include <unistd.h>
+
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <span>
@@ -26,7 +29,20 @@ bool chosen(const hotrow::tests::Test& test, std::span<const char* const> parts)
          std::ranges::any_of(parts, [&](const char* part) { return name.find(part) != std::string_view::npos; });
 }
 
+constexpr unsigned kLongestS = 120;  // of one test, under sanitizers too
+const char* running = "";
+
+// A test that never ends is named.
+void end_late(int) {
+  for (const std::string_view text :
+       {std::string_view("FAILED "), std::string_view(running), std::string_view("\n  did not end\n")})
+    static_cast<void>(!write(STDERR_FILENO, text.data(), text.size()));
+  _exit(1);
+}
+
 bool passes(const hotrow::tests::Test& test) {
+  running = test.name;
+  alarm(kLongestS);
   try {
     test.run();
     return true;
@@ -39,6 +55,7 @@ bool passes(const hotrow::tests::Test& test) {
 }  // namespace
 
 int main(int count, char** arguments) {
+  std::signal(SIGALRM, end_late);
   const std::span<const char* const> parts(arguments + 1, static_cast<std::size_t>(count - 1));
   const bool list = !parts.empty() && std::string_view(parts[0]) == "--list";
   int run = 0, failed = 0;

@@ -44,8 +44,8 @@ def test_the_command_writes_every_figure_also_those_of_a_peer_and_leaves_no_file
         assert speed[f"d4_{key}"] is not None
     assert speed["d4_rows"] == 20_000
     assert speed["d4_disk_rows"] == 18_000
-    assert 0 < speed["d4_ram_hit_share"] < 1
-    assert speed["d4_moved_up_per_step"] > 0
+    assert 0 < speed["d4_ram_hit_share"] <= 1  # rows of two steps may all have come before the clock starts
+    assert speed["d4_moved_up_per_step"] >= 0
     assert found["options"]["ahead_gain"] > 0
     assert found["options"]["binding_gain"] > 0
     bound = found["options"]["bound_threads"]

@@ -94,6 +94,15 @@ def run(folder: Path, moment: str, call: int) -> None:
             train(tier, STEPS)
             assert tier.disk.stats().staged_rows > 0
             signal.raise_signal(signal.SIGKILL)
+        case "between erase's two tiers" | "between clear's two tiers":
+            train(tier, STEPS)
+            killed_at("erase", RamTier, before=False)
+            killed_at("erase", tier.disk, before=False)
+            killed_at("close", tier.disk, before=False)
+            if "erase" in moment:
+                tier.erase(np.arange(KEYS, dtype=np.uint64))
+            else:
+                tier.clear()
     train(tier, 100_000, folder / "done")
 
 
@@ -140,6 +149,18 @@ def test_rows_that_were_not_written_yet_outlive_a_killed_process(tmp_path: Path)
 def test_rows_that_a_call_was_moving_are_as_they_were_last(moment: str, call: int, tmp_path: Path) -> None:
     check_killed(start(tmp_path, moment, call))
     check_rows(tmp_path)
+
+
+@pytest.mark.parametrize("call", ["erase", "clear"])
+def test_rows_that_a_call_was_removing_are_gone_or_as_they_were_last(call: str, tmp_path: Path) -> None:
+    check_killed(start(tmp_path, f"between {call}'s two tiers", 1))
+    tier = TieredTier(table(tmp_path))
+    found, last = tier.whole_rows(np.arange(KEYS, dtype=np.uint64)), rows_after(STEPS)
+    there = found.fields["version"] > 0
+    assert 0 < there.sum() < np.count_nonzero(last.fields["version"])
+    assert same_rows(found, last)[there].all()
+    assert tier.verify() == []
+    tier.close()
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -45,8 +45,8 @@ class TwinOrder:
             if key in self.rows and self.rows[key].next_use != self._next_use(key):
                 self._move(key)
 
-    def place(self, keys: Sequence[int], number: int, pinned: Collection[int]) -> list[int]:
-        """Gives the keys that have a row afterwards."""
+    def place(self, keys: Sequence[int], number: int, pinned: Collection[int] = ()) -> None:
+        """`pinned`: keys of other batches in use."""
         if number:
             del self.announced[number]
         absent = [key for key in keys if key not in self.rows]
@@ -54,19 +54,27 @@ class TwinOrder:
             if key in self.rows and not (self.policy == "light_lfu" and self.rows[key].frequency >= self.hot):
                 self.rows[key].frequency += 1
                 self._move(key)
-        stay: set[int] | None = None
+        self._come_in(absent, {*keys, *pinned})
+
+    def _come_in(self, absent: Sequence[int], in_use: Collection[int]) -> None:
+        """Rows beyond the capacity go, the first in the order, but for those in use."""
+        self._evict_beyond(in_use)
         for key in absent:
-            if len(self.rows) >= self.capacity:
-                if stay is None:  # rows of this batch that were there, or made before one had to go
-                    stay = set(pinned) | {each for each in keys if each in self.rows}
-                first = next((each for each in self.order() if each not in stay), None)
-                if first is None:
-                    continue
-                self._evict(first)
-            self.rows[key] = TwinRow(1 + self._recall(key), 0)
+            frequency = 1 + self._recall(key)
+            self.rows[key] = TwinRow(min(frequency, self.hot) if self.policy == "light_lfu" else frequency, 0)
             self.moved.append(key)
             self._move(key)
-        return [key for key in keys if key in self.rows]
+            self._evict_beyond(in_use)
+
+    def _evict_beyond(self, in_use: Collection[int]) -> None:
+        for key in self.order()[: self.beyond]:
+            if key not in in_use:
+                self._evict(key)
+
+    @property
+    def beyond(self) -> int:
+        """Rows beyond the capacity."""
+        return max(len(self.rows) - self.capacity, 0)
 
     def _rank(self, key: int) -> tuple[int, int]:
         row = self.rows[key]
@@ -90,6 +98,8 @@ class TwinOrder:
     def _evict(self, key: int) -> None:
         self.moved.remove(key)
         frequency = self.rows.pop(key).frequency
+        if self.policy == "light_lfu" and frequency >= self.hot:
+            self.hot = min(2 * self.hot, FREQUENCIES)
         if self.policy != "lru":
             place, tag = self._memory(key)
             self.remembered[place] = tag, min(frequency, MOST_REMEMBERED)

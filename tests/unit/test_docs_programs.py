@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
-NEEDS = {"wire": ("zmq", "msgspec")}
+NEEDS = {"wire": ("zmq", "msgspec"), "gpu": ("triton",)}
 
 
-@pytest.mark.parametrize("page", ["dense", "staleness", "store", "switching", "topology", "wire"])
+@pytest.mark.parametrize("page", ["dense", "gpu", "routes", "staleness", "store", "switching", "topology", "wire"])
 def test_the_first_program_of_a_page_runs(page: str) -> None:
     for module in NEEDS.get(page, ()):
         pytest.importorskip(module)

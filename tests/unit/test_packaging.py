@@ -37,6 +37,14 @@ def test_constraints_are_exact_and_satisfy_the_ranges() -> None:
         assert tuple(map(int, exact[name].split(".")[: len(lowest)])) >= lowest, name
 
 
+def test_make_test_installs_a_triton_that_the_extra_allows() -> None:
+    (name, lowest), *others = map(minimum, PROJECT["optional-dependencies"]["gpu"])
+    pinned = re.search(r"^TRITON \?= triton==([\d.]+)$", (ROOT / "Makefile").read_text(), re.M)
+    assert (name, others) == ("triton", [])
+    assert pinned is not None
+    assert tuple(map(int, pinned[1].split("."))) >= lowest
+
+
 def test_doctor_knows_the_oldest_torch_and_ray() -> None:
     assert (REQUESTS["torch"], REQUESTS["ray"]) == (TORCH_MIN, RAY_MIN)
 

@@ -17,6 +17,7 @@ def refusal(capacity: str) -> str:
 SIZES = {
     "1B": 1,
     "1 KB": 1_000,
+    "1.5 kB": 1_500,  # as sizes are printed
     "2MB": 2_000_000,
     "8GB": 8 * 10**9,
     "3TB": 3 * 10**12,

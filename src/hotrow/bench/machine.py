@@ -2,7 +2,6 @@
 
 import platform
 import shlex
-import subprocess
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hotrow import _native
+from hotrow.bench.commit import commit
 from hotrow.obs.machine import available_bytes, cores, cpu, memory_bytes, package_version
 
 __all__ = ["available_bytes", "provenance"]
@@ -56,20 +56,3 @@ def versions(peers: Mapping[str, str]) -> dict[str, str | None]:
 def isa() -> str:
     """The instruction set our kernels use here."""
     return _native.isa()
-
-
-def commit() -> str | None:
-    """The commit of the sources that run, marked -dirty if they differ from it; None outside a checkout."""
-    here = Path(__file__)
-    tracked = _git(here.parent, "ls-files", "--error-unmatch", here.name)
-    return (
-        None if tracked is None else _git(here.parent, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
-    )
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    try:
-        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None

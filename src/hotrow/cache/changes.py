@@ -4,8 +4,7 @@ Values add up, and so does the state of SGD (none), Adagrad and row-wise Adagrad
 decays by a factor for each later one, so states are brought to one period before they are added or subtracted.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,7 @@ I64 = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Changes:
-    """Changes of rows, each key once unless they are joined. `state` is of the row's period."""
+    """Changes of rows, each key once. `state` is of the row's period."""
 
     keys: Keys
     values: Floats
@@ -37,12 +36,6 @@ class Changes:
         state, periods = self.state[which], self.periods[which]
         return Changes(self.keys[which], self.values[which], state, self.clocks[which], self.updates[which], periods)
 
-    def put(self, at: int, more: "Changes") -> None:
-        """Write other changes over those from `at` on."""
-        where = slice(at, at + len(more))
-        for each in fields(self):
-            getattr(self, each.name)[where] = getattr(more, each.name)
-
 
 def periods_of(rows: Rows) -> Integers:
     """The SWAP period of each row's state; zeros without SWAP."""
@@ -57,21 +50,6 @@ def decayed(state: Floats, periods: Integers, to: Integers | int, swap: Swap | N
     if not behind.any():
         return state
     return state * np.power(swap.decay, behind).astype(np.float32)[:, None]
-
-
-def joined(changes: Sequence[Changes], nothing: Changes) -> Changes:
-    """All changes, one after the other; a key may then occur more than once. `nothing`: where there are none."""
-    whole = [each for each in changes if len(each)]
-    if len(whole) < 2:
-        return whole[0] if whole else nothing
-    return Changes(
-        np.concatenate([each.keys for each in whole]),
-        np.concatenate([each.values for each in whole]),
-        np.concatenate([each.state for each in whole]),
-        np.concatenate([each.clocks for each in whole]),
-        np.concatenate([each.updates for each in whole]),
-        np.concatenate([each.periods for each in whole]),
-    )
 
 
 def no_changes(dim: int, state_dim: int) -> Changes:

@@ -1,8 +1,10 @@
-"""The embedding client of a trainer that keeps rows of tables with a cache; other tables are read from the shards.
+"""The embedding client of a role that keeps rows of tables with a cache; other tables are read from the shards.
 
 One request per shard and batch has the write-backs, clock checks and fetches of all cached tables (`CacheExchange`).
 It travels while the batches before it are computed. Gradients of cached tables are applied to the cached rows, and
 nothing is pushed for them. Thread-safe: batches are requested in one thread and computed in another.
+
+The role is a trainer, or an embedding worker, through which batches of several trainers pass.
 
 `OrderedExchanges` has the caches and what is in flight; here are batches: from ids to vectors, from gradients to sums.
 """
@@ -108,7 +110,7 @@ class CachedTables:
     ) -> CachedLookupRequest:
         """The distinct ids of a batch; `place` has its grant, and the epoch of the caches when its mode was open."""
         if sample is not None or place is None or place.ahead or not learn:
-            raise InputError("cached rows are looked up to be trained, under a grant, and without embedding workers")
+            raise InputError("cached rows are looked up to be trained, under a grant, by the role that has the ids")
         parts = self._cached_parts(batch)
         ids = {
             table: sharded(np.concatenate([part.keys for part in mine]), self._shards, self.threads)
@@ -131,13 +133,15 @@ class CachedTables:
             exchanges.apply(push)
             batch = exchanges.send(lookup)
             plain, pushed = self._send_plain(None if push is None else push.plain, lookup.plain)
-            sent = PendingCacheExchange(self.received, batch, plain, pushed)
+            sent = PendingCacheExchange(self.received, batch, plain, pushed, self._changed_rows)
             exchanges.sent(sent)
         return sent
 
     def received(self, mine: PendingCacheExchange) -> CachedLookup:
         """The vectors of a lookup. Replies to requests that were sent before it are received first."""
         self.exchanges.receive_all_before(mine)
+        if mine.fault is not None:  # its other tables need not be waited for
+            raise mine.fault
         plain = None if mine.plain is None else self._received_plain(mine, mine.plain)
         rows = self.exchanges.read(mine)
         lookup = mine.lookup
@@ -172,8 +176,12 @@ class CachedTables:
         """Apply gradients to cached rows, and send those of other tables."""
         with self.exchanges.lock:
             self.exchanges.apply(push)
-            plain = None if self._plain is None or push.plain is None else self._plain.push(push.plain)
-        return PendingCachedPush(plain)
+            _, plain = self._send_plain(push.plain, None)
+        return PendingCachedPush(plain, self._changed_rows)
+
+    def release(self, handle: CachedLookup) -> None:
+        """A batch that was looked up gets no gradients: its rows are not in use any more."""
+        self.exchanges.release(handle.batches)
 
     def flush(self, first: int, most: int) -> tuple[int, bool]:
         """Write changes back (`OrderedExchanges.flush`)."""
@@ -181,7 +189,10 @@ class CachedTables:
 
     @property
     def changed_rows(self) -> int:
-        """Rows with changes that no shard knows: they are lost with this trainer."""
+        """Rows with changes that no shard knows: they are lost with this role."""
+        return self.exchanges.changed_rows
+
+    def _changed_rows(self) -> int:
         return self.exchanges.changed_rows
 
     def figures(self) -> dict[str, float]:

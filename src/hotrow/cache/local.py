@@ -127,7 +127,7 @@ class CachedLocalTables(LocalTables):
                 if used is not None:
                     weights[:] = 0
                     weights[used] = 1
-            plan = use.batch.shares[0].plan
+            plan = use.batch.plan
             found[table] = CachedGradients(use.ids.keys.view(np.int64), plan, sums, weights=weights, use=use)
         return found
 

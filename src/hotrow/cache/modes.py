@@ -34,13 +34,11 @@ def check_cached_mode(tables: Mapping[str, Table], mode: Mode) -> None:
 
 
 def check_cached_engine(tables: Mapping[str, Table], values: Mapping[str, Values], embedding_workers: int) -> None:
-    """ConfigError where tables have a cache and the roles of a cluster or the format of rows do not support it."""
-    for name in cached_tables(tables):
-        if embedding_workers:
-            raise ConfigError(
-                f"tables.{name}.cache: trainers keep rows, and with engine.embedding_workers={embedding_workers} they "
-                "get pooled vectors: leave embedding_workers out, or cache"
-            )
+    """ConfigError where tables have a cache and the format of rows does not support it.
+
+    With embedding workers the format is that of vectors and their gradients; rows and changes are float32 anyway.
+    """
+    for name in cached_tables(tables) if not embedding_workers else ():
         if values.get(name, "fp32") != "fp32":
             raise ConfigError(
                 f"tables.{name}.cache: changes of rows are sent as float32, and engine.values={values[name]!r} would "

@@ -1,11 +1,11 @@
-"""The caches of all tables of a trainer, and their requests in flight. Thread-safe.
+"""The caches of all tables of a role, and their requests in flight. Thread-safe.
 
 Replies are stored in the order in which the requests were sent: a batch that needs a row which an earlier one has
 requested does not request it again. So a request that fails fails its batch and those that were requested after it.
 The caches stay: changes of other rows are written back later. Only rows of a shard that has lost its own are dropped.
 
 A batch whose lookup waits to be sent is announced to caches that evict by next use: of the batches that a trainer was
-granted, some are in flight and the others wait.
+granted, some are in flight and the others wait. An embedding worker sends lookups at once, so none waits there.
 """
 
 import threading
@@ -18,7 +18,7 @@ from itertools import islice
 
 import numpy as np
 
-from hotrow.cache.cache import CacheCounts, RowCache, counts_since
+from hotrow.cache.cache import CacheCounts, CachedBatch, RowCache, counts_since
 from hotrow.cache.requests import CachedLookupRequest, CachedPush, DroppedChanges, PendingCacheExchange, SentBatch
 from hotrow.cache.shard_requests import ShardRequests
 from hotrow.config import Table
@@ -181,6 +181,12 @@ class OrderedExchanges:
         for table, batch in push.unused:
             self.caches[table].finish(batch)
 
+    def release(self, batches: Mapping[str, CachedBatch]) -> None:
+        """The rows of a batch that was read are not in use any more; some may be released already."""
+        with self.lock:
+            for table, batch in batches.items():
+                self.caches[table].finish(batch)
+
     def flush(self, first: int, most: int) -> tuple[int, bool]:
         """Write changes back, in at most `most` requests with numbers from `first` on; returns their rows, and whether
         that were all changes.
@@ -232,6 +238,7 @@ class OrderedExchanges:
             found = counts_since({}, self._counts())
             for name, cache in self.caches.items():
                 found |= {f"cache_rows.{name}": len(cache.tier), f"cache_changed.{name}": cache.changed_rows}
+                found |= {f"cache_batches.{name}": cache.batches_in_use, f"cache_workers.{name}": cache.workers}
         return {name: float(number) for name, number in found.items()}
 
     def take_counts(self) -> dict[str, int]:

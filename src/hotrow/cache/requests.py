@@ -1,4 +1,4 @@
-"""Lookups and pushes of a trainer with caches: what is requested, what is in flight, what came."""
+"""Lookups and pushes of a role with caches: what is requested, what is in flight, what came."""
 
 import threading
 from collections import Counter
@@ -98,6 +98,8 @@ def failed(error: HotrowError) -> "Future[Answer]":
 class FailedExchange:
     """A lookup and a push that could not be sent."""
 
+    changed_rows = 0
+
     def __init__(self, error: HotrowError) -> None:
         self.asked: Sequence[Future[Answer]] = [failed(error)]
         self._error = error
@@ -116,11 +118,17 @@ class FailedExchange:
 class PendingCachedPush:
     """Gradients that are applied to cached rows, and in flight for other tables."""
 
-    def __init__(self, plain: InFlightPush | None) -> None:
+    def __init__(self, plain: InFlightPush | None, changed_rows: Callable[[], int]) -> None:
+        """`changed_rows`: of the caches, now."""
         done: Future[Answer] = Future()
         done.set_result(Answer(CacheExchanged(0, Taken()), []))
         self.asked: Sequence[Future[Answer]] = [done] if plain is None else plain.asked
-        self._plain = plain
+        self._plain, self._changed_rows = plain, changed_rows
+
+    @property
+    def changed_rows(self) -> int:
+        """Rows of the caches with changes that no shard knows."""
+        return self._changed_rows()
 
     def taken(self) -> list[Taken]:
         """The result of the push for other tables, by shard."""
@@ -136,13 +144,24 @@ class PendingCacheExchange(PendingCachedPush):
         sent: SentBatch,
         plain: InFlightExchange | None,
         pushed: InFlightPush | None,
+        changed_rows: Callable[[], int],
     ) -> None:
-        super().__init__(pushed)
+        super().__init__(pushed, changed_rows)
         self.lookup, self.batches, self.shares, self.rows = sent.lookup, sent.batches, sent.shares, sent.rows
         self.plain = plain
         self.received = False
         self.fault: Exception | None = None  # the batch is not computed
         self._receive = receive
+
+    @property
+    def replies(self) -> "list[Future[Answer]]":
+        """Of all shards to the lookup."""
+        return [*self.rows, *(() if self.plain is None else self.plain.asked)]
+
+    @property
+    def answered(self) -> bool:
+        """Whether `handle` need not wait, where the replies to all lookups before were received."""
+        return self.fault is not None or all(each.done() for each in self.replies)
 
     def wait(self, most_s: float) -> bool:
         """Whether the lookup is answered, or has failed, within so many seconds."""

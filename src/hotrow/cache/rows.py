@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hotrow.cache.changes import Changes, joined, no_changes
+from hotrow.cache.changes import Changes, no_changes
 from hotrow.config import Cache, Table
 from hotrow.store import LookupPlan, RamTier, Rows
-from hotrow.store.arrays import Flags, Floats, Integers, Keys
+from hotrow.store.arrays import Floats, Integers, Keys
 
 CHUNK_ROWS = 65_536
+AWAITED = np.uint32(2**32 - 1)  # the clock of a row that was requested and has not come: it is neither read nor updated
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,10 +25,11 @@ class Placed:
     checked: Keys  # there, and valid as far as the worker knows: the server checks their clocks
     clocks: Integers  # current ones of the checked rows
     fetched: Keys  # absent ones, then those with too many own updates
+    uniques: Integers  # their numbers in the plan: of checked ones, then of fetched ones
     absent: int
     awaited: int  # an earlier request fetches them
-    changes: Changes  # of rows with too many own updates, of those that were evicted for the plan, and unsent ones
-    placed: Flags | None  # of each key of the plan, whether it has a row now; None: all have
+    changes: Changes  # of rows with too many own updates, and of those that were evicted
+    beyond: int  # rows beyond the capacity: batches in flight use them
 
     @property
     def created(self) -> Keys:
@@ -41,43 +43,40 @@ class Placed:
 
 
 class CachedRows(RamTier):
-    """Cached rows of one table; with a capacity in `table` rows are evicted."""
+    """Cached rows of one table, which has a capacity."""
 
     def __init__(self, table: Table, cache: Cache, threads: int) -> None:
         super().__init__(table, threads=threads, cached=cache)
         self.cache = cache
         self._nothing = no_changes(self.dim, self.state_dim)
 
-    def place(
-        self, plan: LookupPlan, *, use: int = 0, pinned: Sequence[LookupPlan] = (), unsent: Sequence[Changes] = ()
-    ) -> Placed:
-        """Find or make a row for each distinct key of a plan. Rows that are there stay, as those of pinned plans do.
+    def plan_distinct(self, keys: Keys) -> LookupPlan:
+        """A plan of keys that are known to be distinct."""
+        return LookupPlan(self._native.batch_of_distinct(np.ascontiguousarray(keys)))
 
-        `use`: the number of its announcement, 0: there was none. `unsent`: changes that follow those of the plan.
+    def place(self, plan: LookupPlan, *, use: int = 0, pinned: Sequence[LookupPlan] = ()) -> Placed:
+        """Find or make a row for each distinct key of a plan; rows beyond the capacity go.
+
+        Rows of the plan and of pinned ones stay. `use`: the number of its announcement, 0: there was none.
         """
         count = len(plan)
-        keys, clocks = np.empty(count, np.uint64), np.empty(count, np.uint32)
-        valid, absent, ahead, awaited = self._native.find_places(
-            plan._native, use, self.cache.staleness, keys, clocks, self.threads
+        keys, clocks, uniques = np.empty(count, np.uint64), np.empty(count, np.uint32), np.empty(count, np.uint32)
+        valid, absent, ahead, awaited, beyond = self._native.find_places(
+            plan._native, use, self.cache.staleness, keys, clocks, uniques, self.threads
         )
-        checked, fetched = keys[:valid], keys[valid : valid + absent + ahead]
-        if not len(fetched):
-            return Placed(checked, clocks[:valid], fetched, 0, awaited, joined(unsent, self._nothing), None)
-        most = len(fetched) if self.capacity_rows else ahead  # without a capacity no row is evicted
-        room = self._empty_changes(np.empty(most + sum(map(len, unsent)), np.uint64))
-        placed = np.empty(count, np.bool_)
+        requested = valid + absent + ahead
+        found = keys[:valid], clocks[:valid], keys[valid:requested], uniques[:requested], absent, awaited
+        if absent + ahead + beyond == 0:
+            return Placed(*found, self._nothing, 0)
+        room = self._empty_changes(np.empty(absent + ahead + beyond, np.uint64))
         columns = room.keys, room.values, room.state, room.clocks, room.updates, room.periods
-        written, unplaced = self._native.make_places(
-            plan._native, use, [each._native for each in pinned], *columns, placed, self.threads
+        written, beyond = self._native.make_places(
+            plan._native, use, [each._native for each in pinned], *columns, self.threads
         )
-        for more in unsent:
-            room.put(written, more)
-            written += len(more)
-        changes = room if written == len(room) else room.some(slice(written))
-        return Placed(checked, clocks[:valid], fetched, absent, awaited, changes, placed if unplaced else None)
+        return Placed(*found, room if written == len(room) else room.some(slice(written)), beyond)
 
     def read_placed(self, plan: LookupPlan, out: Floats, default: float) -> None:
-        """The rows of a plan, and `default` in every element where there is none."""
+        """The rows of a plan, and `default` in every element where there is none, or where it has not come."""
         self._native.read_placed(plan._native, out, default, self.threads)
 
     def announce(self, plan: LookupPlan) -> int:
@@ -88,32 +87,24 @@ class CachedRows(RamTier):
         """An announced batch that will not be placed."""
         self._native.withdraw(plan._native, use, self.threads)
 
-    def has(self, keys: Keys) -> Flags:
-        """Whether each key has a row."""
-        return self.versions(keys) > 0
-
-    def take_changes(self, keys: Keys, plan: LookupPlan | None = None, *, erase: bool = False) -> Changes:
-        """The changes of those of the keys that have any. Their rows stay, and count as fetched as they are now.
-
-        `plan`: of these keys, where there is one. With `erase` the rows of all keys go.
-        """
+    def take_changes(self, keys: Keys) -> Changes:
+        """The changes of those of the keys that have any. Their rows stay, and count as fetched as they are now."""
         taken = self._empty_changes(keys)
         columns = taken.values, taken.state, taken.clocks, taken.updates, taken.periods
         changed = np.empty(len(keys), np.bool_)
-        planned = self.batch(keys) if plan is None else plan
-        self._native.take_changes(planned._native, *columns, changed, erase, self.threads)
+        self._native.take_changes(self.batch(keys)._native, *columns, changed, self.threads)
         return taken if changed.all() else taken.some(changed)
 
-    def fill(self, fetched: Rows) -> None:
+    def fill(self, plan: LookupPlan, uniques: Integers, fetched: Rows) -> None:
         """Rows of the server, in place of those that are here. Changes that it does not know stay on top of them.
 
-        Keys without a row here are passed over.
+        `uniques`: the numbers in the plan of their keys. Keys without a row here are passed over.
         """
         period = fetched.fields.get("period")
         values, state = np.ascontiguousarray(fetched.values), np.ascontiguousarray(fetched.state)
         clocks = np.ascontiguousarray(fetched.fields["clock"])
         periods = None if period is None else np.ascontiguousarray(period)
-        self._native.fill(self.batch(fetched.keys)._native, values, state, clocks, periods, self.threads)
+        self._native.fill(plan._native, uniques, values, state, clocks, periods, self.threads)
 
     @property
     def changed_rows(self) -> int:

@@ -25,7 +25,7 @@ CACHED_S = 60.0  # from here on a table with a cache takes part
 LONG_S = 300.0  # from here on KStep takes part
 PLANS = 2**32  # between the seeds of the plans of a run
 PATIENCE = 10  # a plan is so many times as long as its part should take: a busy machine may need it
-SHORT_S = 120.0  # below it two of the modes learn: each needs samples enough for a stable AUC
+SHORT_S, BRIEF_S = 120.0, 30.0  # below them two modes learn, and one: each needs samples enough for a stable AUC
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ def _train(
         groups.append([REPLICATED])  # its optimizer is another one
         learned.append(REPLICATED)
     elif seconds < SHORT_S:
-        learned = learned[:2]
+        learned = learned[: 1 if seconds < BRIEF_S else 2]
     for place, modes in enumerate(groups):
         share_s, cached = half_s * len(modes) / sum(map(len, groups)), place == 1
         injector.begin(plan_faults(seed + place * PLANS, PATIENCE * share_s))

@@ -43,7 +43,7 @@ COMMANDS = {
     "sample.",
     "bench": "Measure Hotrow against its peers and against the machine.",
     "segments": "List and remove tables in shared memory.",
-    "plan": "Plan a run: its capacity on a cluster, and its threads on a host.",
+    "plan": "Plan a run: its capacity on a cluster, its threads on a host, and routes between GPUs.",
     "doctor": "Check this machine: versions, processor, huge pages, shared memory, limits, Ray, GPU, and what to mend.",
 }
 

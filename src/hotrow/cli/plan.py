@@ -1,4 +1,4 @@
-"""`hotrow plan`: what a run needs before it starts, and which cores it would use."""
+"""`hotrow plan`: what a run needs before it starts, which cores it would use, and routes between GPUs."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,6 +10,7 @@ from hotrow.cli.bars import Bar
 from hotrow.cli.capacity_picture import capacity_svg
 from hotrow.cli.capacity_tables import capacity_document, capacity_tables, parameter_document, parameter_tables
 from hotrow.cli.files import JsonFile, check_writable, write_json
+from hotrow.cli.plan_routes import routes
 from hotrow.cli.screen import Screen, echo
 from hotrow.cli.topology_tables import binding_table, topology_document, topology_table
 from hotrow.cli.train import Changes
@@ -28,12 +29,15 @@ from hotrow.topology.sysfs import read_topology
 
 REFUSED = 2
 
-app = typer.Typer(no_args_is_help=True, help="Plan a run: its capacity on a cluster, and its threads on a host.")
+app = typer.Typer(
+    no_args_is_help=True, help="Plan a run: its capacity on a cluster, its threads on a host, and routes between GPUs."
+)
+app.command()(routes)
 
 
 @app.callback()
 def plan() -> None:
-    """Plan a run: its capacity on a cluster, and its threads on a host."""
+    """Plan a run: its capacity on a cluster, its threads on a host, and routes between GPUs."""
 
 
 @app.command()

@@ -36,8 +36,8 @@ def reproduce(
     if picture is not None and experiment.picture is None:
         drawn = ", ".join(known for known, each in EXPERIMENTS.items() if each.picture is not None)
         raise ConfigError(f"--picture {picture}: {name} has no picture; there is one for {drawn}")
-    result = _run(experiment, quick)
-    about = {"name": name, "title": experiment.title, "quick": quick, **provenance("hotrow")}
+    result = {**_run(experiment, quick), "quick": quick}
+    about = {"name": name, "title": experiment.title, **provenance("hotrow")}
     about["command"] = f"hotrow reproduce {name}" + (" --quick" if quick else "")  # whatever program has called this
     write_json(json, {**about, **result})
     if picture is not None and experiment.picture is not None:

@@ -43,54 +43,66 @@ Changes = Annotated[
 ]
 
 
+Resume = Annotated[bool, typer.Option("--resume", help="Resume from the checkpoint in the run's folder.")]
+StartFrom = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        help="Start a new run with the rows, network and optimizer state of RUN, as on newer data.",
+        metavar="RUN",
+    ),
+]
+LoadFrom = Annotated[
+    str | None,
+    typer.Option(
+        help="Start a new run from a checkpoint of any kind, whose tables and network may differ.", metavar="CKPT"
+    ),
+]
+Renames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map", help="With --load: a table or dense layer has another name here; repeatable.", metavar="OLD=NEW"
+    ),
+]
+Skipped = Annotated[
+    list[str] | None,
+    typer.Option(help="With --load: leave out this table or dense layer; repeatable.", metavar="NAME"),
+]
+Day = Annotated[
+    str | None,
+    typer.Option(
+        help="Train on one day alone (its name, or next) on top of the run's checkpoint, test on the day after.",
+        metavar="DAY",
+    ),
+]
+EngineName = Annotated[
+    str | None, typer.Option(help="Where to train: local (this process) or ray (a cluster).", metavar="NAME")
+]
+Trainers = Annotated[int | None, typer.Option(help="On ray: processes that compute.", min=1)]
+Shards = Annotated[int | None, typer.Option(help="On ray: processes that hold rows.", min=1)]
+Address = Annotated[
+    str | None,
+    typer.Option(help="On ray: address of a running Ray, auto for this machine's; default: start one for the run."),
+]
+Attach = Annotated[
+    bool, typer.Option("--attach", help="Start a new run with the rows that segments of an earlier run hold.")
+]
+
+
 def train(
     file: ConfigFile,
     changes: Changes = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume from the checkpoint in the run's folder.")] = False,
-    start_from: Annotated[
-        Path | None,
-        typer.Option(
-            "--from",
-            help="Start a new run with the rows, network and optimizer state of RUN, as on newer data.",
-            metavar="RUN",
-        ),
-    ] = None,
-    load: Annotated[
-        str | None,
-        typer.Option(
-            help="Start a new run from a checkpoint of any kind, whose tables and network may differ.", metavar="CKPT"
-        ),
-    ] = None,
-    renames: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--map", help="With --load: a table or dense layer has another name here; repeatable.", metavar="OLD=NEW"
-        ),
-    ] = None,
-    skip: Annotated[
-        list[str] | None,
-        typer.Option(help="With --load: leave out this table or dense layer; repeatable.", metavar="NAME"),
-    ] = None,
-    day: Annotated[
-        str | None,
-        typer.Option(
-            help="Train on one day alone (its name, or next) on top of the run's checkpoint, test on the day after.",
-            metavar="DAY",
-        ),
-    ] = None,
-    engine: Annotated[
-        str | None, typer.Option(help="Where to train: local (this process) or ray (a cluster).", metavar="NAME")
-    ] = None,
-    trainers: Annotated[int | None, typer.Option(help="On ray: processes that compute.", min=1)] = None,
-    shards: Annotated[int | None, typer.Option(help="On ray: processes that hold rows.", min=1)] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(help="On ray: address of a running Ray, auto for this machine's; default: start one for the run."),
-    ] = None,
-    attach: Annotated[
-        bool,
-        typer.Option("--attach", help="Start a new run with the rows that segments of an earlier run hold."),
-    ] = False,
+    resume: Resume = False,
+    start_from: StartFrom = None,
+    load: LoadFrom = None,
+    renames: Renames = None,
+    skip: Skipped = None,
+    day: Day = None,
+    engine: EngineName = None,
+    trainers: Trainers = None,
+    shards: Shards = None,
+    address: Address = None,
+    attach: Attach = False,
     trust: Trust = False,
     json_file: JsonFile = None,
 ) -> None:
@@ -121,6 +133,11 @@ def train(
     further += ["--trust"] if trust else []
     further += ["--day", "next"] if day else ["--resume"]
     again = command(file, changes or [], config.run.name, run.folder.name, further)
+    run_and_show(run, again, json_file)
+
+
+def run_and_show(run: Run, again: str, json_file: Path | None) -> None:
+    """Train to the end and show the result. `again`: the command that resumes the run."""
     try:
         with suppress(KeyboardInterrupt), defer_sigint(), run:
             show(run, again)

@@ -34,6 +34,10 @@ class InFlightPush(Protocol):
     def taken(self) -> list[Taken]:
         """The result of the push, by shard."""
 
+    @property
+    def changed_rows(self) -> int:
+        """Rows with changes that no shard knows, of the caches that the push was applied to. After all replies."""
+
 
 class InFlightExchange(InFlightPush, Protocol):
     """A lookup that was sent, alone or with a push."""
@@ -106,7 +110,15 @@ class _PooledPush:
         self.asked = asked
 
     def taken(self) -> list[Taken]:
-        return [each for push in self.asked for each in push.result().of(Folded, "an embedding worker").taken]
+        return [each for folded in self._folded for each in folded.taken]
+
+    @property
+    def changed_rows(self) -> int:
+        return sum(folded.changed_rows for folded in self._folded)
+
+    @property
+    def _folded(self) -> list[Folded]:
+        return [push.result().of(Folded, "an embedding worker") for push in self.asked]
 
 
 class _PooledExchange(_PooledPush):

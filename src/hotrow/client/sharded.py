@@ -106,6 +106,8 @@ class TrafficCounts:
 class PendingPush:
     """Gradients in flight, in one request to each shard."""
 
+    changed_rows = 0  # no cache
+
     def __init__(self, asked: Sequence[Future[Answer]]) -> None:
         self.asked = asked
 

@@ -25,7 +25,7 @@ def by_table(counts: Mapping[str, Number]) -> dict[str, dict[str, Number]]:
 
 def hit_share(counts: Mapping[str, float]) -> float:
     """The part of lookups of distinct ids that found a cached row which might be used; 0 without lookups."""
-    looked_up = sum(counts.get(name, 0) for name in ("hits", "misses", "ahead", "invalid"))
+    looked_up = sum(counts.get(name, 0) for name in ("hits", "misses", "awaited", "ahead", "invalid"))
     return counts.get("hits", 0) / looked_up if looked_up else 0.0
 
 

@@ -20,11 +20,10 @@ from hotrow.plan.row_bytes import (
     RowLayout,
     bytes_per_row,
     file_bytes,
-    file_index_bytes,
 )
 from hotrow.plan.traffic import row_traffic, vector_bytes
 from hotrow.sizes import parse_bytes, size_text
-from hotrow.store.tier_plan import INDEX_BYTES, SLOT_HEADER
+from hotrow.store.tier_plan import SLOT_HEADER, index_bytes, memory_for
 from hotrow.types import Values
 
 PERSIA_HOSTS = 30  # embedding parameter servers, PERSIA section 6: m2-ultramem-416 with 12 TB of RAM each
@@ -36,6 +35,8 @@ ASSUMED_DISK = "30TB"  # NVMe of each host: no paper states it
 ASSUMED_DISK_READ = "10GB"  # a second of each host: no paper states it
 ROWS_PER_SHARD_MOST = 32 * 1_600_000_000  # 32 partitions: docs/store.md
 HOT_SHARE = 0.1  # of the rows that are kept in RAM where there is a disk tier
+
+WHERE = {"memory": "in memory", "disk": "on disk"}  # as `disk_index="auto"` takes it
 
 VARIANTS: tuple[tuple[Literal["float32", "float16"], AnyOptimizer], ...] = (
     ("float32", Adam()),
@@ -169,11 +170,17 @@ def _in_ram(rows: int, layout: RowLayout, hosts: _Hosts) -> tuple[int, int, list
 
 def _in_tiers(rows: int, layout: RowLayout, hosts: _Hosts) -> tuple[int, int, int, list[PlanLine]]:
     per_row, hot = bytes_per_row(layout), math.ceil(rows * HOT_SHARE)
-    ram, disk = round(hot * per_row) + file_index_bytes(rows), file_bytes(layout, rows)
-    shards = math.ceil(FILE_FACTOR * rows / (FILE_SLOTS_MOST - 1))
+    disk, slots = file_bytes(layout, rows), FILE_FACTOR * rows
+    shards = math.ceil(slots / (FILE_SLOTS_MOST - 1))
+    of_shard, place = memory_for(math.ceil(hot * per_row / shards), math.ceil(slots / shards))
+    ram = shards * of_shard.whole
     number = max(math.ceil(ram / hosts.usable), math.ceil(disk / hosts.disk))
     by_ram, by_disk = f"{size_text(ram)} / {hosts.usable_text}", f"{size_text(disk)} / {size_text(hosts.disk)}"
-    index = f"{INDEX_BYTES} bytes of index x {rows:,} rows in files"
+    buffers = shards * (of_shard.index_cache + of_shard.write_behind)
+    index = (
+        f"{index_bytes(place, 1)} bytes of index x {slots:,} slots of files, the index {WHERE[place]}, "
+        f"+ {size_text(buffers)} of buffers"
+    )
     copies = f"{FILE_FACTOR} x {rows:,} slots: rows in RAM keep copies on disk, newer copies supersede older ones"
     lines = [
         PlanLine("rows in RAM of the two tiers", f"{hot:,}", f"{HOT_SHARE:g} of all, assumed"),

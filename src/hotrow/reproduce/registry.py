@@ -17,6 +17,8 @@ from hotrow.reproduce import (
     het_figures,
     het_picture,
     het_table_2,
+    kstep_picture,
+    kstep_routes,
 )
 from hotrow.reproduce.results import Tell
 
@@ -87,6 +89,13 @@ EXPERIMENTS: dict[str, Experiment] = {
         het_adagrad.run,
         het_adagrad.lines,
         5,
+    ),
+    "kstep-routes": Experiment(
+        "Two-phase routes of eight GPUs, and GPUDirect RDMA between nodes (Fig. 6 to 8), by arithmetic",
+        kstep_routes.run,
+        kstep_routes.lines,
+        0.1,
+        kstep_picture.picture,
     ),
     "auto-day": Experiment("Automatic switching over a day: throughput and AUC", auto_day.run, auto_day.lines, 20),
 }

@@ -6,16 +6,20 @@ from typing import ParamSpec
 
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Lease
-from hotrow.modes.base import Grant, Pushed
+from hotrow.modes import Mode
+from hotrow.modes.base import Grant, Pushed, RunFacts
+from hotrow.runtime.backend import Backend
 from hotrow.runtime.clock import RunClock
 from hotrow.runtime.effect_loop import EffectLoop
 from hotrow.runtime.executors import BatchResult, Executor
 from hotrow.runtime.interrupts import defer_sigint, deliver_pending_sigint
 from hotrow.runtime.lease_queue import LeaseQueue
 from hotrow.runtime.look_ahead import LookAheadChoice
-from hotrow.runtime.observer import observation
+from hotrow.runtime.observer import ModeObserver, observation
+from hotrow.runtime.state import RunState
 from hotrow.runtime.step_cut import CutDecision
 from hotrow.runtime.training_performer import TrainingPerformer
+from hotrow.staleness import Statistics
 
 Arguments = ParamSpec("Arguments")
 
@@ -224,9 +228,27 @@ class ActiveMode:
     def _pushed(self, result: BatchResult) -> None:
         grant, performer = result.grant, self.performer
         if performer.observer is not None:
-            performer.observer.finished(observation(result, self._clock(), self.step - result.pulled_step))
+            performer.observer.finished(observation(result, self._clock(), self.step))
         performer.pushed(result)
         self.loop.finish(grant.worker)
         for group in self._groups:
             pulled = result.looked_step if group == "embedding" else result.pulled_step
             self.loop.handle(Pushed(group, grant.worker, grant.grant, grant.token, pulled, result.samples))
+
+
+def open_mode(
+    backend: Backend,
+    mode: Mode,
+    facts: RunFacts,
+    leases: LeaseQueue,
+    state: RunState,
+    statistics: Statistics,
+    observer: ModeObserver | None,
+    clock: RunClock,
+) -> ActiveMode:
+    """Open a mode on a backend. Its workers have not joined."""
+    discipline = mode.start(facts)  # first: a mode may refuse to start
+    parameters, executor = backend.open(mode, facts, clock)
+    performer = TrainingPerformer(mode, parameters, leases, state, statistics, observer)
+    loop = EffectLoop(mode, facts, discipline, leases, performer, statistics)
+    return ActiveMode(loop, performer, executor, leases, clock, backend.look_ahead_choice(mode, facts))

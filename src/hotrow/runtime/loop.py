@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from torch import Tensor
 
@@ -19,34 +18,23 @@ from hotrow.data.loader import Loader
 from hotrow.errors import InputError
 from hotrow.modes import Mode, Sync
 from hotrow.modes.base import RunFacts
-from hotrow.runtime.active_mode import ActiveMode
+from hotrow.runtime.active_mode import ActiveMode, open_mode
 from hotrow.runtime.backend import Backend
 from hotrow.runtime.clock import RunClock
-from hotrow.runtime.effect_loop import EffectLoop
 from hotrow.runtime.executors import WorkerLoss
 from hotrow.runtime.interrupts import deliver_pending_sigint
 from hotrow.runtime.lease_queue import LeaseQueue
-from hotrow.runtime.losses import SavedRows, WorkersLost
+from hotrow.runtime.losses import WorkersLost
+from hotrow.runtime.lost_roles import LostRoles
 from hotrow.runtime.membership import Membership, ScaleRequest
 from hotrow.runtime.observer import ModeObserver
 from hotrow.runtime.state import RunState
-from hotrow.runtime.training_performer import StepResult, TrainingPerformer
+from hotrow.runtime.training_performer import StepResult
 from hotrow.staleness import Statistics
-from hotrow.types import RoleId, RoleKind
+from hotrow.types import RoleId
 from hotrow.worker.evaluators import AnyEvaluator
 
 WAKE_S = 0.1  # between two checks whether a worker has joined
-
-
-class WorkerReplacement(Protocol):
-    """Starts roles of one kind in place of lost ones."""
-
-    @property
-    def pending(self) -> bool:
-        """Whether a role is being started."""
-
-    def replace(self, name: RoleId) -> None:
-        """Start a role, which joins later."""
 
 
 class TrainingLoop:
@@ -71,14 +59,13 @@ class TrainingLoop:
         self._active: ActiveMode | None = None
         pool = backend.worker_pool
         self._membership = None if pool is None else Membership(pool, backend.check_mode)
+        self._lost_roles = LostRoles(self._membership, state, self.statistics)
+        self.replacements = self._lost_roles.replacements
         self._opening = threading.RLock()  # held while a mode opens or closes: its members do not change then
         self._steps: deque[StepResult] = deque()  # of modes that have ended, not yet taken by the caller
         self._evaluating = False
         self._grants = 0  # numbers of grants that were used so far
         self._refused = 0  # rows whose gradient was not finite, not yet in a step result
-        self._half_applied = False  # a mode ended in the middle of a step
-        self._remarks: list[str] = []  # not yet taken
-        self.replacements: dict[RoleKind, WorkerReplacement] = {}  # of lost roles, by kind
 
     @property
     def mode(self) -> Mode:
@@ -212,7 +199,7 @@ class TrainingLoop:
                 self._await_workers(active)
             return
         self._note_losses()
-        while self._is_waiting:
+        while self._lost_roles.is_waiting:
             self._wait_for_start()
         self._members().check_not_empty()
 
@@ -228,7 +215,7 @@ class TrainingLoop:
     def take_remarks(self) -> list[str]:
         """What was lost, and what the active mode has to say, since the last call."""
         self._note_losses()
-        remarks, self._remarks = self._remarks, []
+        remarks = self._lost_roles.take_remarks()
         if self._active is not None:
             remarks += self._active.remarks
             self._active.remarks = []
@@ -237,23 +224,16 @@ class TrainingLoop:
     def check_consistent(self) -> None:
         """InputError where rows and dense parameters are of different steps: a fault or an interrupt cut one off."""
         self.backend.check_consistent()
-        if self.state.diverged is not None:
-            raise InputError(f"{self.state.diverged}, so parameters may not be finite: load the last checkpoint")
         active = self._active
-        if self._half_applied or (active is not None and active.failed and active.half_applied):
-            raise InputError(
-                "a step was applied in part, or a load ended early, so that rows and dense parameters are of different "
-                "steps: load the last checkpoint, or begin again with another Trainer"
-            )
+        self.state.check_consistent(cut_off=active is not None and active.failed and active.half_applied)
 
     def half_loaded(self) -> None:
         """Parameters are being replaced by those of a checkpoint: until `loaded` they are of different steps."""
-        self._half_applied = True
+        self.state.half_applied = True
 
     def loaded(self) -> None:
         """All parameters were replaced by those of a checkpoint."""
-        self._half_applied = False
-        self.state.diverged = None
+        self.state.half_applied, self.state.diverged = False, None
 
     def switch(self, mode: Mode) -> None:
         """Continue in another mode.
@@ -295,7 +275,7 @@ class TrainingLoop:
                     self._grants = active.loop.grants
                     self._steps += active.performer.steps
                     self._refused += active.performer.take_refused()
-                    self._half_applied = self._half_applied or active.half_applied
+                    self.state.half_applied = self.state.half_applied or active.half_applied
                     active.close()
             finally:
                 self._change_members_at_rest()
@@ -304,7 +284,7 @@ class TrainingLoop:
         self.check_consistent()
         while True:
             self._note_losses()
-            while self._is_waiting:  # the newcomer joins at rest
+            while self._lost_roles.is_waiting:  # the newcomer joins at rest
                 self._wait_for_start()
             if self._membership is not None:
                 self._membership.check_not_empty()
@@ -317,13 +297,9 @@ class TrainingLoop:
         with self._opening:
             grants = max(self._grants, self.backend.newest_grant())  # segments outlive runs, and hold their grants
             facts = replace(self.facts, step=step, grants=grants)
-            mode, statistics = self._mode, self.statistics
-            discipline = mode.start(facts)  # first: a mode may refuse to start
-            parameters, executor = self.backend.open(mode, facts, self.clock)
-            performer = TrainingPerformer(mode, parameters, leases, self.state, statistics, self.observer)
-            loop = EffectLoop(mode, facts, discipline, leases, performer, statistics)
-            choice = self.backend.look_ahead_choice(mode, facts)
-            active = self._active = ActiveMode(loop, performer, executor, leases, self.clock, choice)
+            active = self._active = open_mode(
+                self.backend, self._mode, facts, leases, self.state, self.statistics, self.observer, self.clock
+            )
             renumbered = [] if self._membership is None else self._membership.renumber()
         for worker in renumbered:
             self._forget(worker)
@@ -350,20 +326,7 @@ class TrainingLoop:
                 return active
             self.rest()
             return self._reopen(active)
-        while (request := members.take()) is not None:
-            if request.joins:
-                with active.failing():
-                    worker = members.start_worker(request, active.step)
-                if worker is not None:
-                    active.join(worker)
-            else:
-                members.start_leaving(request)
-        for worker in members.leaving:
-            if not active.loop.holds(worker):  # in these modes a worker holds one batch at most
-                with active.failing():
-                    active.leave(worker)
-                    self._forget(worker)
-                    members.remove(worker)
+        members.apply_in(active, self._forget)
         return active
 
     def _survive_losses(self, active: ActiveMode) -> ActiveMode:
@@ -381,8 +344,7 @@ class TrainingLoop:
             else:
                 self._forget(loss.worker)
         self._note_losses()
-        if dealt_again := self.statistics.dropped.get("lost", 0) - before:
-            self._remarks.append(f"batches that were lost and are dealt again: {dealt_again:,}")
+        self._lost_roles.note_dealt_again(self.statistics.dropped.get("lost", 0) - before)
         return active
 
     def _await_workers(self, active: ActiveMode) -> ActiveMode:
@@ -393,7 +355,7 @@ class TrainingLoop:
         members = self._members()
         while not active.loop.present:
             self._note_losses()  # of workers that came and went, too
-            starting = (replacement := self.replacements.get("trainer")) is not None and replacement.pending
+            starting = self._lost_roles.starts_trainer
             if members.pending:
                 active = self._change_members(active, members)
                 continue
@@ -409,12 +371,6 @@ class TrainingLoop:
         self._note_losses()
         time.sleep(WAKE_S)
 
-    @property
-    def _is_waiting(self) -> bool:
-        """Whether no worker is left, and one is being started."""
-        members, replacement = self._membership, self.replacements.get("trainer")
-        return members is not None and not members.size and replacement is not None and replacement.pending
-
     def _cut(self, active: ActiveMode, losses: Sequence[WorkerLoss]) -> ActiveMode:
         """Workers end every step together: open the mode again with those that are left, from the dense state of one.
 
@@ -425,39 +381,14 @@ class TrainingLoop:
             if not loss.stays:
                 self._forget(loss.worker)
         self._note_losses()
-        if not self._is_waiting:
+        if not self._lost_roles.is_waiting:
             with active.failing():
                 self._members().check_not_empty()
-        self.statistics.add_counts({"steps_cut": 1, "dense_steps_lost": decision.dense_steps_lost})
-        self.statistics.add_counts({"replica_steps_lost": decision.replica_steps_lost})
-        more = f" with {decision.closes - 1} after it" if decision.closes > 1 else ""
-        fate = f"it counts{more}" if decision.closes else "it is dealt again"
-        lost = decision.dense_steps_lost and decision.restored is None
-        dense = ", and the rows of a step are updated without its dense update" if lost else ""
-        step = active.step - decision.closes
-        self._remarks.append(f"step {step} was cut: {fate}{dense}; batches dealt again: {dealt_again:,}")
-        if decision.restored is not None:
-            self._note_restored(decision.restored, decision.dense_steps_lost)
+        self._lost_roles.note_cut(decision, active.step, dealt_again)
         return self._reopen(active)
 
-    def _note_restored(self, saved: SavedRows, steps: int) -> None:
-        samples = max(0, self.state.samples - saved.samples)
-        self.statistics.add_counts({"dense_samples_lost": samples})
-        dense = f"dense parameters are those of the checkpoint of step {saved.step}, rows stay as they are"
-        self._remarks.append(f"no trainer was left: {dense}; dense updates lost: {steps:,} steps, {samples:,} samples")
-
     def _note_losses(self) -> None:
-        """Count lost roles, and report them."""
-        members = self._membership
-        if members is None or not (losses := members.take_losses()):
-            return
-        self.facts = members.lose({loss.name for loss in losses}, self.facts)
-        for loss in losses:
-            self.statistics.add_counts(loss.counts)
-            others = "" if loss.name.kind == "shard" else f"; trainers that go on: {members.size}"
-            self._remarks.append(f"{loss.sentence}{others}")
-            if (replacement := self.replacements.get(loss.name.kind)) is not None:
-                replacement.replace(loss.name)
+        self.facts = self._lost_roles.note(self.facts)
 
     def _change_members_at_rest(self) -> None:
         if self._membership is not None:

@@ -39,7 +39,7 @@ class RoleLoss:
     why: str
     batches: int = 0  # whose ids an embedding worker held
     scores: int = 0  # samples whose scores a trainer had, and no report has
-    changed_rows: int = 0  # cached by a trainer, with changes that no shard knew
+    changed_rows: int = 0  # cached by a trainer or an embedding worker, with changes that no shard knew
     restored: bool = False  # the rows of a shard are those of the last checkpoint
     steps: int = 0  # since that checkpoint: their updates of the shard's rows are lost
     dense_restored: bool = False  # the dense parameters of a shard are those of the last rest
@@ -54,7 +54,8 @@ class RoleLoss:
             return {"trainers_lost": 1, "scores_lost": self.scores, "cached_rows_lost": self.changed_rows}
         if self.name.kind == "loader":
             return {"loaders_lost": 1}
-        return {"embedding_workers_lost": 1, "buffered_batches_lost": self.batches}
+        lost = {"embedding_workers_lost": 1, "buffered_batches_lost": self.batches}
+        return lost | {"cached_rows_lost": self.changed_rows}
 
     @property
     def sentence(self) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from hotrow.errors import ConfigError, HotrowError, InputError
 from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
+from hotrow.runtime.active_mode import ActiveMode
 from hotrow.runtime.backend import WorkerPool
 from hotrow.runtime.losses import RoleLoss, RoleLost, WorkersLost
 from hotrow.transport.futures import uncancellable_future
@@ -124,7 +125,7 @@ class Membership:
         self._given = len(self._workers)
         return [worker for name, worker in before.items() if self._workers.get(name) != worker]
 
-    def start_worker(self, request: ScaleRequest, step: int) -> int | None:
+    def _start_worker(self, request: ScaleRequest, step: int) -> int | None:
         """Start the active mode on one more worker; returns its number, None where it is lost already."""
         worker, self._given = self._given, self._given + 1
         try:
@@ -137,11 +138,7 @@ class Membership:
         request.done.set_result(None)
         return worker
 
-    def start_leaving(self, request: ScaleRequest) -> None:
-        """Give a worker no more batches."""
-        self._leaving[self._workers[request.name]] = request
-
-    def remove(self, worker: int) -> None:
+    def _remove(self, worker: int) -> None:
         """Stop a leaving worker that holds no batch."""
         request = self._leaving.pop(worker)
         del self._workers[request.name]
@@ -181,10 +178,27 @@ class Membership:
         if not self._staying:
             self._pool.check_workers()
 
+    def apply_in(self, active: ActiveMode, left: Callable[[int], None]) -> None:
+        """Apply accepted requests in a mode whose workers need not wait for each other. `left`: a worker has."""
+        while (request := self.take()) is not None:
+            if request.joins:
+                with active.failing():
+                    worker = self._start_worker(request, active.step)
+                if worker is not None:
+                    active.join(worker)
+            else:
+                self._leaving[self._workers[request.name]] = request
+        for worker in self.leaving:
+            if not active.loop.holds(worker):  # in these modes a worker holds one batch at most
+                with active.failing():
+                    active.leave(worker)
+                    left(worker)
+                    self._remove(worker)
+
     def apply_at_rest(self) -> None:
         """Apply all accepted requests at once. No mode is active."""
         for worker in self.leaving:
-            self.remove(worker)
+            self._remove(worker)
         while (request := self.take()) is not None:
             if request.joins:
                 with suppress(WorkersLost):  # it is not among the workers once its loss is taken

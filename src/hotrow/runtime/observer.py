@@ -37,8 +37,13 @@ def notify(observer: ModeObserver, event: Event) -> None:
             observer.ended(worker)
 
 
-def observation(finished: BatchResult, time_s: float, late: int) -> Observation:
-    """A batch that arrived `late` steps after its parameters were pulled."""
+def observation(finished: BatchResult, time_s: float, step: int) -> Observation:
+    """A batch that arrived when so many steps were applied.
+
+    With look-ahead on a cluster its parameters may be of the step after: the ranks have ended a step together, and the
+    reply of one of them to it is still on its way.
+    """
+    late = max(step - finished.pulled_step, 0)
     busy_s = max(finished.busy.real_s, SHORTEST_S)
     passed_s = min(finished.busy.run_s, busy_s)
     return Observation(finished.grant.worker, time_s, busy_s, finished.samples, late, passed_s)

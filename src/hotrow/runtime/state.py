@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hotrow.errors import InputError
 from hotrow.runtime.losses import SavedRows
 
 
@@ -26,6 +27,7 @@ class RunState:
     last_checkpoint: Callable[[], SavedRows | None] = _no_checkpoint  # that was saved or loaded, if it is still there
     stops_at_nan: bool = False  # training, at a loss that is not finite
     diverged: str | None = None  # which loss was not finite: parameters are not, either
+    half_applied: bool = False  # a mode ended in the middle of a step, or a load did
 
     @property
     def lr_scale(self) -> float:
@@ -45,6 +47,16 @@ class RunState:
         """Note the first loss that is not finite: what was trained from then on is of no use."""
         if self.stops_at_nan and self.diverged is None and not math.isfinite(loss):
             self.diverged = f"step {self.step}: the loss of batch {batch} of epoch {epoch} is {loss}"
+
+    def check_consistent(self, *, cut_off: bool) -> None:
+        """InputError where parameters are of different steps, or not finite. `cut_off`: the open mode has failed so."""
+        if self.diverged is not None:
+            raise InputError(f"{self.diverged}, so parameters may not be finite: load the last checkpoint")
+        if self.half_applied or cut_off:
+            raise InputError(
+                "a step was applied in part, or a load ended early, so that rows and dense parameters are of different "
+                "steps: load the last checkpoint, or begin again with another Trainer"
+            )
 
     def take_back(self, samples: int) -> None:
         """Samples whose rows were applied are trained again."""

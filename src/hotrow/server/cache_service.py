@@ -11,8 +11,9 @@ import numpy as np
 from hotrow.cache.exchange import CacheReply, CacheRequest, add_changes, read_rows
 from hotrow.config import Cache
 from hotrow.errors import InputError
+from hotrow.server.push_ledger import MARKS
 from hotrow.server.pushes import SeenGrants
-from hotrow.server.shard import MARKS, Shard
+from hotrow.server.shard import Shard
 from hotrow.store import Applied
 from hotrow.transport.cache_frames import REQUEST_FRAMES, pack_reply, unpack_request
 from hotrow.transport.envelope import Buffer
@@ -53,7 +54,7 @@ class CacheService:
         number, seen = (exchange.grant, self._grants) if exchange.grant else (exchange.flush, self._flushes)
         if number in seen:
             if seen.forgotten(number):
-                self._shard.count({"forgotten": 1})
+                self._shard.orders.count({"forgotten": 1})
             else:
                 self._shard.counts["again"] += 1
             return Taken(again=True)
@@ -73,13 +74,13 @@ class CacheService:
 
     def _add(self, table: str, request: CacheRequest, mark: int) -> Applied:
         shard = self._shard
-        if not len(request.changes) or not shard.begin_push(table, mark):
+        if not len(request.changes) or not shard.pushes.begin_push(table, mark):
             return Applied(0, 0, 0)
         added = add_changes(shard.input.tier(table), request, self._cache(table), step=shard.step)
-        shard.finish_push(table, mark)
+        shard.pushes.finish_push(table, mark)
         shard.tables.samples = max(shard.tables.samples, request.samples)
         shard.counts["cache_written"] += added.rows
-        shard.count({"refused": added.refused, "missing": added.absent + added.unadmitted})
+        shard.orders.count({"refused": added.refused, "missing": added.absent + added.unadmitted})
         return added
 
     def _unpacked(self, exchange: CacheExchange, frames: Sequence[Buffer]) -> list[CacheRequest]:

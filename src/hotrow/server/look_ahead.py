@@ -6,7 +6,7 @@ rows that the look-up needs are updated then, and the others when the step is or
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from hotrow.server.step_window import Reading, StepWindow
 from hotrow.store import Applied, LookupPlan, RamTier
 from hotrow.store.arrays import Flags, Floats, Keys
 from hotrow.transport.frames import RowBlock
-from hotrow.transport.messages import ApplyOrder, PullRows
+from hotrow.transport.messages import ApplyOrder, PullRows, PushRows
 from hotrow.types import Values
 
 Begin = Callable[[ApplyOrder], PartialStep]
@@ -144,10 +144,23 @@ class LookAheadReads:
             applied = self._partial.apply_to(read.plans)
         return [each.rest(read.pull.versions) for each in read.tables], applied, read.pull.values
 
-    def without_row(self, step: int, grant: int, table: str) -> Keys | None:
-        """The keys of a table that had no row after the look-up of a grant; None: there are none."""
-        keys = self._window.keys_of(step, grant)
-        return None if keys is None or table not in keys else keys[table].without_row
+    def with_rows(self, push: PushRows, blocks: Sequence[RowBlock]) -> tuple[Sequence[RowBlock], int]:
+        """The blocks of a push without the keys that had no row after their look-up, and the number of those keys.
+
+        The next look-up may have made a row for such a key since.
+        """
+        keys = self._window.keys_of(push.token, push.grant)
+        if keys is None:
+            return blocks, 0
+        kept, missing = [], 0
+        for block in blocks:
+            gone = keys[block.table].without_row if block.table in keys else None
+            if gone is not None and block.keys is not None and block.values is not None:
+                there = ~np.isin(np.asarray(block.keys).view(np.uint64), gone)
+                missing += int((~there).sum())
+                block = _some_rows(block, there)
+            kept.append(block)
+        return kept, missing
 
     def order(self, order: ApplyOrder) -> dict[str, Applied] | None:
         """Update what is left of a step that was ordered; None: nothing of it was updated before."""
@@ -182,6 +195,12 @@ def _without_row(tier: RamTier, plan: LookupPlan) -> Keys | None:
     unique[plan.inverse] = tier.versions(plan) == 0  # those of rows that exist begin with 1
     keys: Keys = plan.keys[unique]
     return keys if len(keys) else None
+
+
+def _some_rows(block: RowBlock, which: Flags) -> RowBlock:
+    columns = (block.keys, block.values, block.versions)
+    keys, values, versions = (None if each is None else np.asarray(each)[which] for each in columns)
+    return replace(block, keys=keys, values=values, versions=versions)
 
 
 def _whole_block(read: _TableRead, versions: bool) -> RowBlock:

@@ -1,4 +1,7 @@
-"""The orders that a shard has performed, and their replies: each count is reported once, also to repeated orders."""
+"""The orders that a shard has performed, their replies, and its counters: a reply has the counts since the last one.
+
+A repeated order gets its first reply again, so each count is reported once.
+"""
 
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
@@ -10,6 +13,11 @@ from hotrow.errors import InputError
 from hotrow.staleness import Histogram
 from hotrow.transport.messages import OrderResult, PartWeights
 
+COUNTED = (
+    "pushes", "again", "forgotten", "discarded", "lost_pushes", "partly_applied", "applied_before", "parked_lost",
+    "refused", "weightless", "missing", "pulled_rows", "absent", "imported", "import_turned_away",
+    "cache_checks", "cache_invalid", "cache_written", "hints",
+)  # fmt: skip
 ANSWERS_KEPT = 1_000  # for orders that arrive again
 
 
@@ -18,12 +26,14 @@ class OrderLog:
 
     def __init__(self) -> None:
         self.performed = 0
+        self.counts: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
         self.lateness = Histogram()
         self._untold: Counter[str] = Counter()
         self._answers: OrderedDict[int, OrderResult] = OrderedDict()
 
-    def add_counts(self, counts: Mapping[str, int]) -> None:
-        """Add counts to the next reply, by the names of its fields."""
+    def count(self, counts: Mapping[str, int]) -> None:
+        """Count, and report it with the next reply, by the names of its fields."""
+        self.counts.update(counts)
         self._untold.update(counts)
 
     def answered(self, order: int) -> OrderResult | None:

@@ -170,7 +170,7 @@ class ShardServer:
         push, pull = exchange.push, exchange.pull
         if push is None and pull is None:
             request.reply(
-                Exchanged(self._shard.incarnation, newest=self._shard.newest, samples=self._shard.tables.samples)
+                Exchanged(self._shard.incarnation, newest=self._shard.pushes.newest, samples=self._shard.tables.samples)
             )
             return
         if not self._is_meant(request, exchange.incarnation):
@@ -200,7 +200,7 @@ class ShardServer:
         if self._held is not None:
             self._shard.resume(resume)
             if self._dense is not None:
-                self._dense.resume(resume, self._shard.late)
+                self._dense.resume(resume, self._shard.updates.late)
             self._refuses = resume.refuses
         request.reply(Done())
         held, self._held = self._held or [], None
@@ -254,7 +254,7 @@ class ShardServer:
                 pushes=order.pushes,
             )
             if self._dense is not None and not again:
-                self._dense.begin(order.dense, self._shard.late, order.pushes)
+                self._dense.begin(order.dense, self._shard.updates.late, order.pushes)
             self._refuse_rests()
             self._refuses = False
         request.reply(done)

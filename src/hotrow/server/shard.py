@@ -6,10 +6,9 @@ Orders are numbered and performed in sequence; one that arrives twice gets its f
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 import numpy as np
-from pydantic_core import from_json
 
 from hotrow.client import LocalTables
 from hotrow.client.aggregate import Average, RowGradients, RowPart
@@ -17,15 +16,15 @@ from hotrow.config import Table
 from hotrow.errors import ConfigError
 from hotrow.server.look_ahead import LookAheadReads
 from hotrow.server.order_log import OrderLog
-from hotrow.server.order_marks import OrderMarks
 from hotrow.server.partial_step import PartialStep
-from hotrow.server.pushes import PushBuffer, SeenGrants, bytes_of_rows
+from hotrow.server.push_ledger import PushLedger
+from hotrow.server.pushes import PushBuffer
+from hotrow.server.row_updates import RowUpdates, row_part
 from hotrow.server.rows_ahead import RowsAhead
 from hotrow.server.shard_input import ShardInput
 from hotrow.spec import whole_number
-from hotrow.staleness import Staleness
-from hotrow.store import Applied, RamTier, Rows, find_or_first
-from hotrow.store.arrays import Flags, Keys
+from hotrow.store import RamTier, Rows, find_or_first
+from hotrow.store.arrays import Keys
 from hotrow.store.rows import DISK_FIGURES
 from hotrow.store.shards import SHARDS_MOST, export_from, share_of
 from hotrow.store.tiers import listed, named_tables
@@ -33,7 +32,6 @@ from hotrow.transport.frames import RowBlock
 from hotrow.transport.messages import (
     ApplyOrder,
     Arrival,
-    OrderPart,
     OrderResult,
     PullRows,
     PushRows,
@@ -42,13 +40,7 @@ from hotrow.transport.messages import (
 )
 from hotrow.types import Values
 
-MARKS = 2  # of a number in the log of a table with a cache: one for a grant, one for a flush
 EXPORT_ROWS = 65_536  # largest number in one reply
-COUNTED = (
-    "pushes", "again", "forgotten", "discarded", "lost_pushes", "partly_applied", "applied_before", "parked_lost",
-    "refused", "weightless", "missing", "pulled_rows", "absent", "imported", "import_turned_away",
-    "cache_checks", "cache_invalid", "cache_written", "hints",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,9 +75,7 @@ class Shard:
         self.shards = whole_number("shards", shards, 1, SHARDS_MOST)
         self.number = whole_number("number", number, 0, shards - 1)
         self.incarnation = whole_number("incarnation", incarnation, 1, 2**62)
-        self.parked: PushBuffer[Mapping[str, RowGradients]] = PushBuffer(
-            whole_number("parked_bytes", parked_bytes, 1, 2**62), bytes_of_rows
-        )
+        parked_bytes = whole_number("parked_bytes", parked_bytes, 1, 2**62)
         self.pull_bytes = whole_number("pull_bytes", pull_bytes, 1, 2**62)
         named = self.whole_tables = named_tables(tables)  # of which this shard has a share
         self.values = dict(values or {})  # by table, the wire format of rows; float32 where it is not named
@@ -94,19 +84,11 @@ class Shard:
         parts = {name: share_of(table, self.number, self.shards) for name, table in named.items()}
         self.tables = LocalTables(parts, threads=threads, attach=attach)
         self.dims = {name: table.dim for name, table in parts.items()}
-        self.average: Average = "batch"
-        self.late: Staleness | None = None  # of the mode
         self.step = 0  # dense steps so far: the stamp of rows that are applied on arrival
-        self.counts: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
         self.input = ShardInput(self.tables, self.number, self.shards)
-        self._seen = SeenGrants()
         self.orders = OrderLog()
-        uncached = {name: tier for name, tier in self.tables.tiers.items() if parts[name].cache is None}
-        self._marks = OrderMarks(uncached)  # cached tables mark what their caches send
-        self._gets_pushes = bool(uncached)  # caches send no gradients
-        self._took_over = restarted  # late copies of pushes that the process before knew may come
-        self._restarted = restarted  # and no mode has begun since
-        self._on_arrival = False  # the process before has applied rows as they arrived
+        self.pushes = PushLedger(self.tables, self.orders, parked_bytes, restarted=restarted)
+        self.updates = RowUpdates(self.tables, self.orders)
         self.look_ahead = LookAheadReads(self.tables, self._begin_step)
         self.rows_ahead = RowsAhead(self.tables.tiers)
 
@@ -114,6 +96,16 @@ class Shard:
     def performed(self) -> int:
         """Orders performed so far."""
         return self.orders.performed
+
+    @property
+    def counts(self) -> Counter[str]:
+        """All that was counted, by name."""
+        return self.orders.counts
+
+    @property
+    def parked(self) -> PushBuffer[Mapping[str, RowGradients]]:
+        """Pushes that wait for their order."""
+        return self.pushes.parked
 
     @property
     def shared(self) -> bool:
@@ -124,17 +116,6 @@ class Shard:
     def attached(self) -> bool:
         """Whether segments held the rows of an earlier process."""
         return all(tier.attached is not None for tier in self.tables.tiers.values())
-
-    @property
-    def newest(self) -> int:
-        """The largest grant or flush seen; a kept segment knows those of earlier processes."""
-        specs = self.tables.specs
-        kept = (
-            tier.pushes.newest // (1 if specs[name].cache is None else MARKS)
-            for name, tier in self.tables.tiers.items()
-            if specs[name].segment
-        )
-        return max(self._seen.newest, *kept, 0)
 
     def exchange(
         self,
@@ -166,7 +147,7 @@ class Shard:
 
     def rest_is_here(self, grant: int) -> bool:
         """Whether the rows of a grant's pull that were not read early can be read."""
-        return self.look_ahead.rest_is_here(grant, lambda other: self.parked.find(other) is not None)
+        return self.look_ahead.rest_is_here(grant, self.pushes.is_parked)
 
     def rest(self, grant: int) -> tuple[Pulled, Values]:
         """The rows of a pull that were not read early, and the format of values that it accepts.
@@ -174,7 +155,7 @@ class Shard:
         A repeated request gets the same rows: its reply may be too large to be kept.
         """
         blocks, applied, values = self.look_ahead.rest(grant)
-        self.count(_outcome(applied))
+        self.updates.count(applied)
         return Pulled(blocks, 0), values
 
     def pull(self, pull: PullRows, blocks: Sequence[RowBlock]) -> Pulled:
@@ -199,35 +180,15 @@ class Shard:
         if (answered := self.orders.answered(order)) is not None:
             return answered
         for apply in applies:
-            rows = [self.parked.find(part.grant) or {} for part in apply.parts]
-            self.input.apply(apply, rows, versions=self._by_version and apply.group != "dense")
+            rows = [self.pushes.find(part.grant) for part in apply.parts]
+            self.input.apply(apply, rows, versions=self.updates.by_version and apply.group != "dense")
         for apply in applies:
             self._apply(apply)
         for grant in expected:
-            self._expect(grant)
+            self.pushes.expect(grant)
         for grant in discards:
-            self._discard(grant)
+            self.pushes.discard(grant)
         return self.orders.answer()
-
-    def _expect(self, grant: int) -> None:
-        """A push that counts and that is applied on arrival: it is here, or lost."""
-        if self._gets_pushes and grant not in self._seen and not self._was_applied(grant):
-            self.count({"lost_pushes": 1})
-        self._never_again(grant)
-
-    def _discard(self, grant: int) -> None:
-        was_parked = self.parked.take(grant) is not None
-        self.counts["discarded"] += was_parked
-        if grant in self._seen and not was_parked:
-            self.count({"applied_before": int(not self._seen.forgotten(grant))})
-        elif self._restarted and not was_parked and self._was_applied(grant):
-            self.count({"applied_before": 1})
-        self._never_again(grant)
-
-    def _never_again(self, grant: int) -> None:
-        """A push may still arrive: neither this process nor a later one takes it."""
-        self._seen.add(grant)
-        self._marks.discard(grant)
 
     def policy(
         self,
@@ -246,7 +207,7 @@ class Shard:
         if (answered := self.orders.answered(order)) is not None:
             return answered
         self._set_rules(average, staleness, pushes)
-        self._restarted = self._on_arrival = False
+        self.pushes.begin_mode()
         self.step = self.step if step is None else step
         self.look_ahead.start(self.step)
         self.tables.samples = self.tables.samples if samples is None else samples
@@ -257,31 +218,15 @@ class Shard:
         if message.order < self.orders.performed:
             return  # a mode began meanwhile
         self.orders.performed = message.order
-        self._on_arrival = message.arrival
         self._set_rules(message.average, message.staleness, message.pushes)
         self.step = message.step
         self.look_ahead.start(self.step)
         self.tables.samples = max(self.tables.samples, message.samples)
-        for grant in message.discards:
-            self._never_again(grant)
+        self.pushes.resume(on_arrival=message.arrival, discards=message.discards)
 
     def _set_rules(self, average: Average, staleness: str | None, pushes: int) -> None:
-        self.average, self.late = average, None if staleness is None else _staleness(staleness)
+        self.updates.set_rules(average, staleness)
         self.parked.needed = max(1, pushes)
-
-    def begin_push(self, table: str, grant: int) -> bool:
-        """Whether a push is new to a table. A segment knows the pushes that an earlier process applied."""
-        if self.tables.specs[table].segment is None:
-            return True
-        seen = self.tables.tiers[table].pushes.begin(grant)
-        if seen in ("partly", "forgotten"):
-            self.count({"partly_applied" if seen == "partly" else "forgotten": 1})
-        return seen == "fresh"
-
-    def finish_push(self, table: str, grant: int) -> None:
-        """The push is applied to a table."""
-        if self.tables.specs[table].segment is not None:
-            self.tables.tiers[table].pushes.finish(grant)
 
     def export(self, table: str, cursor: int, most: int) -> tuple[Rows, int]:
         """Whole rows from a cursor on, at most `most`, and the next cursor; 0: there are no more."""
@@ -339,43 +284,26 @@ class Shard:
 
     def _take(self, push: PushRows, blocks: Sequence[RowBlock]) -> Taken:
         self.input.push(push)
-        if push.grant in self._seen:
-            if self._seen.forgotten(push.grant):
-                self.count({"forgotten": 1})
-            else:
-                self.counts["again"] += 1
+        if self.pushes.is_repeated(push.grant):
             return Taken(again=True)
-        rows = self.input.gradients(self._with_rows(push, blocks), versions=self._by_version)
-        taken = Taken()
-        if push.arrival is None and self._took_over and self._marks.knows(push.grant):
-            taken = Taken(again=True)  # a late copy: the process before has applied or discarded it
-        elif push.arrival is None:
-            self.parked.park(push.grant, rows)
+        blocks, missing = self.look_ahead.with_rows(push, blocks)
+        self.orders.count({"missing": missing})
+        rows = self.input.gradients(blocks, versions=self.updates.by_version)
+        if push.arrival is None:
+            taken = Taken(again=not self.pushes.park(push.grant, rows))
         else:
             taken = self._arrive(push, push.arrival, rows)
-        self._seen.add(push.grant)
+        self.pushes.seen.add(push.grant)
         self.counts["again" if taken.again else "pushes"] += 1
         return taken
 
-    def _with_rows(self, push: PushRows, blocks: Sequence[RowBlock]) -> list[RowBlock]:
-        """Blocks without the ids that had no row after their look-up: the next look-up may have made one since."""
-        kept = []
-        for block in blocks:
-            gone = self.look_ahead.without_row(push.token, push.grant, block.table)
-            if gone is not None and block.keys is not None and block.values is not None:
-                there = ~np.isin(np.asarray(block.keys).view(np.uint64), gone)
-                self.count({"missing": int((~there).sum())})
-                block = _some_rows(block, there)
-            kept.append(block)
-        return kept
-
     def _arrive(self, push: PushRows, arrival: Arrival, rows: Mapping[str, RowGradients]) -> Taken:
-        fresh = {table: given for table, given in rows.items() if self.begin_push(table, push.grant)}
+        fresh = {table: given for table, given in rows.items() if self.pushes.begin_push(table, push.grant)}
         samples = max(self.tables.samples, arrival.samples)  # another worker's push may have brought a later count
         part = RowPart(fresh, push.samples, push.pulled_step, arrival.factor)
-        outcome = self._apply_rows([part], self.step, samples, arrival.lr_scale)
+        outcome = self.updates.apply([part], self.step, samples, arrival.lr_scale)
         for table in fresh:
-            self.finish_push(table, push.grant)
+            self.pushes.finish_push(table, push.grant)
         return Taken(again=bool(rows) and not fresh, **outcome)
 
     def _apply(self, apply: ApplyOrder) -> None:
@@ -383,93 +311,20 @@ class Shard:
         self.step = max(self.step, apply.step if alone else apply.step + 1)
         if apply.group == "dense":
             return
-        grants = [part.grant for part in apply.parts if self.parked.find(part.grant) is not None]
-        self._marks.begin(grants)
+        grants = [part.grant for part in apply.parts if self.pushes.is_parked(part.grant)]
+        self.pushes.begin_order(grants)
         updated = self.look_ahead.order(apply)
-        parts = [_row_part(apply, part, self._unparked(part.grant)) for part in apply.parts]
+        parts = [row_part(apply, part, self.pushes.take(part.grant)) for part in apply.parts]
         if updated is None:
-            self._apply_rows(parts, apply.step, apply.samples, apply.lr_scale)
+            self.updates.apply(parts, apply.step, apply.samples, apply.lr_scale)
         else:
-            self.count(_outcome(updated))
-        self._marks.finish(grants)
+            self.updates.count(updated)
+        self.pushes.finish_order(grants)
         self.look_ahead.applied(apply.step)
 
     def _begin_step(self, order: ApplyOrder) -> PartialStep:
         """The update of a step whose gradients are all parked; they stay until it is ordered."""
         self.tables.samples = max(self.tables.samples, order.samples)
-        self._marks.begin(part.grant for part in order.parts)
-        parts = [_row_part(order, part, self.parked.find(part.grant) or {}) for part in order.parts]
-        return PartialStep(
-            self.tables, order, parts, average=self.average, late=self.late, staleness=self.orders.lateness
-        )
-
-    def _apply_rows(self, parts: Sequence[RowPart], step: int, samples: int, lr_scale: float) -> dict[str, int]:
-        applied = self.tables.apply(
-            parts,
-            step=step,
-            samples=samples,
-            lr_scale=lr_scale,
-            average=self.average,
-            late=self.late,
-            staleness=self.orders.lateness,
-        )
-        outcome = _outcome(applied)
-        self.count(outcome)
-        return outcome
-
-    def _unparked(self, grant: int) -> Mapping[str, RowGradients]:
-        """The rows of a push; none where they were applied on arrival, or where it never arrived, which is counted."""
-        rows = self.parked.take(grant)
-        if rows is not None:
-            return rows
-        here = grant in self._seen or self._on_arrival or not self._gets_pushes
-        if not here and not self._was_applied(grant):
-            self.count({"parked_lost" if self._restarted else "lost_pushes": 1})
-        self._seen.add(grant)
-        return {}
-
-    def _was_applied(self, grant: int) -> bool:
-        """Whether the process before this one applied a push, or ended in the middle of it, which is counted."""
-        if not self._restarted:
-            return False
-        seen = self._marks.found(grant)
-        self.count({"partly_applied": int(seen == "partly")})
-        return seen != "fresh"  # a mark of a discard is none of an application
-
-    def count(self, counts: Mapping[str, int]) -> None:
-        self.counts.update(counts)
-        self.orders.add_counts(counts)
-
-    @property
-    def _by_version(self) -> bool:
-        return self.late is not None and self.late.by == "version"
-
-
-def _some_rows(block: RowBlock, which: Flags) -> RowBlock:
-    columns = (block.keys, block.values, block.versions)
-    keys, values, versions = (None if each is None else np.asarray(each)[which] for each in columns)
-    return replace(block, keys=keys, values=values, versions=versions)
-
-
-def _row_part(apply: ApplyOrder, part: OrderPart, rows: Mapping[str, RowGradients]) -> RowPart:
-    alone = apply.group == "embedding"  # rows that were looked up before the step of their token
-    return RowPart(rows, part.samples, part.pulled_step if alone else part.token, part.weight if alone else 1.0)
-
-
-def _outcome(applied: Mapping[str, Applied]) -> dict[str, int]:
-    each = applied.values()
-    return {
-        "refused": sum(table.refused for table in each),
-        "weightless": sum(table.weightless for table in each),
-        "missing": sum(table.absent + table.unadmitted for table in each),
-    }
-
-
-def _staleness(text: str) -> Staleness:
-    try:
-        settings = from_json(text, allow_inf_nan=False)  # json.loads would recurse as deep as a peer sends
-    except ValueError as error:
-        raise ConfigError(f"staleness={text[:100]!r}: is not JSON, {error}") from None
-    if not isinstance(settings, dict):
-        raise ConfigError(f"staleness={text[:100]!r}: must be an object with the settings of a Staleness")
-    return Staleness(**settings)
+        self.pushes.begin_order(part.grant for part in order.parts)
+        parts = [row_part(order, part, self.pushes.find(part.grant)) for part in order.parts]
+        return self.updates.begin(order, parts)

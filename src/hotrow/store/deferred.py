@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 
-from hotrow.store.rows import Applied
+from hotrow.store.applied import Applied
 
 
 class DeferredUpdate:

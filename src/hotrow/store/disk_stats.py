@@ -42,6 +42,7 @@ class DiskStats:
     write_bytes: int
     syncs: int
     rows_read: int
+    rows_read_buffered: int  # of these, rows that were still in memory for rows that are written behind
     rows_written: int
     rows_erased: int
     compacted_extents: int

@@ -13,6 +13,7 @@ import numpy as np
 from hotrow import _native
 from hotrow.errors import InputError
 from hotrow.spec import whole_number
+from hotrow.store.applied import Applied
 from hotrow.store.arrays import (
     ArrayLike,
     Flags,
@@ -26,7 +27,7 @@ from hotrow.store.arrays import (
     as_weights,
 )
 from hotrow.store.inspection import TableInspection
-from hotrow.store.rows import Applied, LookupPlan, RowsToPut
+from hotrow.store.rows import LookupPlan, RowsToPut
 
 Per: TypeAlias = Literal["key", "unique"]
 
@@ -79,7 +80,7 @@ class RamTier(TableInspection):
         """
         if not isinstance(seen, bool | np.bool_):
             raise InputError(f"seen={seen!r}: must be True or False (False reads ahead)")
-        now = _samples(samples)
+        now = sample_count(samples)
         batch = self._batch(keys)
         count = _count(batch, per)
         buffer = None if out is None else self._output(out, count)
@@ -266,11 +267,11 @@ class RamTier(TableInspection):
     def touch(self, keys: ArrayLike | LookupPlan, samples: int | None = None) -> int:
         """Mark rows as seen, as a lookup does; returns how many of them exist."""
         self._check_field("last_seen")
-        return self._native.touch(self._batch(keys)._native, _samples(samples), self.threads)
+        return self._native.touch(self._batch(keys)._native, sample_count(samples), self.threads)
 
     def expire(self, samples: int | None = None) -> int:
         """Remove every row that was not seen for `expiry` samples; returns how many. Without expiry there are none."""
-        return self._native.expire(_samples(samples), self.threads)
+        return self._native.expire(sample_count(samples), self.threads)
 
     def erase(self, keys: ArrayLike | LookupPlan) -> int:
         """Remove rows; returns how many there were."""
@@ -327,5 +328,5 @@ def _when(step: int, samples: int) -> tuple[int, int]:
     return whole_number("step", step, 0, most, InputError), whole_number("samples", samples, 0, most, InputError)
 
 
-def _samples(samples: int | None) -> int | None:
+def sample_count(samples: int | None) -> int | None:
     return None if samples is None else whole_number("samples", samples, 0, 2**63, InputError)

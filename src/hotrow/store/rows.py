@@ -13,26 +13,6 @@ from hotrow.store.arrays import Flags, Floats, Integers, Keys
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
-    """The result of an update, in rows: each counted once however often its key occurs in the batch."""
-
-    rows: int
-    refused: int  # the gradient was not finite: the row stays as it was
-    absent: int  # no such row: nothing was created
-    weightless: int = 0  # every weight of the key was 0: the row stays as it was
-    unadmitted: int = 0  # the lookup had given the key no row
-
-    def __add__(self, other: "Applied") -> "Applied":
-        return Applied(
-            self.rows + other.rows,
-            self.refused + other.refused,
-            self.absent + other.absent,
-            self.weightless + other.weightless,
-            self.unadmitted + other.unadmitted,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Rows:
     """Whole rows as columns."""
 
@@ -81,7 +61,9 @@ class Stats:
     unadmitted: int  # updates of keys without a row
     disk_rows: int = 0  # rows that are on disk alone
     disk_bytes: int = 0  # of the file
-    disk_index_bytes: int = 0  # memory for the rows on disk
+    disk_index_bytes: int = 0  # memory for the rows on disk: the index, with filters and pages of one on disk
+    disk_filter_bytes: int = 0  # of these, filters of an index on disk
+    disk_page_bytes: int = 0  # and its pages in memory
     moved_down: int = 0  # rows that memory had no room for
     moved_up: int = 0  # rows that came back
     moved_ahead: int = 0  # of these, before a lookup needed them
@@ -92,8 +74,8 @@ class Stats:
 
 
 DISK_FIGURES = (
-    "disk_rows", "disk_bytes", "disk_index_bytes", "moved_down", "moved_up", "moved_ahead", "moved_late", "hinted",
-    "hints_dropped", "disk_wait_s",
+    "disk_rows", "disk_bytes", "disk_index_bytes", "disk_filter_bytes", "disk_page_bytes", "moved_down", "moved_up",
+    "moved_ahead", "moved_late", "hinted", "hints_dropped", "disk_wait_s",
 )  # fmt: skip  # of `Stats`
 
 

@@ -16,6 +16,7 @@ import time
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,18 @@ from hotrow.store.tier_plan import plan_tiers, slots_path
 PUT_AT_ONCE = 4_096  # rows that `load_ahead` puts into memory under one hold of the lock, which a lookup may wait for
 SHARD_DIRECTORY = "hotrow-"  # begins the names that `share_of` gives
 TICKS_PER_EXPIRY = 65_536  # as native/store/life.h
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a lookup says of the rows it finds, as native/store/ram_tier.h."""
+
+    seen: bool
+    samples: int | None  # trained so far; None: the call counts as one tick
+
+
+class NoRoomError(InputError):
+    """Rows of a call and those in use do not fit into memory together."""
 
 
 class TierMoves(RamTier):
@@ -50,6 +63,7 @@ class TierMoves(RamTier):
         self.moved_up = self.moved_ahead = 0  # rows that came from the disk; of these, before a lookup needed them
         self.hinted = self.hints_dropped = 0  # keys that were announced; of these, more than could wait
         self.read_wait_s = 0.0  # of calls that needed rows at once
+        self._doubled: str | None = None  # why rows are in both tiers
         try:
             if self.attached is None:
                 remove_unused(slots_path(table))
@@ -89,7 +103,7 @@ class TierMoves(RamTier):
         if self.attached is None:
             return
         for chunk in RamTier.export(self):
-            self.disk.shadow(chunk.keys)
+            self._shadow_keys(chunk.keys)
         if (found := self.disk.opened) is not None:
             before, rows = self.attached, RamTier.__len__(self) + self.disk.unshadowed
             seconds = before.seconds + found.seconds
@@ -99,6 +113,8 @@ class TierMoves(RamTier):
     def _moving(self) -> Iterator[None]:
         """Hold the lock."""
         with self._lock:
+            if self._doubled is not None:
+                raise DiskError(self._doubled)
             yield
 
     def load_ahead(self, keys: ArrayLike) -> int:
@@ -149,7 +165,7 @@ class TierMoves(RamTier):
         segment = self.table.segment
         kept = segment is not None and (leave or segment.keep)
         try:
-            if self.usable and kept:
+            if self.usable and kept and self._doubled is None:
                 with self._moving():
                     self.settle()
                     self.disk.flush()
@@ -193,7 +209,7 @@ class TierMoves(RamTier):
             return 0
         state = rows.state if self.state_dim else None
         plan = self.batch(rows.keys)
-        with self._moving_down(plan, pinned):
+        with self._moving_down(plan, self._evicted_by_put(plan, pinned)):
             self._put_planned(plan, rows.values, state, rows.fields, pinned)
         came = self._shadow(plan)
         self.moved_up += came
@@ -204,39 +220,68 @@ class TierMoves(RamTier):
         keys = plan.keys
         if plan.turned_away:
             keys = keys[RamTier.read(self, keys, "version") > 0]
-        self.disk.shadow(keys)
+        self._shadow_keys(keys)
         return len(keys)
 
+    def _shadow_keys(self, keys: Keys) -> None:
+        """Memory has these rows. Where the disk fails they are in both tiers, and the table takes no more calls."""
+        try:
+            self.disk.shadow(keys)
+        except DiskError as error:
+            self._doubled = (
+                f"table {self.table.name!r}: its disk failed while rows moved, and it takes no more calls: "
+                f"continue from the last checkpoint ({error})"
+            )
+            raise DiskError(self._doubled) from error
+
     @contextmanager
-    def _moving_down(self, plan: LookupPlan, pinned: Sequence[LookupPlan]) -> Iterator[None]:
+    def _moving_down(self, plan: LookupPlan, evicted: Rows) -> Iterator[None]:
         """Around a call that makes rows for a plan: those that it evicts are on disk before.
 
         Where the file does not take them, the call is not made and nothing has changed.
         """
-        written = self._write_first(plan, pinned)
+        written = self._write_first(evicted)
         fell = 0
         try:
             yield
             fell = self._native.evicted_rows(plan._native)
         finally:
-            if fell < len(written):  # keys were not admitted, rows expired, or the call failed
-                self.disk.shadow(written[RamTier.read(self, written, "version") > 0])
+            if fell < len(written):  # rows expired, or the call failed
+                self._shadow_keys(written[RamTier.read(self, written, "version") > 0])
             assert fell <= len(written), "a row was evicted that was not written"
             if self.table.expiry is not None:
                 self._forget_expired()
 
-    def _write_first(self, plan: LookupPlan, pinned: Sequence[LookupPlan]) -> Keys:
-        """Write the rows that a call will evict; returns their keys."""
-        count = self._native.preview_evictions(plan._native, self._plans("pinned", pinned), self.threads)
-        if not count:
-            return np.empty(0, np.uint64)
+    def _evicted_by_put(self, plan: LookupPlan, pinned: Sequence[LookupPlan]) -> Rows:
+        """The rows that a put of a plan will evict."""
+        plans = self._plans("pinned", pinned)
+        return self._previewed(
+            plan, self._native.preview_evictions(plan._native, False, False, None, plans, self.threads)
+        )
+
+    def _evicted_by_lookup(self, plan: LookupPlan, pinned: Sequence[LookupPlan], sight: Sight) -> Rows:
+        """The rows that a lookup will evict, which makes rows for the keys that are admitted."""
+        plans = self._plans("pinned", pinned)
+        return self._previewed(
+            plan,
+            self._native.preview_evictions(plan._native, True, sight.seen, sight.samples, plans, self.threads),
+        )
+
+    def _previewed(self, plan: LookupPlan, count: int) -> Rows:
         rows = self._empty_rows(count)
-        self._native.evicted(plan._native, rows.keys, rows.values, rows.state, rows.fields)
+        if count:
+            self._native.evicted(plan._native, rows.keys, rows.values, rows.state, rows.fields)
+        return rows
+
+    def _write_first(self, rows: Rows) -> Keys:
+        """Write the rows that a call will evict; returns their keys."""
+        if not len(rows.keys):
+            return rows.keys
         self._note_moved(rows.keys)
         try:
             self.disk.write(rows)
         except BaseException as error:
-            self.disk.shadow(rows.keys)  # some may be there: memory has them still
+            self._shadow_keys(rows.keys)  # some may be there: memory has them still
             if not isinstance(error, DiskFullError):
                 raise
             said = str(error).replace("raise capacity_bytes, or erase rows", "raise disk, or set expiry")
@@ -266,8 +311,8 @@ class TierMoves(RamTier):
         unit = -(-expiry // TICKS_PER_EXPIRY)
         return self.samples - last_seen.astype(np.int64) * unit > expiry
 
-    def _no_room(self) -> InputError:
-        return InputError(
+    def _no_room(self) -> NoRoomError:
+        return NoRoomError(
             f"table {self.table.name!r}: capacity={self.table.capacity!r} holds {self.ram_rows_max:,} rows in memory, "
             "and the rows of batches in use take all of them: raise capacity, or use smaller batches"
         )

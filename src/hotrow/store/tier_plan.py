@@ -47,7 +47,7 @@ def plan_tiers(table: Table) -> TierPlan:
     whole = table.capacity_bytes
     index = choose_index(table.disk_index, rows, whole)
     memory = index_bytes(index, rows)
-    cache = min(INDEX_CACHE, max(LEAST_CACHE, PAGES_BYTES * rows)) if index == "disk" else 0
+    cache = _cache_most(rows) if index == "disk" else 0
     behind, in_memory = WRITE_BEHIND, table
     if whole is not None:
         if whole < (needed := capacity_least(index, rows)):
@@ -57,11 +57,56 @@ def plan_tiers(table: Table) -> TierPlan:
                 + ("leave disk_index='memory' out, " if table.disk_index == "memory" else "")
                 + "or give less disk"
             )
-        behind = min(WRITE_BEHIND, whole // LEAST_SHARE)
-        room = whole - behind - memory
-        cache = min(cache, max(LEAST_CACHE, whole // LEAST_SHARE // PAGE * PAGE), room - whole // LEAST_SHARE)
-        in_memory = table.model_copy(update={"capacity": f"{room - cache}B"})
+        shares = divide_memory(whole, rows, index)
+        behind, cache = shares.write_behind, shares.index_cache
+        in_memory = table.model_copy(update={"capacity": f"{shares.rows}B"})
     return TierPlan(in_memory, table.disk_bytes, rows, slot, behind, index, memory, cache, _staging(table))
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryShares:
+    """Bytes of a capacity."""
+
+    rows: int
+    index: int
+    index_cache: int  # pages of an index on disk
+    write_behind: int
+
+    @property
+    def whole(self) -> int:
+        """The capacity."""
+        return self.rows + self.index + self.index_cache + self.write_behind
+
+
+def divide_memory(whole: int, slots: int, index: DiskIndex) -> MemoryShares:
+    """A capacity in bytes, of a table with a file of so many slots."""
+    share, memory, cache = whole // LEAST_SHARE, index_bytes(index, slots), 0
+    behind = min(WRITE_BEHIND, share)
+    room = whole - behind - memory
+    if index == "disk":
+        cache = min(_cache_most(slots), max(LEAST_CACHE, share // PAGE * PAGE), room - share)
+    return MemoryShares(room - cache, memory, cache, behind)
+
+
+def memory_for(row_bytes: int, slots: int) -> tuple[MemoryShares, DiskIndex]:
+    """The least capacity that has so many bytes for rows beside a file of so many slots, as `disk_index="auto"` divides
+    it, and where the index is then.
+    """
+    index: DiskIndex
+    for index in ("disk", "memory"):
+        low = capacity_least(index, slots)
+        high = low + LEAST_SHARE * (row_bytes + INDEX_CACHE + WRITE_BEHIND)
+        while low < high:
+            middle = (low + high) // 2
+            enough = divide_memory(middle, slots, index).rows >= row_bytes
+            low, high = (low, middle) if enough else (middle + 1, high)
+        if choose_index("auto", slots, low) == index:
+            return divide_memory(low, slots, index), index
+    raise AssertionError("an index in memory fits into its own capacity")
+
+
+def _cache_most(slots: int) -> int:
+    return min(INDEX_CACHE, max(LEAST_CACHE, PAGES_BYTES * slots))
 
 
 def choose_index(wanted: Literal["auto", "memory", "disk"], rows: int, capacity: int | None) -> DiskIndex:

@@ -9,10 +9,11 @@ import numpy as np
 
 from hotrow.config import Table
 from hotrow.errors import InputError
+from hotrow.store.applied import Applied
 from hotrow.store.arrays import ArrayLike, Flags, Integers, Keys, as_keys
-from hotrow.store.ram import Per, RamTier
-from hotrow.store.rows import Applied, LookupPlan, Rows, RowsToPut, Stats
-from hotrow.store.tier_moves import TierMoves, end_disk, some_rows
+from hotrow.store.ram import Per, RamTier, sample_count
+from hotrow.store.rows import LookupPlan, Rows, RowsToPut, Stats
+from hotrow.store.tier_moves import NoRoomError, Sight, TierMoves, end_disk, some_rows
 from hotrow.store.tiered_cut import TieredCut
 
 PUT_SHARE = 4  # rows of one put that are in memory at a time, as a part of the memory
@@ -72,7 +73,8 @@ class TieredTier(TierMoves):
             plan = self._batch(keys)
             stay = [*pinned, *self._in_use]
             self._bring(plan, stay)
-            with self._moving_down(plan, stay):
+            sight = Sight(seen=bool(seen), samples=sample_count(samples))
+            with self._moving_down(plan, self._evicted_by_lookup(plan, stay, sight)):
                 super().find_or_init(plan, out, per=per, samples=samples, seen=seen, pinned=stay)
             self._in_use.add(plan)
             if plan._native.without_room:
@@ -143,11 +145,34 @@ class TieredTier(TierMoves):
         fields: Mapping[str, ArrayLike] | None,
         pinned: Sequence[LookupPlan],
     ) -> LookupPlan:
+        """In halves where it has to be: a checkpoint has rows by partition, and one may have no room for all of a call.
+
+        Rows that are put twice by this are the same both times.
+        """
+        try:
+            return self._put_once(keys, values, state, fields, pinned)
+        except NoRoomError:
+            if len(keys) == 1:
+                raise
+        value, whole, columns = self._columns(len(keys), values, state, fields)
+        for part in (slice(len(keys) // 2), slice(len(keys) // 2, None)):
+            mine = {name: column[part] for name, column in columns.items()}
+            self._put(keys[part], value[part], None if whole is None else whole[part], mine, pinned)
+        return self.batch(keys)
+
+    def _put_once(
+        self,
+        keys: Keys,
+        values: ArrayLike,
+        state: ArrayLike | None,
+        fields: Mapping[str, ArrayLike] | None,
+        pinned: Sequence[LookupPlan],
+    ) -> LookupPlan:
         whole = (state is not None or not self.state_dim) and set(fields or ()) == set(self.fields)
         with self._moving():
             stay = [*pinned, *self._in_use] if whole else [*pinned, *self._in_use, self._resident(keys)]
             plan = self.batch(keys)
-            with self._moving_down(plan, stay):
+            with self._moving_down(plan, self._evicted_by_put(plan, stay)):
                 self._put_planned(plan, values, state, fields, stay)
             self._shadow(plan)
             if plan.turned_away:
@@ -160,14 +185,17 @@ class TieredTier(TierMoves):
             return super().touch(self._resident(keys), samples)
 
     def erase(self, keys: ArrayLike | LookupPlan) -> int:
-        """Remove rows from both tiers; returns how many there were."""
+        """Remove rows from both tiers; returns how many there were.
+
+        From the disk first: an error or a kill in between leaves rows in memory as they were last, and no old copy.
+        """
         with self._moving():
             plan = self._batch(keys)
             below = plan.keys
             self._note_moved(below)
-            erased = super().erase(plan) + int(self.disk.contains(below, shadowed=False).sum())
+            erased = int(self.disk.contains(below, shadowed=False).sum())
             self.disk.erase(below)
-            return erased
+            return erased + super().erase(plan)
 
     def expire(self, samples: int | None = None) -> int:
         """As `RamTier.expire`, in both tiers. It reads all rows on disk."""
@@ -185,11 +213,12 @@ class TieredTier(TierMoves):
         """Remove all rows."""
         with self._loading, self._lock:
             super().expire()
+            self._disk_finalizer.detach()
+            self.disk.close(remove=True)  # first, as in `erase`
             for chunk in RamTier.export(self):
                 super().erase(chunk.keys)
             self.deferred.failed = False  # no row is left that an update could have missed
-            self._disk_finalizer.detach()
-            self.disk.close(remove=True)
+            self._doubled = None
             self.disk = self._open_disk()
             self._disk_finalizer = weakref.finalize(self, end_disk, self.disk, self.table.segment)
             self.saved_cut = None  # the next cut is one of all rows
@@ -279,6 +308,8 @@ class TieredTier(TierMoves):
                 disk_rows=self.disk.unshadowed,
                 disk_bytes=disk.file_bytes,
                 disk_index_bytes=disk.index_bytes + disk.index_cache_bytes,
+                disk_filter_bytes=disk.index_filter_bytes,
+                disk_page_bytes=disk.index_cache_bytes,
                 moved_down=memory.evicted,
                 moved_up=self.moved_up,
                 moved_ahead=self.moved_ahead,

@@ -3,10 +3,18 @@
 import logging
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from hotrow.errors import HotrowError
-from hotrow.runtime.losses import QUIET_STEPS
+from hotrow.runtime import TrainingLoop
+from hotrow.runtime.losses import QUIET_STEPS, SavedRows
+from hotrow.runtime.settings import Local, Ray
+from hotrow.trainer.elastic import ElasticTrainers
+from hotrow.trainer.scaling import RoleScaling
 from hotrow.types import RoleId
+
+if TYPE_CHECKING:  # it comes with the extra `ray`
+    from hotrow.runtime.ray.cluster import RayCluster
 
 _log = logging.getLogger("hotrow.trainer")
 
@@ -53,3 +61,41 @@ class RoleReplacement:
             self._report(f"{name} is not replaced: {error}")
         except Exception as error:  # of Ray, which may be shut down meanwhile
             _log.warning("%s is not replaced: %s: %s", name, type(error).__name__, error)
+
+
+def replace_lost_roles(
+    loop: TrainingLoop,
+    scaling: RoleScaling,
+    engine: Local | Ray,
+    cluster: "RayCluster | None",
+    last_checkpoint: Callable[[], SavedRows | None],
+    report: Callable[[str], None],
+) -> ElasticTrainers | None:
+    """Let the loop replace lost roles of a cluster. Returns what changes the number of trainers; None: it is fixed.
+
+    That is a thread, which also replaces lost trainers: close it.
+    """
+    if not isinstance(engine, Ray) or cluster is None:
+        return None
+
+    def step() -> int:
+        return loop.state.step
+
+    cluster.shard_restarts.last_checkpoint = last_checkpoint
+    loop.replacements["loader"] = RoleReplacement(scaling.join_loader, report, step, engine.replace_lost)
+    if cluster.places is None:
+        loop.replacements["trainer"] = RoleReplacement(scaling.join_trainer, report, step, engine.replace_lost)
+        return None
+    elastic = ElasticTrainers(
+        scaling,
+        cluster.places,
+        cluster,
+        report,
+        step,
+        fewest=engine.trainers_fewest,
+        most=engine.trainers_most,
+        losses_most=engine.replace_lost,
+    )
+    loop.replacements["trainer"] = elastic
+    elastic.start()
+    return elastic

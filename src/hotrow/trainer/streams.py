@@ -1,12 +1,14 @@
 """The data of a trainer as leases and batches."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol, TypeGuard, cast
 
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Lease, Loader
 from hotrow.data.source import Source
 from hotrow.errors import ConfigError, InputError
+from hotrow.runtime.backend import Backend
 
 Batches = Source | Loader | Iterable[Batch]
 
@@ -68,3 +70,17 @@ def evaluation_batches(stream: Batches, batch: int) -> Iterator[Batch]:
     """All batches once, in order."""
     for _, part in leases(stream, batch):
         yield part
+
+
+@contextmanager
+def remote_reading(stream: Leases, backend: Backend, *, whole_batches: bool) -> Iterator[None]:
+    """Let other processes read, where they can. `whole_batches`: this one needs them, so it reads."""
+    if not isinstance(stream, Loader):
+        yield
+        return
+    stream.load_rows = backend.row_prefetch if stream.loads_ahead else None
+    with nullcontext() if whole_batches else backend.reading(stream) as stream.remote:
+        try:
+            yield
+        finally:
+            stream.remote = stream.load_rows = None

@@ -3,10 +3,8 @@
 `fit_loop` has the loop over epochs; `runtime.loop` has the steps.
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -16,37 +14,35 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from hotrow import checkpoint
 from hotrow.checkpoint.place import Place
 from hotrow.client.aggregate import Average
 from hotrow.config import Table
 from hotrow.data.batch import Batch
-from hotrow.data.loader import Loader
 from hotrow.data.position import Position
 from hotrow.errors import ConfigError, InputError
 from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
-from hotrow.runtime import TrainingLoop
 from hotrow.runtime.cluster.facts import ClusterFacts
-from hotrow.runtime.interrupts import defer_sigint, deliver_pending_sigint
-from hotrow.runtime.open_backend import open_backend, workers_in
-from hotrow.runtime.settings import EngineChoice, Local, Ray, engine_of
+from hotrow.runtime.open_backend import workers_in
+from hotrow.runtime.settings import EngineChoice, engine_of
 from hotrow.runtime.state import RunState
 from hotrow.spec import whole_number
 from hotrow.staleness import Statistics
 from hotrow.trainer.autocast import Autocast, gains_from_bfloat16
 from hotrow.trainer.batches import check_local_batches, check_same_batches, checked_facts, facts_of
+from hotrow.trainer.checkpoints import DataProgress, TrainerCheckpoints
 from hotrow.trainer.dense import OptimizerMaker, dense_optimizer
-from hotrow.trainer.elastic import ElasticTrainers
+from hotrow.trainer.evaluation import TrainerEvaluation
 from hotrow.trainer.fit_loop import FitLoop
 from hotrow.trainer.meter import ProgressMeter
 from hotrow.trainer.mode_selector import Choice, ModeSelector, initial_mode, parse_mode
-from hotrow.trainer.replacing import RoleReplacement
-from hotrow.trainer.reports import Evaluated, FoundRows, Report, Split
-from hotrow.trainer.saving import BackgroundSaves, Saving
+from hotrow.trainer.opening import open_training
+from hotrow.trainer.replacing import replace_lost_roles
+from hotrow.trainer.reports import Evaluated, Report, Split
+from hotrow.trainer.saving import Saving
 from hotrow.trainer.scaling import JoiningKind, RoleScaling
-from hotrow.trainer.schedule import EarlyStopping, EarlyStoppingState, Schedule
-from hotrow.trainer.streams import Batches, Leases, evaluation_batches, is_source, leases
+from hotrow.trainer.schedule import EarlyStopping, Schedule
+from hotrow.trainer.streams import Batches, evaluation_batches, is_source, leases, remote_reading
 from hotrow.worker.evaluators import AnyEvaluator
 from hotrow.worker.losses import Loss, Task, objective_of, predictions_of
 from hotrow.worker.spec import TrainingSpec
@@ -119,7 +115,6 @@ class Trainer:
         begins_in = initial_mode(choice)
         facts = checked_facts(begins_in, facts, where)
         loss, self.task = objective_of(model, loss, task)
-        self._predictions = predictions_of(model, loss, self.task)
         spec = TrainingSpec(
             model,
             {tables.name: tables} if isinstance(tables, Table) else tables,
@@ -133,38 +128,19 @@ class Trainer:
             self.task,
         )
         self.state = RunState(schedule=self.schedule.scale, stops_at_nan=not_finite == "stop")
-        self._open = open_backend(where, spec, self.state, workers_most=facts.workers)
+        self._open, self._loop, self._found = open_training(where, spec, self.state, begins_in, facts)
         self.tables = self._open.tables
-        if (pool := self._open.backend.worker_pool) is not None:
-            facts = replace(facts, workers=len(pool.names))
-        try:
-            self.state.samples = self._open.backend.attached_samples()
-            self._loop = TrainingLoop(self._open.backend, self.state, mode=begins_in, facts=facts)
-            self._found = self._rows_in_segments()  # until it is told
-        except BaseException:
-            self._open.close()
-            raise
         self._mode_selector = ModeSelector(self._loop, choice)
         self._mode_selector.remark(*self._open.remarks)
         self.scaling = RoleScaling(self._loop, self._open.cluster, self._mode_selector.remark)
-        self._elastic = self._elastic_trainers(where)
-        if self._elastic is not None:
-            self._loop.replacements["trainer"] = self._elastic
-            self._elastic.start()
-        elif isinstance(where, Ray):
-            self._loop.replacements["trainer"] = self._replacement(self.scaling.join_trainer, where.replace_lost)
-        if isinstance(where, Ray):
-            self._loop.replacements["loader"] = self._replacement(self.scaling.join_loader, where.replace_lost)
-        self._callbacks = tuple(callbacks)
-        self._report_every_s = report_every_s
-        self._loader: Loader | None = None
-        self._position: Position | None = None  # that was loaded, until there is a loader
-        self._watch = EarlyStoppingState()
-        self._saves = BackgroundSaves(self._open.backend)
-        self.state.last_checkpoint = self._saves.newest
-        if self._open.cluster is not None:
-            self._open.cluster.shard_restarts.last_checkpoint = self._saves.newest
-        self.rows_loaded: dict[str, int] = {}  # by table, from checkpoints: the tables count them as created
+        self._progress = DataProgress()
+        self._checkpoints = TrainerCheckpoints(model, self.tables, self._loop, self._progress)
+        self._evaluation = TrainerEvaluation(self._loop, self.task, predictions_of(model, loss, self.task))
+        self.state.last_checkpoint = newest = self._checkpoints.saves.newest
+        self._elastic = replace_lost_roles(
+            self._loop, self.scaling, where, self._open.cluster, newest, self._mode_selector.remark
+        )
+        self._callbacks, self._report_every_s = tuple(callbacks), report_every_s
 
     @property
     def optimizer(self) -> torch.optim.Optimizer | None:
@@ -194,7 +170,7 @@ class Trainer:
     @property
     def position(self) -> Position | None:
         """The trained part of the data, for a resume."""
-        return self._position if self._loader is None else self._loader.position()
+        return self._progress.position
 
     @property
     def samples(self) -> int:
@@ -205,6 +181,11 @@ class Trainer:
     def step(self) -> int:
         """Dense steps so far."""
         return self.state.step
+
+    @property
+    def rows_loaded(self) -> Mapping[str, int]:
+        """By table, rows that came from checkpoints: the tables count them as created."""
+        return self._checkpoints.rows_loaded
 
     @property
     def lr_scale(self) -> float:
@@ -238,46 +219,31 @@ class Trainer:
             raise ConfigError("early_stopping: give `valid` to judge by and `best`, a folder for the best state")
         if isinstance(position, Position):
             check_same_batches(position, self.facts)
-        self._report_segments()
+        found, self._found = self._found, None
+        if found is not None:
+            self._mode_selector.remark(str(found))
         stream = leases(train, self.facts.local_batch, epochs=epochs, shuffle=shuffle, seed=seed, position=position)
         check_local_batches(stream, self.facts)
-        self._loader = stream if isinstance(stream, Loader) else None
-        if position is None:
-            self._watch = EarlyStoppingState()
         rule = (early_stopping or EarlyStopping()).of_task(self.task)
-        self._watch = self._watch.under(rule, keep_best=best is None or checkpoint.exists(best))
+        watch = self._progress.begin(stream, rule, best, resumed=position is not None)
         fitting = FitLoop(
             self,
             self._loop,
             self._mode_selector,
             stream,
-            self._watch,
+            watch,
             ProgressMeter(self._report_every_s, task=self.task),
             self._emit,
             valid=valid,
             best=best if early_stopping else None,
-            epoch=self._watch.ended if position is not None and self._watch.ended < epochs else None,
+            epoch=watch.ended if position is not None and watch.ended < epochs else None,
             stopped="data ended" if epochs == 1 else "epochs done",
             most_samples=most_samples,
             progress=self.evaluator() if progressive else None,
             requires_rows=is_source(train),
         )
-        with self._remote_reading(stream, progressive=progressive):
+        with remote_reading(stream, self._open.backend, whole_batches=progressive):
             yield from fitting.reports()
-
-    @contextmanager
-    def _remote_reading(self, stream: Leases, *, progressive: bool) -> Iterator[None]:
-        """Let other processes read, where they can. To predict batches before they are trained, this one needs them."""
-        if not isinstance(stream, Loader):
-            yield
-            return
-        backend = self._open.backend
-        stream.load_rows = backend.row_prefetch if stream.loads_ahead else None
-        with nullcontext() if progressive else backend.reading(stream) as stream.remote:
-            try:
-                yield
-            finally:
-                stream.remote = stream.load_rows = None
 
     def evaluate(
         self,
@@ -292,20 +258,14 @@ class Trainer:
 
         The trainers of a cluster read and predict where they can (docs/cluster.md).
         """
-        stream = leases(batches, self.global_batch)
-        judge = self._loop.evaluate(stream) if isinstance(stream, Loader) else None
-        if judge is None:
-            judge = self.evaluator()
-            for _, batch in stream:
-                deliver_pending_sigint()
-                judge.add(self._loop.predict(batch), batch)
+        judge = self._evaluation.evaluated(leases(batches, self.global_batch))
         if also is not None:
             also.merge(judge)
         return self.evaluation_report(split, judge, epoch, day=day)
 
     def evaluator(self) -> AnyEvaluator:
         """Takes outputs of this model in, batch by batch."""
-        return AnyEvaluator(self.task, self._predictions)
+        return self._evaluation.evaluator()
 
     def evaluation_report(self, split: Split, judge: AnyEvaluator, epoch: int, day: str | None = None) -> Evaluated:
         """A judgement as a report of now."""
@@ -321,8 +281,7 @@ class Trainer:
 
     def predict_batch(self, batch: Batch) -> NDArray[np.float32]:
         """Predictions of one batch; a classifier whose outputs are no log-odds has a method `probabilities(output)`."""
-        found: NDArray[np.float32] = self._predictions(self._loop.predict(batch)).numpy()
-        return found
+        return self._evaluation.predicted(batch)
 
     def save(self, folder: str | Path, *, keep: int = 1, delta: bool = False, **about: Any) -> Path:
         """Save everything for a later `load`: rows, dense parameters, optimizer state, counters, position in the data.
@@ -345,38 +304,16 @@ class Trainer:
         One checkpoint is written at a time: the one before is finished first. `Saving.result`, or `finish_saving` for
         the last one, tells how it went.
         """
-        self._saves.settle()
-        self.check_consistent()
-        began = time.monotonic()
-        self._loop.rest()
-        self.check_consistent()  # after a fault there is no rest
-        return self._saves.start(
-            folder, self.model, self._content(about), keep=keep, delta=delta, slowdown=slowdown, began=began
-        )
+        return self._checkpoints.start(folder, about, keep=keep, delta=delta, slowdown=slowdown)
 
     def finish_saving(self) -> Saving | None:
         """Wait for the checkpoint that is being written; raises what made it fail. None where there is none."""
-        return self._saves.finish()
-
-    def _content(self, about: dict[str, Any]) -> checkpoint.Saved:
-        position = self.position
-        return checkpoint.Saved(
-            counters={
-                "step": self.step,
-                "samples": self.samples,
-                "plateau": self.state.plateau,
-                "mode": self.mode.name,
-                **self._watch.counters(),
-            },
-            position=None if position is None else position.document(),
-            about=about,
-            mode=self.mode.model_dump(mode="json"),
-        )
+        return self._checkpoints.saves.finish()
 
     @property
     def checkpoint_bytes(self) -> int:
         """About what `save` would write now."""
-        return checkpoint.bytes_of(self.model, self.optimizer, self.tables.tiers)
+        return self._checkpoints.size
 
     def check_consistent(self) -> None:
         """InputError where rows and dense parameters may be of different steps: a step or the cluster has failed."""
@@ -396,45 +333,15 @@ class Trainer:
         differ (docs/checkpoints.md): `map` gives new names to its tables and dense layers, `skip` names those to leave
         out. The next `fit` reports the differences. There is no position then.
         """
-        if strict and (map or skip):
-            raise ConfigError("load(): map and skip are for a checkpoint that may differ: give strict=False too")
-        if self._loop.busy:
-            raise InputError(
-                "load() while a fit is under way: end it first, or its gradients would change what is loaded"
-            )
-        self._saves.settle()
-        here, changing = (self.model, self.optimizer, self._open.backend.row_loader()), self._begin_loading
-        if strict:
-            loaded = checkpoint.load(folder, *here, changing=changing)
-        else:
-            loaded = checkpoint.load_into(folder, *here, checkpoint.LoadRules(map or {}, skip), changing=changing)
-        self._loop.loaded()
-        self._saves.loaded(Place.of(folder).uri if strict else None)
-        for name, tier in self.tables.tiers.items():
-            self.rows_loaded[name] = self.rows_loaded.get(name, 0) + len(tier)
-        state, counters, position = self.state, loaded.saved.counters, loaded.saved.position
-        state.step, state.samples = int(counters["step"]), int(counters["samples"])
-        state.plateau = float(counters["plateau"]) if strict else 1.0
-        self._watch = EarlyStoppingState.of(counters) if strict else EarlyStoppingState()
+        lines = self._checkpoints.load(folder, strict=strict, map=map or {}, skip=skip)
         if self._found is not None:
             self._found = replace(self._found, replaced_at=self.samples)
-        self._loader = None
-        self._position = None if position is None or not strict else Position.of(position)
-        self._mode_selector.remark(*loaded.lines)
-        return self._position
-
-    def _begin_loading(self) -> None:
-        """Parameters change from now on: those of the last checkpoint of this run are not what a delta builds on."""
-        self._saves.loaded(None)
-        self._loop.half_loaded()
+        self._mode_selector.remark(*lines)
+        return self.position
 
     def go_back(self, folder: str | Path) -> None:
         """Restore parameters that this run has saved; counts and position stay."""
-        step, samples, position, watch = self.step, self.samples, self.position, self._watch
-        with defer_sigint():
-            self.load(folder)
-        self._position, self._watch = position, watch
-        self.state.step, self.state.samples = step, samples
+        self._mode_selector.remark(*self._checkpoints.go_back(folder))
 
     def switch(self, mode: Choice) -> None:
         """Continue in another mode, also between two reports of a `fit`: batches in progress are applied first.
@@ -464,7 +371,7 @@ class Trainer:
 
     def forget_position(self) -> None:
         """Drop the position: the next data is different, and a resume begins with its first row."""
-        self._loader = self._position = None
+        self._progress.forget()
 
     def close(self, *, at_once: bool = False) -> None:
         """Finish the checkpoint that is being written, and release the tables.
@@ -473,46 +380,17 @@ class Trainer:
         """
         if self._elastic is not None:
             self._elastic.close()
-        reads = at_once and self._saves.abandon()
+        reads = at_once and self._checkpoints.saves.abandon()
         try:
             self.finish_saving()
         finally:
             if not reads:
-                self._saves.close()
+                self._checkpoints.saves.close()
             try:
                 self._loop.close()
             finally:
                 if not reads or self._open.cluster is not None:  # else a thread still reads rows of this process
                     self._open.close()
-
-    def _elastic_trainers(self, engine: Local | Ray) -> ElasticTrainers | None:
-        """None where the number of trainers is fixed."""
-        cluster = self._open.cluster
-        if not isinstance(engine, Ray) or cluster is None or cluster.places is None:
-            return None
-        return ElasticTrainers(
-            self.scaling,
-            cluster.places,
-            cluster,
-            self._mode_selector.remark,
-            lambda: self.step,
-            fewest=engine.trainers_fewest,
-            most=engine.trainers_most,
-            losses_most=engine.replace_lost,
-        )
-
-    def _replacement(self, start: Callable[[], object], most: int) -> RoleReplacement:
-        return RoleReplacement(start, self._mode_selector.remark, lambda: self.step, most)
-
-    def _rows_in_segments(self) -> FoundRows | None:
-        tiers = {name: tier for name, tier in self.tables.tiers.items() if tier.table.segment is not None}
-        rows = {name: count for name, tier in tiers.items() if (count := len(tier))}
-        return FoundRows(rows, self.samples) if rows else None
-
-    def _report_segments(self) -> None:
-        found, self._found = self._found, None
-        if found is not None:
-            self._mode_selector.remark(str(found))
 
     def _emit(self, report: Report) -> Report:
         for callback in self._callbacks:

@@ -14,12 +14,12 @@ from hotrow.transport.client import Answer, RpcClient
 from hotrow.transport.messages import BatchAt, BatchGiven, PullBatch
 from hotrow.transport.request import Request
 from hotrow.types import RoleId
+from hotrow.worker.reply_errors import reply_errors
 
 JOIN_S = 1.0
 
 Begin: TypeAlias = Callable[[Batch], None]
 Pulled: TypeAlias = tuple[Request, BatchAt, bool, Begin, Future[Answer] | None]
-ReplyErrors: TypeAlias = Callable[[Request, Callable[[], None]], None]
 
 
 class BatchFetcher:
@@ -28,9 +28,8 @@ class BatchFetcher:
     Batches of this process's own loader are taken from it without a copy.
     """
 
-    def __init__(self, role: RoleId, wire: RpcClient, own: LoaderService, errors: ReplyErrors) -> None:
-        """`errors` answers a request with the error of what it calls."""
-        self._role, self._wire, self._own, self._errors = role, wire, own, errors
+    def __init__(self, role: RoleId, wire: RpcClient, own: LoaderService) -> None:
+        self._role, self._wire, self._own = role, wire, own
         self._pulled: SimpleQueue[Pulled | None] = SimpleQueue()
         self._connected: set[str] = set()  # loaders
         self._thread = threading.Thread(target=self._run, name="trainer-batches", daemon=True)
@@ -60,7 +59,7 @@ class BatchFetcher:
     def _run(self) -> None:
         while (pulled := self._pulled.get()) is not None:
             request, at, ids, begin, asked = pulled
-            self._errors(request, partial(self._begin_pulled, at, ids, begin, asked))
+            reply_errors(request, partial(self._begin_pulled, at, ids, begin, asked))
 
     def _begin_pulled(self, at: BatchAt, ids: bool, begin: Begin, asked: "Future[Answer] | None") -> None:
         if asked is None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from hotrow.client.pooled import peer_name
-from hotrow.client.sharded import ShardedLookup
 from hotrow.data.batch import Batch
 from hotrow.errors import ConfigError, InputError
 from hotrow.server.pushes import SeenGrants
@@ -22,6 +21,7 @@ from hotrow.transport.errors import Busy
 from hotrow.transport.ids import grant_of, plain_bytes, unpack_ids, worker_of
 from hotrow.transport.messages import Folded, LookUp
 from hotrow.types import RoleId
+from hotrow.worker.embedding_lookups import AnyLookup
 
 ID_BYTES = 24  # of one id: itself, its index among the distinct ones, and among those of its shard
 FLOAT_BYTES = 8  # of one number of a vector: itself and its gradient
@@ -48,8 +48,16 @@ class BufferedBatch:
     batch: Batch
     nbytes: int
     touched_s: float
-    handle: ShardedLookup | None = None  # None until its rows are here
-    pushing: bool = False  # its gradients are being sent to the shards
+    handle: AnyLookup | None = None  # None until its rows are here
+    pushing: bool = False  # its gradients are being sent to the shards, or in caches
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEnd:
+    """What became of a batch."""
+
+    outcome: Folded | str  # its result, or why it was dropped
+    pushed: bool  # its gradients were sent on
 
 
 class EmbeddingBuffers:
@@ -62,7 +70,7 @@ class EmbeddingBuffers:
         self._dims = dims
         self._kept: dict[int, BufferedBatch] = {}  # by sample id
         self._seen = SeenGrants(GRANTS_KEPT)
-        self._ends: OrderedDict[int, Folded | str] = OrderedDict()  # results of batches, or why they were dropped
+        self._ends: OrderedDict[int, BatchEnd] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -98,8 +106,9 @@ class EmbeddingBuffers:
             kept.touched_s = now
         elif grant_of(sample) in self._seen:
             self.counts["gone"] += 1
-            end = self._ends.get(sample, "its result is not kept any more")
-            message = "its gradients arrived before" if isinstance(end, Folded) else end
+            end = self._ends.get(sample)
+            outcome = "its result is not kept any more" if end is None else end.outcome
+            message = "its gradients arrived before" if isinstance(outcome, Folded) else outcome
             raise InputError(f"sample id {sample:#x}: {self.role} has dropped it: {message}")
         return kept
 
@@ -110,7 +119,12 @@ class EmbeddingBuffers:
     def outcome(self, sample: int) -> Folded | None:
         """The result of gradients that arrived before."""
         end = self._ends.get(sample)
-        return end if isinstance(end, Folded) else None
+        return end.outcome if end is not None and isinstance(end.outcome, Folded) else None
+
+    def pushed(self, samples: Sequence[int]) -> int:
+        """How many of these batches have sent their gradients on."""
+        kept = [self._kept[each].pushing for each in samples if each in self._kept]
+        return sum(kept) + sum(self._ends[each].pushed for each in samples if each in self._ends)
 
     def finish(self, kept: BufferedBatch, outcome: Folded) -> None:
         """Drop a batch whose gradients are on all shards."""
@@ -130,6 +144,11 @@ class EmbeddingBuffers:
         mine = [each for each in idle if each.sample in wanted]
         return self._drop(mine, "released", "it was released")
 
+    def release_all(self) -> list[BufferedBatch]:
+        """The same for all batches: their mode has ended."""
+        idle = [each for each in self._kept.values() if not each.pushing]
+        return self._drop(idle, "released", "its mode has ended")
+
     def expire(self, now: float) -> list[BufferedBatch]:
         """Drop batches without a message for too long."""
         oldest = now - self.bounds.keep_s
@@ -142,14 +161,14 @@ class EmbeddingBuffers:
         now = {"kept": len(self), "kept_samples": self.samples, "kept_bytes": self.nbytes}
         return {name: float(count) for name, count in (now | dict.fromkeys(names, 0) | self.counts).items()}
 
-    def _drop(self, batches: list[BufferedBatch], count: str, end: Folded | str) -> list[BufferedBatch]:
+    def _drop(self, batches: list[BufferedBatch], count: str, outcome: Folded | str) -> list[BufferedBatch]:
         for kept in batches:
             if self.is_kept(kept):
                 del self._kept[kept.sample]
                 self.samples -= len(kept.batch)
                 self.nbytes -= kept.nbytes
                 self.counts[count] += 1
-                self._ends[kept.sample] = end
+                self._ends[kept.sample] = BatchEnd(outcome, kept.pushing)
         while len(self._ends) > ENDS_KEPT:
             self._ends.popitem(last=False)
         return batches

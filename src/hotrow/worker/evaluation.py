@@ -21,11 +21,12 @@ from hotrow.transport.client import RpcClient
 from hotrow.transport.messages import BeginEvaluation, Done, EndEvaluation, EvaluateBatch, EvaluationScores, Message
 from hotrow.transport.request import Request
 from hotrow.transport.tensors import joined
-from hotrow.worker.batch_fetcher import BatchFetcher, ReplyErrors
+from hotrow.worker.batch_fetcher import BatchFetcher
 from hotrow.worker.core import Learner
 from hotrow.worker.evaluator_frames import Frames, pack_evaluator
 from hotrow.worker.evaluators import AnyEvaluator
 from hotrow.worker.losses import predictions_of
+from hotrow.worker.reply_errors import reply_errors
 from hotrow.worker.setup import TrainerSetup
 
 JOIN_S = 1.0
@@ -36,12 +37,9 @@ Work: TypeAlias = tuple[Request, Callable[[], None]]
 class EvaluationService:
     """One evaluation at a time. Batches are added in the order of their requests."""
 
-    def __init__(
-        self, setup: TrainerSetup, model: nn.Module, wire: RpcClient, fetcher: BatchFetcher, errors: ReplyErrors
-    ) -> None:
-        """`model`: a copy; it goes to the trainer's device with the first evaluation. `errors` answers a request with
-        the error of what it calls."""
-        self._setup, self._model, self._wire, self._fetcher, self._errors = setup, model, wire, fetcher, errors
+    def __init__(self, setup: TrainerSetup, model: nn.Module, wire: RpcClient, fetcher: BatchFetcher) -> None:
+        """`model`: a copy; it goes to the trainer's device with the first evaluation."""
+        self._setup, self._model, self._wire, self._fetcher = setup, model, wire, fetcher
         self._learner: Learner | None = None
         self._tables: ShardedTables | None = None
         self._evaluation, self._after = -1, 0  # in the thread of the server
@@ -107,7 +105,7 @@ class EvaluationService:
     def _run(self) -> None:
         torch.set_num_threads(self._setup.role.threads)
         while (work := self._queue.get()) is not None:
-            self._errors(*work)
+            reply_errors(*work)
 
     def _begin(self, request: Request, number: int) -> None:
         setup, spec = self._setup, self._setup.role.spec

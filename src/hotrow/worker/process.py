@@ -6,10 +6,9 @@ neither has to wait for it.
 """
 
 import json
-import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import asdict
 from functools import partial
@@ -19,35 +18,24 @@ from urllib.parse import urlsplit
 
 import torch
 
-from hotrow.cache.client import CachedTables
-from hotrow.cache.modes import cached_tables
 from hotrow.checkpoint import dense as dense_state
-from hotrow.client.pooled import PooledTables, RemoteTables, peer_name
-from hotrow.client.row_hints import RowHints, hinted_tables
-from hotrow.client.sharded import LookupStep, PushFacts, ShardedTables
+from hotrow.client.pooled import peer_name
 from hotrow.data.batch import Batch
-from hotrow.errors import HotrowError, InputError
+from hotrow.errors import InputError
 from hotrow.loading.service import FetchSource, LoaderService, no_source
-from hotrow.modes import Mode, mode_of
+from hotrow.modes import mode_of
 from hotrow.server.pushes import SeenGrants
-from hotrow.server.replicas import k_step_adam
 from hotrow.transport.batches import unpack_batch
 from hotrow.transport.client import RpcClient
-from hotrow.transport.errors import PeerLost, RanksLost, RemoteFault
 from hotrow.transport.faults import fault_of
-from hotrow.transport.futures import when_all
 from hotrow.transport.messages import (
-    Arrival,
-    BatchReply,
     BatchRequest,
     Begin,
-    CacheFlushed,
     CloseStep,
     CollectScores,
     CutStep,
     DenseGiven,
     Done,
-    Fault,
     FlushCache,
     ForgetLoader,
     GiveDense,
@@ -66,21 +54,20 @@ from hotrow.transport.sketches import pack_sketch
 from hotrow.transport.tensors import cut, joined
 from hotrow.types import RoleId
 from hotrow.worker.all_reduce_dense import AllReduceDense
+from hotrow.worker.batch_computation import BatchComputation
 from hotrow.worker.batch_fetcher import BatchFetcher
-from hotrow.worker.dense_strategy import DenseStrategy, Learned, LearningRates
+from hotrow.worker.dense_strategy import DenseStrategy
 from hotrow.worker.evaluation import EvaluationService
 from hotrow.worker.exchange_queue import PendingBatch
-from hotrow.worker.local_dense import LocalDense
+from hotrow.worker.open_dense import open_dense
 from hotrow.worker.rendezvous import Rendezvous
+from hotrow.worker.reply_errors import reply_errors
 from hotrow.worker.scores import ScoreCollector
-from hotrow.worker.server_dense import ServerDense
 from hotrow.worker.setup import TrainerSetup, check_device
 from hotrow.worker.trainer_mode import TrainerMode
+from hotrow.worker.trainer_rows import TrainerRows
 
-WAKE_S = 0.1  # between two looks at whether the step was cut
 CUT = "it was cut because a role was lost"
-
-_log = logging.getLogger("hotrow.worker")
 
 
 class TrainerProcess:
@@ -97,30 +84,21 @@ class TrainerProcess:
         """`fetch_source`: of the data, where this trainer reads too."""
         self.role = role
         self._setup, self._spec, self._server, self._wire = setup, setup.role.spec, server, wire
-        tables, values, threads = setup.role.spec.tables, setup.role.values, setup.role.threads
-        self._cached: CachedTables | None = None
-        if cached_tables(tables):
-            self._cached = CachedTables(tables, wire, setup.shards, values=values, threads=threads)
-        self._client: RemoteTables = self._cached or (
-            PooledTables(tables, wire, values=values, threads=threads)
-            if setup.pooled
-            else ShardedTables(tables, wire, setup.shards, values=values, threads=threads)
-        )
+        self._rows = TrainerRows(setup, wire)
         check_device(setup.device)
         evaluated = deepcopy(self._spec.model)  # now, in host memory: what a model keeps of a batch has no copy
         self._learner = self._spec.learner(device=setup.device)
         self._meeting = Rendezvous(urlsplit(server.address).hostname or "", setup.device)
         self._inbox: SimpleQueue[tuple[TrainerMode, PendingBatch] | Request | BaseException] = SimpleQueue()
-        self._hints = RowHints(tables, wire, setup.shards, threads=threads) if hinted_tables(tables) else None
-        self._loader = LoaderService(fetch_source, None if self._hints is None else self._hints.send)
-        self._fetcher = BatchFetcher(role, wire, self._loader, self._reply_errors)
-        self._evaluation = EvaluationService(setup, evaluated, wire, self._fetcher, self._reply_errors)
+        hints = self._rows.hints
+        self._loader = LoaderService(fetch_source, None if hints is None else hints.send)
+        self._fetcher = BatchFetcher(role, wire, self._loader)
+        self._evaluation = EvaluationService(setup, evaluated, wire, self._fetcher)
         self._seen = SeenGrants()
         self._open: TrainerMode | None = None  # between two modes
         self._scores = ScoreCollector(self._spec.task)
+        self._computation = BatchComputation(self._rows, self._scores)
         self._stopping = False
-        self.batches = self.samples = 0
-        self.computed_s = self.waited_s = 0.0
 
     def serve(self) -> None:
         """Work until a `Stop` message."""
@@ -132,7 +110,7 @@ class TrainerProcess:
                 self._take(self._inbox.get())
                 while not self._stopping and self._inbox.empty() and (opened := self._open) and opened.computable:
                     task = opened.take_next()
-                    self._reply_errors(task.request, partial(self._compute, opened, task))
+                    reply_errors(task.request, partial(self._computation.compute, opened, task))
         finally:
             self._leave_mode()
             self._server.stop()
@@ -183,8 +161,7 @@ class TrainerProcess:
                 request.reply(Done())
             case ShardAt(name, address, incarnation):
                 self._wire.reconnect(name, address)
-                if isinstance(self._client, ShardedTables | CachedTables):
-                    self._client.set_incarnation(name, incarnation)
+                self._rows.set_incarnation(name, incarnation)
                 self._evaluation.set_incarnation(name, incarnation)
                 request.reply(Done())
             case GiveDense() as give:
@@ -204,13 +181,11 @@ class TrainerProcess:
     def _flush(self, request: Request, flush: FlushCache) -> None:
         """In a thread of its own: the one that computes may be waiting for ranks that have no batch yet, and this one
         has to hear of a shard that is started again meanwhile."""
-        cached = self._cached
 
         def act() -> None:
-            rows, whole = (0, True) if cached is None else cached.flush(flush.first, flush.most)
-            request.reply(CacheFlushed(rows, {} if cached is None else cached.take_counts(), left=not whole))
+            request.reply(self._rows.flush(flush))
 
-        threading.Thread(target=self._reply_errors, args=(request, act), name="cache-flush", daemon=True).start()
+        threading.Thread(target=reply_errors, args=(request, act), name="cache-flush", daemon=True).start()
 
     def _give_or_queue(self, give: GiveDense, request: Request) -> None:
         """At once where the step is complete: the thread that computes may be waiting for ranks that have no batch yet.
@@ -238,21 +213,11 @@ class TrainerProcess:
 
     def _begin_work(self, opened: TrainerMode, work: BatchRequest, request: Request, batch: Batch) -> None:
         """Also in the thread of the fetcher; `opened`: when the batch was requested."""
-        epoch = 0 if self._cached is None else self._cached.epoch  # before the check: a mode ends before it rises
+        epoch = self._rows.epoch  # before the check: a mode ends before it rises
         if opened is not self._open:
             raise _mode_ended(work)
         began = time.perf_counter()
-        self._client.samples = work.trained
-        late = opened.mode.late
-        versions = late is not None and late.by == "version"
-        place, looked_step = None, work.step
-        if opened.mode.looks_ahead:  # rows are as the step before leaves them, however early they are read
-            place, looked_step = LookupStep(work.grant, work.token, ahead=work.token > work.step), work.token
-        elif self._cached is not None:
-            place = LookupStep(work.grant, work.token, ahead=False, epoch=epoch)
-        lookup = self._client.prepare_lookup(
-            batch, learn=True, versions=versions, after=work.after, sample=work.sample, place=place
-        )
+        lookup, looked_step = self._rows.prepare_lookup(opened.mode, work, batch, epoch)
         busy_s = time.perf_counter() - began
         task = PendingBatch(work.token, work.grant, work, request, batch, lookup, busy_s, looked_step)
         opened.look_up(task)
@@ -260,18 +225,10 @@ class TrainerProcess:
 
     def figures(self) -> dict[str, float]:
         """Counters by name."""
-        traffic = self._client.traffic
         return {
-            "batches": self.batches,
-            "samples": self.samples,
-            "computed_s": self.computed_s,
-            "waited_s": self.waited_s,
-            "bytes_sent": traffic.sent,
-            "bytes_received": traffic.received,
-            "bytes_plain": traffic.plain,
-            **({} if self._cached is None else self._cached.figures()),
+            **self._computation.figures(),
+            **self._rows.figures(),
             **self._loader.figures(),
-            "hints": 0 if self._hints is None else self._hints.sent,
             **{f"asks.{name}": float(count) for name, count in asdict(self._wire.counts).items()},
         }
 
@@ -281,7 +238,7 @@ class TrainerProcess:
         if isinstance(item, BaseException):
             raise item
         if isinstance(item, Request):
-            self._reply_errors(item, lambda: item.reply(*self._dispatch(item)))
+            reply_errors(item, lambda: item.reply(*self._dispatch(item)))
             return
         opened, task = item
         if opened is self._open:
@@ -295,10 +252,10 @@ class TrainerProcess:
                 self._enter_mode(begin, joined(request.frames))
             case CloseStep() as close:
                 opened = self._opened()
-                self._together(opened, partial(opened.working().close_step, close))
+                opened.together(partial(opened.working().close_step, close))
             case CutStep():
                 opened = self._opened()
-                self._leave_group(opened, CUT)
+                opened.leave_group(CUT)
                 return StepCut(opened.dense.step), ()
             case Regroup(meeting, rank, ranks):
                 opened = self._opened()
@@ -307,7 +264,7 @@ class TrainerProcess:
                 opened.mend()
             case Settle() as settle:
                 opened = self._opened()
-                self._together(opened, partial(opened.working().settle, settle))
+                opened.together(partial(opened.working().settle, settle))
             case GiveDense(optimizer):
                 return self._give_dense(self._opened().dense, optimizer=optimizer)
             case Stop():
@@ -326,109 +283,18 @@ class TrainerProcess:
             raise InputError("no mode has begun: send Begin first")
         return opened
 
-    def _compute(self, opened: TrainerMode, task: PendingBatch) -> None:
-        dense = opened.working()
-        asked = opened.outgoing.needed(task)
-        began = time.perf_counter()
-        try:
-            while not asked.wait(WAKE_S):
-                opened.working()
-            handle = asked.handle()
-        except HotrowError:
-            dense.give_up(task.work)
-            raise
-        looked = time.perf_counter()
-        learned = dense.learn(task.work, task.batch, handle)
-        pulled_step = opened.pulled_step(task, learned.pulled_step)
-        facts = PushFacts(task.work.grant, task.work.worker, task.token, pulled_step, self._arrival(task.work))
-        pushed = opened.outgoing.push(self._client.gradients(handle, facts))
-        ended = time.perf_counter()
-        self._scores.add(learned.output, task.batch)  # before the reply: the driver may collect after it
-        others = dense.sent(task.work)
-        self.batches += 1
-        self.samples += len(task.batch)
-        self.waited_s += looked - began
-        self.computed_s += ended - looked
-        tell = partial(self._pushed, task, learned, ended - began)
-        when_all([*pushed.asked, *others], lambda fault: self._reply_errors(task.request, partial(tell, fault)))
-        self._finish(opened, task.work)
-
-    def _finish(self, opened: TrainerMode, work: BatchRequest) -> None:
-        """The reply to the batch is sent before: the driver may have to close the step for trainers without a batch."""
-        try:
-            self._together(opened, partial(opened.dense.finish, work))
-        except Exception as error:  # of a collective: the next request gets the error
-            _log.warning("step %d failed: %s", opened.dense.step, error)
-
-    def _together(self, opened: TrainerMode, act: Callable[[], None]) -> None:
-        """Act with the other ranks. Where that fails they fail too, once this one has left the group."""
-        try:
-            act()
-        except RanksLost as error:
-            self._leave_group(opened, str(error))
-            raise
-        except HotrowError:
-            raise
-        except Exception as error:
-            self._leave_group(opened, f"{type(error).__name__}: {error}")
-            raise RanksLost(f"{type(error).__name__}: {error}") from error
-
-    def _leave_group(self, opened: TrainerMode, why: str) -> None:
-        opened.fail(why)
-        opened.dense.close()
-        self._meeting.destroy()
-
-    def _arrival(self, work: BatchRequest) -> Arrival | None:
-        return None if work.factor is None else Arrival(work.trained, work.lr_scale, work.factor)
-
-    def _pushed(self, task: PendingBatch, learned: Learned, busy_s: float, fault: BaseException | None) -> None:
-        """All gradients of a batch are on their servers. Runs in the client's thread."""
-        if fault is not None:
-            lost = isinstance(fault, PeerLost) or (isinstance(fault, RemoteFault) and fault.kind == "lost")
-            task.request.reply(Fault.of("lost" if lost else "internal", str(fault)))
-            return
-        worked = BatchReply(
-            task.work.grant,
-            task.looked_step,
-            learned.pulled_step,
-            len(task.batch),
-            task.busy_s + busy_s,
-            float(learned.loss),
-            0 if self._cached is None else self._cached.changed_rows,
-        )
-        task.request.reply(worked)
-
     def _enter_mode(self, begin: Begin, tensors: bytes) -> None:
         self._leave_mode()
         torch.manual_seed(begin.seed)
-        if self._cached is not None:
-            self._cached.reset(begin.ranks)
+        self._rows.begin_mode(begin.ranks)
         spec, mode = self._spec, mode_of(json.loads(begin.mode))
         dense_state.from_bytes(tensors, begin.optimizer, spec.model, spec.optimizer)
         if mode.dense != "server":
             if begin.meeting is None:
                 raise InputError(f"meeting=None: in {mode.name} ranks meet, send the address of the first one")
             self._meeting.init(begin.meeting, begin.rank, begin.ranks)
-        self._open = TrainerMode(mode, self._dense_of(mode, begin), self._client)
-
-    def _dense_of(self, mode: Mode, begin: Begin) -> DenseStrategy:
-        setup, spec = self._setup, self._spec
-        match mode.dense:
-            case "server":
-                return ServerDense(self._learner, self._wire, setup.places, setup.shards[0], step=begin.step)
-            case "local":
-                optimizer = k_step_adam(spec.optimizer)
-                return LocalDense(self._learner, optimizer, setup.base_lrs, step=begin.step, clip=spec.clip)
-            case "all-reduce":
-                return AllReduceDense(
-                    self._learner,
-                    None if spec.optimizer is None else LearningRates(spec.optimizer, setup.base_lrs),
-                    share=begin.share,
-                    local_batch=begin.local_batch,
-                    step=begin.step,
-                    trained=begin.trained,
-                    clip=spec.clip,
-                )
+        dense = open_dense(mode, begin, self._setup, self._learner, self._wire)
+        self._open = TrainerMode(mode, dense, self._rows.client, self._meeting)
 
     def _leave_mode(self) -> None:
         """End the mode. Batches that it did not come to are not computed in the next one."""
@@ -437,16 +303,6 @@ class TrainerProcess:
         self._meeting.destroy()
         for task in uncomputed:
             _refuse(task)
-
-    def _reply_errors(self, request: Request, act: Callable[[], None]) -> None:
-        """Answer the request with the error where the action fails."""
-        try:
-            act()
-        except HotrowError as error:
-            request.reply(fault_of(error))
-        except Exception as error:  # of the user's model, or of a collective: the driver gets it
-            _log.exception("a trainer failed")
-            request.reply(Fault.of("internal", f"{type(error).__name__}: {error}"))
 
 
 def _batch_of(work: BatchRequest, request: Request) -> Batch:

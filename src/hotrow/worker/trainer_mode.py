@@ -1,17 +1,23 @@
 """Everything that exists only while a mode runs on a trainer: its dense parameters, its exchanges, its open batches."""
 
+from collections.abc import Callable
+
 from hotrow.client.pooled import RemoteTables
+from hotrow.errors import HotrowError
 from hotrow.modes import Mode
 from hotrow.transport.errors import RanksLost
 from hotrow.worker.dense_strategy import DenseStrategy
 from hotrow.worker.exchange_queue import ExchangeQueue, PendingBatch
+from hotrow.worker.rendezvous import Rendezvous
 
 
 class TrainerMode:
     """A mode on one trainer. Batches are computed in the order of their tokens, none before its dense step."""
 
-    def __init__(self, mode: Mode, dense: DenseStrategy, client: RemoteTables) -> None:
+    def __init__(self, mode: Mode, dense: DenseStrategy, client: RemoteTables, meeting: Rendezvous) -> None:
+        """`meeting`: where the ranks have met, in modes whose trainers end steps together."""
         self.mode, self.dense = mode, dense
+        self._meeting = meeting
         self.outgoing = ExchangeQueue(client)
         self._begun: list[PendingBatch] = []  # not computed yet
         self._fault: str | None = None  # of a collective step: no further step is possible after it
@@ -55,6 +61,25 @@ class TrainerMode:
         if self._fault is not None:
             raise RanksLost(f"step {self.dense.step} has failed here: {self._fault}")
         return self.dense
+
+    def together(self, act: Callable[[], None]) -> None:
+        """Act with the other ranks. Where that fails they fail too, once this one has left the group."""
+        try:
+            act()
+        except RanksLost as error:
+            self.leave_group(str(error))
+            raise
+        except HotrowError:
+            raise
+        except Exception as error:
+            self.leave_group(f"{type(error).__name__}: {error}")
+            raise RanksLost(f"{type(error).__name__}: {error}") from error
+
+    def leave_group(self, why: str) -> None:
+        """Leave the other ranks: no step is possible until they meet again."""
+        self.fail(why)
+        self.dense.close()
+        self._meeting.destroy()
 
     def close(self) -> list[PendingBatch]:
         """End the mode; returns the batches that it did not come to."""

@@ -35,10 +35,11 @@ def check(found: dict[str, Any], kills: int) -> None:
 
 @pytest.mark.timeout(600)
 def test_a_run_under_faults_agrees_with_the_ledger(tmp_path: Path) -> None:
-    """90 s: half a minute under faults, and the start of Ray and of two clusters, and training without faults."""
-    found = chaos(tmp_path, 0.5, 11, timeout_s=560)
+    """A quarter of a minute under faults, and the start of Ray and of two clusters, and training without faults."""
+    found = chaos(tmp_path, 0.25, 11, timeout_s=560)
     check(found, kills=2)
-    assert len(found["auc"]) == 2
+    assert {each["mode"] for each in found["ledger"]} == {"gba", "async", "sync", "hybrid"}
+    assert len(found["auc"]) == 1
 
 
 @pytest.mark.slow

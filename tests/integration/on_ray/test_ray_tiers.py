@@ -25,7 +25,7 @@ from integration.on_ray.small_cluster import (
 )
 from integration.on_ray.test_ray_losses import kill
 
-pytestmark = pytest.mark.usefixtures("one_ray", "quick_stop")
+pytestmark = pytest.mark.usefixtures("one_ray")
 
 SAMPLES = 640
 SMALL = dict.fromkeys(("trainer", "shard", "embedding_worker", "loader"), Resources(cpus=0.25))
@@ -36,19 +36,32 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
     return file_of(batches(SAMPLES // 8, 8), tmp_path_factory.mktemp("data") / "train.parquet")
 
 
-@pytest.fixture(params=[0])
-def trainer(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Trainer]:
-    """Of 240 ids, memory has room for 160. The parameter is the number of loaders."""
+@pytest.fixture(scope="module", params=[0])
+def begun(
+    one_ray: None, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[tuple[Trainer, Path]]:
+    """A cluster, and the state it began with. Of 240 ids, memory has room for 160.
+
+    The parameter is the number of loaders.
+    """
     before = set(SHARED_MEMORY.glob("hotrow-run-*"))
-    disk = {"capacity": 160, "disk": "4MB", "path": tmp_path}
+    folder, start = tmp_path_factory.mktemp("rows"), tmp_path_factory.mktemp("saved") / "start"
+    disk = {"capacity": 160, "disk": "4MB", "path": folder}
     table = hr.Table(dim=DIM, optimizer=hr.Adagrad(lr=0.05), init=hr.Normal(std=0.1), seed=3, **disk)
-    engine = hr.Ray(trainers=2, shards=2, loaders=request.param, **SMALL)
+    engine = hr.Ray(trainers=2, shards=2, loaders=request.param, replace_lost=9, **SMALL)
     with closing(
         Trainer(Net(), table, engine=engine, global_batch=16, local_batch=8, report_every_s=0, threads=1)
     ) as made:
-        yield made
+        yield made, made.save(start)
     assert set(SHARED_MEMORY.glob("hotrow-run-*")) <= before
-    assert list(tmp_path.iterdir()) == []
+    assert list(folder.iterdir()) == []
+
+
+@pytest.fixture
+def trainer(begun: tuple[Trainer, Path]) -> Trainer:
+    made, start = begun
+    made.load(start)
+    return made
 
 
 def test_a_step_is_the_same_with_rows_on_disk(trainer: Trainer, source: Source) -> None:
@@ -63,9 +76,9 @@ def test_a_step_is_the_same_with_rows_on_disk(trainer: Trainer, source: Source) 
 
 
 @pytest.mark.parametrize(
-    ("trainer", "readers"),
+    ("begun", "readers"),
     [(0, ["trainer 0", "trainer 1"]), (1, ["loader 0"])],
-    indirect=["trainer"],
+    indirect=["begun"],
     ids=["trainers read", "a loader reads"],
 )
 def test_rows_come_into_memory_ahead_of_their_lookup(trainer: Trainer, readers: list[str], source: Source) -> None:

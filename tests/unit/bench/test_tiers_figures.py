@@ -30,8 +30,8 @@ def stretch(seconds: float, steps: int = 10, processor_s: float = 1.0, **counts:
 
 
 def test_counts_of_a_stretch_are_the_difference_of_two_moments() -> None:
-    before, after = TierCounts(1, 10, 100, 4, 2, 0.5), TierCounts(5, 30, 400, 9, 3, 1.5)
-    assert after - before == TierCounts(4, 20, 300, 5, 1, 1.0)
+    before, after = TierCounts(1, 10, 100, 4, 2, 0.5, 1), TierCounts(5, 30, 400, 9, 3, 1.5, 4)
+    assert after - before == TierCounts(4, 20, 300, 5, 1, 1.0, 3)
 
 
 def test_hints_are_compared_within_rounds() -> None:
@@ -48,8 +48,26 @@ def test_hints_are_compared_within_rounds() -> None:
 
 def test_shares_are_per_step_and_medians_over_rounds() -> None:
     rounds = [
-        stretch(2.0, reads=100, read_bytes=409_600, write_bytes=4_000_000, moved_up=50, moved_ahead=40, wait_s=1.0),
-        stretch(4.0, reads=400, read_bytes=1_638_400, write_bytes=8_000_000, moved_up=100, moved_ahead=100, wait_s=1.0),
+        stretch(
+            2.0,
+            reads=100,
+            read_bytes=409_600,
+            write_bytes=4_000_000,
+            moved_up=50,
+            moved_ahead=40,
+            buffered=10,
+            wait_s=1.0,
+        ),
+        stretch(
+            4.0,
+            reads=400,
+            read_bytes=1_638_400,
+            write_bytes=8_000_000,
+            moved_up=100,
+            moved_ahead=100,
+            buffered=40,
+            wait_s=1.0,
+        ),
         stretch(1.0, reads=100, read_bytes=409_600, write_bytes=3_000_000, moved_up=200, moved_ahead=100, wait_s=0.8),
     ]
     figures = tier_figures(rounds, distinct_ids=100)
@@ -57,10 +75,11 @@ def test_shares_are_per_step_and_medians_over_rounds() -> None:
         "processor_ms": pytest.approx(100),
         "ram_hit_share": pytest.approx(0.9),  # 10 of 100 distinct ids of a step came from the disk
         "moved_up_per_step": pytest.approx(10),
+        "buffered_share": pytest.approx(0.2),
         "ahead_share": pytest.approx(0.8),
         "disk_wait_ms": pytest.approx(100),
         "disk_wait_share": pytest.approx(0.5),
-        "disk_rows_per_s": pytest.approx(25),
+        "disk_rows_per_s": pytest.approx(20),  # 10 of the 50 rows in the first round were in memory still
         "disk_reads_per_s": pytest.approx(100),
         "disk_read_bytes": pytest.approx(4096),
         "disk_write_mbps": pytest.approx(2),
@@ -76,10 +95,15 @@ def test_a_table_that_reads_nothing_has_shares_too() -> None:
 def test_the_share_of_the_disk_rate_is_taken_within_rounds() -> None:
     counts = ((1.0, 100, 200), (1.0, 10, 30), (2.0, 100, 20))
     rounds = [stretch(seconds, reads=reads, moved_up=rows) for seconds, reads, rows in counts]
-    shares = disk_shares(rounds, [200.0, 20.0, 50.0])
-    assert shares == {"disk_rate_share": pytest.approx(1.0), "disk_request_share": pytest.approx(0.5)}
-    with pytest.raises(ValueError, match="3 stretches and 2 rates"):
-        disk_shares(rounds, [1.0, 1.0])
+    shares = disk_shares(rounds, [200.0, 20.0, 50.0], [125.0, 12.5, 100.0])
+    assert shares == {
+        "disk_rate_share": pytest.approx(0.8),
+        "disk_request_share": pytest.approx(0.5),
+        "disk_row_share": pytest.approx(1.0),
+    }
+    for rates, sized in (([1.0] * 2, [1.0] * 3), ([1.0] * 3, [1.0] * 2)):
+        with pytest.raises(ValueError, match=f"3 stretches and {len(rates)} and {len(sized)} rates"):
+            disk_shares(rounds, rates, sized)
 
 
 def test_processor_time_is_compared_by_the_step_and_within_rounds() -> None:
@@ -156,6 +180,8 @@ def test_threads_measure_the_disk_where_fio_is_missing(tmp_path: Path, monkeypat
     rate = reads.measure(0.05)
     assert rate.reader == "threads"
     assert rate.reads_per_s > 0
+    larger = reads.measure(0.05, 1 << 20)
+    assert (larger.block_bytes, larger.reads_per_s > 0) == (1 << 20, True)
     (file,) = tmp_path.iterdir()
     assert file.stat().st_size == 1 << 22
     assert threads_reads_per_s(file, 4096, 1, 0.02) > 0

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import hotrow as hr
 from hotrow.bench.cache.oracles import saved_ahead, saved_by_static, saved_by_unlimited
-from hotrow.cache.cache import Announced, RowCache
+from hotrow.cache.cache import Announced, CachedBatch, RowCache
 from hotrow.cache.exchange import read_rows
 from hotrow.cache.rows import CachedRows
 from hotrow.store import LookupPlan, RamTier
@@ -52,18 +52,21 @@ class Pair:
     def place(self, batch: list[int], number: int = 0) -> None:
         plan = self.announced.pop(number)[0] if number else self.tier.batch(keys_of(batch))
         before = set(self.twin.rows)
-        pinned = {key for _, keys in self.in_use for key in keys}
         found = self.tier.place(plan, use=number, pinned=[each for each, _ in self.in_use])
-        placed = self.twin.place(batch, number, pinned)
-        there = [True] * len(batch) if found.placed is None else found.placed.tolist()
-        assert [key for key, is_there in zip(batch, there, strict=True) if is_there] == placed
+        pinned = {key for _, keys in self.in_use for key in keys}
+        self.twin.place(batch, number, pinned)
         assert found.created.tolist() == [key for key in batch if key not in before]
-        self.in_use.append((plan, placed))
+        assert found.beyond == self.twin.beyond
+        assert set(batch) <= set(self.twin.rows)
+        assert pinned & before <= set(self.twin.rows)
+        assert len(self.tier) <= self.twin.capacity + len(pinned | set(batch))
+        self.in_use.append((plan, batch))
         self.check()
 
-    def finish(self, most: int) -> None:
+    def finish(self, most: int, which: int = 0) -> None:
+        """The oldest batches, or others."""
         while len(self.in_use) > most:
-            self.in_use.pop(0)
+            self.in_use.pop(which % len(self.in_use))
 
     def check(self) -> None:
         assert self.tier.eviction_order(0).tolist() == self.twin.order()
@@ -78,6 +81,35 @@ def test_rows_go_in_the_order_of_the_twin(policy: str, batches: Batches, capacit
     for batch in batches:
         pair.place(batch)
         pair.finish(in_use)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@settings(deadline=None, max_examples=examples(60))
+@given(
+    batches=BATCHES,
+    capacity=st.integers(1, 9),
+    in_use=st.integers(1, 4),
+    finished=st.lists(st.integers(0, 4), min_size=25, max_size=25),
+)
+def test_rows_go_in_the_order_of_the_twin_where_batches_finish_in_another_order(
+    policy: str, batches: Batches, capacity: int, in_use: int, finished: list[int]
+) -> None:
+    pair = Pair(policy, capacity, hot=2)
+    for batch, which in zip(batches, finished, strict=False):
+        pair.place(batch)
+        pair.finish(in_use, which)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_batch_that_does_not_finish_keeps_its_own_rows_alone(policy: str, threads: int) -> None:
+    there = TraceCache(policy, 100, threads=threads)
+    slow, rows = there.begin(np.arange(10, dtype=np.uint64)), there.rows.tier
+    for number in range(1, 50):
+        there.rows.finish(there.begin(np.arange(100 * number, 100 * number + 100, dtype=np.uint64)))
+        assert len(rows) <= 100 + 110
+        assert (rows.versions(slow.keys) > 0).all()
+    assert not rows.verify()
 
 
 @settings(deadline=None, max_examples=examples(150))
@@ -122,7 +154,7 @@ def test_a_window_of_more_batches_than_there_are_lists_still_evicts_every_row() 
         plan = pair.tier.batch(keys_of([number]))
         pair.tier.place(plan)
         pair.tier.announce(plan)
-    assert len(pair.tier) == 4
+    assert len(pair.tier) == 4 + 1  # the last one goes first, and is in use until another batch begins
     assert not pair.tier.verify()
 
 
@@ -135,18 +167,26 @@ def test_hot_rows_of_light_lfu_neither_move_nor_count_and_go_last_the_first_one_
     assert pair.tier.read(keys_of([1, 2, 3]), "frequency").tolist() == [2, 2, 1]
     pair.place([3])
     pair.finish(0)
-    pair.place([4])  # all others are hot: the one that became so first goes
-    assert pair.tier.eviction_order(0).tolist() == [4, 1, 3]
+    pair.place([4])  # all others are hot: it goes first itself, once it is not in use
+    assert pair.tier.eviction_order(0).tolist() == [4, 2, 1, 3]
+    pair.finish(0)
+    pair.place([4])  # hot as well: the one that became so first goes
+    assert pair.tier.eviction_order(0).tolist() == [1, 3, 4]
 
 
 class TraceCache:
     """A cache in front of a server that never changes a row: counts of lookups."""
 
-    def __init__(self, policy: str, capacity: int, window: int = 4) -> None:
+    def __init__(self, policy: str, capacity: int, window: int = 4, threads: int = 1) -> None:
         cache = hr.Cache(capacity=capacity, policy=policy, staleness=10**6, window=window)
         self.table = hr.Table(dim=1, optimizer=hr.SGD(lr=1.0), cache=cache)
-        self.rows, self.server, self.window = RowCache(self.table, cache), RamTier(self.table), window
-        self.cache = cache
+        self.rows, self.server = RowCache(self.table, cache, threads=threads), RamTier(self.table)
+        self.cache, self.window = cache, window
+
+    def begin(self, keys: NDArray[np.uint64], announced: Announced | None = None) -> CachedBatch:
+        batch = self.rows.begin(keys, samples=0, announced=announced)
+        self.rows.receive(batch, read_rows(self.server, batch.request, self.cache, samples=0))
+        return batch
 
     def run(self, trace: list[NDArray[np.uint64]]) -> int:
         """Batch n begins when those to n + window are known."""
@@ -154,9 +194,7 @@ class TraceCache:
         for number, keys in enumerate(trace):
             while self.rows.window_left and number + len(told) < len(trace):
                 told.append(self.rows.announce(trace[number + len(told)]))
-            batch = self.rows.begin(keys, samples=0, announced=told.popleft() if told else None)
-            self.rows.receive(batch, read_rows(self.server, batch.request, self.cache, samples=0))
-            self.rows.finish(batch)
+            self.rows.finish(self.begin(keys, told.popleft() if told else None))
         return self.rows.counts.hits
 
 

@@ -26,8 +26,8 @@ OPTIMIZERS = {
 }
 
 
-def rows_in(optimizer: str, staleness: int = 100, capacity: int | None = 100) -> CachedRows:
-    table = hr.Table(dim=3, optimizer=OPTIMIZERS[optimizer], clock=True, capacity=capacity)
+def rows_in(optimizer: str, staleness: int = 100) -> CachedRows:
+    table = hr.Table(dim=3, optimizer=OPTIMIZERS[optimizer], clock=True, capacity=100)
     return CachedRows(table, hr.Cache(capacity=100, staleness=staleness), threads=1)
 
 
@@ -39,6 +39,12 @@ def fetched(tier: CachedRows, seed: int, period: int) -> Rows:
     if "period" in tier.fields:
         fields["period"] = np.full(3, period, np.uint32)
     return Rows(KEYS, values, state, fields)
+
+
+def fill(tier: CachedRows, rows: Rows) -> None:
+    """All rows of a plan, in its order."""
+    plan = tier.plan_distinct(rows.keys)
+    tier.fill(plan, np.arange(len(plan), dtype=np.uint32), rows)
 
 
 def update(tier: CachedRows, plan: LookupPlan, seed: int, samples: int) -> None:
@@ -70,14 +76,14 @@ def test_changes_and_rows_that_come_are_those_of_numpy(
     swap = getattr(OPTIMIZERS[optimizer], "swap", None)
     plan = tier.batch(KEYS)
     tier.place(plan)
-    tier.fill(fetched(tier, seed, periods[0]))
+    fill(tier, fetched(tier, seed, periods[0]))
     samples, base = PERIOD * periods[0], tier.whole_rows(KEYS)
     for gap in before:
         update(tier, plan, seed + samples, samples)
         samples += gap
     now = tier.whole_rows(KEYS)
     server = fetched(tier, seed + 1, periods[1])
-    tier.fill(server)
+    fill(tier, server)
     expected, new_base = filled(server, now, base, swap)
     clean = now.fields["version"] == 1
     found = tier.whole_rows(KEYS)
@@ -109,7 +115,7 @@ def test_states_are_the_rules_of_the_clocks_on_both_sides_of_the_bound(staleness
     first, second = tier.place(plan), tier.place(plan)
     assert (first.created.tolist(), first.awaited) == (KEYS.tolist(), 0)
     assert (len(second.fetched), second.awaited) == (0, 3)
-    tier.fill(fetched(tier, seed=5, period=0))
+    fill(tier, fetched(tier, seed=5, period=0))
     there = np.ones(3, np.bool_)
     for number in range(6):
         rows = tier.whole_rows(KEYS)
@@ -131,7 +137,7 @@ def test_a_batch_takes_the_changes_of_rows_that_are_ahead_and_of_those_that_are_
     tier = CachedRows(table, hr.Cache(capacity=3, staleness=0), threads=1)
     plan = tier.batch(KEYS)
     tier.place(plan)
-    tier.fill(fetched(tier, seed=1, period=0))
+    fill(tier, fetched(tier, seed=1, period=0))
     base = tier.whole_rows(KEYS)
     update(tier, plan, seed=2, samples=0)
     now = tier.whole_rows(KEYS)
@@ -152,13 +158,15 @@ def test_changes_of_many_rows_are_complete_whatever_the_partitions(threads: int)
     tier = CachedRows(table, hr.Cache(capacity=2 * rows), threads=threads)
     old = chance.permutation(2 * rows).astype(np.uint64)
     plan = tier.batch(old)
-    there = tier.place(plan)
-    placed = np.ones(len(old), np.bool_) if there.placed is None else there.placed
+    found = tier.place(plan)
     values = chance.standard_normal((len(old), 3)).astype(np.float32)
-    tier.fill(Rows(old, values, np.empty((len(old), 0), np.float32), {"clock": np.full(len(old), 7, np.uint32)}))
+    assert found.fetched.tolist() == old.tolist()
+    fields = {"clock": np.full(len(old), 7, np.uint32)}
+    tier.fill(plan, found.uniques, Rows(old, values, np.empty((len(old), 0), np.float32), fields))
+    np.testing.assert_array_equal(read(tier, old), values)
     weights = (np.arange(len(old)) % 2).astype(np.float32)
     tier.apply(plan, np.ones((len(old), 3), np.float32), weights=weights)
-    before = {int(key) for key in old[placed & (weights > 0)]}
+    before = {int(key) for key in old[weights > 0]}
     coming = (np.arange(rows) + 10 * rows).astype(np.uint64)
     found = tier.place(tier.batch(coming))
     left = {int(key) for chunk in tier.changed_keys() for key in chunk}
@@ -171,12 +179,18 @@ def test_changes_of_many_rows_are_complete_whatever_the_partitions(threads: int)
     assert not tier.verify()
 
 
+@pytest.mark.parametrize(("threads", "partitions"), [(1, 1), (2, 4), (3, 8), (8, 16), (64, 16)])
+def test_a_cache_has_no_more_partitions_than_its_threads_need(threads: int, partitions: int) -> None:
+    table = hr.Table(dim=3, optimizer=OPTIMIZERS["sgd"], clock=True, capacity=100_000)
+    assert CachedRows(table, hr.Cache(capacity=100_000), threads=threads).partitions == partitions
+
+
 def test_evicted_rows_leave_their_changes() -> None:
     table = hr.Table(dim=3, optimizer=OPTIMIZERS["adagrad"], clock=True, capacity=3)
     tier = CachedRows(table, hr.Cache(capacity=3), threads=1)
     plan = tier.batch(KEYS)
     tier.place(plan)
-    tier.fill(fetched(tier, seed=1, period=0))
+    fill(tier, fetched(tier, seed=1, period=0))
     base = tier.whole_rows(KEYS)
     update(tier, plan, seed=2, samples=0)
     now = tier.whole_rows(KEYS)
@@ -186,27 +200,12 @@ def test_evicted_rows_leave_their_changes() -> None:
     check_same(found.changes, change_of(now, base, None).some(changed))
 
 
-def test_rows_that_are_erased_leave_the_same_changes_as_rows_that_stay() -> None:
-    stay, go = rows_in("adagrad", capacity=None), rows_in("adagrad", capacity=None)
-    taken = []
-    for tier, erase in ((stay, False), (go, True)):
-        plan = tier.batch(KEYS)
-        tier.place(plan)
-        tier.fill(fetched(tier, seed=1, period=0))
-        update(tier, plan, seed=2, samples=0)
-        taken.append(tier.take_changes(KEYS, plan, erase=erase))
-        assert tier.changed_rows == 0
-        assert not tier.verify()
-    check_same(*taken)
-    assert (len(stay), len(go)) == (3, 0)
-
-
 def test_a_gradient_that_is_not_finite_leaves_no_change_and_an_erased_row_neither() -> None:
-    tier = rows_in("adagrad", capacity=None)
+    tier = rows_in("adagrad")
     plan = tier.batch(KEYS)
     tier.place(plan)
     rows = fetched(tier, seed=1, period=0)
-    tier.fill(rows)
+    fill(tier, rows)
     tier.apply(plan, np.full((3, 3), np.nan, np.float32))
     assert tier.changed_rows == 0
     update(tier, plan, seed=1, samples=0)
@@ -226,6 +225,6 @@ def test_rows_are_read_in_the_order_of_the_keys_and_absent_ones_are_the_default(
     tier = rows_in("sgd")
     tier.place(tier.batch(KEYS))
     rows = fetched(tier, seed=1, period=0)
-    tier.fill(rows)
+    fill(tier, rows)
     assert read(tier, KEYS[::-1].copy()) == rows.values[::-1].tolist()
     assert read(tier, np.array([77, KEYS[1]], np.uint64)) == [[0.25] * 3, rows.values[1].tolist()]

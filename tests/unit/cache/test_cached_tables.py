@@ -210,7 +210,7 @@ def test_a_shard_that_restarts_knows_from_its_segment_which_changes_it_added(
         shard.tables.tiers["a"].find_or_init(request.changes.keys)
         CacheService(shard).answer(*exchange_of(request, *number))
         written.append(shard.counts["cache_written"])
-        assert shard.newest == 2, "another run numbers its own from there on"
+        assert shard.pushes.newest == 2, "another run numbers its own from there on"
         shard.close()
     assert written == [5, 0]
 

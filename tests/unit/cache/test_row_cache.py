@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hotrow as hr
+from hotrow.cache.cache import RowCache
 from hotrow.config import Table
 from profiles import examples
 from unit.cache import cached_workers
@@ -83,9 +84,9 @@ def test_one_worker_trains_as_without_a_cache(
     assert server.absent == 0
     check_equal(server, plain, swap="swap" in optimizer)
     assert worker.rows.changed_rows == 0
-    assert all(not store.verify() for store in worker.rows.stores)
-    assert len(worker.rows.stores[0]) <= capacity
-    assert len(worker.rows.stores[1]) == 0
+    assert not worker.rows.tier.verify()
+    in_use = lists[-1 - ahead :]  # when the last one began
+    assert len(worker.rows.tier) <= capacity + len(np.unique(np.concatenate(in_use)))
 
 
 def interleaved(
@@ -141,8 +142,7 @@ def test_eight_workers_under_swap_never_make_an_accumulator_negative() -> None:
     server = Server(table_of("adagrad with swap", capacity=6, staleness=5))
     crew = interleaved(server, workers=8, batches=400, seed=8)
     for worker in crew:
-        for store in worker.rows.stores:
-            assert all((chunk.state >= 0).all() for chunk in store.export())
+        assert all((chunk.state >= 0).all() for chunk in worker.rows.tier.export())
         server.flush(worker)
         assert all((state >= 0).all() for _, state, _ in all_rows(server.tier).values())
 
@@ -175,6 +175,26 @@ def test_a_row_that_others_changed_too_often_comes_from_the_server_and_keeps_the
     read = here.compute()
     np.testing.assert_allclose(read, all_rows(server.tier)[5][0][None] + mine, rtol=1e-6)
     assert here.rows.counts.invalid == 1
+
+
+@pytest.mark.parametrize("asked", [[5, 6, 7, 8], [8, 7, 6, 5], [6, 5, 8, 7]])
+def test_rows_that_are_invalid_and_rows_that_are_absent_come_together_each_to_its_key(asked: list[int]) -> None:
+    server = Server(table_of("sgd", capacity=8, staleness=1))
+    here, there = Worker(server), Worker(server)
+    old, keys = np.array([5, 7], np.uint64), np.array(asked, np.uint64)
+    here.ask(old, 0)
+    fetched = here.compute()
+    mine = {
+        key: now - then for key, now, then in zip((5, 7), here.rows.tier.whole_rows(old).values, fetched, strict=True)
+    }
+    for seed in range(1, 8):
+        there.ask(old, seed)
+        there.compute()
+    server.flush(there)
+    here.ask(keys, 9)
+    rows = all_rows(server.tier)
+    np.testing.assert_allclose(here.compute(), [rows[key][0] + mine.get(key, 0) for key in asked], rtol=1e-6)
+    assert (here.rows.counts.invalid, here.rows.counts.misses) == (2, 4)
 
 
 def test_a_gradient_that_is_not_finite_or_has_no_weight_changes_nothing() -> None:
@@ -229,7 +249,7 @@ def test_a_request_without_a_reply_leaves_no_row_behind() -> None:
     rows = Worker(server).rows
     batch = rows.begin(np.arange(6, dtype=np.uint64), samples=0)
     rows.finish(batch)
-    assert [len(store) for store in rows.stores] == [0, 0]
+    assert len(rows.tier) == 0
     again = rows.begin(np.arange(6, dtype=np.uint64), samples=0)
     assert len(again.request.fetched) == 6
 
@@ -244,3 +264,19 @@ def test_a_capacity_in_bytes_holds_rows_and_their_bases() -> None:
     kept = worker.rows.tier
     assert 1_000 < len(kept) < 1_000_000 / (2 * 16 * 4 * 2)
     assert kept.stats().bytes <= 1_000_000
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_key_that_stands_in_a_batch_twice_makes_no_row(threads: int) -> None:
+    table = table_of("sgd", capacity=4)
+    assert table.cache is not None
+    rows = RowCache(table, table.cache, threads=threads)
+    rows.begin(np.array([7, 8], np.uint64), samples=0)
+    order = [rows.tier.eviction_order(partition).tolist() for partition in range(rows.tier.partitions)]
+    for keys in ([1, 1, 2], [2, 3, 4, 5, 6, 2]):
+        with pytest.raises(ValueError, match=f"key {keys[-1] if len(keys) > 3 else 1} stands in the batch twice"):
+            rows.begin(np.array(keys, np.uint64), samples=0)
+        assert [rows.tier.eviction_order(each).tolist() for each in range(rows.tier.partitions)] == order
+        assert not rows.tier.verify()
+    assert rows.batches_in_use == 1
+    assert len(rows.begin(np.array([1, 2], np.uint64), samples=0).created) == 2

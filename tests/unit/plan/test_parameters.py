@@ -1,5 +1,7 @@
 """The plan of a model by its number of parameters is the product of its lines."""
 
+from pathlib import Path
+
 import pytest
 
 import hotrow as hr
@@ -7,6 +9,7 @@ from hotrow.errors import ConfigError
 from hotrow.plan.hosts import HostCluster
 from hotrow.plan.parameters import parse_count, plan_parameters
 from hotrow.plan.row_bytes import RowLayout, bytes_per_row
+from hotrow.store.tier_plan import plan_tiers
 
 TABLE = hr.Table(dim=128)
 
@@ -33,7 +36,8 @@ def test_the_largest_model_of_the_paper() -> None:
     assert found.ram_only_bytes == round(found.rows * bytes_per_row(layout))
     assert found.ram_only_hosts == 86, "819.6 TB on hosts with 9.6 TB for tables"
     assert found.tiered_disk_bytes == 2 * found.rows * 1056, "with room for copies of rows in RAM and superseded ones"
-    assert found.tiered_ram_bytes == round(found.rows / 10 * bytes_per_row(layout)) + 16 * found.rows
+    rows_and_index = found.rows / 10 * bytes_per_row(layout) + 16 * 2 * found.rows
+    assert 0 < found.tiered_ram_bytes - rows_and_index < 364 * (65 << 20), "and a write buffer for each shard"
     assert found.tiered_hosts == 55, "1,650 TB on hosts with 30 TB of disk"
     lines = {each.name: each.value for each in found.lines}
     assert (lines["shards at least, RAM alone"], lines["shards at least, RAM and disk"]) == ("16", "364")
@@ -61,3 +65,18 @@ def test_less_than_a_row_is_refused() -> None:
     assert plan_parameters(128, TABLE).rows == 1
     with pytest.raises(ConfigError, match="is less than one row"):
         plan_parameters(127, TABLE)
+
+
+def test_the_index_is_where_a_table_with_that_memory_has_it(tmp_path: Path) -> None:
+    for dim, place, memory in ((128, "memory", 16), (4, "disk", 3)):
+        table = hr.Table(dim=dim, optimizer=hr.SGD())
+        found = plan_parameters(10**9 * dim, table)
+        line = next(line for line in found.lines if line.name == "RAM of the two tiers")
+        assert f"{memory} bytes of index x 2,000,000,000 slots of files" in line.how
+        given = {"capacity": f"{found.tiered_ram_bytes}B", "disk": f"{found.tiered_disk_bytes}B", "path": tmp_path}
+        taken = plan_tiers(table.model_copy(update=given))
+        hot = 10**8 * bytes_per_row(RowLayout.of(table))
+        assert taken.index == place
+        assert hot <= (taken.in_memory.capacity_bytes or 0) < 1.001 * hot + 1000
+        less = table.model_copy(update=given | {"capacity": f"{found.tiered_ram_bytes * 999 // 1000}B"})
+        assert (plan_tiers(less).in_memory.capacity_bytes or 0) < hot

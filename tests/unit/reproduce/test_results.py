@@ -24,5 +24,11 @@ def test_a_broken_promise_is_shouted_and_a_kept_one_is_not() -> None:
     assert promise_lines(result) == ["holds  fast: 2.1", "FAILS  small: 9 GB"]
 
 
+def test_promises_of_a_quick_run_are_not_judged() -> None:
+    result = {"quick": True, "promises": [promise("fast", True, "2.1"), promise("small", False, "9 GB")]}
+    assert promise_lines(result) == ["small sizes: promises are not judged"]
+    assert len(promise_lines({**result, "quick": False})) == 2
+
+
 def test_nobody_has_to_listen() -> None:
     silent("anything")

@@ -18,7 +18,7 @@ from hotrow.errors import ConfigError
 from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
 from hotrow.runtime import LeaseQueue, TrainingLoop
-from hotrow.runtime.cluster import backend
+from hotrow.runtime.cluster import caches
 from hotrow.runtime.cluster.executor import WAKE_S
 from hotrow.runtime.cluster.roles import RoleProcesses
 from hotrow.runtime.losses import SavedRows
@@ -47,8 +47,8 @@ class Trained:
     remarks: list[str] = field(default_factory=list)
 
 
-def unsent(there: Cluster, trainers: int) -> list[float]:
-    return [there.figures(f"trainer {number}")["cache_changed.t"] for number in range(trainers)]
+def unsent(there: Cluster, count: int, kind: str = "trainer") -> list[float]:
+    return [there.figures(f"{kind} {number}")["cache_changed.t"] for number in range(count)]
 
 
 def rows_of(there: Cluster) -> torch.Tensor:
@@ -65,13 +65,14 @@ def run(
     tables: Mapping[str, Table],
     *,
     trainers: int = 1,
+    embedding_workers: int = 0,
     meanwhile: Meanwhile = lambda there, engine, number: None,
     processes: RoleProcesses | None = None,
     restarts: int = 0,
 ) -> Trained:
     state = RunState()
     done: list[int] = []
-    with cluster(state, trainers, 0, tables=tables, processes=processes, restarts=restarts) as there:
+    with cluster(state, trainers, embedding_workers, tables=tables, processes=processes, restarts=restarts) as there:
         engine = TrainingLoop(there.site, state, mode=mode, facts=RunFacts(trainers, SAMPLES, trainers * SAMPLES))
         pool = LeaseQueue(batches(COUNT), done=lambda lease: done.append(lease.number))
         pool.open_epoch()
@@ -79,7 +80,8 @@ def run(
             meanwhile(there, engine, number)
         engine.rest()
         engine.close()
-        figures = {name: there.figures(name) for name in there.addresses if name in there.site.names}
+        pooling = [] if there.embedding_workers is None else there.embedding_workers.names
+        figures = {str(name): there.figures(name) for name in (*there.site.worker_pool.names, *pooling)}
         rows = rows_of(there)
         dense = [parameter.detach().clone() for parameter in there.site._spec.model.parameters()]
     return Trained(rows, dense, sorted(done), figures, engine.statistics.counts, engine.take_remarks())
@@ -110,7 +112,7 @@ def test_several_trainers_leave_no_change_behind(small: bool, monkeypatch: pytes
     rested: list[bool] = []
     if small:  # the driver hands out numbers several times
         monkeypatch.setattr(shard_requests, "FLUSH_BYTES", 1)
-        monkeypatch.setattr(backend, "FLUSH_REQUESTS", 2)
+        monkeypatch.setattr(caches, "FLUSH_REQUESTS", 2)
 
     def rest(there: Cluster, engine: TrainingLoop, number: int) -> None:
         if number == 3:
@@ -206,11 +208,8 @@ def test_a_shard_that_is_started_again_with_its_rows_loses_no_change(mode: Mode,
         torch.testing.assert_close(with_kills.rows, without.rows, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("mode", [hr.Hybrid(max_in_flight=3), hr.Async()], ids=str)
-def test_cached_rows_of_a_shard_that_came_back_from_a_checkpoint_are_dropped_and_counted(
-    mode: Mode, tmp_path: Path
-) -> None:
-    changed: list[float] = []
+def losing_rows(folder: Path, changed: list[float], kind: str | None) -> Meanwhile:
+    """A shard comes back with the rows of a checkpoint; `changed` gets the rows that a role cached with changes."""
 
     def lose(there: Cluster, engine: TrainingLoop, number: int) -> None:
         if number == 4:
@@ -218,12 +217,21 @@ def test_cached_rows_of_a_shard_that_came_back_from_a_checkpoint_are_dropped_and
             site, restarts = there.site, there.roles.shard_restarts
             assert restarts is not None
             content = checkpoint.Saved({"step": engine.state.step, "samples": engine.state.samples}, None, {})
-            checkpoint.save(tmp_path, site._spec.model, site.optimizer, site.tables.tiers, content)
-            restarts.last_checkpoint = partial(SavedRows, str(tmp_path), engine.state.step)
+            checkpoint.save(folder, site._spec.model, site.optimizer, site.tables.tiers, content)
+            restarts.last_checkpoint = partial(SavedRows, str(folder), engine.state.step)
         if number == 12:
-            changed.append(unsent(there, 1)[0])
+            changed.extend([] if kind is None else unsent(there, 1, kind))
             there.shards.kill(1, leave=False)
 
+    return lose
+
+
+@pytest.mark.parametrize("mode", [hr.Hybrid(max_in_flight=3), hr.Async()], ids=str)
+def test_cached_rows_of_a_shard_that_came_back_from_a_checkpoint_are_dropped_and_counted(
+    mode: Mode, tmp_path: Path
+) -> None:
+    changed: list[float] = []
+    lose = losing_rows(tmp_path, changed, "trainer")
     trained = run(mode, cached(capacity=50, staleness=1_000), meanwhile=lose, restarts=3)
     assert trained.done == list(range(COUNT))
     assert trained.counts["shards_lost"] == 1

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from hotrow import checkpoint
-from hotrow.checkpoint import dense
 from hotrow.data.loader import Loader
 from hotrow.data.parquet import ParquetSource
 from hotrow.data.schema import Schema
@@ -195,7 +194,7 @@ def test_members_that_change_during_an_evaluation_wait_for_its_end(file: Path, m
         leaves.done.result(20)
         assert found is not None
         assert found.rows == ROWS
-        assert made.site.names == [RoleId("trainer", 1)]
+        assert made.site.worker_pool.names == [RoleId("trainer", 1)]
 
 
 def test_what_a_trainer_refuses_is_told_as_the_driver_would(file: Path) -> None:
@@ -239,8 +238,8 @@ def test_an_evaluation_begins_again_without_a_lost_trainer(file: Path, monkeypat
         found = made.site.evaluate(Loader(ParquetSource(file, schema()), BATCH))
         assert found is not None
         assert found.rows == ROWS
-        assert made.site.names == ["trainer 0"]
-        assert [loss.name for loss in made.site.take_losses()] == ["trainer 1"]
+        assert made.site.worker_pool.names == ["trainer 0"]
+        assert [loss.name for loss in made.site.worker_pool.take_losses()] == ["trainer 1"]
 
 
 def test_the_loss_of_all_trainers_fails_the_evaluation_with_a_name(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,7 +256,7 @@ def test_trainers_that_are_lost_while_an_evaluation_is_prepared_are_not_waited_f
         loader = Loader(ParquetSource(file, schema()), BATCH)
         with made.site._reading.prepared_for_evaluation(loader) as reading:
             assert reading is not None
-            processes.killed += made.site.names
+            processes.killed += made.site.worker_pool.names
             made.site._roles.check_alive()
             evaluation = ClusterEvaluation(made.site._roles, BeginEvaluation(1, 0))
             with pytest.raises(WorkersLost, match="no trainer is left that could evaluate"):
@@ -312,7 +311,7 @@ def test_an_evaluation_that_lost_all_trainers_begins_again_with_the_next_one(
         if not is_open:
             loop.close()
         wanted = in_the_driver(made.site, Loader(source, BATCH)).metrics()
-        begin, killed = ClusterEvaluation.run, list(made.site.names)
+        begin, killed = ClusterEvaluation.run, list(made.site.worker_pool.names)
 
         def kill_all(*given: Any) -> AnyEvaluator:
             if killed:
@@ -324,7 +323,7 @@ def test_an_evaluation_that_lost_all_trainers_begins_again_with_the_next_one(
         found = loop.evaluate(Loader(source, BATCH))
         assert found is not None
         assert found.metrics() == wanted
-        assert made.site.names == [RoleId("trainer", trainers)]
+        assert made.site.worker_pool.names == [RoleId("trainer", trainers)]
         for _ in loop.steps(leases, state.step):
             pass
         loop.rest()
@@ -359,7 +358,7 @@ def test_the_loss_of_all_trainers_at_rest_is_survived_by_a_checkpoint(
         loop.rest()
         step = state.step
         loop.close()
-        assert made.site.names == [RoleId("trainer", 1)]
+        assert made.site.worker_pool.names == [RoleId("trainer", 1)]
         assert loop.statistics.counts["dense_steps_lost"] == step
 
 
@@ -373,7 +372,7 @@ def test_where_trainers_with_the_furthest_state_are_lost_those_a_step_behind_giv
         opened.executor.cut_step = CutDecision((names[1],), 1, 0, behind=(names[0],))
         processes.killed.append(names[1])
         made.roles.check_alive()
-        given, _ = made.site._given_by_trainer(opened, optimizer=False)
+        given, _ = made.site._dense.given_by_trainer(opened, optimizer=False)
         assert given
         assert opened.executor.cut_step == CutDecision((names[0],), 1, 0)
         assert opened.parameters._undone["dense_steps_lost"] == 1
@@ -387,10 +386,10 @@ def test_where_all_roles_that_read_are_lost_the_sentence_says_so(file: Path) -> 
     with cluster(RunState(), 1, 0) as made, ReadingRoles(made.roles).prepared_for_evaluation(loader) as reading:
         assert reading is not None
         reading.lose(RoleId("trainer", 0))
-        tensors, _ = dense.to_bytes(made.site._spec.model, None)
+        tensors, _ = made.site._dense.packed(optimizer=False)
         evaluation = ClusterEvaluation(made.roles, BeginEvaluation(1, 0))
         with pytest.raises(HotrowError, match="no role is left that reads the data of this evaluation"):
-            evaluation.run(loader, reading, made.site._frames(tensors))
+            evaluation.run(loader, reading, tensors)
 
 
 def test_sources_that_others_cannot_read_are_left_to_the_driver(file: Path) -> None:

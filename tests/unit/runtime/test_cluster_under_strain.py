@@ -162,7 +162,7 @@ def test_a_new_run_on_kept_segments_goes_on_changing_their_rows(tmp_path: Path) 
 def test_pushes_that_shards_did_not_take_are_in_the_counts_of_the_run() -> None:
     def forget(there: Cluster, step: int) -> None:
         if step == 2:  # as if a million grants had gone by
-            there.cores[0]._seen.add(2**21)
+            there.cores[0].pushes.seen.add(2**21)
 
     told = run(hr.GBA(), meanwhile=forget)
     assert len(told.done) == 12

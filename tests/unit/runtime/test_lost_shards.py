@@ -289,12 +289,12 @@ def test_a_shard_that_is_lost_while_a_mode_ends_performs_the_orders_that_were_un
         parameters = there.site._parameters
         assert parameters is not None
         there.shards.kill(1)
-        grant = there.cores[0].newest + 100
+        grant = there.cores[0].pushes.newest + 100
         parameters.discard(grant)
         parameters.settle()  # the order is under way to the process that has ended
         run.loop.close()
         run.loop.take_remarks()
-        assert [grant in core._seen for core in there.cores] == [True, True]
+        assert [grant in core.pushes.seen for core in there.cores] == [True, True]
         assert len({core.performed for core in there.cores}) == 1
 
 
@@ -311,7 +311,7 @@ def test_a_shard_that_lost_its_rows_knows_the_discards_of_orders_that_it_refuses
         content = checkpoint.Saved({"step": state.step, "samples": state.samples}, None, {})
         checkpoint.save(tmp_path, site._spec.model, site.optimizer, site.tables.tiers, content)
         restarts.last_checkpoint = partial(SavedRows, str(tmp_path), state.step)
-        parameters, grant = site._parameters, there.cores[0].newest + 100
+        parameters, grant = site._parameters, there.cores[0].pushes.newest + 100
         assert parameters is not None
         there.shards.kill(1, leave=False)
         parameters.discard(grant)
@@ -321,4 +321,4 @@ def test_a_shard_that_lost_its_rows_knows_the_discards_of_orders_that_it_refuses
         run.loop.rest()
         run.loop.close()
         assert sorted(run.done) == list(range(BATCHES))
-        assert [grant in core._seen for core in there.cores] == [True, True]
+        assert [grant in core.pushes.seen for core in there.cores] == [True, True]

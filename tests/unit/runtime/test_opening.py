@@ -12,7 +12,7 @@ from hotrow.runtime import LocalBackend
 from hotrow.runtime.lease_queue import LeaseQueue
 from hotrow.runtime.loop import TrainingLoop
 from hotrow.runtime.state import RunState
-from hotrow.trainer import Trainer
+from hotrow.trainer import opening
 from hotrow.transport.messages import Query, QueryReply
 from hotrow.types import RoleId
 from unit.runtime.cluster_threads import SAMPLES, batches, cluster
@@ -38,13 +38,13 @@ def test_a_mode_that_refuses_to_start_leaves_no_threads() -> None:
 
 
 def test_a_trainer_that_cannot_be_made_closes_its_backend(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: Trainer) -> None:
+    def fail(*_: object) -> None:
         raise InputError("shard 0 does not answer")
 
     closed = []
     close = LocalBackend.close
     monkeypatch.setattr(LocalBackend, "close", lambda backend: closed.append(backend) or close(backend))  # type: ignore[func-returns-value]
-    monkeypatch.setattr(Trainer, "_rows_in_segments", fail)
+    monkeypatch.setattr(opening, "_rows_in_segments", fail)
     with pytest.raises(InputError, match="shard 0 does not answer"):
         make_trainer()
     assert len(closed) == 1

@@ -82,7 +82,7 @@ def test_the_scores_of_a_trainer_that_leaves_are_kept() -> None:
                 loop.scale(gone)
         loop.rest()
         gone.done.result(20)
-        assert there.site.names == [RoleId("trainer", 1)]
+        assert there.site.worker_pool.names == [RoleId("trainer", 1)]
         assert len(there.site.take_scores()) == COUNT * SAMPLES
         loop.close()
 

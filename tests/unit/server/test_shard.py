@@ -212,7 +212,7 @@ def test_a_part_that_never_came_is_counted_and_stays_in_the_divisor() -> None:
     shard = one_shard()
     before = with_rows(shard, 5)
     shard.exchange(a_push_of(1), [gradient(5)], None, ())
-    assert shard.newest == 1
+    assert shard.pushes.newest == 1
     assert shard.perform(1, [a_step(1, 2, samples=8)]).lost_pushes == 1
     np.testing.assert_allclose(before - values(shard, 5), 0.25, atol=1e-6)
     assert shard.counts["lost_pushes"] == 1
@@ -269,7 +269,7 @@ def test_orders_go_in_turn_and_give_their_answer_again() -> None:
     assert (second.refused, second.lateness) == (0, ())
     assert shard.perform(1, []) == first
     assert shard.policy(2, "batch", None) == second
-    assert shard.average == "present"
+    assert shard.updates.average == "present"
     for order in range(3, ANSWERS_KEPT + 2):
         shard.perform(order, [])
     assert shard.perform(1, []).refused == 0  # forgotten
@@ -416,7 +416,7 @@ def test_a_policy_that_cannot_be_is_refused_and_the_old_one_stays(text: str) -> 
     shard.policy(1, "present", LATE[1].model_dump_json())  # type: ignore[union-attr]
     with pytest.raises(ConfigError):
         shard.policy(2, "batch", text)
-    assert (shard.average, shard.late, shard.performed) == ("present", LATE[1], 1)
+    assert (shard.updates.average, shard.updates.late, shard.performed) == ("present", LATE[1], 1)
 
 
 def test_rows_move_whole_from_shards_to_other_shards() -> None:
@@ -467,13 +467,13 @@ def test_a_push_applied_on_arrival_is_not_repeated_after_a_restart(tmp_path: Pat
     before = values(shard, 5)
     shard.close()
     again = Shard(in_segment(tmp_path), number=0, shards=1, incarnation=2)
-    assert again.newest == 7  # so that a new run does not take its own first pushes for these
+    assert again.pushes.newest == 7  # so that a new run does not take its own first pushes for these
     assert (values(again, 5) == before).all()
     assert again.exchange(push, [gradient(5)], None, ())[0] == Taken(again=True)
     assert (values(again, 5) == before).all()
     assert again.exchange(replace(push, grant=8), [gradient(5)], None, ())[0] == Taken()
     np.testing.assert_allclose(before - values(again, 5), 0.5, atol=1e-6)
-    assert again.newest == 8
+    assert again.pushes.newest == 8
     again.close()
 
 

@@ -150,7 +150,7 @@ def test_orders_that_come_in_the_wrong_order_are_performed_in_the_right_one() ->
         waited = waiting.result(PATIENCE_S)
         assert isinstance(waited.message, Exchanged)
         assert np.array_equal(unpack(waited.message.blocks, waited.frames, DIMS)[0].versions, [2])  # type: ignore[arg-type]
-        assert asked.shard.average == "present"
+        assert asked.shard.updates.average == "present"
         assert asked.answer(Perform(1, 2, ())) == OrderResult(2)  # again
         assert asked.shard.performed == 3
 

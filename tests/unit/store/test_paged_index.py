@@ -80,6 +80,47 @@ def test_many_pages_hold_what_a_set_holds_over_a_reopening(tmp_path: Path) -> No
     tier.close(remove=True)
 
 
+def test_opening_writes_each_page_once_and_reads_none(tmp_path: Path) -> None:
+    tier = narrow_tier(tmp_path / "rows", index="memory")
+    tier.write(narrow_rows(np.arange(150_000)))
+    tier.write(narrow_rows(np.arange(0, 150_000, 3)))
+    gone = np.arange(1, 150_000, 10, dtype=np.uint64)
+    tier.erase(gone)
+    tier.close(remove=False)
+    there = np.ones(150_000, np.bool_)
+    there[gone] = False
+    for index, cache in (("memory", CACHE), ("disk", 16 * 4096), ("disk", 4096)):
+        tier = narrow_tier(tmp_path / "rows", index=index, index_cache=cache)
+        assert tier.opened is not None
+        found = tier.stats()
+        assert (tier.opened.rows, tier.opened.torn) == (there.sum(), 0)
+        assert tier.opened.superseded > 50_000
+        if cache > 4096 and index == "disk":
+            pages = found.index_file_bytes // 4096
+            assert 500 < found.index_writes <= pages
+            assert found.index_reads < 50
+        assert (tier.contains(np.arange(150_000, dtype=np.uint64)) == there).all()
+        assert tier.verify() == []
+        assert [each.name for each in tmp_path.iterdir()] == ["rows"]
+        tier.close(remove=False)
+
+
+@pytest.mark.parametrize(("written", "left"), [(12_000, 500), (30_000, 3_000)])
+def test_a_file_whose_rows_were_erased_and_written_again_opens(written: int, left: int, tmp_path: Path) -> None:
+    tier = narrow_tier(tmp_path / "rows", index="memory")
+    tier.write(narrow_rows(np.arange(written)))
+    tier.erase(np.arange(written, dtype=np.uint64))
+    kept = np.sort(np.random.default_rng(0).permutation(written)[:left])
+    tier.write(narrow_rows(kept))
+    tier.close(remove=False)
+    for pages in (1, 2, 4, 8, 16):  # fewer than the index has: buddies of pages that erasures empty are not in memory
+        for _ in range(3):  # each with a hash of its own
+            tier = narrow_tier(tmp_path / "rows", index_cache=4096 * pages)
+            assert np.flatnonzero(tier.contains(np.arange(written, dtype=np.uint64))).tolist() == kept.tolist()
+            assert tier.verify() == []
+            tier.close(remove=False)
+
+
 def test_lookups_beside_writes_and_compaction_find_every_row(tmp_path: Path) -> None:
     tier = narrow_tier(tmp_path / "rows", index_cache=8 * 4096)
     tier.write(narrow_rows(np.arange(20_000)))

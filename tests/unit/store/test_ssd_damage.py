@@ -181,14 +181,17 @@ def test_a_forked_child_that_lives_on_does_not_keep_the_file(tmp_path: Path) -> 
     tier = open_tier(tmp_path / "rows")
     tier.write(make_rows(range(10), 1))
     reading, writing = os.pipe()
+    started, starts = os.pipe()
     if (child := os.fork()) == 0:
         os.close(writing)
+        os.write(starts, b"!")
         os.read(reading, 1)  # until the parent closes its end
         os._exit(0)
+    os.read(started, 1)  # a child lets go of the file before its first line
     tier.close(remove=False)
     tier = open_tier(tmp_path / "rows")
     assert len(tier) == 10
     tier.close(remove=True)
-    os.close(writing)
-    os.close(reading)
+    for end in (writing, reading, started, starts):
+        os.close(end)
     assert os.waitpid(child, 0) == (child, 0)

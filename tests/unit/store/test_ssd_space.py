@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from disk_rows import CAPACITY, as_keys, contents, make_rows, open_tier, stamps
+from disk_rows import CAPACITY, EXTENT, SLOTS, as_keys, contents, make_rows, open_tier, stamps
 from hotrow.errors import ConfigError, DiskError, DiskFullError, InputError
 from hotrow.store import Rows
 
@@ -135,8 +135,32 @@ def test_a_cut_keeps_its_rows_while_all_of_them_are_superseded(tmp_path: Path) -
     tier.close(remove=True)
 
 
-def test_reads_and_cuts_beside_writes_and_compaction_give_whole_rows(tmp_path: Path) -> None:
-    tier = open_tier(tmp_path / "rows", capacity_bytes=8 << 20, write_behind=0)
+def test_rows_are_read_from_memory_until_their_buffer_is_needed(tmp_path: Path) -> None:
+    tier = open_tier(tmp_path / "rows", write_behind=4 * EXTENT)
+
+    def reads(keys: range) -> tuple[int, int]:
+        before = tier.stats()
+        rows, _ = tier.read(as_keys(keys))
+        assert stamps(rows) == dict.fromkeys(keys, 1)
+        after = tier.stats()
+        return after.reads - before.reads, after.rows_read_buffered - before.rows_read_buffered
+
+    old, new = range(SLOTS), range(SLOTS, 4 * SLOTS)
+    tier.write(make_rows(old, 1))
+    tier.write(make_rows(new, 1))
+    tier.flush()
+    assert reads(range(4 * SLOTS)) == (0, 4 * SLOTS)
+    tier.write(make_rows(range(1000, 1001), 1))  # a fifth extent: the buffer of the first goes to it
+    tier.flush()
+    assert reads(new) == (0, 3 * SLOTS)
+    assert reads(old) == (1, 0)
+    assert tier.verify() == []
+    tier.close(remove=True)
+
+
+@pytest.mark.parametrize("extents", [2, 40])
+def test_reads_and_cuts_beside_writes_and_compaction_give_whole_rows(extents: int, tmp_path: Path) -> None:
+    tier = open_tier(tmp_path / "rows", capacity_bytes=8 << 20, write_behind=extents * EXTENT)
     tier.write(make_rows(range(1000), 1))
     stop, faults = threading.Event(), []
 

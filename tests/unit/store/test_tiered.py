@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hotrow as hr
-from hotrow.errors import ConfigError, DiskFullError, InputError, LockedFileError
+from hotrow.errors import ConfigError, DiskError, DiskFullError, InputError, LockedFileError
 from hotrow.server.rows_ahead import RowsAhead
 from hotrow.sizes import parse_bytes
 from hotrow.store import LookupPlan, RamTier, Rows, find_or_first
@@ -336,6 +336,26 @@ def test_a_call_whose_rows_the_file_refuses_changes_nothing(tmp_path: Path, monk
         assert all_rows(tiered) == all_rows(memory)
 
 
+@pytest.mark.parametrize("overwrites", [False, True])
+def test_rows_in_the_order_of_another_table_s_partitions_are_put(overwrites: bool, tmp_path: Path) -> None:
+    """All rows of a call may belong to one partition, which has no room for them at once."""
+    table = hr.Table(dim=16, optimizer=hr.Adagrad(lr=0.05))
+    small = table.model_copy(update={"capacity": 20_000, "disk": "100MB", "path": tmp_path})
+    source, target = RamTier(table, threads=2), TieredTier(small, threads=2)
+    with opened(source, target):
+        keys = np.random.default_rng(0).integers(0, 2**63, 60_000).astype(np.uint64)
+        source.find_or_init(keys)
+        if overwrites:  # copies of all rows are on disk, older than those that come
+            for first in range(0, len(keys), 3_000):
+                target.find_or_init(keys[first : first + 3_000])
+            source.apply(keys, np.ones((len(keys), 16), np.float32))
+        for chunk in source.export():
+            plan = target.put(chunk.keys, chunk.values, chunk.state, chunk.fields)
+            assert plan.turned_away == 0
+        assert all_rows(target) == all_rows(source)
+        assert target.verify() == []
+
+
 def test_a_put_in_parts_is_checked_as_a_whole(tmp_path: Path) -> None:
     tiered = TieredTier(tables(tmp_path)[0])
     keys, values = np.arange(90, dtype=np.uint64), np.zeros((90, 3), np.float32)
@@ -355,6 +375,53 @@ def test_with_admission_too_little_memory_is_an_error_and_no_key_is_turned_away_
         assert tiered.find_or_init(keys).turned_away == 300
         with pytest.raises(InputError, match="raise capacity"):
             tiered.find_or_init(keys)
+
+
+ADMISSIONS = {
+    "exact": hr.AtLeast(count=3),
+    "filter": hr.AtLeast(count=3, filter="64B"),  # full of keys that share counters: some get a row for others
+    "chance": hr.Chance(probability=0.3),
+}
+
+
+@pytest.mark.parametrize("kind", ADMISSIONS)
+@pytest.mark.parametrize("expiry", [None, 700])
+def test_with_admission_only_rows_that_a_lookup_really_evicts_are_written(
+    kind: str, expiry: int | None, tmp_path: Path
+) -> None:
+    table, _ = tables(tmp_path, admission=ADMISSIONS[kind], expiry=expiry)
+    tier, draw = TieredTier(table, partitions=2), np.random.default_rng(1)
+    with opened(tier):
+        for step in range(120):
+            keys = draw.integers(0, KEYS, 30).astype(np.uint64)
+            tier.find_or_init(keys, samples=30 * step, seen=step % 7 != 3)
+            if step % 10 == 9:
+                tier.put(np.unique(keys)[:3], np.ones((3, 3), np.float32))
+        written, moved = tier.disk.stats().rows_written, tier.stats().moved_down
+        assert moved > 100
+        assert written == moved if expiry is None else written >= moved, "rows that expire meanwhile are not evicted"
+        assert tier.verify() == []
+
+
+def test_a_full_file_refuses_ids_that_get_a_row_and_not_ids_that_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier = TieredTier(tables(tmp_path, admission=hr.AtLeast(count=2))[0], partitions=1)
+    with opened(tier):
+        tier.put(np.arange(100, dtype=np.uint64), np.zeros((100, 3), np.float32))
+
+        def full(rows: Rows) -> None:
+            raise DiskFullError("the disk is full")
+
+        monkeypatch.setattr(tier.disk, "write", full)
+        waiting = np.arange(200, 240, dtype=np.uint64)
+        assert tier.find_or_init(waiting).turned_away == 40
+        assert tier.find_or_init(waiting, seen=False).turned_away == 40
+        with pytest.raises(DiskFullError):
+            tier.find_or_init(waiting)
+        monkeypatch.undo()
+        assert tier.find_or_init(waiting).turned_away == 0, "the refused lookup has not counted them"
+        assert (len(tier), tier.stats().moved_down) == (140, 40)
 
 
 def test_a_directory_that_is_missing_and_a_small_file_have_a_sentence(tmp_path: Path) -> None:
@@ -483,6 +550,59 @@ def test_a_call_that_fails_leaves_each_row_in_one_tier(tmp_path: Path, monkeypat
         for tier in (tiered, memory):
             train(tier, np.arange(60, 260, dtype=np.uint64)[:100], 1, 1)
         assert all_rows(tiered) == all_rows(memory)
+
+
+def test_a_table_whose_disk_failed_while_rows_moved_takes_no_more_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiered, _ = tables(tmp_path)
+    tier = TieredTier(tiered)
+    with opened(tier):
+        for first in range(0, 300, 50):
+            tier.find_or_init(np.arange(first, first + 50))
+
+        def fails(keys: object) -> None:
+            raise DiskError("disk file rows.index: cannot be read at byte 4096, Input/output error")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(tier.disk, "shadow", fails)
+            with pytest.raises(DiskError, match=r"takes no more calls: .* \(disk file rows.index: cannot be read"):
+                tier.find_or_init(np.arange(20))
+        for call in (lambda: tier.find(np.arange(5)), tier.stats, tier.begin_cut, lambda: tier.erase(np.arange(5))):
+            with pytest.raises(DiskError, match="continue from the last checkpoint"):
+                call()
+        tier.clear()  # which a load of a checkpoint begins with
+        tier.find_or_init(np.arange(20))
+        assert len(tier) == 20
+
+
+def test_an_erasure_that_the_disk_refuses_brings_no_old_copy_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment = hr.Segment(run="refused", directory=tmp_path)
+    table = hr.Table(dim=2, capacity=64, disk="16MB", path=tmp_path, segment=segment, optimizer=hr.SGD(lr=1.0))
+    tier, key = TieredTier(table), np.array([5], np.uint64)
+    tier.put(key, np.full((1, 2), 1, np.float32), None)
+    for first in range(1000, 2000, 50):
+        tier.find_or_init(np.arange(first, first + 50))
+    assert tier.disk.contains(key).all()
+    tier.apply(tier.find_or_init(key), np.full((1, 2), -41, np.float32), step=0, samples=1)
+
+    def fails(keys: object) -> None:
+        raise DiskError("disk file rows: cannot be written at byte 4096, Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tier.disk, "erase", fails)
+        with pytest.raises(DiskError, match="cannot be written"):
+            tier.erase(key)
+    assert tier.whole_rows(key).values.tolist() == [[42, 42]]
+    tier.close(leave=True)
+    tier = TieredTier(table)
+    with opened(tier):
+        assert tier.whole_rows(key).values.tolist() == [[42, 42]]
+        assert tier.erase(key) == 1
+        assert not tier.read(key, "version").any()
+        assert not tier.disk.contains(key).any()
 
 
 def test_pages_of_an_export_are_the_rows_of_the_first_page(tmp_path: Path) -> None:

@@ -16,7 +16,16 @@ from hotrow.data.schema import Schema
 from hotrow.data.splits import RowRange
 from hotrow.modes import Sync
 from hotrow.nn.inputs import Inputs
-from hotrow.trainer import EarlyStopping, EpochEnded, Evaluated, Progress, Report, Schedule, Trainer, TrainingEnded
+from hotrow.trainer import (
+    EarlyStopping,
+    EpochEnded,
+    Evaluated,
+    Progress,
+    Report,
+    Schedule,
+    Trainer,
+    TrainingEnded,
+)
 from hotrow.trainer.trainer import Trainer as _Trainer
 from unit.trainer.conftest import SCHEMA, Made, Net, make_trainer
 

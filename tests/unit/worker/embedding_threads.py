@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -113,13 +114,18 @@ def served(
     def stop() -> None:
         with RpcClient(security="off") as asking:
             asking.connect("it", server.address)
-            asking.request("it", Stop()).result(20)
+            asked = asking.request("it", Stop())
+            while thread.is_alive():  # one that is stopping already does not answer a second request
+                wait([asked], 0.05)
+                if asked.done():
+                    asked.result(0)
+                    break
 
-    in_thread(stack, made(server, wire), stop)
+    thread = in_thread(stack, made(server, wire), stop)
     return server.address
 
 
-def in_thread(stack: ExitStack, serve: Callable[[], None], stop: Callable[[], None]) -> None:
+def in_thread(stack: ExitStack, serve: Callable[[], None], stop: Callable[[], None]) -> threading.Thread:
     thread = threading.Thread(target=serve)
     thread.start()
 
@@ -129,6 +135,7 @@ def in_thread(stack: ExitStack, serve: Callable[[], None], stop: Callable[[], No
         thread.join()
 
     stack.callback(end)
+    return thread
 
 
 def ask_all(wire: RpcClient, names: Sequence[str], made: Callable[[int], Message]) -> None:

@@ -15,7 +15,7 @@ from hotrow.runtime.loop import TrainingLoop
 from hotrow.runtime.state import RunState
 from hotrow.transport.errors import RemoteFault
 from hotrow.transport.messages import Begin
-from hotrow.worker import process
+from hotrow.worker import batch_computation, open_dense
 from unit.runtime.cluster_threads import SAMPLES, Net, batches, cluster
 
 
@@ -33,7 +33,7 @@ def train(engine: TrainingLoop, count: int) -> int:
 
 
 def test_a_reply_that_cannot_be_made_is_told_as_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "BatchReply", refusing("the output is too large for a frame"))
+    monkeypatch.setattr(batch_computation, "BatchReply", refusing("the output is too large for a frame"))
     with cluster(RunState(), 1, 0) as there:
         engine = TrainingLoop(there.site, RunState(), mode=Sync(), facts=RunFacts(1, SAMPLES, SAMPLES))
         with pytest.raises(RemoteFault, match="the output is too large for a frame"):
@@ -45,7 +45,7 @@ def test_a_mode_that_could_not_begin_does_not_hinder_the_next_one(monkeypatch: p
     with cluster(RunState(), 1, 0) as there:
         engine = TrainingLoop(there.site, RunState(), mode=Sync(), facts=RunFacts(1, SAMPLES, SAMPLES))
         with monkeypatch.context() as patched:
-            patched.setattr(process, "AllReduceDense", refusing("there is no memory for the buckets"))
+            patched.setattr(open_dense, "AllReduceDense", refusing("there is no memory for the buckets"))
             with pytest.raises(RemoteFault, match="there is no memory for the buckets"):
                 train(engine, 2)
         assert train(engine, 2) == 2

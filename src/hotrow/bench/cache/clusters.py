@@ -19,7 +19,6 @@ from hotrow.bench.cache.bound import StepCost
 from hotrow.bench.cache.plan import CachePlan
 from hotrow.bench.cache.skew import weights
 from hotrow.bench.cluster.processor import processes, spent_s
-from hotrow.bench.cluster.stretches import figures
 from hotrow.bench.ids import keys_of
 from hotrow.bench.rounds import BenchProgress
 from hotrow.config import Cache, Table, Uniform
@@ -31,6 +30,7 @@ from hotrow.models.fm import FM
 from hotrow.modes import Hybrid, Mode
 from hotrow.nn.inputs import InputShape
 from hotrow.optim.sparse import AnyOptimizer
+from hotrow.run.cluster_status import figures_of
 from hotrow.runtime.settings import Ray
 from hotrow.trainer import Trainer
 from hotrow.trainer.reports import Progress
@@ -130,9 +130,15 @@ def step_cost(plan: CachePlan, trainer: Trainer, mode: Mode, source: Source, ski
 
 
 def _read(trainer: Trainer, samples: int, now: float) -> Reading:
-    """`now`: when `samples` were counted. Both readings are later than it by about the same time, while steps go on."""
-    batches = sum(each["batches"] for each in figures(trainer, "trainer"))
-    (shard,) = figures(trainer, "shard")
+    """`now`: when `samples` were counted. Both readings are later than it by about the same time, while steps go on.
+
+    All roles are asked at once: where the shard was asked after the trainers, it had sent the bytes of more batches
+    than they had counted.
+    """
+    assert trainer.cluster is not None
+    told = figures_of(trainer.cluster)
+    batches = sum(each["batches"] for role, each in told.items() if role.kind == "trainer")
+    (shard,) = (each for role, each in told.items() if role.kind == "shard")
     spent = {role: spent_s(pid) for role, pid in processes(trainer).items()}
     return Reading(now, samples, spent, batches, shard["wire.bytes_out"], shard["wire.bytes_in"])
 

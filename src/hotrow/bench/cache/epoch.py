@@ -47,12 +47,13 @@ class EpochRow:
 
 def measure(plan: CachePlan, folder: Path, watch: BenchProgress) -> tuple[Figures, list[EpochRow]]:
     """All contestants over every link."""
-    file = folder / "epoch.parquet"
-    source = clusters.write_samples(plan, file, fitted_exponent(plan.cluster_rows, plan.ids), watch)
+    file, exponent = folder / "epoch.parquet", fitted_exponent(plan.cluster_rows, plan.ids)
     rows: list[EpochRow] = []
     for gbps in plan.gbps:
+        job = plan.over_link(gbps)
+        source = clusters.write_samples(job, file, exponent, watch)
         watch.stage(f"epochs over {gbps:g} Gb/s", 4 * plan.rounds)
-        rows += rows_of(plan, gbps, _costs(plan, source, file, gbps, watch), cores())
+        rows += rows_of(job, gbps, _costs(job, source, file, gbps, watch), cores())
     return figures_of(rows), rows
 
 

@@ -34,7 +34,7 @@ class LocalLookups:
             self.tier.apply(plan, out)
 
 
-class CachedLookups:
+class CacheHitLookups:
     """A cache; the server sends absent rows, and answers that all others are valid."""
 
     def __init__(self, plan: CachePlan, table: Table, rows: int) -> None:
@@ -57,7 +57,7 @@ def measure(plan: CachePlan, watch: BenchProgress) -> Figures:
     rng = np.random.default_rng(plan.seed)
     batches = [rng.permutation(keys) for keys in batches]
     table = Table(dim=plan.dim, optimizer=SGD(lr=1e-6))
-    cached, local = CachedLookups(plan, table, plan.oracle_rows), LocalLookups(table)
+    cached, local = CacheHitLookups(plan, table, plan.oracle_rows), LocalLookups(table)
     with closing(cached.cache), closing(local.tier):
         contestants = {
             "local lookup": _pass(lambda keys: local.run(keys, update=False), batches),

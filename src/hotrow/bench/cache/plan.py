@@ -7,6 +7,8 @@ from hotrow.errors import ConfigError
 PARTS = ("bytes", "oracles", "wire", "policies", "epoch", "hit")
 DATA_SETS = ("criteo", "gowalla")
 FLOAT_BYTES = 4
+LONG_WARM_ROWS = 10_000_000
+SLOW_LINK_GBPS, SLOW_LINK_STEPS = 0.1, 24  # slower ones have fewer timed steps, at least so many
 
 
 def zipf_name(exponent: float) -> str:
@@ -36,10 +38,10 @@ class CachePlan:
     oracle_rows: int = 100_000  # of the traces that oracles know, which hold every step of one worker
     oracle_steps: int = 1_000
     cluster_rows: int = 100_000
-    cluster_steps: int = 24  # that are timed
+    cluster_steps: int = 300  # that are timed, fewer over a slow link
     cluster_warm: int = 60  # before them in the same fit, with a cache; others skip 12
     rounds: int = 1
-    gbps: tuple[float, ...] = (0.1, 1.0, 10.0)  # of each worker's link
+    gbps: tuple[float, ...] = (0.01, 1.0, 10.0)  # of each worker's link
     only: tuple[str, ...] = ()  # streams of part bytes; none: all
     epoch_policy: str = "lfu"
     epoch_samples: int = 1_000_000  # of an epoch in the table
@@ -53,6 +55,16 @@ class CachePlan:
         return ("paper_skew", "paper_skew_grid", *map(zipf_name, self.exponents), *DATA_SETS)
 
     @property
+    def paper_warm(self) -> tuple[tuple[int, int], ...]:
+        """Batches before the counted ones of the stream with the paper's skew.
+
+        Each updates its rows once, however many steps it stands for: more than smaller caches need would bring rows
+        to the bound of staleness that real steps do not bring there.
+        """
+        (batches, steps), *rest = self.long_warm
+        return ((batches if self.rows >= LONG_WARM_ROWS else max(1, batches // 4), steps), *rest)
+
+    @property
     def ids(self) -> int:
         """Of a worker's batch, in synthetic streams."""
         return self.samples * self.features
@@ -61,6 +73,11 @@ class CachePlan:
     def global_samples(self) -> int:
         """Of one step."""
         return self.workers * self.samples
+
+    def over_link(self, gbps: float) -> "CachePlan":
+        """The same with as many timed steps as take about as long over a slow link as all of them over a fast one."""
+        steps = min(self.cluster_steps, max(SLOW_LINK_STEPS, round(self.cluster_steps * gbps / SLOW_LINK_GBPS)))
+        return replace(self, cluster_steps=steps)
 
     def capacity(self, rows: int, size: float | None = None) -> int:
         """Rows of a cache."""

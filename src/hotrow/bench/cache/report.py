@@ -31,7 +31,7 @@ LINES = (
     ("wire_bytes_saved_adagrad", "bytes saved on a cluster, Adagrad", "%", ""),
     ("wire_vs_trace_worst", "cluster and trace differ, at most", "%", "5"),
     ("epoch_bound_share", "epoch: cached / its bound, worst link", "x", "0.85"),
-    ("epoch_speedup_0_1gbit", "0.1 Gb/s: cached / Hybrid", "x", ""),
+    ("epoch_speedup_0_01gbit", "0.01 Gb/s: cached / Hybrid", "x", ""),
     ("epoch_speedup_1gbit", "1 Gb/s: cached / Hybrid", "x", "4.4"),
     ("epoch_speedup_own_cores_1gbit", "the same on own cores, computed", "x", "4.4"),
     ("epoch_speedup_10gbit", "10 Gb/s: cached / Hybrid", "x", "2.3"),

@@ -52,7 +52,7 @@ def traces(plan: CachePlan, folder: Path | None) -> Iterator[IdTrace]:
     """Those of part bytes: the skew of the paper over all rows and over those of the grid, Zipf laws, data sets."""
     wanted = plan.only or plan.streams
     if "paper_skew" in wanted:
-        yield paper_trace(replace(plan, warm=plan.long_warm), "paper_skew", plan.rows)
+        yield paper_trace(replace(plan, warm=plan.paper_warm), "paper_skew", plan.rows)
     if "paper_skew_grid" in wanted:
         yield paper_trace(plan, "paper_skew_grid", plan.grid_rows)
     for exponent in plan.exponents:

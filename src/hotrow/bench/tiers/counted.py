@@ -18,6 +18,7 @@ class TierCounts:
     moved_up: int = 0  # rows that came from the disk
     moved_ahead: int = 0  # of these, before a lookup needed them
     wait_s: float = 0.0  # of lookups and updates, for the disk
+    buffered: int = 0  # of the rows that moved up, those that were still in memory for rows that are written behind
 
     def __sub__(self, before: "TierCounts") -> "TierCounts":
         pairs = {each.name: getattr(self, each.name) - getattr(before, each.name) for each in fields(self)}
@@ -40,8 +41,13 @@ class MeasuredStretch:
 
     @property
     def rows_per_s(self) -> float:
-        """Rows that came from the disk."""
-        return self.counts.moved_up / self.seconds
+        """Rows that the disk was read for."""
+        return (self.counts.moved_up - self.counts.buffered) / self.seconds
+
+    @property
+    def request_bytes(self) -> float:
+        """Of a request, on average."""
+        return self.counts.read_bytes / max(self.counts.reads, 1)
 
 
 def tier_figures(stretches: Sequence[MeasuredStretch], distinct_ids: float) -> Figures:
@@ -55,27 +61,31 @@ def tier_figures(stretches: Sequence[MeasuredStretch], distinct_ids: float) -> F
         "processor_ms": 1e3 * median([each.processor_s / each.steps for each in stretches]),
         "ram_hit_share": median([1 - counts.moved_up / steps / distinct_ids for counts, steps, _ in per_step]),
         "moved_up_per_step": median([counts.moved_up / steps for counts, steps, _ in per_step]),
+        "buffered_share": median([counts.buffered / max(counts.moved_up, 1) for counts, _, _ in per_step]),
         "ahead_share": median([counts.moved_ahead / max(counts.moved_up, 1) for counts, _, _ in per_step]),
         "disk_wait_ms": 1e3 * median([counts.wait_s / steps for counts, steps, _ in per_step]),
         "disk_wait_share": median([counts.wait_s / seconds for counts, _, seconds in per_step]),
         "disk_rows_per_s": median([each.rows_per_s for each in stretches]),
         "disk_reads_per_s": median([each.reads_per_s for each in stretches]),
-        "disk_read_bytes": median([counts.read_bytes / max(counts.reads, 1) for counts, _, _ in per_step]),
+        "disk_read_bytes": median([each.request_bytes for each in stretches]),
         "disk_write_mbps": median([counts.write_bytes / seconds / 1e6 for counts, _, seconds in per_step]),
     }
 
 
-def disk_shares(stretches: Sequence[MeasuredStretch], rates: Sequence[float]) -> Figures:
-    """Rows and requests of training over the reads that the disk does alone, within each round; their medians.
+def disk_shares(stretches: Sequence[MeasuredStretch], rates: Sequence[float], sized: Sequence[float]) -> Figures:
+    """What training has of the reads that the disk does alone, within each round; the medians.
 
-    Rows may be more than requests, because one request reads rows that are close to each other.
+    `rates` are of blocks of the least size, `sized` of blocks as large as the requests of training. Rows may be more
+    than requests, because one request reads rows that are close to each other.
     """
-    if len(stretches) != len(rates):
-        raise ValueError(f"{len(stretches)} stretches and {len(rates)} rates of the disk are not of the same rounds")
-    pairs = list(zip(stretches, rates, strict=True))
+    if not len(stretches) == len(rates) == len(sized):
+        counts = f"{len(stretches)} stretches and {len(rates)} and {len(sized)} rates of the disk"
+        raise ValueError(f"{counts} are not of the same rounds")
+    rounds = list(zip(stretches, rates, sized, strict=True))
     return {
-        "disk_rate_share": float(np.median([each.rows_per_s / rate for each, rate in pairs])),
-        "disk_request_share": float(np.median([each.reads_per_s / rate for each, rate in pairs])),
+        "disk_rate_share": float(np.median([each.reads_per_s / rate for each, _, rate in rounds])),
+        "disk_request_share": float(np.median([each.reads_per_s / rate for each, rate, _ in rounds])),
+        "disk_row_share": float(np.median([each.rows_per_s / rate for each, rate, _ in rounds])),
     }
 
 

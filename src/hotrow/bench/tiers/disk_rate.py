@@ -42,24 +42,25 @@ class RandomReads:
         self.reader: Reader = "fio" if shutil.which("fio") else "threads"
         _fill(self._file, self._bytes)
 
-    def measure(self, seconds: float) -> DiskRate:
-        """Read for so long."""
+    def measure(self, seconds: float, block_bytes: int | None = None) -> DiskRate:
+        """Read for so long, blocks of the size that was set or of another one."""
         run = self._by_fio if self.reader == "fio" else self._by_threads
-        return DiskRate(run(seconds), self.block_bytes, self.depth, self.reader)
+        block = self.block_bytes if block_bytes is None else block_bytes
+        return DiskRate(run(seconds, block), block, self.depth, self.reader)
 
     def close(self) -> None:
         """Remove the file."""
         self._file.unlink(missing_ok=True)
 
-    def _by_fio(self, seconds: float) -> float:
-        command = fio_command(self._file, self._bytes, self.block_bytes, self.depth, seconds)
+    def _by_fio(self, seconds: float, block_bytes: int) -> float:
+        command = fio_command(self._file, self._bytes, block_bytes, self.depth, seconds)
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise HotrowError(f"fio failed ({done.returncode}): {done.stderr.strip() or done.stdout.strip()}")
         return fio_reads_per_s(done.stdout)
 
-    def _by_threads(self, seconds: float) -> float:
-        return threads_reads_per_s(self._file, self.block_bytes, self.depth, seconds)
+    def _by_threads(self, seconds: float, block_bytes: int) -> float:
+        return threads_reads_per_s(self._file, block_bytes, self.depth, seconds)
 
 
 def fio_command(file: Path, file_bytes: int, block_bytes: int, depth: int, seconds: float) -> list[str]:

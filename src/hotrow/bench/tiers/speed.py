@@ -63,6 +63,7 @@ def race(plan: TiersPlan, dim: int, source: Source, folder: Path, watch: BenchPr
     stretches: list[MeasuredStretch] = []
     in_memory: list[MeasuredStretch] = []
     rates: list[float] = []
+    sized: list[float] = []
     table = tiered_table(plan, dim, folder)
     block = -(-slot_bytes(table) // BLOCK) * BLOCK
     order = rarest_first(plan.train)
@@ -77,6 +78,8 @@ def race(plan: TiersPlan, dim: int, source: Source, folder: Path, watch: BenchPr
 
         def disk_alone(turn: int) -> float:
             rates.append(disk.measure(plan.disk_s).reads_per_s)
+            request = stretches[-1].request_bytes if stretches else block  # of this round, or of the one before
+            sized.append(disk.measure(plan.disk_s, max(block, round(request / BLOCK) * BLOCK)).reads_per_s)
             return 1 / rates[-1]
 
         contestants = {
@@ -92,10 +95,11 @@ def race(plan: TiersPlan, dim: int, source: Source, folder: Path, watch: BenchPr
         "ram_samples_per_s": plan.samples / float(np.median(seconds["ram"])),
         "tiered_vs_ram": median_ratio(seconds["ram"], seconds["tiered"]),
         "processor_vs_ram": processor_ratio(in_memory[plan.warm_up :], kept),
-        **disk_shares(kept, rates[plan.warm_up :]),
+        **disk_shares(kept, rates[plan.warm_up :], sized[plan.warm_up :]),
         **tier_figures(kept, distinct_ids(plan, source)),
         "fio_reads_per_s": float(np.median(rates[plan.warm_up :])),
         "fio_block_bytes": float(block),
+        "fio_sized_reads_per_s": float(np.median(sized[plan.warm_up :])),
         "fio_installed": float(disk.reader == "fio"),
         "rows": float(stats.rows),
         "disk_rows": float(stats.disk_rows),

@@ -91,7 +91,13 @@ class TierTraining:
             return TierCounts()
         disk, stats = self.tier.disk.stats(), self.tier.stats()
         return TierCounts(
-            disk.reads, disk.read_bytes, disk.write_bytes, stats.moved_up, stats.moved_ahead, stats.disk_wait_s
+            reads=disk.reads,
+            read_bytes=disk.read_bytes,
+            write_bytes=disk.write_bytes,
+            moved_up=stats.moved_up,
+            moved_ahead=stats.moved_ahead,
+            wait_s=stats.disk_wait_s,
+            buffered=disk.rows_read_buffered,
         )
 
     def close(self) -> None:

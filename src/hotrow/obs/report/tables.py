@@ -27,12 +27,17 @@ Bin: TypeAlias = tuple[float, float, float]
 
 COUNTS = {"created": "created", "evicted": "evicted", "expired": "expired", "turned_away": "turned away"}
 CACHE_COUNTS = {
-    "hits": "cache hits", "misses": "misses", "invalid": "invalid", "ahead": "too far ahead",
-    "written": "write-backs", "overflowed": "without a place",
+    "hits": "cache hits", "misses": "misses", "awaited": "awaited", "invalid": "invalid", "ahead": "too far ahead",
+    "written": "write-backs", "overflowed": "beyond capacity", "refused": "refused", "lost": "lost",
+    "dropped": "dropped",
 }  # fmt: skip
 DISK_COUNTS = {
     "moved_down": "moved to disk", "moved_up": "moved to memory", "moved_ahead": "moved ahead",
-    "moved_late": "waited for", "hinted": "ids announced", "hints_dropped": "dropped",
+    "moved_late": "rows waited for", "hinted": "ids announced", "hints_dropped": "ids dropped",
+}  # fmt: skip
+DISK_SIZES = {
+    "disk_bytes": "file", "disk_index_bytes": "index in memory", "disk_filter_bytes": "index filters",
+    "disk_page_bytes": "index pages",
 }  # fmt: skip
 LINES_MOST = len(SERIES)  # tables in one picture of lines
 BARS_MOST = 3  # tables in the histogram
@@ -60,7 +65,7 @@ def tables(folder: ReportInputs) -> Markup:
         caches=_caches(folder.run),
         cache_titles=["table", *CACHE_COUNTS.values(), "hit share", "bytes saved", "share saved"],
         disks=[_disk_cells(name, found[name]) for name in names if number(found[name], "disk_bytes")],
-        disk_titles=["table", "rows on disk", "file", *DISK_COUNTS.values(), "waited"],
+        disk_titles=["table", "rows on disk", *DISK_SIZES.values(), *DISK_COUNTS.values(), "waited"],
         drawn=len(drawn),
         hidden=formatting.count(hidden) if hidden else None,
         pictures=[
@@ -111,7 +116,7 @@ def _disk_cells(name: str, record: Record) -> list[str]:
     return [
         name,
         formatting.count(number(record, "disk_rows")),
-        formatting.size(number(record, "disk_bytes")),
+        *(formatting.size(number(record, key)) for key in DISK_SIZES),
         *(formatting.count(number(record, key)) for key in DISK_COUNTS),
         f"{number(record, 'disk_wait_s') or 0:,.1f} s",
     ]

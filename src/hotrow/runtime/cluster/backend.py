@@ -1,26 +1,16 @@
-"""The backend of a cluster: where dense parameters are in each mode, and how they get there and back.
+"""The backend of a cluster: modes open and close on its trainers and shards, and between them the run is at rest.
 
-At rest the dense state is in the driver. When a mode begins it is sent to the trainers, or to the shards that hold it;
-when the mode ends it is fetched from the first trainer, or from the shards.
+At rest the rows are on the shards and the dense state is in the driver.
 """
 
-import dataclasses
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
-from msgspec.structs import replace
 from torch import Tensor
 from torch.optim import Optimizer
 
-from hotrow.cache.modes import cached_tables, check_cached_mode
-from hotrow.checkpoint import dense as dense_state
-from hotrow.checkpoint.dense_loading import load_dense
 from hotrow.checkpoint.local_cut import ExportedRows
 from hotrow.checkpoint.place import Place
 from hotrow.checkpoint.saving import TablesCut
@@ -28,66 +18,38 @@ from hotrow.client.row_hints import RowHints, hinted_tables
 from hotrow.client.sharded import ShardedTables
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Loader, RemoteReading
-from hotrow.errors import ConfigError, HotrowError, InputError
+from hotrow.errors import InputError
 from hotrow.metrics.sketch import ScoreSketch
-from hotrow.modes import MODES, Mode
+from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
 from hotrow.runtime.clock import RunClock
+from hotrow.runtime.cluster.caches import ClusterCaches
+from hotrow.runtime.cluster.dense_transfer import DenseTransfer
 from hotrow.runtime.cluster.evaluation import ClusterEvaluation
 from hotrow.runtime.cluster.executor import RemoteExecutor, shares_of
+from hotrow.runtime.cluster.mode_checks import check_cluster_mode
+from hotrow.runtime.cluster.open_mode import OpenMode, begin_on_all
 from hotrow.runtime.cluster.reading_roles import ReadingRoles
 from hotrow.runtime.cluster.remote_cut import remote_cut
 from hotrow.runtime.cluster.remote_load import RemoteRowLoader
 from hotrow.runtime.cluster.remote_parameters import RemoteParameters
 from hotrow.runtime.cluster.roles import Roles
+from hotrow.runtime.cluster.score_collection import ScoreCollection
 from hotrow.runtime.cluster.shard_restarts import RestartedShard
+from hotrow.runtime.cluster.trainer_pool import TrainerPool
 from hotrow.runtime.look_ahead import LookAheadChoice, LookAheadChoices, expiry_fault
-from hotrow.runtime.losses import RoleLoss, RoleLost, WorkersLost, is_gone
+from hotrow.runtime.losses import RoleLost, WorkersLost
 from hotrow.runtime.state import RunState
-from hotrow.server.replicas import k_step_adam
-from hotrow.transport.client import Answer
-from hotrow.transport.errors import PeerLost
-from hotrow.transport.limits import Limits
-from hotrow.transport.messages import (
-    Begin,
-    BeginEvaluation,
-    CacheFlushed,
-    CollectedScores,
-    CollectScores,
-    DenseGiven,
-    FlushCache,
-    GiveDense,
-    ResumeShard,
-    TakeDense,
-    TrackChanges,
-)
-from hotrow.transport.sketches import unpack_sketch
-from hotrow.transport.tensors import cut, joined
+from hotrow.transport.messages import Begin, BeginEvaluation, ResumeShard, TrackChanges
 from hotrow.types import RoleId
 from hotrow.worker.evaluators import AnyEvaluator
 from hotrow.worker.spec import TrainingSpec
 
 _log = logging.getLogger("hotrow.runtime")
 
-T = TypeVar("T")
-
-FLUSH_REQUESTS = 64  # of one trainer to a shard before the driver is asked for more numbers
-FLUSHES_LOGGED = 32_768  # the last ones, by the log of a segment: those in flight together must not be more
-IN_FLIGHT_MOST = Limits().open_requests // 4  # a batch has a lookup, a push and some messages open at one shard
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _OpenMode:
-    """State that exists only while a mode runs."""
-
-    mode: Mode
-    parameters: RemoteParameters
-    executor: RemoteExecutor
-    begun: Begin  # as sent to the first trainer
-
 
 class ClusterBackend:
-    """The backend whose workers are the trainers of a cluster, and its `WorkerPool`."""
+    """The backend whose workers are the trainers of a cluster."""
 
     def __init__(
         self,
@@ -101,25 +63,24 @@ class ClusterBackend:
         """`places`: by shard, the parameters it holds."""
         self.tables = tables
         self._spec, self._roles, self._state = spec, roles, state
-        self._places = places
         self._learner = spec.learner()
         self._hints: RowHints | None = None  # of batches that this process reads
         if hinted_tables(tables.specs):
             self._hints = RowHints(tables.specs, roles.rpc, roles.shards, threads=tables.threads)
         self._reading = ReadingRoles(roles, loads_ahead=self._hints is not None)
-        self._open: _OpenMode | None = None
+        self._dense = DenseTransfer(spec, roles, places)
+        self._caches = ClusterCaches(roles, tables.specs)
+        self._scores = ScoreCollection(roles)
+        self.worker_pool = TrainerPool(
+            roles, state, self._reading, self._dense, self._caches, self._scores, lambda: self._open
+        )
+        self._choices = LookAheadChoices()
+        self._open: OpenMode | None = None
+        self._parameters: RemoteParameters | None = None  # of the open mode, also while it opens
         self._order = 0  # number of the last order
-        self._fetched = (-1, False)  # the order after which the dense state was fetched, and whether all of it
         self._failed = False
         self._undone: Mapping[str, int] = {}  # counted when the last mode had ended
-        self._choices = LookAheadChoices()
         self._evaluations = 0
-        self._flushes: int | None = None  # numbers that flushes of caches have used; None: no one was
-        self._collections = 0  # of scores
-        self._scores_left = ScoreSketch()  # of trainers that have left
-        self._uncollected: Counter[str] = Counter()  # by trainer, samples whose scores it has
-        self._parameters: RemoteParameters | None = None  # of the open mode, also while it opens
-        self._dense_lost: set[RoleId] = set()  # shards that got dense parameters of the last rest, not yet reported
         if roles.shard_restarts is not None:
             roles.shard_restarts.user, roles.shard_restarts.step = self, lambda: state.step
 
@@ -130,27 +91,7 @@ class ClusterBackend:
 
     def check_mode(self, mode: Mode, facts: RunFacts) -> None:
         """ConfigError where a cluster does not support a mode."""
-        if mode.name not in MODES:  # trainers make a mode from its settings
-            raise ConfigError(
-                f"mode={mode.name!r}: a mode of your own runs in one process and in the simulator, not on a cluster: "
-                f"set engine to 'local', or take one of {', '.join(MODES)}"
-            )
-        mode.check(facts)
-        check_cached_mode(self.tables.specs, mode)
-        if mode.most_in_flight > IN_FLIGHT_MOST:
-            raise ConfigError(
-                f"max_in_flight={mode.most_in_flight}: on a cluster at most {IN_FLIGHT_MOST} batches of a trainer are "
-                f"in flight, since a role takes {Limits().open_requests:,} requests of a peer at once: take fewer"
-            )
-        if mode.dense == "local":
-            k_step_adam(self.optimizer)
-        if mode.first_look_ahead and (fault := expiry_fault(self.tables.specs, facts)) is not None:
-            raise ConfigError(f"look_ahead=1: {fault}, or leave it at 'auto'")
-        if mode.dense != "server" and facts.workers > facts.parts:
-            raise ConfigError(
-                f"trainers={facts.workers}: in {mode.name} every trainer takes a share of the {facts.parts} local "
-                f"batches of a global batch: take {facts.parts} or fewer, or another local_batch"
-            )
+        check_cluster_mode(mode, facts, self.tables.specs, self.optimizer)
 
     def look_ahead_choice(self, mode: Mode, facts: RunFacts) -> LookAheadChoice | None:
         """The measurement that decides on the look-ahead of a mode; None: there is nothing to decide.
@@ -190,7 +131,7 @@ class ClusterBackend:
         """Start a mode: the dense state is sent to the trainers, or to the shards that hold it."""
         self.check_consistent()
         self._roles.check_alive()
-        self._check_all_left(facts.workers)
+        self._roles.check_all_left(facts.workers)
         self.check_mode(mode, facts)  # trainers may have joined since it was chosen
         parameters = RemoteParameters(
             mode,
@@ -204,12 +145,11 @@ class ClusterBackend:
         )
         self._order = parameters.number  # shards have it, even if the rest fails
         parameters.count_first(self._undone)
-        tensors, settings = dense_state.to_bytes(self._spec.model, self.optimizer)
+        packed = dense, settings = self._dense.packed()
         if mode.dense == "server":
-            state = TakeDense(facts.step, settings)
-            for asked in self._roles.request_all(list(self._places), state, self._frames(tensors)):
-                self._roles.answer(asked)
-        self._check_all_left(facts.workers)  # the first one is asked where all meet
+            self._dense.send_to_shards(facts.step, packed)
+        self._caches.open(parameters.number)
+        self._roles.check_all_left(facts.workers)  # the first one is asked where all meet
         begun = Begin(
             mode.model_dump_json(),
             parameters.number,
@@ -219,11 +159,11 @@ class ClusterBackend:
             share=0,  # each rank has its own
             local_batch=facts.local_batch,
             trained=self._state.samples,
-            meeting=None if mode.dense == "server" else self._surviving(self._roles.rendezvous),
+            meeting=None if mode.dense == "server" else self._roles.surviving(self._roles.rendezvous),
             optimizer=settings,
             seed=int(torch.randint(2**31, ())),
         )
-        self._begin_all(begun, shares_of(facts.parts, facts.workers), tensors)
+        begin_on_all(self._roles, begun, shares_of(facts.parts, facts.workers), dense)
         executor = RemoteExecutor(
             self._roles,
             parameters,
@@ -232,10 +172,11 @@ class ClusterBackend:
             self._state,
             self._close_mode,
             self._reading.current,
-            self._uncollected,
-            lambda: self._fetched == (parameters.number, True),
+            self._scores.uncollected,
+            lambda: self._dense.is_here(parameters.number),
+            self._caches,
         )
-        self._open, self._undone = _OpenMode(mode, parameters, executor, begun), {}
+        self._open, self._undone = OpenMode(mode, parameters, executor, begun), {}
         return parameters, executor
 
     def _set_parameters(self, parameters: RemoteParameters) -> None:
@@ -246,107 +187,9 @@ class ClusterBackend:
         self.tables.set_incarnation(shard.name, shard.incarnation)
         parameters = self._parameters
         resume = ResumeShard(self._order) if parameters is None else parameters.resumption(shard)
-        if resume.dense and not shard.dense_found and shard.name in self._places:
-            tensors, settings = dense_state.to_bytes(self._spec.model, self.optimizer)
-            state = TakeDense(resume.step, settings)  # as of the last rest: no later one is left
-            self._roles.answer(self._roles.rpc.request(shard.name, state, self._frames(tensors)))
-            self._dense_lost.add(shard.name)
+        if resume.dense and not shard.dense_found:
+            self._dense.restore_shard(shard.name, resume.step)
         self._roles.answer(self._roles.rpc.request(shard.name, resume))
-
-    def _begin_all(self, begun: Begin, shares: Sequence[int], tensors: bytes) -> None:
-        """WorkersLost where a trainer is lost, also after its reply: workers are numbered as they begin."""
-
-        def begin() -> None:
-            ranks = enumerate(self._roles.trainers)
-            shared = [(rank, name, replace(begun, share=shares[rank])) for rank, name in ranks]
-            sent = {name: self._send_begin(own, rank, name, tensors) for rank, name, own in shared}
-            self._roles.answers_of_ranks(sent, begun.meeting)
-
-        self._surviving(begin)
-        self._check_all_left(len(shares))
-
-    def _check_all_left(self, workers: int) -> None:
-        if len(self._roles.trainers) != workers:
-            raise WorkersLost(f"{workers} trainers were to begin, and {len(self._roles.trainers)} are left")
-
-    def _surviving(self, act: Callable[[], T]) -> T:
-        """Act on all trainers, and those that read for them; WorkersLost where one is lost meanwhile."""
-        names = [*self._roles.trainers, *self._roles.loaders]
-        try:
-            return act()
-        except HotrowError as error:
-            if not self._roles.caused_by_loss(names, error):
-                raise
-            raise WorkersLost(str(error)) from None
-
-    @property
-    def worker_pool(self) -> "ClusterBackend":
-        """Trainers join and leave."""
-        return self
-
-    @property
-    def names(self) -> Sequence[RoleId]:
-        """All trainers of the run."""
-        return self._roles.trainers
-
-    def is_lost(self, name: RoleId) -> bool:
-        """Whether a trainer ended that was started."""
-        return name in self._roles.lost
-
-    def admit(self, name: RoleId) -> None:
-        """Admit a trainer that was started and waits."""
-        if name in self._roles.lost:
-            raise WorkersLost(f"{name} is gone: {self._roles.lost[name]}")
-        self._roles.trainers.append(name)
-        if self._roles.shard_restarts is not None:
-            self._roles.shard_restarts.tell_all_to(self._roles.rpc, name)
-        self._reading.add_trainer(name)
-
-    def start_worker(self, name: RoleId, worker: int, step: int) -> None:
-        """Begin the open mode on one more trainer. It reads dense parameters from the shards for every batch."""
-        if (opened := self._open) is None:
-            raise AssertionError(f"{name}: no mode is open")
-        tensors, settings = dense_state.to_bytes(self._spec.model, self.optimizer)
-        begun = replace(
-            opened.begun,
-            order=opened.parameters.number,
-            step=step,
-            trained=self._state.samples,
-            optimizer=settings,
-        )
-        with opened.parameters.failing():
-            try:
-                self._roles.answer(self._send_begin(begun, worker, name, tensors))
-            except HotrowError as error:
-                if not self._roles.caused_by_loss([name], error):
-                    raise
-                lost = WorkersLost(f"{name} is gone: {error}")
-            else:
-                opened.executor.trainers[worker] = name
-                return
-        raise lost
-
-    def stop_worker(self, name: RoleId) -> Future[None]:
-        """Stop a trainer that holds no batch, once no batch that it has read is needed."""
-        self._flush_caches([name])
-        self._scores_left.merge(self._collect([name]))
-        return self._reading.stop_trainer(name)
-
-    def take_losses(self) -> list[RoleLoss]:
-        """Roles that were lost since the last call. Loaders that were started in place of lost ones begin to read."""
-        self._reading.admit_loaders()
-        losses = [self._roles.losses.popleft() for _ in range(len(self._roles.losses))]
-        changed = {} if self._open is None else self._open.executor.changed_rows
-        return [self._completed(each, changed.pop(each.name, 0)) for each in losses]
-
-    def _completed(self, loss: RoleLoss, changed_rows: int) -> RoleLoss:
-        scores, dense_lost = self._uncollected.pop(loss.name, 0), loss.name in self._dense_lost
-        self._dense_lost.discard(loss.name)
-        return dataclasses.replace(loss, scores=scores, dense_restored=dense_lost, changed_rows=changed_rows)
-
-    def check_workers(self) -> None:
-        """RoleLost where no trainer is left."""
-        self._roles.check_trainers()
 
     @property
     def row_prefetch(self) -> Callable[[Batch], object] | None:
@@ -359,25 +202,7 @@ class ClusterBackend:
 
     def take_scores(self) -> ScoreSketch:
         """The sketches of all trainers, merged, and those of trainers that have left."""
-        found, self._scores_left = self._scores_left, ScoreSketch()
-        found.merge(self._collect(self._roles.trainers))
-        return found
-
-    def _collect(self, names: Sequence[RoleId]) -> ScoreSketch:
-        """Scores of a trainer that is lost meanwhile are lost with it, and counted as such."""
-        self._collections += 1
-        found, names = ScoreSketch(), list(names)
-        asked = self._roles.request_all(names, CollectScores(self._collections))
-        for name, each in zip(names, asked, strict=True):
-            try:
-                answer = self._roles.answer(each)
-            except PeerLost:
-                if not self._roles.caused_by_loss([name]):
-                    raise
-                continue
-            found.merge(unpack_sketch(answer.of(CollectedScores, name), answer.frames))
-            self._uncollected.pop(name, None)
-        return found
+        return self._scores.take()
 
     def predict(self, batch: Batch) -> Tensor:
         """The model's output; no row is created or changed."""
@@ -402,7 +227,7 @@ class ClusterBackend:
             if not self._roles.trainers:
                 raise WorkersLost("no trainer is left that could evaluate")
             try:
-                return self._surviving(lambda: self._evaluate(loader))
+                return self._roles.surviving(lambda: self._evaluate(loader))
             except WorkersLost as lost:  # nothing was changed: the others begin again
                 _log.warning("the evaluation begins again with %d trainers: %s", len(self._roles.trainers), lost)
 
@@ -411,17 +236,17 @@ class ClusterBackend:
             if reading is None:
                 return None
             after = self._prepare_prediction()
-            tensors, _ = dense_state.to_bytes(self._spec.model, None)
+            dense, _ = self._dense.packed(optimizer=False)
             self._evaluations += 1
             evaluation = ClusterEvaluation(self._roles, BeginEvaluation(self._evaluations, after))
-            return evaluation.run(loader, reading, self._frames(tensors))
+            return evaluation.run(loader, reading, dense)
 
     def _prepare_prediction(self) -> int:
         """Fetch the dense state where it is not here; returns the order that lookups have to wait for."""
         if self._open is None:
             return self._order
-        self._flush_caches(self._roles.trainers)
-        self._fetch(self._open, optimizer=False)
+        self._caches.flush(self._open.parameters.count)
+        self._dense.fetch(self._open, optimizer=False)
         return self._open.parameters.number
 
     def check_consistent(self) -> None:
@@ -429,104 +254,23 @@ class ClusterBackend:
         if self._failed or (self._open is not None and self._open.parameters.failed):
             raise InputError("the cluster has failed: close this trainer, and load the last checkpoint into another")
 
-    def _send_begin(self, begun: Begin, rank: int, name: RoleId, tensors: bytes) -> Future[Answer]:
-        return self._roles.rpc.request(name, replace(begun, rank=rank, seed=begun.seed + rank), self._frames(tensors))
-
-    def _frames(self, tensors: bytes) -> list[memoryview]:
-        return cut([tensors], self._roles.rpc.limits.frame_bytes)
-
     def _close_mode(self) -> None:
         if (opened := self._open) is None:
             return
         self._open, self._order = None, opened.parameters.number
         self._failed = True  # rows are those of the last step, and dense parameters those of the last fetch
-        if not opened.parameters.failed:
-            self._flush_caches(self._roles.trainers)
-            self._undone = opened.parameters.last_counts()  # discards of a cut: rows may be applied already
-            self._order = opened.parameters.number
-            self._fetch(opened, optimizer=True)
-            self._failed = False
+        try:
+            if not opened.parameters.failed:
+                self._caches.flush(opened.parameters.count)
+                self._undone = opened.parameters.last_counts()  # discards of a cut: rows may be applied already
+                self._order = opened.parameters.number
+                self._dense.fetch(opened, optimizer=True)
+                self._failed = False
+        finally:
+            self._caches.close()  # also where changes are lost: embedding workers that leave stop now
         self._parameters = None  # until here a shard that is started again needs the orders and rules of the mode
 
     def _fetch_at_rest(self) -> None:
         if self._open is not None:
-            self._flush_caches(self._roles.trainers)
-            self._fetch(self._open, optimizer=True)
-
-    def _flush_caches(self, names: Sequence[RoleId]) -> None:
-        """Let trainers write the changes of cached rows back. Those of one that is lost meanwhile are lost with it."""
-        if not cached_tables(self.tables.specs):
-            return
-        left = list(names)
-        while left:
-            left = self._flush_some(left)
-
-    def _flush_some(self, names: Sequence[RoleId]) -> list[RoleId]:
-        """Let each trainer send a number of requests; returns those that have more changes."""
-        if self._flushes is None:
-            self._flushes = self.newest_grant()  # a kept segment knows those of runs before
-        most, sent, left = max(1, min(FLUSH_REQUESTS, FLUSHES_LOGGED // len(names))), {}, []
-        for name in names:
-            sent[name] = self._roles.rpc.request(name, FlushCache(self._flushes + 1, most))
-            self._flushes += most
-        for name, asked in sent.items():
-            try:
-                flushed = self._roles.answer(asked).of(CacheFlushed, name)
-            except PeerLost:
-                if not self._roles.caused_by_loss([name]):
-                    raise
-                continue
-            if flushed.left:
-                left.append(name)
-            if self._open is not None:
-                if not flushed.left:
-                    self._open.executor.changed_rows.pop(name, None)
-                self._open.parameters.count(flushed.counts)
-        return left
-
-    def _fetch(self, opened: _OpenMode, *, optimizer: bool) -> None:
-        """Fetch the dense state after the last order; at rest no update of it is in flight."""
-        number = opened.parameters.number
-        if self._fetched[0] == number and (self._fetched[1] or not optimizer):
-            return
-        own = self.optimizer if optimizer else None
-        if opened.mode.dense == "server":
-            pieces = []
-            for name, places in self._places.items():
-                given, reply = self._given(name, GiveDense(optimizer))
-                pieces.append((places, given, reply.optimizer))
-            dense_state.from_pieces(pieces, self._spec.model, own)
-        else:
-            cut = opened.executor.cut_step
-            if cut is not None and cut.restored is not None:
-                load_dense(cut.restored.where, self._spec.model, own)
-            elif cut is None or cut.sources:  # else this process has it
-                given, reply = self._given_by_trainer(opened, optimizer=optimizer)
-                dense_state.from_bytes(given, reply.optimizer, self._spec.model, own)
-        self._fetched = (number, optimizer)
-
-    def _given_by_trainer(self, opened: _OpenMode, *, optimizer: bool) -> tuple[bytes, DenseGiven]:
-        """From the first trainer, or the next one where it is lost: all have the same, except after a cut.
-
-        WorkersLost where none is left that has it.
-        """
-        executor = opened.executor
-        cut = executor.cut_step
-        names, step = (self._roles.trainers, executor.step) if cut is None else (cut.sources, 0)
-        for name in list(names):
-            try:
-                return self._given(name, GiveDense(optimizer, step))
-            except (PeerLost, InputError):
-                if not self._roles.caused_by_loss([name]):
-                    raise
-        if cut is not None and cut.behind:  # all that had ended the step were lost since
-            executor.cut_step = dataclasses.replace(cut, sources=cut.behind, behind=())
-            opened.parameters.count({"dense_steps_lost": 1})
-            return self._given_by_trainer(opened, optimizer=optimizer)
-        gone = next(name for name in (*reversed(names), *reversed(self._roles.lost)) if name in self._roles.lost)
-        error = is_gone(gone, self._roles.lost[gone])
-        raise WorkersLost(str(error)) if cut is None else error
-
-    def _given(self, name: RoleId, request: GiveDense) -> tuple[bytes, DenseGiven]:
-        answer = self._roles.answer(self._roles.rpc.request(name, request))
-        return joined(answer.frames), answer.of(DenseGiven, name)
+            self._caches.flush(self._open.parameters.count)
+            self._dense.fetch(self._open, optimizer=True)

@@ -42,6 +42,11 @@ class EmbeddingMembers:
         """Those that have not stopped."""
         return [*self.staying, *(each.member for each in self.leaving)]
 
+    @property
+    def idle(self) -> list[LeavingMember]:
+        """Leaving ones without a batch."""
+        return [each for each in self.leaving if not each.member.grants]
+
     def check_join(self, name: RoleId, number: int) -> None:
         """ConfigError where a member has the name or the number."""
         if any(number == each.number or name == each.name for each in self.present):

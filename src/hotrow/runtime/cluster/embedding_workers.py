@@ -1,7 +1,8 @@
 """The embedding workers of a cluster: which one gets the next batch, and which batches each of them holds.
 
 Embedding workers and trainers join and leave during a run. A leaving embedding worker gets no new batches, and stops
-when the gradients of its batches have arrived. Thread-safe.
+when the gradients of its batches have arrived. While its caches are open the training loop stops it, after a flush.
+Thread-safe.
 """
 
 import logging
@@ -10,11 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 
 from hotrow.errors import HotrowError, InputError
-from hotrow.runtime.cluster.embedding_members import EmbeddingMembers, LeavingMember, Member
+from hotrow.runtime.cluster.embedding_members import Dropped, EmbeddingMembers, LeavingMember, Member
 from hotrow.runtime.cluster.leaving import forget_when_stopped
 from hotrow.transport.client import Answer, RpcClient
 from hotrow.transport.errors import PeerLost
-from hotrow.transport.messages import Meet, Query, QueryReply, Release, Stop
+from hotrow.transport.ids import sample_id
+from hotrow.transport.messages import Meet, OpenCaches, Query, QueryReply, Release, Stop
 from hotrow.types import RoleId
 
 _log = logging.getLogger("hotrow.runtime")
@@ -28,12 +30,44 @@ class EmbeddingWorkers:
         self._lock = threading.Lock()
         self._meeting = threading.Lock()  # one new member at a time, so that all others learn its address
         self._members = EmbeddingMembers()
+        self._caches: OpenCaches | None = None  # what members were told when the last mode began
+        self._flushed_first = False  # a mode with caches is open: members are flushed before they stop
 
     @property
     def names(self) -> list[RoleId]:
         """Members that get batches."""
         with self._lock:
             return sorted(each.name for each in self._members.staying)
+
+    @property
+    def present(self) -> list[RoleId]:
+        """Those and members that leave."""
+        with self._lock:
+            return sorted(each.name for each in self._members.present)
+
+    @property
+    def idle(self) -> list[RoleId]:
+        """Members that leave, and hold no batch."""
+        with self._lock:
+            return [each.member.name for each in self._members.idle]
+
+    def open_caches(self, number: int) -> "dict[RoleId, Future[Answer]]":
+        """Tell all members, and those that join, that a mode begins; returns their replies."""
+        with self._lock:
+            self._caches, self._flushed_first = OpenCaches(number, len(self._members.staying)), True
+            return {each.name: self._wire.request(each.name, self._caches) for each in self._members.present}
+
+    def close_caches(self) -> None:
+        """The mode has ended, after a flush: members that leave stop when they hold no batch."""
+        with self._lock:
+            self._flushed_first, parting = False, self._members.idle
+        self._stop_all(parting)
+
+    def stop_idle(self, names: Iterable[RoleId]) -> None:
+        """Stop leaving members that were flushed."""
+        with self._lock:
+            parting = [each for each in self._members.idle if each.member.name in names]
+        self._stop_all(parting)
 
     def join(self, name: RoleId, address: str, joined: Callable[[RoleId], None] = lambda name: None) -> None:
         """Add a member; it gets batches once all trainers know its address. `joined` sends it what comes before."""
@@ -48,9 +82,19 @@ class EmbeddingWorkers:
                 trainers = list(self._trainers)
             for trainer in trainers:
                 self._meet(trainer, Meet(number, address))
-            with self._lock:
-                self._members.staying.append(Member(name, number, address))
-                joined(name)  # a shard that is started again from now on is told to this member, too
+            told: OpenCaches | None = None
+            while not self._add(Member(name, number, address), told, joined):
+                if (told := self._caches) is not None:
+                    self._wire.request(name, told).result()
+
+    def _add(self, member: Member, told: OpenCaches | None, joined: Callable[[RoleId], None]) -> bool:
+        """False where the member was not told of the mode that began last."""
+        with self._lock:
+            if told is not self._caches:
+                return False
+            self._members.staying.append(member)
+            joined(member.name)  # a shard that is started again from now on is told to this member, too
+            return True
 
     def _meet(self, trainer: RoleId, address: Meet) -> None:
         """Send the address to one trainer; a failure counts only while the trainer is a member."""
@@ -85,7 +129,7 @@ class EmbeddingWorkers:
             member = self._members.check_leave(name)
             before()
             leaving = self._members.start_leaving(member)
-            idle = not member.grants
+            idle = not member.grants and not self._flushed_first
         if idle:
             self._stop(leaving)
         return leaving.left
@@ -116,20 +160,41 @@ class EmbeddingWorkers:
     def done(self, grant: int) -> None:
         """The gradients of a batch are on the shards."""
         with self._lock:
-            _, parting = self._members.drop([grant])
+            _, parting = self._drop([grant])
         self._stop_all(parting)
 
     def release(self, grants: Iterable[int] | None = None) -> None:
         """Drop the ids of batches whose gradients will not arrive (None: of all batches)."""
         with self._lock:
-            dropped, parting = self._members.drop(grants)
+            dropped, parting = self._drop(grants)
         for name, samples in dropped:
-            try:
-                asked = self._wire.request(name, Release(samples))
-            except InputError:  # the member was lost, or the client is closed: the roles end with the run
-                continue
-            asked.add_done_callback(_log_fault)
+            self._send_release(name, Release(samples))
         self._stop_all(parting)
+
+    def discard(self, grants: Sequence[int]) -> None:
+        """Drop the ids of batches that are dealt again.
+
+        Where members have caches, those count the batches whose gradients are in them: no shard knows of these. Which
+        member it was is forgotten once a trainer has answered for the batch.
+        """
+        with self._lock:
+            members = list(self._members.present) if self._flushed_first and grants else []
+        for member in members:
+            samples = tuple(sample_id(member.number, grant) for grant in grants)
+            self._send_release(member.name, Release(samples, dealt_again=True))
+        self.release(grants)
+
+    def _send_release(self, name: RoleId, release: Release) -> None:
+        try:
+            asked = self._wire.request(name, release)
+        except InputError:  # the member was lost, or the client is closed: the roles end with the run
+            return
+        asked.add_done_callback(_log_fault)
+
+    def _drop(self, grants: Iterable[int] | None) -> tuple[Dropped, list[LeavingMember]]:
+        """Close grants; returns also the members to be stopped. Under the lock."""
+        dropped, parting = self._members.drop(grants)
+        return dropped, [] if self._flushed_first else parting
 
     def _stop_all(self, parting: Iterable[LeavingMember]) -> None:
         for each in parting:

@@ -12,6 +12,7 @@ from hotrow.errors import HotrowError
 from hotrow.modes import Mode
 from hotrow.modes.base import Grant, RunFacts
 from hotrow.runtime.clock import Elapsed
+from hotrow.runtime.cluster.caches import ClusterCaches
 from hotrow.runtime.cluster.embedding_workers import EmbeddingWorkers
 from hotrow.runtime.cluster.remote_parameters import RemoteParameters
 from hotrow.runtime.cluster.roles import Roles
@@ -59,6 +60,7 @@ class RemoteExecutor:
         current: Callable[[BatchName], AnyBatch],
         uncollected: "Counter[str]",
         dense_is_here: Callable[[], bool] = lambda: False,
+        caches: ClusterCaches | None = None,
     ) -> None:
         """`current`: a batch, or its copy where its loader is lost.
 
@@ -81,7 +83,7 @@ class RemoteExecutor:
         self.cut_step: CutDecision | None = None  # the mode ends with it
         self._is_cut = False
         self._given_up: dict[int, None] = {}  # workers that lost a batch, in order
-        self.changed_rows: dict[str, int] = {}  # by trainer, cached rows with changes that no shard knows
+        self._caches = caches
 
     @property
     def runs_ahead(self) -> bool:
@@ -283,6 +285,8 @@ class RemoteExecutor:
         self._next_look = now + WAKE_S
         with self._parameters.failing():
             self._roles.check_alive()
+            if self._caches is not None:
+                self._caches.stop_idle(self._parameters.count)
             try:
                 self._parameters.raise_failures()
             except HotrowError:
@@ -316,10 +320,14 @@ class RemoteExecutor:
                 raise error
 
     def _finished(self, grant: Grant, answer: Answer) -> BatchResult:
-        _, (trainer, *_) = self._out.pop(grant.grant)
+        _, roles = self._out.pop(grant.grant)
+        trainer = roles[0]
         reply = answer.of(BatchReply, trainer)
         self._uncollected[trainer] += reply.samples
-        self.changed_rows[trainer] = reply.changed_rows
+        if self._caches is not None:  # of the embedding worker where there is one: it came last
+            self._caches.changed_rows[trainer if self._roles.embedding_workers is None else roles[-1]] = (
+                reply.changed_rows
+            )
         busy = Elapsed(reply.busy_s, reply.busy_s)
         return BatchResult(grant, reply.looked_step, reply.pulled_step, reply.samples, reply.loss, None, busy)
 

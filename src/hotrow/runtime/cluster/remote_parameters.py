@@ -123,7 +123,7 @@ class RemoteParameters:
             for each in planned.applies:
                 self._step, self._samples = max(self._step, each.step + 1), each.samples
             if self._roles.embedding_workers is not None:
-                self._roles.embedding_workers.release(planned.discards)
+                self._roles.embedding_workers.discard(planned.discards)
         for message in planned.to_trainers:
             self._messages += self._roles.request_all(self._roles.trainers, message, deadline=False)
         self._take_replies(UNDER_WAY)

@@ -8,20 +8,22 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from hotrow.data.source import Source
-from hotrow.errors import InputError
+from hotrow.errors import HotrowError, InputError
 from hotrow.runtime.cluster.embedding_workers import EmbeddingWorkers
 from hotrow.runtime.cluster.leaving import forget_when_stopped
 from hotrow.runtime.cluster.shard_restarts import ShardRestarts
-from hotrow.runtime.losses import SURVIVED, RoleLoss, RoleLost, is_gone
+from hotrow.runtime.losses import SURVIVED, RoleLoss, RoleLost, WorkersLost, is_gone
 from hotrow.transport.client import Answer, RpcClient
 from hotrow.transport.envelope import Buffer
 from hotrow.transport.errors import PeerLost, RemoteFault
 from hotrow.transport.futures import uncancellable_future
 from hotrow.transport.messages import Exchange, Exchanged, LeaveMeeting, Message, Query, QueryReply, Stop
 from hotrow.types import RoleId
+
+T = TypeVar("T")
 
 WAKE_S = 0.1  # how long the loss of a role may go unnoticed
 LOSS_S = 2.0  # from a failure until the lost role that caused it is known
@@ -99,6 +101,21 @@ class Roles:
         if not self.trainers:
             gone = [name for name in self.lost if name.kind == "trainer"]
             raise is_gone(gone[-1], self.lost[gone[-1]]) if gone else RoleLost("there is no trainer")
+
+    def check_all_left(self, trainers: int) -> None:
+        """WorkersLost where there are fewer trainers than were to begin."""
+        if len(self.trainers) != trainers:
+            raise WorkersLost(f"{trainers} trainers were to begin, and {len(self.trainers)} are left")
+
+    def surviving(self, act: Callable[[], T]) -> T:
+        """Act on all trainers, and those that read for them; WorkersLost where one is lost meanwhile."""
+        names = [*self.trainers, *self.loaders]
+        try:
+            return act()
+        except HotrowError as error:
+            if not self.caused_by_loss(names, error):
+                raise
+            raise WorkersLost(str(error)) from None
 
     def _lose(self, name: RoleId, why: str) -> None:
         self.lost[name] = why

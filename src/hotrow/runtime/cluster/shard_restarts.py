@@ -107,7 +107,7 @@ class ShardRestarts:
         if self.user is not None:
             self.user.resume_shard(shard)
         self._moved[name] = ShardAt(str(name), address, shard.incarnation)
-        workers = [] if roles.embedding_workers is None else roles.embedding_workers.names
+        workers = [] if roles.embedding_workers is None else roles.embedding_workers.present
         for client in (*roles.trainers, *workers, *roles.loaders):
             self._tell(roles.rpc, client, self._moved[name])
         self._restarted_s = time.monotonic()

@@ -1,7 +1,7 @@
 """All message headers. Tensors follow them as frames of their own.
 
 rows       shards: rows and gradients
-cache      shards: rows that trainers keep; trainers: their flush
+cache      shards: rows that caches keep; trainers and embedding workers: their caches
 orders     shards: the driver's decisions
 dense      dense parameters on shards
 work       trainers: batches of the driver
@@ -22,6 +22,7 @@ from hotrow.transport.messages.cache import (
     CacheExchanged,
     CacheFlushed,
     FlushCache,
+    OpenCaches,
 )
 from hotrow.transport.messages.control import (
     SENTENCE_MOST,
@@ -138,6 +139,7 @@ Message = (
     | CacheExchange
     | CacheExchanged
     | FlushCache
+    | OpenCaches
     | CacheFlushed
     | Perform
     | OrderResult
@@ -272,6 +274,7 @@ __all__ = [
     "Meet",
     "Message",
     "NextBatches",
+    "OpenCaches",
     "OpenReading",
     "OrderPart",
     "OrderResult",

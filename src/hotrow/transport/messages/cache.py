@@ -1,4 +1,7 @@
-"""Cached rows: a trainer's cache writes changes back to shards, checks clocks and fetches rows, in one request."""
+"""Cached rows: a cache writes changes back to shards, checks clocks and fetches rows, in one request.
+
+Caches are those of trainers, or of embedding workers where there are some.
+"""
 
 from typing import Annotated
 
@@ -61,6 +64,13 @@ class CacheExchanged(Header, frozen=True, tag="cache_exchanged"):
     incarnation: Number
     taken: Taken
     blocks: tuple[CachedRowsBlock, ...] = ()
+
+
+class OpenCaches(Header, frozen=True, tag="open_caches"):
+    """A mode begins: an embedding worker empties its caches. It drops batches of the mode before."""
+
+    number: Number  # of the opening: a number that arrives again has no effect
+    workers: Count  # embedding workers with caches
 
 
 class FlushCache(Header, frozen=True, tag="flush_cache"):

@@ -75,7 +75,7 @@ class Pooled(Header, frozen=True, tag="pooled"):
 
 
 class PushPooled(Header, frozen=True, tag="push_pooled"):
-    """Gradients of a batch's vectors. The reply comes when all shards have those of its rows."""
+    """Gradients of a batch's vectors. The reply comes when all shards have those of its rows, or caches have."""
 
     sample: SampleId
     worker: Count
@@ -86,15 +86,23 @@ class PushPooled(Header, frozen=True, tag="push_pooled"):
 
 
 class Folded(Header, frozen=True, tag="folded"):
-    """The reply to gradients of vectors: what each shard did with them."""
+    """The reply to gradients of vectors: what each shard did with those of tables without a cache.
+
+    `changed_rows`: of the embedding worker's caches, with changes that no shard knows.
+    """
 
     taken: tuple[Taken, ...]
+    changed_rows: Count = 0
 
 
 class Release(Header, frozen=True, tag="release"):
-    """Batches whose gradients will not be sent."""
+    """Batches whose gradients will not be sent.
+
+    `dealt_again`: they are computed once more, so gradients that arrived before are applied twice.
+    """
 
     samples: tuple[SampleId, ...]
+    dealt_again: bool = False
 
 
 class Meet(Header, frozen=True, tag="meet"):

@@ -62,7 +62,7 @@ class BatchReply(Header, frozen=True, tag="worked"):
     samples: Count
     busy_s: float
     loss: float
-    changed_rows: Count = 0  # cached ones with changes that no shard knows
+    changed_rows: Count = 0  # cached here or by the embedding worker, with changes that no shard knows
 
 
 class Begin(Header, frozen=True, tag="begin"):

@@ -1,0 +1,1 @@
+"""The commands of `hotrow bench`, one file each."""

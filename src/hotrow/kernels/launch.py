@@ -1,0 +1,62 @@
+"""What launches share: which tensors take a kernel, how a tile is cut, checks of arguments."""
+
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from hotrow.errors import InputError
+
+DIM_MAX = 1024  # a tile holds whole rows
+forced = False  # tests set it: tensors on the CPU take the kernel, which is then only compiled
+_TILE = 1024  # elements of a tile: 8 for each thread of four warps
+
+
+def takes_kernel(tensor: Tensor) -> bool:
+    """Whether a kernel computes: on a GPU, or in Triton's interpreter."""
+    return tensor.is_cuda or forced or bool(triton.knobs.runtime.interpret)
+
+
+def launch(kernel: Any, programs: int, first: Tensor, *arguments: Any, **constants: Any) -> None:
+    """Run a kernel on the device of its first tensor, which need not be torch's current one; no programs, no launch.
+
+    Products are rounded before they are added, as in the native store: Triton versions differ in their default.
+    """
+    if programs:
+        with torch.cuda.device(first.device) if first.is_cuda else nullcontext():
+            kernel[(programs,)](first, *arguments, **constants, enable_fp_fusion=False)
+
+
+def block_dim(who: str, dim: int) -> int:
+    """Columns of a tile that holds rows of `dim` floats."""
+    if not 1 <= dim <= DIM_MAX:
+        raise InputError(f"{who}: rows of {dim:,} floats: must be from 1 to {DIM_MAX:,}")
+    return int(triton.next_power_of_2(dim))
+
+
+def block_rows(block_dim: int, most: int = 64) -> int:
+    """Rows of a tile with this many columns."""
+    return max(1, min(most, _TILE // block_dim))
+
+
+def check_vectors(who: str, rows: Tensor, size: str = "dim") -> None:
+    """Refuse what is not the vectors of samples: three dimensions, float32 or bfloat16."""
+    if rows.dim() != 3 or rows.dtype not in (torch.float32, torch.bfloat16):
+        raise InputError(
+            f"{who}: rows is {rows.dtype} {tuple(rows.shape)}: must be torch.float32 or torch.bfloat16 "
+            f"(samples, fields, {size})"
+        )
+
+
+def check(who: str, name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int | None, ...]) -> None:
+    """Refuse a tensor of another type or shape (None: any size), or whose last dimension is not contiguous."""
+    fits = tensor.dim() == len(shape) and all(
+        want in (None, have) for want, have in zip(shape, tensor.shape, strict=True)
+    )
+    if tensor.dtype != dtype or not fits:
+        wanted = ", ".join("any" if size is None else str(size) for size in shape)
+        raise InputError(f"{who}: {name} is {tensor.dtype} {tuple(tensor.shape)}: must be {dtype} ({wanted})")
+    if tensor.numel() and tensor.stride(-1) != 1 and tensor.shape[-1] != 1:
+        raise InputError(f"{who}: {name} has strides {tensor.stride()}: its last dimension must be contiguous")

@@ -1,0 +1,174 @@
+"""The hash table: which slot holds which key. It launches the kernels of probe.py and claim.py and knows no values."""
+
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from hotrow.kernels.launch import launch
+from hotrow.store.hbm import claim, probe
+from hotrow.store.hbm.spec import HbmSpec
+
+WARPS = 1  # reductions over the keys of a program then need no barrier, and a program waits for its own 32 keys alone
+BLOCK = 32 * WARPS  # keys of a program: one for each thread
+assert (WARPS, BLOCK) == (1, 32), "loads may be repeated in a second layout: the arguments of probe.py do not hold"
+WIDTH_MAX = 64  # columns of a tile of rows
+LFU_FIRST = 1  # a new row was seen once
+CLAMP_EVERY = 128  # ticks
+
+
+def tile_width(dim: int) -> int:
+    return min(WIDTH_MAX, int(triton.next_power_of_2(dim)))
+
+
+def blocks(count: int) -> int:
+    """Programs of a launch over `count` keys."""
+    return int(triton.cdiv(count, BLOCK))
+
+
+class HashTable:
+    """Slots for distinct 64-bit keys. A slot stays that of its key until the key is erased or evicted."""
+
+    def __init__(self, spec: HbmSpec, device: torch.device) -> None:
+        lines = spec.buckets * spec.groups
+        self.spec, self.device, self.lines = spec, device, lines
+        self.meta = torch.zeros(lines, 2, spec.group_slots, dtype=torch.uint8, device=device)
+        self.stored = torch.zeros(spec.slots, dtype=torch.int64, device=device)
+        self.locks = torch.zeros(lines, dtype=torch.int32, device=device)
+        self.calls = 0  # that see rows
+
+    @property
+    def digests(self) -> Tensor:
+        """uint8 [slots]; 0 and 1 are free slots."""
+        return self.meta[:, 0, :].reshape(-1)
+
+    @property
+    def ages(self) -> Tensor:
+        """uint8 [slots]: the tick in which a row was last seen (LRU), or how often it was seen (LFU)."""
+        return self.meta[:, 1, :].reshape(-1)
+
+    @property
+    def bytes(self) -> int:
+        return self.meta.nbytes + self.stored.nbytes + self.locks.nbytes
+
+    @property
+    def _now(self) -> int:
+        return (self.calls // self.spec.calls_per_tick) & 255
+
+    @property
+    def _first_age(self) -> int:
+        return self._now if self.spec.eviction == "lru" else LFU_FIRST
+
+    def begin_call(self) -> None:
+        """A call begins that sees rows. Rows that were not seen for long count as equally old."""
+        self.calls += 1
+        if self.spec.eviction == "lru" and self.calls % (CLAMP_EVERY * self.spec.calls_per_tick) == 0:
+            self._run(probe.clamp_ages, self.lines, self.meta, self.lines, self._now)
+
+    def find(
+        self, keys: Tensor, values: Tensor, out: Tensor | None, *, seen: bool, size: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Slot of each key, ABSENT without a row, and how many are absent (int32 [1]).
+
+        Rows go into `out`, NaN where absent. With `size` (int32 [1]) only so many keys are looked up. With LFU the keys
+        of a lookup that sees rows are distinct.
+        """
+        slots, missed = torch.empty_like(keys), self._zero()
+        touch = {"lru": probe.TOUCH_LRU, "lfu": probe.TOUCH_LFU}[self.spec.eviction] if seen else probe.TOUCH_NONE
+        self._run(
+            probe.find_rows,
+            len(keys),
+            keys,
+            slots,
+            values if out is None else out,
+            missed,
+            self.meta,
+            self.stored,
+            values,
+            size,
+            len(keys),
+            self.spec.buckets,
+            self._now,
+            TOUCH=touch.value,
+            COPY=out is not None,
+            DIM=self.spec.dim,
+            WIDTH=tile_width(self.spec.dim),
+            GROUPS=self.spec.groups,
+        )
+        return slots, missed
+
+    def lock(self, slots: Tensor) -> None:
+        """Keep rows from being evicted until `unlock`; negative and free slots are left out."""
+        self._run(claim.lock_slots, len(slots), slots, self.meta, self.locks, len(slots))
+
+    def unlock(self, slots: Tensor) -> None:
+        """Every lock in the groups of these slots ends."""
+        self._run(claim.unlock_slots, len(slots), slots, self.locks, len(slots))
+
+    def claim_free(self, keys: Tensor, slots: Tensor) -> int:
+        """Put distinct absent keys into free slots, which are locked and written to `slots` (all ABSENT before).
+
+        Returns how many keys found none.
+        """
+        missed = self._zero()
+        self._run(
+            claim.claim_free,
+            len(keys),
+            keys,
+            slots,
+            missed,
+            self.meta,
+            self.stored,
+            self.locks,
+            len(keys),
+            self.spec.buckets,
+            self._first_age,
+            GROUPS=self.spec.groups,
+        )
+        return int(missed)
+
+    def claim_victims(self, keys: Tensor, slots: Tensor, victims: Tensor) -> int:
+        """For keys without a slot the slots of the rows with the lowest scores, in `victims` (all ABSENT before).
+
+        They are locked and hold their rows still: copy those, then `replace`. Returns how many keys got none.
+        """
+        missed = self._zero()
+        self._run(
+            claim.claim_victim,
+            len(keys),
+            keys,
+            slots,
+            victims,
+            missed,
+            self.meta,
+            self.locks,
+            len(keys),
+            self.spec.buckets,
+            self._now,
+            LRU=self.spec.eviction == "lru",
+            GROUPS=self.spec.groups,
+        )
+        return int(missed)
+
+    def replace(self, keys: Tensor, victims: Tensor, slots: Tensor) -> None:
+        """Put keys into the slots that `claim_victims` gave them; `slots` has these too, or TURNED_AWAY."""
+        count = len(keys)
+        self._run(claim.write_keys, count, keys, victims, slots, self.meta, self.stored, count, self._first_age)
+
+    def erase(self, slots: Tensor) -> None:
+        """Free distinct slots; negative ones are none."""
+        self._run(probe.erase_rows, len(slots), slots, self.meta, len(slots))
+
+    def live_slots(self, first_line: int, last_line: int) -> Tensor:
+        """Slots with rows in a range of lines, in order."""
+        taken = self.meta[first_line:last_line, 0, :].reshape(-1) > 1
+        return taken.nonzero().squeeze(1) + first_line * self.spec.group_slots
+
+    def _run(self, kernel: Any, count: int, first: Tensor, *arguments: Any, **constants: Any) -> None:
+        """Launch a kernel over `count` keys, slots or lines."""
+        constants |= {"SLOTS": self.spec.group_slots, "BLOCK": BLOCK, "num_warps": WARPS}
+        launch(kernel, blocks(count), first, *arguments, **constants)
+
+    def _zero(self) -> Tensor:
+        return torch.zeros(1, dtype=torch.int32, device=self.device)

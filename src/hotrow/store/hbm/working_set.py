@@ -1,0 +1,213 @@
+"""Tiers together: the rows of a large batch are pulled into GPU memory once, mini-batches train there.
+
+Algorithm 1 of the hierarchical parameter server (docs/gpu.md): `begin` pulls the rows that the batch needs and GPU
+memory lacks from the tier below, with all their fields; `find` and `apply` serve its mini-batches; displaced rows
+that have changed go down, and `flush` brings everything down that has changed. `prefetch` reads the rows of the next
+batch while this one trains.
+
+One thread makes all calls to the tier below, in their order, and the copies on a side stream. So a displaced row is
+written before it is read again; where the write fails, the row is kept and nothing is read until it is written. A row
+that GPU memory lacks cannot change, so what `prefetch` reads is still right at `begin`, as long as no row has come or
+gone meanwhile, which the generation of the table tells.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Generic, Protocol, Self, TypeVar
+
+import torch
+from torch import Tensor
+
+from hotrow.errors import ConfigError, InputError
+from hotrow.store.applied import Applied
+from hotrow.store.hbm.copies import SideStream
+from hotrow.store.hbm.lower import LowerTier, TransferCounts, WriteQueue
+from hotrow.store.hbm.rows import HbmRows
+from hotrow.store.hbm.spec import HbmSpec
+
+
+class UpperPlan(Protocol):
+    """What a lookup found: `HbmPlan` or `PartitionedPlan`."""
+
+    @property
+    def present(self) -> Tensor: ...
+    @property
+    def absent(self) -> int: ...
+    @property
+    def turned_away(self) -> int: ...
+    @property
+    def evicted(self) -> HbmRows | None: ...
+
+
+Plan = TypeVar("Plan", bound=UpperPlan)
+
+
+class UpperTier(Protocol[Plan]):
+    """`HbmTier` or `HbmPartitions`: each takes plans of its own kind."""
+
+    spec: HbmSpec
+    device: torch.device
+
+    @property
+    def generation(self) -> int: ...
+    def find(self, keys: Tensor, out: Tensor | None = None) -> Plan: ...
+    def touch(self, keys: Tensor) -> Plan: ...
+    def apply(
+        self, keys: Plan, gradients: Tensor, *, step: int = 0, samples: int = 0, lr_scale: float = 1.0
+    ) -> Applied | None: ...
+    def put_and_evict(
+        self,
+        keys: Tensor,
+        values: Tensor,
+        state: Tensor | None = None,
+        fields: Mapping[str, Tensor] | None = None,
+        *,
+        saved: bool = False,
+        pinned: Sequence[Plan] = (),
+    ) -> Plan: ...
+    def take_evicted(self) -> HbmRows | None: ...
+    def export(self, rows: int = 65_536, *, changed_only: bool = False) -> Iterator[HbmRows]: ...
+    def mark_saved(self, keys: Tensor) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    """Rows of the next batch, on their way."""
+
+    keys: Tensor  # distinct keys of the batch
+    generation: int  # of the table when it was asked what it lacks
+    rows: "Future[HbmRows]"
+
+
+class WorkingSet(Generic[Plan]):
+    """Rows of the current batch in GPU memory, above a tier that holds all rows. One thread at a time.
+
+    The rows of one batch must find room: buckets fill unevenly, so give GPU memory twice the distinct keys of a batch.
+    The end of a `with` block flushes. A write to the tier below that fails is raised by a later call, and its rows are
+    written by the call after that.
+    """
+
+    def __init__(self, upper: UpperTier[Plan], lower: LowerTier) -> None:
+        if not upper.spec.track_changes:
+            raise ConfigError("HbmSpec.track_changes=False: rows that changed have to be known, set it to True")
+        self.upper, self.lower = upper, lower
+        self.moved = TransferCounts()
+        self._copies = SideStream(upper.device)
+        self._queue = WriteQueue(lower, self._copies, self.moved)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="hotrow-working-set")
+        self._writes: list[Future[None]] = []
+        self._prefetch: Prefetch | None = None
+
+    def begin(self, keys: Tensor, *, samples: int = 0) -> None:
+        """Have the rows of all these keys in GPU memory, where they stay until the next `begin`.
+
+        `samples` counts all samples trained so far. New rows start in the SWAP period of it.
+        """
+        self._settle()
+        unique = torch.unique(keys)
+        rows, held = self._rows_for(unique, samples)
+        if not len(rows):
+            return
+        rows = self._copies.used_here(rows)
+        put = self.upper.put_and_evict(
+            rows.keys, rows.values, rows.state if rows.state.shape[1] else None, rows.fields, saved=True, pinned=[held]
+        )
+        self.moved.up += len(rows) - put.turned_away
+        self._write_evicted(put.evicted)
+        if put.turned_away:
+            raise InputError(
+                f"begin: {put.turned_away:,} of {len(unique):,} rows found no room in GPU memory, which holds "
+                f"{self.upper.spec.slots:,} in buckets of {self.upper.spec.bucket_slots}: raise capacity, or use "
+                "smaller batches"
+            )
+
+    def _rows_for(self, unique: Tensor, samples: int) -> tuple[HbmRows, Plan]:
+        """Rows that GPU memory lacks, and the plan of those that it has."""
+        ahead, self._prefetch = self._prefetch, None
+        generation = self.upper.generation
+        held = self.upper.touch(unique)
+        if ahead is not None:
+            rows = ahead.rows.result()
+            if generation == ahead.generation and torch.equal(ahead.keys, unique):
+                self.moved.up_ahead += len(rows)
+                return rows, held
+            self.moved.reread += 1
+        return self._thread.submit(self._read, unique[~held.present].cpu(), samples).result(), held
+
+    def prefetch(self, keys: Tensor, *, samples: int = 0) -> None:
+        """Begin to read the rows of the next batch that GPU memory lacks."""
+        self._settle()
+        unique = torch.unique(keys)
+        found = self.upper.find(unique)
+        wanted = unique[~found.present].cpu()
+        self._prefetch = Prefetch(unique, self.upper.generation, self._thread.submit(self._read, wanted, samples))
+
+    def find(self, keys: Tensor, out: Tensor | None = None) -> Plan:
+        """Look up rows of the batch, for `apply`."""
+        plan = self.upper.find(keys, out)
+        if plan.absent:
+            raise InputError(
+                f"find: {plan.absent:,} keys are not in the working set: call begin with the keys of the whole batch"
+            )
+        return plan
+
+    def apply(
+        self, plan: Plan, gradients: Tensor, *, step: int = 0, samples: int = 0, lr_scale: float = 1.0
+    ) -> Applied | None:
+        """As `HbmTier.apply`."""
+        return self.upper.apply(plan, gradients, step=step, samples=samples, lr_scale=lr_scale)
+
+    def flush(self) -> None:
+        """Bring every change down, and wait until it is there. After a failure a second call brings down the rest."""
+        self._write_evicted(self.upper.take_evicted())
+        on_the_way: tuple[Tensor, Future[None]] | None = None  # one chunk is written while the next one is read
+        for chunk in self.upper.export(changed_only=True):
+            rows = chunk.to(self.upper.device)  # from another partition's
+            written = self._thread.submit(self._queue.write_after_all, rows, self._copies.mark())
+            self._mark_saved(on_the_way)
+            on_the_way = rows.keys, written
+        self._mark_saved(on_the_way)
+        if len(self._queue):
+            self._thread.submit(self._queue.write_all).result()
+        self._writes.clear()  # whichever of them failed, its rows are written now
+
+    def _mark_saved(self, chunk: "tuple[Tensor, Future[None]] | None") -> None:
+        """Once a chunk is written, the tier below has its rows as they are."""
+        if chunk is not None:
+            keys, written = chunk
+            written.result()
+            self.upper.mark_saved(keys)
+
+    def close(self) -> None:
+        """Flush, and end the thread. If that fails it can be called again."""
+        self.flush()
+        self._thread.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read(self, keys: Tensor, samples: int) -> HbmRows:
+        self._queue.write_all()  # what failed before: rows below may be out of date
+        return self._copies.up(self.lower.read(keys, samples))
+
+    def _write_evicted(self, evicted: HbmRows | None) -> None:
+        """Send down what has changed of displaced rows."""
+        if evicted is not None and evicted.changed is not None:
+            changed = evicted.select(evicted.changed)
+            if len(changed):
+                self._queue.add(changed)
+                self._writes.append(self._thread.submit(self._queue.write_all))
+
+    def _settle(self) -> None:
+        """Raise what failed since the last call, once, and send down what a call displaced before it failed."""
+        done = [write for write in self._writes if write.done()]
+        self._writes = [write for write in self._writes if write not in done]
+        self._write_evicted(self.upper.take_evicted())
+        failures = [failure for write in done if (failure := write.exception()) is not None]
+        if failures:
+            failures[0].add_note(f"{len(failures)} writes failed: their rows are kept and written by the next call")
+            raise failures[0]

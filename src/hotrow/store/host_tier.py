@@ -1,0 +1,49 @@
+"""A tier in memory or on disk as the tier below a working set in GPU memory."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hotrow.errors import ConfigError
+from hotrow.store.hbm.rows import HbmRows
+from hotrow.store.hbm.spec import KEPT_FIELDS, HbmSpec
+from hotrow.store.ram import RamTier
+
+
+class HostTier:
+    """The rows of a `RamTier` or `TieredTier`, as tensors."""
+
+    def __init__(self, tier: RamTier) -> None:
+        if tier.table.admission is not None:
+            raise ConfigError(
+                "Table.admission is set: rows in GPU memory are those of every id of a batch, leave admission out"
+            )
+        if tier.table.expiry is not None:
+            raise ConfigError(
+                "Table.expiry is set: rows in GPU memory are not seen by the tier below and would expire there, leave "
+                "expiry out"
+            )
+        self.tier = tier
+
+    def spec(self, capacity: int, **settings: Any) -> HbmSpec:
+        """Of a table in GPU memory with `capacity` of these rows."""
+        kept = tuple(name for name in self.tier.fields if name in KEPT_FIELDS)
+        exact = {"calls_per_tick": 1} | settings  # a call is a large batch: its rows are newer than those before it
+        return HbmSpec.of(self.tier.table, capacity, kept_fields=kept, track_changes=True, **exact)
+
+    def read(self, keys: Tensor, samples: int) -> HbmRows:
+        """Whole rows of distinct keys in their order; absent ones are made. `samples`: all samples trained so far."""
+        wanted = keys.numpy().view(np.uint64)
+        plan = self.tier.find_or_init(wanted, samples=samples or None)
+        rows = self.tier.whole_rows(wanted)
+        del plan  # rows of a plan in use stay in memory, where they are read
+        fields = {name: torch.from_numpy(column.view(np.int32)) for name, column in rows.fields.items()}
+        return HbmRows(keys, torch.from_numpy(rows.values), torch.from_numpy(rows.state), fields)
+
+    def write(self, rows: HbmRows) -> None:
+        """Overwrite whole rows."""
+        fields = {name: column.numpy().view(np.uint32) for name, column in rows.fields.items()}
+        state = rows.state.numpy() if rows.state.shape[1] else None
+        self.tier.put(rows.keys.numpy().view(np.uint64), rows.values.numpy(), state, fields)

@@ -1,0 +1,37 @@
+"""Calls of every kernel of the table in GPU memory: they are compiled for a GPU (kernel_compile.py)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from hotrow.kernels.update_rule import UpdateRule
+from hotrow.store.hbm import HbmRows, HbmSpec
+from hotrow.store.hbm.columns import RowColumns
+from hotrow.store.hbm.table import CLAMP_EVERY, HashTable
+
+
+def hbm() -> None:
+    """The table's own launches: nothing runs, so a call of a tier would find no row that is missing."""
+    keys, slots = torch.arange(300), torch.arange(300)
+    for eviction in ("lru", "lfu"):
+        spec = HbmSpec(dim=64, capacity=1024, rule=UpdateRule("adagrad", lr=0.1), eviction=eviction)
+        table, columns = HashTable(spec, torch.device("cpu")), RowColumns(spec, torch.device("cpu"))
+        table.find(keys, columns.values, torch.zeros(300, 64), seen=True)
+        table.find(keys, columns.values, None, seen=False, size=torch.ones(1, dtype=torch.int32))
+        table.claim_victims(keys, slots, slots.clone())
+    table.lock(slots)
+    table.claim_free(keys, slots)
+    table.replace(keys, slots, slots.clone())
+    table.erase(slots)
+    table.unlock(slots)
+    columns.read(keys, slots)
+    columns.write(slots, HbmRows(keys, torch.zeros(300, 64), torch.zeros(300, 64), {}), with_state=True, saved=False)
+    for init in ("uniform", "normal", "constant"):
+        RowColumns(replace(spec, init=init, capacity=1024), torch.device("cpu")).make(keys, slots, 0)
+    oldest = HashTable(replace(spec, eviction="lru"), torch.device("cpu"))
+    oldest.calls = CLAMP_EVERY * spec.calls_per_tick - 1
+    oldest.begin_call()
+
+
+CALLS: dict[str, Callable[[], None]] = {"hbm": hbm}
