@@ -49,9 +49,9 @@ def test_one_trainer_of_one_embedding_worker_with_a_cache_trains_as_without(mode
     table = PLAIN.model_copy(update={"optimizer": optimizer})
     with_cache, without = run(mode, cached(table), embedding_workers=1), run(mode, {"t": table}, embedding_workers=1)
     check_clean(with_cache, 1)
-    torch.testing.assert_close(with_cache.rows, without.rows, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(with_cache.rows, without.rows, rtol=0, atol=1e-6)
     for ours, theirs in zip(with_cache.dense, without.dense, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
     figures = with_cache.figures[peer_name(0)]
     assert figures["cache_hits.t"] > 0
     for name in ("hits", "misses", "written", "bytes_saved"):

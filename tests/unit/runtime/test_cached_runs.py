@@ -96,9 +96,9 @@ def test_one_trainer_with_a_cache_trains_as_without(mode: Mode, optimizer: hr.Ad
     table = PLAIN.model_copy(update={"optimizer": optimizer})
     with_cache, without = run(mode, cached(table)), run(mode, {"t": table})
     assert with_cache.done == without.done == list(range(COUNT))
-    torch.testing.assert_close(with_cache.rows, without.rows, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(with_cache.rows, without.rows, rtol=0, atol=1e-6)
     for ours, theirs in zip(with_cache.dense, without.dense, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
     figures = with_cache.figures["trainer 0"]
     assert figures["cache_hits.t"] > 0
     assert figures["cache_changed.t"] == 0
