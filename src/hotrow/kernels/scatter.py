@@ -14,12 +14,12 @@ from torch import Tensor
 from hotrow.errors import InputError
 from hotrow.kernels.launch import block_dim, block_rows, check, launch, takes_kernel
 from hotrow.kernels.pool import Mode, bag_of, check_mode, check_offsets
-from hotrow.kernels.unique import Unique
+from hotrow.kernels.unique import UniqueKeys
 
 WINDOW = 64
 
 
-def scatter(unique: Unique, gradients: Tensor, offsets: Tensor | None = None, mode: Mode = "sum") -> Tensor:
+def scatter(unique: UniqueKeys, gradients: Tensor, offsets: Tensor | None = None, mode: Mode = "sum") -> Tensor:
     """float32 [positions, dim]: the gradient of each of `unique.keys`; rows from `unique.size` on are not set.
 
     gradients [bags, dim], float32 or bfloat16, is the gradient of what `pool` gave for the same offsets and mode. The
@@ -37,21 +37,21 @@ def scatter(unique: Unique, gradients: Tensor, offsets: Tensor | None = None, mo
     return _kernel_scatter(unique, gradients.contiguous(), bags, scale)
 
 
-def reference_scatter(unique: Unique, gradients: Tensor, bags: Tensor | None, scale: Tensor | None) -> Tensor:
+def reference_scatter(unique: UniqueKeys, gradients: Tensor, bags: Tensor | None, scale: Tensor | None) -> Tensor:
     """The same in torch."""
     gradients = gradients.float() if scale is None else gradients.float() * scale[:, None]
     each = gradients if bags is None else gradients.index_select(0, bags)
     return torch.zeros_like(each).index_add_(0, unique.inverse, each)
 
 
-def _bags(unique: Unique, offsets: Tensor | None) -> int:
+def _bags(unique: UniqueKeys, offsets: Tensor | None) -> int:
     if offsets is None:
         return len(unique.inverse)
     check_offsets("scatter", offsets, len(unique.inverse))
     return len(offsets) - 1
 
 
-def _kernel_scatter(unique: Unique, gradients: Tensor, bags: Tensor | None, scale: Tensor | None) -> Tensor:
+def _kernel_scatter(unique: UniqueKeys, gradients: Tensor, bags: Tensor | None, scale: Tensor | None) -> Tensor:
     positions, dim = len(unique.inverse), gradients.shape[1]
     columns = block_dim("scatter", dim)
     rows = block_rows(columns)

@@ -22,7 +22,7 @@ _NUMBER_BLOCK = 1024
 _SEED, _ODD = secrets.randbits(62), secrets.randbits(62) | 1
 
 
-class Unique(NamedTuple):
+class UniqueKeys(NamedTuple):
     """Arrays of the length of the batch; of `keys`, `counts` and `starts` the first `size` are set."""
 
     keys: Tensor  # int64, each key once: ascending if deterministic, else in any order
@@ -43,7 +43,7 @@ class Unique(NamedTuple):
         return order
 
 
-def unique(keys: Tensor, deterministic: bool = False) -> Unique:
+def unique(keys: Tensor, deterministic: bool = False) -> UniqueKeys:
     """Distinct keys of an int64 [n] batch. `deterministic` sorts: the same batch then gives the same arrays."""
     check("unique", "keys", keys, torch.int64, (None,))
     if len(keys) >= 2**29:
@@ -53,7 +53,7 @@ def unique(keys: Tensor, deterministic: bool = False) -> Unique:
     return _kernel_unique(keys)
 
 
-def reference_unique(keys: Tensor) -> Unique:
+def reference_unique(keys: Tensor) -> UniqueKeys:
     """The same by sorting, in torch: keys ascend, positions of a key too."""
     ordered, order = keys.sort(stable=True)
     is_first = torch.ones_like(ordered, dtype=torch.bool)
@@ -66,10 +66,10 @@ def reference_unique(keys: Tensor) -> Unique:
     counts = torch.zeros_like(place).scatter_add_(0, group, torch.ones_like(place))
     inverse = torch.empty_like(place).scatter_(0, order, group.to(torch.int32))
     rank = torch.empty_like(place).scatter_(0, order, place - starts[group])
-    return Unique(found, counts, starts, inverse, rank, is_first.sum(dtype=torch.int32).reshape(1))
+    return UniqueKeys(found, counts, starts, inverse, rank, is_first.sum(dtype=torch.int32).reshape(1))
 
 
-def _kernel_unique(keys: Tensor) -> Unique:
+def _kernel_unique(keys: Tensor) -> UniqueKeys:
     n = len(keys)
     capacity = max(4, triton.next_power_of_2(2 * n))
     spaced = -(-n // 4) * 4  # arrays begin at multiples of 16 bytes: a kernel is compiled once for all sizes
@@ -84,7 +84,7 @@ def _kernel_unique(keys: Tensor) -> Unique:
     launch(_fold_kernel, triton.cdiv(n, _BLOCK), keys, *folding, n, capacity - 1, _SEED, _ODD, BLOCK=_BLOCK, PAIRS=16)
     numbering = (number, cursors, place, rank, counts, starts, inverse)
     launch(_number_kernel, triton.cdiv(n, _NUMBER_BLOCK), tallies, *numbering, n, BLOCK=_NUMBER_BLOCK)
-    return Unique(found, counts, starts, inverse, rank, cursors[:1])
+    return UniqueKeys(found, counts, starts, inverse, rank, cursors[:1])
 
 
 @triton.jit(do_not_specialize=["n", "mask"])

@@ -15,7 +15,7 @@ pytest.importorskip("triton", reason="Triton is not installed: pip install 'hotr
 from hotrow.errors import InputError
 from hotrow.kernels.pool import _kernel_pool, bag_of, pool, reference_pool
 from hotrow.kernels.scatter import WINDOW, _kernel_scatter, reference_scatter, scatter
-from hotrow.kernels.unique import Unique, unique
+from hotrow.kernels.unique import UniqueKeys, unique
 from profiles import examples
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -32,7 +32,7 @@ def batches(draw: st.DrawFn) -> torch.Tensor:
     return torch.tensor(keys, dtype=torch.int64)[torch.randperm(len(keys), generator=random)].to(DEVICE)
 
 
-def check_unique(keys: torch.Tensor, found: Unique) -> None:
+def check_unique(keys: torch.Tensor, found: UniqueKeys) -> None:
     size = found.size.item()
     distinct, counts = found.keys[:size], found.counts[:size]
     assert dict(zip(distinct.tolist(), counts.tolist(), strict=True)) == Counter(keys.tolist())

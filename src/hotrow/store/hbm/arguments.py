@@ -7,7 +7,7 @@ from torch import Tensor
 
 from hotrow.errors import ConfigError, InputError
 from hotrow.kernels.launch import takes_kernel
-from hotrow.kernels.unique import Unique, unique
+from hotrow.kernels.unique import UniqueKeys, unique
 from hotrow.store.hbm.rows import HbmRows
 from hotrow.store.hbm.spec import HbmSpec
 
@@ -59,7 +59,7 @@ def distinct(keys: Tensor) -> tuple[Tensor, Tensor]:
     return found.keys[: int(found.size)], found.inverse.to(torch.int64)
 
 
-def check_once(who: str, folded: Unique) -> None:
+def check_once(who: str, folded: UniqueKeys) -> None:
     """Refuse keys that occur more than once. Waits for the device."""
     if twice := len(folded.inverse) - int(folded.size):
         raise InputError(f"{who}: keys: {twice} of them occur twice, give each row once")

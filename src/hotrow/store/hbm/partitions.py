@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hotrow.errors import ConfigError
 from hotrow.kernels.scatter import scatter
-from hotrow.kernels.unique import Unique, unique
+from hotrow.kernels.unique import UniqueKeys, unique
 from hotrow.store.applied import Applied
 from hotrow.store.hbm.arguments import as_columns, as_keys, as_matrix, check_once
 from hotrow.store.hbm.hashing import partition_of
@@ -36,7 +36,7 @@ class PartitionedPlan:
     """The keys of a lookup, and the plan of each partition that has some of them."""
 
     keys: Tensor
-    folded: Unique
+    folded: UniqueKeys
     distinct: int  # keys
     parts: list[Part]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hotrow.kernels.unique import Unique, unique
+from hotrow.kernels.unique import UniqueKeys, unique
 
 ABSENT = -1  # slot of a key without a row
 TURNED_AWAY = -2  # the same, where the lookup found all rows of the bucket in use
@@ -55,7 +55,7 @@ class KeyBatch:
     """Keys that are not looked up yet. Lookups of one batch share its folded duplicates."""
 
     keys: Tensor  # int64 [keys]
-    folded: Unique | None
+    folded: UniqueKeys | None
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -75,7 +75,7 @@ class HbmPlan:
     moves: int  # of the table at the lookup: with the same number every row is still there
     turned_away: int = 0  # distinct keys that got no row
     evicted: HbmRows | None = None  # rows that this call displaced
-    folded: Unique | None = None
+    folded: UniqueKeys | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -97,7 +97,7 @@ class HbmPlan:
         """For each key, where its row is: int64 [keys]."""
         return self.slots if self.folded is None else self.slots.index_select(0, self.folded.inverse)
 
-    def fold(self, *, deterministic: bool) -> Unique:
+    def fold(self, *, deterministic: bool) -> UniqueKeys:
         """Have a slot for each distinct key; those beyond their number are ABSENT."""
         if self.folded is None:
             found = unique(self.keys, deterministic)
