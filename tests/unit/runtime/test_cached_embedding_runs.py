@@ -16,7 +16,18 @@ from hotrow.runtime import TrainingLoop
 from hotrow.types import RoleId
 from unit.runtime.cluster_threads import Cluster, batches
 from unit.runtime.loader_threads import Processes
-from unit.runtime.test_cached_runs import COUNT, PLAIN, SWAP, Trained, cached, losing_rows, run, unsent
+from unit.runtime.test_cached_runs import (
+    COUNT,
+    PLAIN,
+    SWAP,
+    Trained,
+    cached,
+    check_no_change_lost,
+    killing_shards,
+    losing_rows,
+    run,
+    unsent,
+)
 
 MODES = [hr.Hybrid(max_in_flight=1), hr.Async()]
 FLYING = [hr.Hybrid(max_in_flight=3), hr.Async()]
@@ -208,22 +219,10 @@ def test_a_lost_trainer_leaves_no_row_in_use() -> None:
 @pytest.mark.parametrize("mode", [*MODES, FLYING[0]], ids=str)
 @pytest.mark.parametrize("rests", [False, True])
 def test_a_shard_that_is_started_again_with_its_rows_loses_no_change(mode: Mode, rests: bool) -> None:
-    def kill(there: Cluster, engine: TrainingLoop, number: int) -> None:
-        if number in (6, 14):
-            if mode.dense == "server":
-                engine.rest()  # or the shard takes parked dense gradients with it, and later ones differ
-            there.shards.kill(number % 4 // 2)
-            if rests:
-                engine.rest()  # a flush waits for it
-
-    with_kills = run(mode, cached(SGD), embedding_workers=1, meanwhile=kill, restarts=3)
+    with_kills = run(mode, cached(SGD), embedding_workers=1, meanwhile=killing_shards(mode, rests), restarts=3)
     without = run(mode, cached(SGD), embedding_workers=1)
     check_clean(with_kills, 1)
-    assert with_kills.counts["shards_lost"] == 2
-    for name in ("cached_rows_lost", "cache_dropped.t", "lost_pushes", "partly_applied_pushes"):
-        assert not with_kills.counts.get(name)
-    if mode.most_in_flight == 1:  # else the dense parameters of a step depend on timing
-        torch.testing.assert_close(with_kills.rows, without.rows, rtol=1e-4, atol=1e-6)
+    check_no_change_lost(mode, with_kills, without)
 
 
 @pytest.mark.parametrize("mode", FLYING, ids=str)
