@@ -1,139 +1,40 @@
 // A disk that fails in the middle of a call: the call says so, no row is lost, and the tier goes on or says why not.
 #include <cerrno>
-#include <random>
-#include <set>
 
 #include "tests/check.h"
+#include "tests/disk_calls.h"
 #include "tests/disk_rig.h"
 
 namespace hotrow::tests {
 namespace {
 
-constexpr std::size_t kPages = 2 * kPage;   // of the index in memory
-constexpr std::uint64_t kNumbers = 12'000;  // more pages than a call brings at a time
-
-struct Fault {
-  const char* name;
-  bool of_index;
-  DiskFaults::Kind kind;
-  int error;
-};
-constexpr Fault kFaults[] = {
-    {"index read EIO", true, DiskFaults::read, EIO},
-    {"index write EIO", true, DiskFaults::write, EIO},
-    {"index write ENOSPC", true, DiskFaults::write, ENOSPC},
-    {"index short write", true, DiskFaults::short_write, ENOSPC},
-    {"index no memory", true, DiskFaults::no_memory, 0},
-    {"row read EIO", false, DiskFaults::read, EIO},
-    {"row write EIO", false, DiskFaults::write, EIO},
-    {"row write ENOSPC", false, DiskFaults::write, ENOSPC},
-    {"row short write", false, DiskFaults::short_write, ENOSPC},
-    {"row no memory", false, DiskFaults::no_memory, 0},
-};
-
-// What each number may be; 0: it has no row.
-using Allowed = std::map<std::uint64_t, std::set<float>>;
-
-void check_allowed(const std::string& where, const Allowed& allowed, const std::map<std::uint64_t, float>& found) {
-  for (const auto& [number, stamps] : allowed) {
-    const auto row = found.find(number);
-    const float stamp = row == found.end() ? 0 : row->second;
-    if (!stamps.contains(stamp))
-      fail(__FILE__, __LINE__, where + ": number " + std::to_string(number) + " has stamp " + std::to_string(stamp));
+// Random calls while the disk fails now and then; a call that raises may have changed some of its rows.
+int run_trial(const Fault& fault, bool paged, bool staged, unsigned seed) {
+  DiskRig rig(paged ? std::optional(kPages) : std::nullopt, 4 << 20, staged, DiskRig::fresh_folder());
+  const auto allowed = std::make_unique<AllowedRows>();
+  RandomCalls calls(rig, *allowed, seed);
+  calls.fail_at_times(fault);
+  int raised = 0;
+  for (int step = 1; step <= kSteps; ++step) {
+    raised += !calls.call(step);
+    if (step % kStepsOfFault == kStepsOfFault - 1) calls.check();
   }
+  rig.rows_faults.end();
+  rig.index_faults.end();
+  calls.check();
+  rig.reopen();
+  calls.check();
+  return raised;
 }
 
-// Random calls while the disk fails now and then; a call that raises may have changed some of its rows.
-class Trial {
- public:
-  Trial(const Fault& fault, bool paged, bool staged, unsigned seed)
-      : rig_(paged ? std::optional(kPages) : std::nullopt, 4 << 20, staged),
-        staged_(staged),
-        fault_(fault),
-        chance_(seed) {
-    for (std::uint64_t number = 0; number < kNumbers; ++number) allowed_[number] = {0};
-  }
-
-  int run() {
-    DiskFaults& faults = fault_.of_index ? rig_.index_faults : rig_.rows_faults;
-    int raised = 0;
-    for (int step = 1; step <= 60; ++step) {
-      if (step % 6 == 0) faults.start(fault_.kind, fault_.error, static_cast<int>(chance_() % 12), 3);
-      raised += !call(static_cast<float>(step));
-      if (step % 6 != 5) continue;
-      faults.end();
-      check();
-    }
-    faults.end();
-    check();
-    if (staged_)
-      rig_.tier->compact();  // rows that a thread moves while the file is copied would be missed
-    else
-      rig_.tier->flush();
-    check_allowed("after a kill", allowed_, rig_.read_after_kill(all_));
-    rig_.reopen();
-    check();
-    return raised;
-  }
-
- private:
-  // False: the disk failed, and the call said so.
-  bool call(float stamp) {
-    std::set<std::uint64_t> drawn;
-    while (drawn.size() < 1000) drawn.insert(chance_() % kNumbers);
-    const std::vector<std::uint64_t> numbers(drawn.begin(), drawn.end());
-    const auto kind = chance_() % 8;
-    const float to = kind == 5 ? 0 : stamp;
-    const bool changes = kind <= 5;
-    if (changes)
-      for (const std::uint64_t number : numbers) allowed_[number].insert(to);
-    try {
-      if (kind < 5)
-        rig_.write(numbers, stamp);
-      else if (kind == 5)
-        rig_.erase(numbers);
-      else if (kind == 6)
-        rig_.tier->compact();
-      else
-        check_read(numbers);
-    } catch (const DiskError& error) {
-      CHECK(std::string(error.what()).starts_with("disk file "));
-      return false;
-    } catch (const std::bad_alloc&) {
-      return false;
-    }
-    if (changes)
-      for (const std::uint64_t number : numbers) allowed_[number] = {to};
-    return true;
-  }
-  void check_read(const std::vector<std::uint64_t>& numbers) {
-    const auto found = rig_.read(numbers);
-    Allowed those;
-    for (const std::uint64_t number : numbers) those[number] = allowed_[number];
-    check_allowed("beside faults", those, found);
-  }
-  void check() {
-    const auto faults = rig_.tier->verify();
-    if (!faults.empty()) fail(__FILE__, __LINE__, faults.front());
-    check_allowed("after faults", allowed_, rig_.read(all_));
-  }
-
-  DiskRig rig_;
-  bool staged_;
-  const Fault& fault_;
-  std::mt19937_64 chance_;
-  Allowed allowed_;
-  std::vector<std::uint64_t> all_ = numbers_from(0, kNumbers);
-};
-
 void try_faults(bool staged) {
-  for (const Fault& fault : kFaults) {
+  for (const Fault& fault : kDiskFaults) {
     for (const bool paged : {false, true}) {
       if (fault.of_index && !paged) continue;
       int raised = 0;
       for (unsigned seed = 0; seed < (staged ? 1 : 3); ++seed) {
         try {
-          raised += Trial(fault, paged, staged, seed).run();
+          raised += run_trial(fault, paged, staged, first_seed() + seed);
         } catch (const std::exception& error) {
           fail(__FILE__, __LINE__,
                std::string(fault.name) + (paged ? ", paged" : "") + ", seed " + std::to_string(seed) + ": " +
@@ -258,7 +159,7 @@ TEST(disk_files_that_cannot_be_read_are_not_opened_and_stay) {
   const auto all = numbers_from(0, kNumbers);
   rig.write(all, 1);
   rig.tier->close(false);
-  for (const auto& fault : kFaults) {
+  for (const Fault& fault : kDiskFaults) {
     if (fault.kind == DiskFaults::no_memory || (!fault.of_index && fault.kind != DiskFaults::read)) continue;
     DiskFaults& faults = fault.of_index ? rig.index_faults : rig.rows_faults;
     faults.start(fault.kind, fault.error, 1);

@@ -93,8 +93,11 @@ class FaultyEngine final : public IoEngine {
 
 class DiskRig {
  public:
-  explicit DiskRig(std::optional<std::size_t> index_cache, std::uint64_t capacity = 4 << 20, bool staged = false)
-      : cache_(index_cache), capacity_(capacity), staged_(staged), folder_(fresh_folder()) {
+  explicit DiskRig(std::optional<std::size_t> index_cache, std::uint64_t capacity = 4 << 20)
+      : DiskRig(index_cache, capacity, false, fresh_folder()) {}
+  // In a folder that another process may have left; it is removed at the end.
+  DiskRig(std::optional<std::size_t> index_cache, std::uint64_t capacity, bool staged, std::filesystem::path folder)
+      : cache_(index_cache), capacity_(capacity), staged_(staged), folder_(std::move(folder)) {
     open();
   }
   ~DiskRig() {
@@ -103,11 +106,17 @@ class DiskRig {
     tier.reset();
     std::filesystem::remove_all(folder_);
   }
+  static std::filesystem::path fresh_folder() {
+    std::string name = std::filesystem::temp_directory_path() / "disk-rig-XXXXXX";
+    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no folder for the test");
+    return name;
+  }
   DiskRig(const DiskRig&) = delete;
   DiskRig& operator=(const DiskRig&) = delete;
 
   static Key key_of(std::uint64_t number) { return hash_key(number); }
   std::string path() const { return folder_ / "rows"; }
+  bool staged() const { return staged_; }
 
   void open() {
     const auto wrapped = [](DiskFaults& faults) {
@@ -155,11 +164,10 @@ class DiskRig {
   }
   std::map<std::uint64_t, float> read(std::span<const std::uint64_t> numbers) { return read(*tier, numbers); }
 
-  // What another process finds that opens the file as it is now, and what is staged for it, after a kill.
+  // What another process finds after a kill that opens the file as it is now. Nothing may be writing it: a copy is not
+  // of one moment.
   std::map<std::uint64_t, float> read_after_kill(std::span<const std::uint64_t> numbers) {
     const std::string copy = folder_ / "copy";
-    // Staged extents first: a thread may be writing them, and what it has written is staged no more.
-    if (staged_) std::filesystem::copy_file(staging_of(path()), staging_of(copy));
     std::filesystem::copy_file(path(), copy, std::filesystem::copy_options::overwrite_existing);
     DiskTier other(plain_spec(copy, cache_));
     std::map<std::uint64_t, float> found = read(other, numbers);
@@ -171,11 +179,6 @@ class DiskRig {
   std::unique_ptr<DiskTier> tier;
 
  private:
-  static std::filesystem::path fresh_folder() {
-    std::string name = std::filesystem::temp_directory_path() / "disk-rig-XXXXXX";
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no folder for the test");
-    return name;
-  }
   static std::string staging_of(const std::string& path) { return path + ".staged"; }
   DiskSpec plain_spec(const std::string& path, std::optional<std::size_t> cache) const {
     return {path,
