@@ -3,10 +3,16 @@
 from collections.abc import Sequence
 from types import ModuleType
 
-from hotrow.bench.gpu import checks, interactions, kernels, store
+from hotrow.bench.gpu import checks, interactions, kernels, models, store
 from hotrow.errors import ConfigError
 
-PARTS: dict[str, ModuleType] = {"kernels": kernels, "interactions": interactions, "checks": checks, "store": store}
+PARTS: dict[str, ModuleType] = {
+    "kernels": kernels,
+    "interactions": interactions,
+    "checks": checks,
+    "store": store,
+    "models": models,
+}
 
 
 def chosen(names: Sequence[str] | None) -> dict[str, ModuleType]:

@@ -21,13 +21,23 @@ class GpuPlan:
     check_ids: int = 2**14  # of a call, and rows of a table, in the part `checks`
     check_calls: int = 40  # of each of its tables
     check_group: int = 32  # slots of a group of its tables
+    check_samples: int = 512  # of a batch of the checks of models
+    check_steps: int = 200
+    check_rows: int = 20_000
+    matrix: int = 8_192  # rows and columns of the product that gives the ceiling
+    compiler: str = "inductor"  # of torch.compile
+    auc_ids: int = 1_000_000
+    auc_steps: int = 100
+    auc_test_batches: int = 16  # 2^20 rows
+    auc_seeds: int = 5
     seed: int = 1
 
     def quick(self) -> "GpuPlan":
         """Sizes for the interpreter."""
         return replace(
             self, ids=200, distinct=1_000, dim=16, rows=400, samples=4, fields=5, copy_bytes=2**10, rounds=2, batches=2,
-            check_ids=12, check_calls=3, check_group=2,
+            check_ids=12, check_calls=3, check_group=2, check_samples=4, check_steps=3, check_rows=60, matrix=16,
+            compiler="eager", auc_ids=50, auc_steps=2, auc_test_batches=8, auc_seeds=2,
         )  # fmt: skip
 
     def as_dict(self) -> dict[str, Any]:
