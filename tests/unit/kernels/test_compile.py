@@ -40,5 +40,5 @@ def test_the_table_in_gpu_memory_compiles(tmp_path: Path) -> None:
     lines = compiled("hbm_calls", cache=tmp_path).splitlines()
     assert {line.split()[0] for line in lines} == {
         "find_rows", "claim_victim", "lock_slots", "claim_free", "write_keys", "erase_rows", "unlock_slots",
-        "copy_rows", "first_values", "clamp_ages",
+        "copy_rows", "first_values", "clamp_ages", "pinned_rows",
     }  # fmt: skip
