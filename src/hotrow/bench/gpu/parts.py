@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from types import ModuleType
 
-from hotrow.bench.gpu import checks, interactions, kernels, models, store
+from hotrow.bench.gpu import checks, interactions, kernels, models, store, tiered
 from hotrow.errors import ConfigError
 
 PARTS: dict[str, ModuleType] = {
@@ -12,6 +12,7 @@ PARTS: dict[str, ModuleType] = {
     "checks": checks,
     "store": store,
     "models": models,
+    "tiered": tiered,
 }
 
 

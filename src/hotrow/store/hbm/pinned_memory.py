@@ -30,7 +30,7 @@ class PinnedMemory:
         self.bytes += size
         if self._device.type != "cuda" or not size:
             return torch.zeros(rows, columns, dtype=dtype)
-        pages = mmap.mmap(-1, -(-size // HUGE_PAGE) * HUGE_PAGE)
+        pages = mmap.mmap(-1, -(-size // HUGE_PAGE) * HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         pages.madvise(mmap.MADV_HUGEPAGE)  # fewer pages to lock, and to translate at each access
         tensor = torch.frombuffer(pages, dtype=dtype, count=rows * columns).view(rows, columns).zero_()
         with torch.cuda.device(self._device):

@@ -8,8 +8,6 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install 'hotrow[gpu]'")
 
-from test_working_set import DEVICE, DIM, SMALL, batches, check_same_rows, gradients, train_in_memory
-
 import hotrow as hr
 from hotrow.errors import ConfigError, InputError
 from hotrow.kernels.update_rule import UpdateRule
@@ -17,6 +15,7 @@ from hotrow.store import RamTier
 from hotrow.store.hbm import HbmRows, HbmSpec, HbmTier, WorkingSet
 from hotrow.store.hbm.pinned import PinnedTier
 from hotrow.store.hbm.pinned_memory import PinnedMemory
+from working_set_runs import DEVICE, DIM, SMALL, batches, check_same_rows, gradients, train_in_memory
 
 ADAM = UpdateRule("adam", lr=0.01)
 
