@@ -31,11 +31,12 @@ def host_tables(spec: HbmSpec) -> list[tuple[str, Made]]:
 
 
 def _table(spec: HbmSpec, **settings: Any) -> Any:
-    import hotrow as hr
+    from hotrow.config import Table
+    from hotrow.optim.sparse import Adagrad
 
     rule = spec.rule
-    optimizer = hr.Adagrad(lr=rule.lr, initial=rule.initial, eps=rule.eps)
-    return hr.Table(dim=spec.dim, optimizer=optimizer, **settings)
+    optimizer = Adagrad(lr=rule.lr, initial=rule.initial, eps=rule.eps)
+    return Table(dim=spec.dim, optimizer=optimizer, **settings)
 
 
 @contextmanager

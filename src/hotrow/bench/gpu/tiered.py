@@ -157,7 +157,8 @@ class _Study:
         row_bytes = HbmTier(HbmSpec(dim=self.plan.dim, capacity=128, rule=ADAGRAD), self.device).stats().bytes / 128
         table_bytes, index_bytes = row_bytes * self.plan.tiered_rows, getattr(lower, "device_bytes", 0)
         budget = table_bytes * self.plan.tiered_share - index_bytes
-        spec = lower.spec(max(128, int(budget / (row_bytes + 4))), eviction=eviction)
+        # Three in five rows of GPU memory are of one batch: buckets of 256 have room for all of theirs.
+        spec = lower.spec(max(256, int(budget / (row_bytes + 4))), eviction=eviction, groups=8)
         upper = HbmTier(spec, self.device)
         working = WorkingSet(upper, lower)
         table = WorkingTable(working, upper)
