@@ -67,15 +67,14 @@ class TeacherStream:
 
 def auc_figures(device: torch.device, plan: GpuPlan) -> Iterator[tuple[str, float]]:
     """Means over seeds; `_change` is the mean of the paired differences to float32, `_change_sd` their deviation."""
-    found: dict[str, list[float]] = {name: [] for name in VARIANTS}
-    for seed in range(plan.auc_seeds):
-        for name, variant in VARIANTS.items():
-            found[name].append(trained_auc(device, plan, seed, variant))
     yield "auc_seeds", float(plan.auc_seeds)
-    for name, values in found.items():
-        yield f"auc_{name}", mean(values)
-        if name != "float32":
-            changes = [value - base for value, base in zip(values, found["float32"], strict=True)]
+    base: list[float] = []
+    for name, variant in VARIANTS.items():
+        found = [trained_auc(device, plan, seed, variant) for seed in range(plan.auc_seeds)]
+        base = base or found
+        yield f"auc_{name}", mean(found)
+        if found is not base:
+            changes = [value - before for value, before in zip(found, base, strict=True)]
             yield f"auc_{name}_change", mean(changes)
             yield f"auc_{name}_change_sd", stdev(changes)
 
