@@ -147,6 +147,7 @@ class _Steps:
             partial(NETWORKS[name], self.plan.fields, self.plan.dim, kernels=own), self.clock.device, self.plan.seed
         )
         if compiled:
+            torch.compiler.reset()  # past a number of variants of one function it gives up, and says so in a warning
             network.compile(backend=self.plan.compiler)
         training = Training(network, table, adam(network), autocast)
         with matrix_precision(precision):
