@@ -18,7 +18,7 @@ from hotrow.bench.gpu.workload import keys_of
 from hotrow.kernels.update_rule import UpdateRule
 from hotrow.store.hbm import HbmPlan, HbmTier
 
-ADAGRAD = UpdateRule("adagrad", lr=0.05, initial=0.1)
+ADAGRAD = UpdateRule("adagrad", lr=0.05, initial=1e-12)  # far below a squared gradient: rows learn from the first step
 
 
 class Table(Protocol):
@@ -74,8 +74,8 @@ class SparseTable:
 class FoldedTable:
     """Plain torch by hand: equal ids are folded before their rows are updated."""
 
-    def __init__(self, values: Tensor) -> None:
-        self.values, self.state = values, torch.full_like(values, ADAGRAD.initial)
+    def __init__(self, values: Tensor, rule: UpdateRule = ADAGRAD) -> None:
+        self.values, self.state = values, torch.full_like(values, rule.initial)
         self._step: tuple[Tensor, Tensor] | None = None
 
     def rows(self, ids: Tensor) -> Tensor:
@@ -106,6 +106,9 @@ class Batch:
     ids: Tensor  # int64 [samples * fields]
     numbers: Tensor  # [samples, NUMBERS]
     labels: Tensor  # float32 [samples]
+
+    def to(self, device: torch.device) -> "Batch":
+        return Batch(self.ids.to(device), self.numbers.to(device), self.labels.to(device))
 
 
 def made_batches(ids: Tensor, samples: int, seed: int) -> list[Batch]:
