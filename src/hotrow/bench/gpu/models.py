@@ -33,7 +33,7 @@ from hotrow.bench.gpu.workload import keys_of, matrix_precision, zipf_ranks
 from hotrow.store.hbm import HbmSpec, HbmTier
 
 SMOOTH = replace(ADAGRAD, initial=0.1)  # steps in proportion to gradients: no sign of a rounding error is one
-ROWS_DIFFER = 0.01  # of the norm of their changes; a gradient that is lost makes more
+ROWS_DIFFER = 0.05  # of the norm of their changes; rounding makes 0.003 in DLRM, an eighth of lost gradients 0.3
 SLOW_ROUNDS = 3  # of torch's sparse table, which takes tens of milliseconds a step
 ROW_PASSES = 5  # of the rows of a batch: written, read forward and backward; their gradients written, read
 UPDATE_PASSES = 4  # of distinct rows: value and state, read and written
