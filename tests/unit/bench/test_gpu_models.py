@@ -72,7 +72,7 @@ def test_gradients_that_do_not_arrive_are_found_out(name: str, monkeypatch: pyte
         return apply(tier, plan, gradients * kept[:, None], *rest, **settings)
 
     monkeypatch.setattr(HbmTier, "apply", without)
-    with pytest.raises(AssertionError, match="changes of rows differ|not close"):
+    with pytest.raises(AssertionError, match=r"changes of rows differ|not close"):
         models.compare_training(name, DEVICE, PLAN)
 
 
