@@ -1,6 +1,7 @@
 """What launches share: which tensors take a kernel, how a tile is cut, checks of arguments."""
 
 from contextlib import nullcontext
+from functools import cache
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ from hotrow.errors import InputError
 DIM_MAX = 1024  # a tile holds whole rows
 forced = False  # tests set it: tensors on the CPU take the kernel, which is then only compiled
 _TILE = 1024  # elements of a tile: 8 for each thread of four warps
+_WARP_TILE = 512  # elements: 16 for each thread
+_PROGRAMS_PER_MULTIPROCESSOR = 64
 
 
 def takes_kernel(tensor: Tensor) -> bool:
@@ -41,6 +44,21 @@ def block_rows(block_dim: int, most: int = 64) -> int:
     return max(1, min(most, _TILE // block_dim))
 
 
+def warp_tile(block_dim: int) -> dict[str, int]:
+    """Rows and warps of a tile that one warp holds, where rows are not too wide: no step of it waits at a barrier."""
+    return {"ROWS": min(32, max(1, _WARP_TILE // block_dim)), "num_warps": max(1, block_dim // _WARP_TILE)}
+
+
+def programs_of(tensor: Tensor, tiles: int) -> int:
+    """Programs that take tiles in turn, where the device alone knows how many of at most `tiles` there are."""
+    return min(tiles, _PROGRAMS_PER_MULTIPROCESSOR * _multiprocessors(tensor.device)) if tensor.is_cuda else tiles
+
+
+@cache
+def _multiprocessors(device: torch.device) -> int:
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
 def check_vectors(who: str, rows: Tensor, size: str = "dim") -> None:
     """Refuse what is not the vectors of samples: three dimensions, float32 or bfloat16."""
     if rows.dim() != 3 or rows.dtype not in (torch.float32, torch.bfloat16):
@@ -50,13 +68,24 @@ def check_vectors(who: str, rows: Tensor, size: str = "dim") -> None:
         )
 
 
-def check(who: str, name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int | None, ...]) -> None:
-    """Refuse a tensor of another type or shape (None: any size), or whose last dimension is not contiguous."""
+def check(
+    who: str,
+    name: str,
+    tensor: Tensor,
+    dtype: torch.dtype,
+    shape: tuple[int | None, ...],
+    *,
+    strided: bool = False,
+) -> None:
+    """Refuse a tensor of another type or shape (None: any size), or whose last dimension is not contiguous.
+
+    With `strided` it need not be.
+    """
     fits = tensor.dim() == len(shape) and all(
         want in (None, have) for want, have in zip(shape, tensor.shape, strict=True)
     )
     if tensor.dtype != dtype or not fits:
         wanted = ", ".join("any" if size is None else str(size) for size in shape)
         raise InputError(f"{who}: {name} is {tensor.dtype} {tuple(tensor.shape)}: must be {dtype} ({wanted})")
-    if tensor.numel() and tensor.stride(-1) != 1 and tensor.shape[-1] != 1:
+    if not strided and tensor.numel() and tensor.stride(-1) != 1 and tensor.shape[-1] != 1:
         raise InputError(f"{who}: {name} has strides {tensor.stride()}: its last dimension must be contiguous")

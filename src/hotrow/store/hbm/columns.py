@@ -1,12 +1,11 @@
 """What rows hold, apart from their keys: values, optimizer state and counters, by slot."""
 
-from functools import partial
-
 import torch
 from torch import Tensor
 
 from hotrow.kernels.launch import launch
 from hotrow.kernels.update_rule import RowFields
+from hotrow.kernels.update_tile import TableRows
 from hotrow.store.hbm import row_kernels
 from hotrow.store.hbm.rows import HbmRows
 from hotrow.store.hbm.spec import HbmSpec
@@ -14,7 +13,7 @@ from hotrow.store.hbm.table import BLOCK, WARPS, WIDTH_MAX, blocks, tile_width
 
 KINDS = {"uniform": row_kernels.UNIFORM, "normal": row_kernels.NORMAL, "constant": row_kernels.CONSTANT}
 
-
+SAVED = "saved"
 NORMAL_WIDTH = 8  # double precision and two series: a wider tile makes a program of a megabyte
 
 
@@ -25,21 +24,23 @@ class RowColumns:
         self.spec = spec
         self.values = torch.zeros(spec.slots, spec.dim, device=device)
         self.state = torch.zeros(spec.slots, spec.state_dim, device=device)
-        zeros = partial(torch.zeros, spec.slots, dtype=torch.int32, device=device)
-        self.fields: dict[str, Tensor] = {name: zeros() for name in spec.fields}
-        self.saved: Tensor | None = zeros() if spec.track_changes else None  # version in the lower tier
+        names = [*spec.fields, *([SAVED] if spec.track_changes else [])]
+        # The counters of a row side by side: an update then reads and writes one sector of memory for all of them.
+        self._counters = torch.zeros(spec.slots, len(names), dtype=torch.int32, device=device)
+        columns = dict(zip(names, self._counters.unbind(1), strict=True))
+        self.saved: Tensor | None = columns.pop(SAVED, None)  # version in the lower tier
+        self.fields: dict[str, Tensor] = columns
         self._stream = torch.tensor([spec.stream], dtype=torch.int64, device=device)
 
     @property
     def bytes(self) -> int:
-        counters = [*self.fields.values(), *([] if self.saved is None else [self.saved])]
-        return sum(column.nbytes for column in (self.values, self.state, *counters))
+        return self.values.nbytes + self.state.nbytes + self._counters.nbytes
 
-    @property
-    def counters(self) -> RowFields:
-        """The fields that an update moves."""
+    def rows(self, refused: Tensor) -> TableRows:
+        """What an update changes; `refused` counts the rows that it leaves alone."""
         fields = self.fields
-        return RowFields(fields["version"], fields["last_update"], fields.get("period"), fields.get("updates"))
+        counters = RowFields(fields["version"], fields["last_update"], fields.get("period"), fields.get("updates"))
+        return TableRows(self.values, self.state, counters, refused)
 
     def read(self, keys: Tensor, slots: Tensor) -> HbmRows:
         """Whole rows at slots, none of which is negative."""

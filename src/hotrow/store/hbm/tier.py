@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from hotrow.errors import InputError
+from hotrow.kernels.backward import update_from_bags
 from hotrow.kernels.pool import Mode, pool
-from hotrow.kernels.scatter import scatter
 from hotrow.kernels.unique import unique
-from hotrow.kernels.update import update_rows
 from hotrow.store.applied import Applied
 from hotrow.store.hbm.arguments import as_columns, as_keys, as_matrix, check_device, check_once, check_usable, distinct
 from hotrow.store.hbm.columns import RowColumns
@@ -42,7 +41,7 @@ class HbmTier:
         self._moves = 0  # evictions and removals: while it stays, slots of plans hold
         self._rows = self._created = self._erased = self._evicted = self._turned_away = 0
         self._displaced: list[HbmRows] = []  # that no call has returned yet
-        self._refused, self._absent = torch.zeros(2, 1, dtype=torch.int64, device=self.device)
+        self._counts = torch.zeros(3, dtype=torch.int64, device=self.device)  # by updates: refused, absent, turned away
 
     # Lookups
 
@@ -226,28 +225,24 @@ class HbmTier:
         self._advance(samples)
         found = plan.fold(deterministic=self.spec.deterministic)
         self._refresh(plan)
-        sums = scatter(found, gradients, offsets, mode)
-        before = self._refused.clone() if counted else None
-        update_rows(
+        before = self._counts.clone() if counted else None
+        update_from_bags(
             self.spec.rule,
-            self._columns.values,
-            self._columns.state if self.spec.state_dim else None,
+            self._columns.rows(self._counts[:1]),
             plan.slots,
-            sums,
-            self._columns.counters,
+            found,
+            gradients,
+            offsets,
+            mode,
             step=step,
             samples=max(samples, self._period * self.spec.rule.swap_period),
             lr_scale=lr_scale,
-            refused=self._refused,
+            missing=self._counts[1:],
         )
-        absent = (plan.slots == ABSENT).sum() - len(plan.slots) + found.size  # slots beyond the keys are ABSENT too
-        self._absent += absent
         if before is None:
             return None
-        turned_away = (plan.slots == TURNED_AWAY).sum()
-        counts = torch.stack([found.size[0], self._refused[0] - before[0], absent[0], turned_away]).tolist()
-        keys, refused, missing, unadmitted = counts
-        return Applied(keys - refused - missing - unadmitted, refused, missing, unadmitted=unadmitted)
+        asked, refused, missing, unadmitted = torch.cat([found.size.long(), self._counts - before]).tolist()
+        return Applied(asked - refused - missing - unadmitted, refused, missing, unadmitted=unadmitted)
 
     def put_and_evict(
         self,
@@ -342,8 +337,8 @@ class HbmTier:
             erased=self._erased,
             evicted=self._evicted,
             turned_away=self._turned_away,
-            refused=int(self._refused),
-            absent=int(self._absent),
+            refused=int(self._counts[0]),
+            absent=int(self._counts[1]),
         )
 
     def verify(self) -> list[str]:
