@@ -38,8 +38,8 @@ def backward() -> None:
     for rule in RULES:
         fields = RowFields(*torch.zeros(8, 4, dtype=torch.int32).unbind(1))
         refused = torch.zeros(1, dtype=torch.int64)
-        rows = TableRows(torch.zeros(8, 64), torch.zeros(8, rule.state_dim(64)), fields, refused)
-        update_from_bags(rule, rows, torch.arange(300), found, gradients, missing=refused.new_zeros(2))
+        rows = TableRows("", rule, torch.zeros(8, 64), torch.zeros(8, rule.state_dim(64)), fields, refused)
+        update_from_bags(rows, torch.arange(300), found, gradients, missing=refused.new_zeros(2))
 
 
 def fold() -> None:

@@ -23,12 +23,11 @@ from hotrow.kernels.scatter import (
 )
 from hotrow.kernels.unique import UniqueKeys
 from hotrow.kernels.update import reference_update
-from hotrow.kernels.update_rule import StepScalars, UpdateRule
+from hotrow.kernels.update_rule import StepScalars
 from hotrow.kernels.update_tile import SCALARS, TableRows, update_tile
 
 
 def update_from_bags(
-    rule: UpdateRule,
     rows: TableRows,
     slots: Tensor,
     unique: UniqueKeys,
@@ -46,7 +45,7 @@ def update_from_bags(
     Slots -1 and -2 are skipped, and counted in missing[0] and missing[1], int64 [2]; slots from `unique.size` on are
     not read. Gradients, offsets and mode are those of `scatter`, the numbers those of `update_rows`.
     """
-    rows.check("update_from_bags", rule)
+    rule = rows.rule
     check("update_from_bags", "slots", slots, torch.int64, (len(unique.inverse),))
     given = bag_gradients("update_from_bags", unique, gradients, offsets, mode)
     if missing is not None:
@@ -54,7 +53,7 @@ def update_from_bags(
     check("update_from_bags", "gradients", given.rows, given.rows.dtype, (None, rows.values.shape[1]))
     scalars = StepScalars.of(rule, step, samples, lr_scale)
     if takes_kernel(gradients):
-        _kernel_update(rule, rows, slots, unique, given, scalars, missing)
+        _kernel_update(rows, slots, unique, given, scalars, missing)
     else:
         size = int(unique.size)
         if missing is not None:
@@ -64,7 +63,6 @@ def update_from_bags(
 
 
 def _kernel_update(
-    rule: UpdateRule,
     rows: TableRows,
     slots: Tensor,
     unique: UniqueKeys,
@@ -72,7 +70,7 @@ def _kernel_update(
     scalars: StepScalars,
     missing: Tensor | None,
 ) -> None:
-    arguments, constants = rows.arguments(rule, scalars)
+    arguments, constants = rows.arguments(scalars), rows.constants
     tile, order, groups = warp_tile(constants["BLOCK_DIM"]), unique.order(), (unique.counts, unique.starts)
     frequent = FrequentKeys.sum_windows(unique, given, order)
     programs = programs_of(slots, triton.cdiv(len(slots), tile["ROWS"]))

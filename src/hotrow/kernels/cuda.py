@@ -7,8 +7,8 @@ Each kernel has a Triton kernel beside it that computes the same, which runs whe
 import ctypes
 import logging
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -63,25 +63,35 @@ class CudaKernels:
         self._device = device
         with torch.cuda.device(device):
             torch.cuda.current_stream().synchronize()  # the context of the device is made, and this thread's
-            image = _compiled(files(__package__).joinpath(file).read_text(), torch.cuda.get_device_capability(), constants)
+            source = files(__package__).joinpath(file).read_text()
+            image = _compiled(source, torch.cuda.get_device_capability(), constants)
             module = ctypes.c_void_p()
             _check("cuModuleLoadData", _driver().cuModuleLoadData(ctypes.byref(module), image))
         self._module = module
         self._functions: dict[str, ctypes.c_void_p] = {}
 
-    def launch(self, name: str, blocks: int, threads: int, *arguments: Any) -> None:
-        """Run a kernel in the current stream of the device; no blocks, no launch."""
+    def launch(self, name: str, blocks: int, threads: int, *arguments: Tensor | int) -> None:
+        """Run a kernel in the current stream of the device; no blocks, no launch.
+
+        Numbers take 64 bits here, of which a parameter of 32 bits reads the lower ones.
+        """
         if not blocks:
             return
-        if name not in self._functions:
-            function = ctypes.c_void_p()
-            _check(name, _driver().cuModuleGetFunction(ctypes.byref(function), self._module, name.encode()))
-            self._functions[name] = function
-        values = [ctypes.c_void_p(each.data_ptr()) if isinstance(each, Tensor) else each for each in arguments]
-        addresses = (ctypes.c_void_p * len(values))(*(ctypes.addressof(each) for each in values))
+        function = self._functions.get(name) or self._find(name)
+        values = [each.data_ptr() if isinstance(each, Tensor) else each for each in arguments]
+        words = (ctypes.c_uint64 * len(values))(*values)
+        first = ctypes.addressof(words)
+        addresses = (ctypes.c_void_p * len(values))(*range(first, first + 8 * len(values), 8))
         stream = ctypes.c_void_p(torch.cuda.current_stream(self._device).cuda_stream)
-        grid = blocks, 1, 1, threads, 1, 1
-        _check(name, _driver().cuLaunchKernel(self._functions[name], *grid, 0, stream, addresses, None))
+        here = self._device.index == torch.cuda.current_device()
+        with nullcontext() if here else torch.cuda.device(self._device):
+            _check(name, _driver().cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, addresses, None))
+
+    def _find(self, name: str) -> ctypes.c_void_p:
+        function = ctypes.c_void_p()
+        _check(name, _driver().cuModuleGetFunction(ctypes.byref(function), self._module, name.encode()))
+        self._functions[name] = function
+        return function
 
 
 def _compiled(source: str, capability: tuple[int, int], constants: dict[str, int]) -> bytes:
@@ -123,13 +133,3 @@ def _driver() -> ctypes.CDLL:
 def _check(what: str, code: int) -> None:
     if code:
         raise CudaError(f"{what} failed with code {code}")
-
-
-def words(*numbers: int) -> Sequence[ctypes.c_uint32]:
-    """Arguments of 32 bits."""
-    return [ctypes.c_uint32(number) for number in numbers]
-
-
-def long_words(*numbers: int) -> Sequence[ctypes.c_uint64]:
-    """Arguments of 64 bits."""
-    return [ctypes.c_uint64(number) for number in numbers]

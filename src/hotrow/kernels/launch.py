@@ -26,10 +26,37 @@ def launch(kernel: Any, programs: int, first: Tensor, *arguments: Any, **constan
     """Run a kernel on the device of its first tensor, which need not be torch's current one; no programs, no launch.
 
     Products are rounded before they are added, as in the native store: Triton versions differ in their default.
+    Triton looks at all arguments of a launch to find what it has compiled, some 80 us on a slow host, more than many
+    of these kernels take; here a launch like an earlier one goes straight to its program.
     """
-    if programs:
-        with torch.cuda.device(first.device) if first.is_cuda else nullcontext():
-            kernel[(programs,)](first, *arguments, **constants, enable_fp_fusion=False)
+    if not programs:
+        return
+    given = (first, *arguments)
+    if not first.is_cuda:
+        kernel[(programs,)](*given, **constants, enable_fp_fusion=False)
+        return
+    device = first.device
+    with nullcontext() if device.index == torch.cuda.current_device() else torch.cuda.device(device):
+        like = (kernel, device, *constants.values(), *map(_kind, given))
+        known = _programs.get(like)
+        if known is not None:
+            program, fixed = known
+            program[(programs, 1, 1)](*given, *fixed, stream=torch.cuda.current_stream(device).cuda_stream)
+            return
+        program = kernel[(programs,)](*given, **constants, enable_fp_fusion=False)
+        _programs[like] = program, tuple(constants[name] for name in kernel.arg_names[len(given) :])
+
+
+_programs: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}  # compiled, with the constants behind the arguments
+
+
+def _kind(value: Any) -> Any:
+    """What a program depends on: types, alignments, and that a number is 1. As Triton's rules, or finer."""
+    if isinstance(value, Tensor):
+        return value.dtype, value.data_ptr() % 16 == 0
+    if isinstance(value, int):
+        return value == 1, value % 16 == 0, value.bit_length() > 31
+    return type(value)
 
 
 def block_dim(who: str, dim: int) -> int:

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from hotrow.errors import InputError
-from hotrow.kernels.cuda import CudaKernels, cuda_kernels, long_words, words
+from hotrow.kernels.cuda import CudaKernels, cuda_kernels
 from hotrow.kernels.launch import check, launch, takes_kernel
 
 _BLOCK = 128
@@ -97,11 +97,10 @@ def _cuda_unique(cuda: CudaKernels, keys: Tensor) -> UniqueKeys:
     cursors = zeros[4 * entries + 4 :]  # behind the entries, of 16 bytes each
     counts, starts, inverse, rank, place = torch.empty(5, n, dtype=torch.int32, device=keys.device)
     found = torch.empty_like(keys)
-    limits = *words(n, entries - 1), *long_words(_SEED, _ODD)
     blocks = triton.cdiv(n, threads * _CUDA["ITEMS"])
-    cuda.launch("fold", blocks, threads, keys.contiguous(), zeros, cursors, found, place, rank, *limits)
+    cuda.launch("fold", blocks, threads, keys.contiguous(), zeros, cursors, found, place, rank, n, entries - 1, _SEED, _ODD)
     numbering = zeros, cursors, place, rank, counts, starts, inverse
-    cuda.launch("number", triton.cdiv(n, threads), threads, *numbering, *words(n))
+    cuda.launch("number", triton.cdiv(n, threads), threads, *numbering, n)
     return UniqueKeys(found, counts, starts, inverse, rank, cursors[:1])
 
 

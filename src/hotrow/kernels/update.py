@@ -36,25 +36,22 @@ def update_rows(
     `samples` counts all samples up to and including this batch, and must not go back from call to call.
     """
     refused = torch.zeros(1, dtype=torch.int64, device=slots.device) if refused is None else refused
-    rows = TableRows(values, state, fields or RowFields(), refused)
-    rows.check("update_rows", rule)
+    rows = TableRows("update_rows", rule, values, state, fields or RowFields(), refused)
     check("update_rows", "slots", slots, torch.int64, (None,))
     check("update_rows", "gradients", gradients, torch.float32, (len(slots), values.shape[1]))
     scalars = StepScalars.of(rule, step, samples, lr_scale)
     if takes_kernel(values):
-        _kernel_update(rule, rows, slots, gradients.contiguous(), scalars)
+        _kernel_update(rows, slots, gradients.contiguous(), scalars)
     else:
         reference_update(rule, values, state, slots, gradients, rows.fields, scalars, refused)
     return refused
 
 
-def _kernel_update(
-    rule: UpdateRule, rows: TableRows, slots: Tensor, gradients: Tensor, scalars: StepScalars
-) -> None:  # fmt: skip
-    arguments, constants = rows.arguments(rule, scalars)
-    constants |= warp_tile(constants["BLOCK_DIM"])
-    programs = triton.cdiv(len(slots), constants["ROWS"])
-    launch(_update_kernel, programs, slots, gradients, len(slots), *arguments, **constants)
+def _kernel_update(rows: TableRows, slots: Tensor, gradients: Tensor, scalars: StepScalars) -> None:
+    tile = warp_tile(rows.constants["BLOCK_DIM"])
+    programs = triton.cdiv(len(slots), tile["ROWS"])
+    places = slots, gradients, len(slots)
+    launch(_update_kernel, programs, *places, *rows.arguments(scalars), **rows.constants, **tile)
 
 
 def reference_update(

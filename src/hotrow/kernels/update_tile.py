@@ -5,7 +5,6 @@ the gradient, SWAP decay of the second moment, weight decay, the optimizer's rul
 """
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,25 +20,63 @@ _NEVER = -1e9  # log2 of a beta of 0: any power of it is 0
 SCALARS = ["stamp", "now"]  # arguments that no kernel is compiled for
 
 
-@dataclass(frozen=True, slots=True)
 class TableRows:
-    """Rows of a table, in place: values [rows, dim], state [rows, state_dim], counters; `refused` int64 [1] counts.
+    """Rows of a table, in place, and the rule that updates them; checked when made.
 
-    They may be columns of one larger tensor. All counters that are there have the same stride.
+    values float32 [rows, dim] and state float32 [rows, state_dim] may be columns of one larger tensor; all counters
+    that are there have the same stride. `refused` int64 [1] counts.
     """
 
-    values: Tensor
-    state: Tensor | None
-    fields: RowFields
-    refused: Tensor
+    def __init__(
+        self, who: str, rule: UpdateRule, values: Tensor, state: Tensor | None, fields: RowFields, refused: Tensor
+    ) -> None:
+        self.rule, self.values, self.fields, self.refused = rule, values, fields, refused
+        self.state = state if rule.state_dim(values.shape[1] if values.dim() == 2 else 0) else None
+        self._check(who)
+        decayed, by_row = rule.kind == "decayed_adagrad", rule.counts_updates
+        self._places = (
+            values,
+            self.state,
+            fields.version,
+            fields.last_update,
+            fields.period if rule.swap_period else None,
+            fields.updates if by_row else None,
+            refused,
+            values.stride(0),
+            0 if self.state is None else self.state.stride(0),
+            fields.stride,
+        )
+        self._settings = (
+            rule.l2,
+            rule.clip or 0.0,
+            rule.eps,
+            rule.rate if decayed else 1 - rule.beta1,
+            1 - rule.rate if decayed else 1 - rule.beta2,
+            rule.swap_floor,
+        )
+        self.constants: dict[str, Any] = {  # that `update_tile` is compiled for
+            "KIND": rule.kind,
+            "DIM": values.shape[1],
+            "BLOCK_DIM": block_dim(who, values.shape[1]),
+            "CLIP": rule.clip is not None,
+            "EPS_INSIDE": rule.eps_inside,
+            "SWAP_LOG2": math.log2(rule.swap_decay) if rule.swap_period else None,
+            "LOG2_BETA1": _log2(rule.beta1) if by_row else None,
+            "LOG2_BETA2": _log2(rule.beta2) if by_row else None,
+        }
 
-    def check(self, who: str, rule: UpdateRule) -> None:
+    def arguments(self, scalars: StepScalars) -> tuple[Any, ...]:
+        """Of `update_tile`: the rows and the numbers of one update."""
+        numbers = (scalars.lr, scalars.keep, *self._settings, scalars.step_size, scalars.stamp, scalars.period)
+        return self._places + numbers
+
+    def _check(self, who: str) -> None:
         check(who, "values", self.values, torch.float32, (None, None))
         rows, dim = self.values.shape
-        if state_dim := rule.state_dim(dim):
+        if state_dim := self.rule.state_dim(dim):
             if self.state is None:
                 raise InputError(
-                    f"{who}: state is missing: {rule.kind} has {state_dim} floats of it beside a row of {dim}"
+                    f"{who}: state is missing: {self.rule.kind} has {state_dim} floats of it beside a row of {dim}"
                 )
             check(who, "state", self.state, torch.float32, (rows, state_dim))
         check(who, "refused", self.refused, torch.int64, (1,))
@@ -47,49 +84,7 @@ class TableRows:
             check(who, f"fields.{name}", field, torch.int32, (rows,), strided=True)
         if len({field.stride() for _, field in self.fields.present()}) > 1:
             raise InputError(f"{who}: fields have different strides: give columns of one tensor, or a tensor each")
-        self.fields.check(rule)
-
-    def arguments(self, rule: UpdateRule, scalars: StepScalars) -> tuple[list[Any], dict[str, Any]]:
-        """Of `update_tile`: rows and numbers, and constants that it is compiled for."""
-        fields, dim = self.fields, self.values.shape[1]
-        state = self.state if rule.state_dim(dim) else None
-        decayed, by_row = rule.kind == "decayed_adagrad", rule.counts_updates
-        rows = [
-            self.values,
-            state,
-            fields.version,
-            fields.last_update,
-            fields.period if rule.swap_period else None,
-            fields.updates if by_row else None,
-            self.refused,
-            self.values.stride(0),
-            0 if state is None else state.stride(0),
-            fields.stride,
-        ]
-        numbers = [
-            scalars.lr,
-            scalars.keep,
-            rule.l2,
-            rule.clip or 0.0,
-            rule.eps,
-            rule.rate if decayed else 1 - rule.beta1,
-            1 - rule.rate if decayed else 1 - rule.beta2,
-            rule.swap_floor,
-            scalars.step_size,
-            scalars.stamp,
-            scalars.period,
-        ]
-        constants = {
-            "KIND": rule.kind,
-            "DIM": dim,
-            "BLOCK_DIM": block_dim("update", dim),
-            "CLIP": rule.clip is not None,
-            "EPS_INSIDE": rule.eps_inside,
-            "SWAP_LOG2": math.log2(rule.swap_decay) if rule.swap_period else None,
-            "LOG2_BETA1": _log2(rule.beta1) if by_row else None,
-            "LOG2_BETA2": _log2(rule.beta2) if by_row else None,
-        }
-        return [*rows, *numbers], constants
+        self.fields.check(self.rule)
 
 
 def _log2(beta: float) -> float:

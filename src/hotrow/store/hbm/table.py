@@ -1,6 +1,7 @@
 """The hash table: which slot holds which key. It launches the kernels of probe.py and claim.py and knows no values."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from hotrow.kernels.launch import launch
 from hotrow.store.hbm import claim, probe
+from hotrow.store.hbm.rows import ABSENT
 from hotrow.store.hbm.spec import HbmSpec
 
 WARPS = 1  # reductions over the keys of a program then need no barrier, and a program waits for its own 32 keys alone
@@ -25,6 +27,26 @@ def tile_width(dim: int) -> int:
 def blocks(count: int) -> int:
     """Programs of a launch over `count` keys."""
     return int(triton.cdiv(count, BLOCK))
+
+
+class Room(NamedTuple):
+    """What a claim writes: ABSENT, but for slots that it gives and rows that it displaces, in any order."""
+
+    made: Tensor  # int64 [keys]: new slots
+    displaced_keys: Tensor
+    displaced_slots: Tensor
+
+    @classmethod
+    def of(cls, keys: Tensor) -> "Room":
+        return cls(*torch.full((3, len(keys)), ABSENT, dtype=torch.int64, device=keys.device))
+
+
+class Claimed(NamedTuple):
+    """Numbers of rows."""
+
+    displaced: int
+    turned_away: int
+    made: int
 
 
 class HashTable:
@@ -67,12 +89,19 @@ class HashTable:
             self._run(probe.clamp_ages, self.lines, self.meta, self.lines, self._now)
 
     def find(
-        self, keys: Tensor, values: Tensor, out: Tensor | None, *, seen: bool, size: Tensor | None = None
+        self,
+        keys: Tensor,
+        values: Tensor,
+        out: Tensor | None,
+        *,
+        seen: bool,
+        size: Tensor | None = None,
+        crowded: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Slot of each key, ABSENT without a row, and how many are absent (int32 [1]).
 
         Rows go into `out`, NaN where absent. With `size` (int32 [1]) only so many keys are looked up. With LFU the keys
-        of a lookup that sees rows are distinct.
+        of a lookup that sees rows are distinct. `crowded` (int8) is set for absent keys whose bucket is full.
         """
         slots, missed = torch.empty_like(keys), self._zero()
         touch = {"lru": probe.TOUCH_LRU, "lfu": probe.TOUCH_LFU}[self.spec.eviction] if seen else probe.TOUCH_NONE
@@ -83,6 +112,7 @@ class HashTable:
             slots,
             values if out is None else out,
             missed,
+            crowded,
             self.meta,
             self.stored,
             values,
@@ -102,59 +132,48 @@ class HashTable:
         """Keep rows from being evicted until `unlock`; negative and free slots are left out."""
         self._run(claim.lock_slots, len(slots), slots, self.meta, self.locks, len(slots))
 
-    def unlock(self, slots: Tensor) -> None:
+    def unlock(self, slots: Sequence[Tensor]) -> None:
         """Every lock in the groups of these slots ends."""
-        self._run(claim.unlock_slots, len(slots), slots, self.locks, len(slots))
+        if self.lines <= 16 * sum(map(len, slots)):  # to clear all words takes less time than to find some
+            self.locks.zero_()
+            return
+        for each in slots:
+            self._run(claim.unlock_slots, len(each), each, self.locks, len(each))
 
-    def claim_free(self, keys: Tensor, slots: Tensor) -> int:
-        """Put distinct absent keys into free slots, which are locked and written to `slots` (all ABSENT before).
+    def claim(self, keys: Tensor, slots: Tensor, room: Room, crowded: Tensor | None, size: Tensor | None) -> Claimed:
+        """Put distinct keys whose slot is negative into slots, which are locked: TURNED_AWAY without one.
 
-        Returns how many keys found none.
+        With `size` (int32 [1]) only so many keys count. The columns of rows that are displaced hold them still: copy
+        those next, or `restore` them.
         """
-        missed = self._zero()
+        counts = torch.zeros(3, dtype=torch.int32, device=self.device)
         self._run(
-            claim.claim_free,
+            claim.claim_slots,
             len(keys),
             keys,
+            size,
+            crowded,
             slots,
-            missed,
+            room.made,
+            room.displaced_keys,
+            room.displaced_slots,
+            counts,
             self.meta,
             self.stored,
             self.locks,
             len(keys),
             self.spec.buckets,
-            self._first_age,
-            GROUPS=self.spec.groups,
-        )
-        return int(missed)
-
-    def claim_victims(self, keys: Tensor, slots: Tensor, victims: Tensor) -> int:
-        """For keys without a slot the slots of the rows with the lowest scores, in `victims` (all ABSENT before).
-
-        They are locked and hold their rows still: copy those, then `replace`. Returns how many keys got none.
-        """
-        missed = self._zero()
-        self._run(
-            claim.claim_victim,
-            len(keys),
-            keys,
-            slots,
-            victims,
-            missed,
-            self.meta,
-            self.locks,
-            len(keys),
-            self.spec.buckets,
             self._now,
+            self._first_age,
             LRU=self.spec.eviction == "lru",
             GROUPS=self.spec.groups,
         )
-        return int(missed)
+        return Claimed(*counts.tolist())
 
-    def replace(self, keys: Tensor, victims: Tensor, slots: Tensor) -> None:
-        """Put keys into the slots that `claim_victims` gave them; `slots` has these too, or TURNED_AWAY."""
-        count = len(keys)
-        self._run(claim.write_keys, count, keys, victims, slots, self.meta, self.stored, count, self._first_age)
+    def restore(self, room: Room) -> None:
+        """Put displaced keys back into their slots, which hold their rows still; they count as new."""
+        keys, slots = room.displaced_keys, room.displaced_slots
+        self._run(claim.write_keys, len(keys), keys, slots, self.meta, self.stored, len(keys), self._first_age)
 
     def erase(self, slots: Tensor) -> None:
         """Free distinct slots; negative ones are none."""
