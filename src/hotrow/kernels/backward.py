@@ -12,6 +12,7 @@ from torch import Tensor
 from hotrow.kernels.launch import check, launch, programs_of, takes_kernel, warp_tile
 from hotrow.kernels.pool import Mode
 from hotrow.kernels.scatter import (
+    AT_ONCE,
     WINDOW,
     BagGradients,
     FrequentKeys,
@@ -45,21 +46,32 @@ def update_from_bags(
     Slots -1 and -2 are skipped, and counted in missing[0] and missing[1], int64 [2]; slots from `unique.size` on are
     not read. Gradients, offsets and mode are those of `scatter`, the numbers those of `update_rows`.
     """
-    rule = rows.rule
     check("update_from_bags", "slots", slots, torch.int64, (len(unique.inverse),))
-    given = bag_gradients("update_from_bags", unique, gradients, offsets, mode)
+    given = bag_gradients("update_from_bags", unique, gradients, offsets, mode, rows.values.shape[1])
     if missing is not None:
         check("update_from_bags", "missing", missing, torch.int64, (2,))
-    check("update_from_bags", "gradients", given.rows, given.rows.dtype, (None, rows.values.shape[1]))
-    scalars = StepScalars.of(rule, step, samples, lr_scale)
-    if takes_kernel(gradients):
-        _kernel_update(rows, slots, unique, given, scalars, missing)
-    else:
-        size = int(unique.size)
-        if missing is not None:
-            missing += torch.stack([(slots[:size] == absent).sum() for absent in (-1, -2)])
-        sums = reference_scatter(unique, *given)[:size]
-        reference_update(rule, rows.values, rows.state, slots[:size], sums, rows.fields, scalars, rows.refused)
+    scalars = StepScalars.of(rows.rule, step, samples, lr_scale)
+    update_checked(rows, slots, unique, given, scalars, missing)
+
+
+def update_checked(
+    rows: TableRows,
+    slots: Tensor,
+    unique: UniqueKeys,
+    given: BagGradients,
+    scalars: StepScalars,
+    missing: Tensor | None = None,
+    order: Tensor | None = None,
+) -> None:
+    """As `update_from_bags`, of arguments that fit. `order` is `unique.order()`, where it is known."""
+    if takes_kernel(slots):
+        _kernel_update(rows, slots, unique, given, scalars, missing, unique.order() if order is None else order)
+        return
+    size, rule = int(unique.size), rows.rule
+    if missing is not None:
+        missing += torch.stack([(slots[:size] == absent).sum() for absent in (-1, -2)])
+    sums = reference_scatter(unique, *given)[:size]
+    reference_update(rule, rows.values, rows.state, slots[:size], sums, rows.fields, scalars, rows.refused)
 
 
 def _kernel_update(
@@ -69,13 +81,14 @@ def _kernel_update(
     given: BagGradients,
     scalars: StepScalars,
     missing: Tensor | None,
+    order: Tensor,
 ) -> None:
     arguments, constants = rows.arguments(scalars), rows.constants
-    tile, order, groups = warp_tile(constants["BLOCK_DIM"]), unique.order(), (unique.counts, unique.starts)
+    tile, groups = warp_tile(constants["BLOCK_DIM"]), (unique.counts, unique.starts)
     frequent = FrequentKeys.sum_windows(unique, given, order)
     programs = programs_of(slots, triton.cdiv(len(slots), tile["ROWS"]))
     places = (order, *groups, unique.size, frequent.listed, slots, missing, len(given.rows))
-    launch(_backward_kernel, programs, *given, *places, *arguments, WINDOW=WINDOW, **tile, **constants)
+    launch(_backward_kernel, programs, *given, *places, *arguments, WINDOW=WINDOW, AT_ONCE=AT_ONCE, **tile, **constants)
     programs, tile = frequent.adding()
     launch(_frequent_kernel, programs, *frequent, *groups, slots, *arguments, **tile, **constants)
 
@@ -86,7 +99,7 @@ def _backward_kernel(
     values, state, version, last_update, period, updates, refused, value_stride, state_stride, field_stride,
     lr, keep, l2, clip, eps, rate1, rate2, floor, step_size, stamp, now,
     KIND: tl.constexpr, DIM: tl.constexpr, BLOCK_DIM: tl.constexpr, ROWS: tl.constexpr, WINDOW: tl.constexpr,
-    CLIP: tl.constexpr, EPS_INSIDE: tl.constexpr, SWAP_LOG2: tl.constexpr,
+    AT_ONCE: tl.constexpr, CLIP: tl.constexpr, EPS_INSIDE: tl.constexpr, SWAP_LOG2: tl.constexpr,
     LOG2_BETA1: tl.constexpr, LOG2_BETA2: tl.constexpr,
 ):  # fmt: skip
     column = tl.arange(0, BLOCK_DIM)
@@ -104,7 +117,7 @@ def _backward_kernel(
         inside = present[:, None] & (column < DIM)[None, :]
         value = tl.load(values + slot[:, None] * value_stride + column[None, :], mask=inside, other=0.0)
         count = tl.where(present, count, 0)
-        g = sum_keys(key, count, gradients, bags, scale, order, starts, bag_count, column, DIM)
+        g = sum_keys(key, count, gradients, bags, scale, order, starts, bag_count, column, DIM, AT_ONCE)
         update_tile(
             slot, present, g, value, column,
             values, state, version, last_update, period, updates, refused, value_stride, state_stride, field_stride,

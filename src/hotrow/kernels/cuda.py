@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hotrow.kernels.launch import raw_stream
+
 log = logging.getLogger(__name__)
 _enabled = True
 _lock = threading.Lock()
@@ -82,7 +84,7 @@ class CudaKernels:
         words = (ctypes.c_uint64 * len(values))(*values)
         first = ctypes.addressof(words)
         addresses = (ctypes.c_void_p * len(values))(*range(first, first + 8 * len(values), 8))
-        stream = ctypes.c_void_p(torch.cuda.current_stream(self._device).cuda_stream)
+        stream = ctypes.c_void_p(raw_stream(self._device.index))
         here = self._device.index == torch.cuda.current_device()
         with nullcontext() if here else torch.cuda.device(self._device):
             _check(name, _driver().cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, addresses, None))

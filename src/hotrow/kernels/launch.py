@@ -13,7 +13,7 @@ from hotrow.errors import InputError
 DIM_MAX = 1024  # a tile holds whole rows
 forced = False  # tests set it: tensors on the CPU take the kernel, which is then only compiled
 _TILE = 1024  # elements of a tile: 8 for each thread of four warps
-_WARP_TILE = 512  # elements: 16 for each thread
+_WARP_TILE = 256  # elements: 8 for each thread
 _PROGRAMS_PER_MULTIPROCESSOR = 64
 
 
@@ -41,10 +41,16 @@ def launch(kernel: Any, programs: int, first: Tensor, *arguments: Any, **constan
         known = _programs.get(like)
         if known is not None:
             program, fixed = known
-            program[(programs, 1, 1)](*given, *fixed, stream=torch.cuda.current_stream(device).cuda_stream)
+            program[(programs, 1, 1)](*given, *fixed, stream=raw_stream(device.index))
             return
         program = kernel[(programs,)](*given, **constants, enable_fp_fusion=False)
         _programs[like] = program, tuple(constants[name] for name in kernel.arg_names[len(given) :])
+
+
+def raw_stream(device: int) -> int:
+    """The handle of torch's current stream: `torch.cuda.current_stream` makes an object around it, for 10 us."""
+    handle: int = torch._C._cuda_getCurrentRawStream(device)
+    return handle
 
 
 _programs: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}  # compiled, with the constants behind the arguments
@@ -52,11 +58,12 @@ _programs: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}  # compiled, 
 
 def _kind(value: Any) -> Any:
     """What a program depends on: types, alignments, and that a number is 1. As Triton's rules, or finer."""
-    if isinstance(value, Tensor):
-        return value.dtype, value.data_ptr() % 16 == 0
-    if isinstance(value, int):
-        return value == 1, value % 16 == 0, value.bit_length() > 31
-    return type(value)
+    kind = type(value)
+    if kind is int:
+        return value == 1, value % 16 == 0, -(2**31) <= value < 2**31
+    if kind is float or value is None:
+        return kind
+    return value.dtype, value.data_ptr() % 16 == 0
 
 
 def block_dim(who: str, dim: int) -> int:

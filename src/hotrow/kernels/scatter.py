@@ -2,8 +2,8 @@
 
 Positions are grouped by key. A first launch sums the part of a frequent key (more than 64 positions) that lies in each
 window of 64 grouped positions. A second one sums the other keys, several to a tile, and lists the frequent ones. A
-third, small launch adds the windows of each of these. The result depends on the order of positions alone, which a deterministic `unique`
-fixes.
+third, small launch adds the windows of each of these. The result depends on the order of positions alone, which a
+deterministic `unique` fixes.
 """
 
 from typing import NamedTuple
@@ -19,6 +19,8 @@ from hotrow.kernels.pool import Mode, bag_of, check_mode, check_offsets
 from hotrow.kernels.unique import UniqueKeys
 
 WINDOW = 64
+_ADDED = 8192  # floats of windows that a program adds at once
+AT_ONCE = 2  # positions of a key that are loaded together
 
 
 class BagGradients(NamedTuple):
@@ -30,8 +32,8 @@ class BagGradients(NamedTuple):
 
 
 def bag_gradients(
-    who: str, unique: UniqueKeys, gradients: Tensor, offsets: Tensor | None, mode: Mode
-) -> BagGradients:  # fmt: skip
+    who: str, unique: UniqueKeys, gradients: Tensor, offsets: Tensor | None, mode: Mode, dim: int | None = None
+) -> BagGradients:
     """The gradient of what `pool` gave for the same offsets and mode, checked."""
     check_mode(who, mode)
     if gradients.dtype not in (torch.float32, torch.bfloat16):
@@ -40,7 +42,7 @@ def bag_gradients(
     if offsets is not None:
         check_offsets(who, offsets, positions)
     bags = positions if offsets is None else len(offsets) - 1
-    check(who, "gradients", gradients, gradients.dtype, (bags, None))
+    check(who, "gradients", gradients, gradients.dtype, (bags, dim))
     if offsets is None:
         return BagGradients(gradients.contiguous(), None, None)
     scale = 1.0 / offsets.diff().clamp(min=1).float() if mode == "mean" else None
@@ -74,7 +76,7 @@ def _kernel_scatter(unique: UniqueKeys, gradients: Tensor, bags: Tensor | None, 
     sizes, groups = {"DIM": dim, "BLOCK_DIM": columns}, (unique.counts, unique.starts)
     given = (bags, scale, order, *groups, unique.size, frequent.listed, out, len(gradients))
     programs = programs_of(out, triton.cdiv(positions, tile["ROWS"]))
-    launch(_scatter_kernel, programs, gradients, *given, WINDOW=WINDOW, **tile, **sizes)
+    launch(_scatter_kernel, programs, gradients, *given, WINDOW=WINDOW, AT_ONCE=AT_ONCE, **tile, **sizes)
     programs, tile = frequent.adding()
     launch(_add_parts_kernel, programs, *frequent, *groups, out, **tile, **sizes)
     return out
@@ -92,28 +94,33 @@ class FrequentKeys(NamedTuple):
         positions, (bags, dim) = len(order), given.rows.shape
         windows, most = triton.cdiv(positions, WINDOW), positions // (WINDOW + 1)
         parts = torch.empty(2 * windows, dim, device=order.device)
-        listed = torch.zeros(1 + most, dtype=torch.int32, device=order.device)
+        made = torch.empty if most else torch.zeros  # the launch clears the number
+        listed = made(1 + most, dtype=torch.int32, device=order.device)
         columns = block_dim("scatter", dim)
         sizes = {"DIM": dim, "BLOCK_DIM": columns, "WINDOW": WINDOW, "num_warps": max(1, columns // 16)}
         groups = (unique.inverse, unique.counts, unique.starts)
         programs = windows if most else 0
-        launch(_window_kernel, programs, *given, order, *groups, parts, bags, positions, **sizes)
+        launch(_window_kernel, programs, *given, order, *groups, parts, listed, bags, positions, **sizes)
         return cls(parts, listed)
 
     def adding(self) -> tuple[int, dict[str, int]]:
         """Programs of the launch that adds windows, and their tile: a very frequent key has over a thousand windows."""
         programs = programs_of(self.parts, len(self.listed) - 1)
         columns = block_dim("scatter", self.parts.shape[1])
-        return programs, {"ROWS": max(1, 8192 // columns), "WINDOW": WINDOW, "num_warps": 4}
+        return programs, {"ROWS": max(1, _ADDED // columns), "WINDOW": WINDOW, "num_warps": 8}
 
 
 @triton.jit(do_not_specialize=["bag_count", "positions"])
 def _window_kernel(
-    gradients, bags, scale, order, inverse, counts, starts, parts, bag_count, positions,
+    gradients, bags, scale, order, inverse, counts, starts, parts, frequent, bag_count, positions,
     DIM: tl.constexpr, BLOCK_DIM: tl.constexpr, WINDOW: tl.constexpr,
 ):  # fmt: skip
-    """Sum the parts of frequent keys that lie in a window. Only its first and its last key can be frequent."""
+    """Sum the parts of frequent keys that lie in a window. Only its first and its last key can be frequent.
+
+    The list of frequent keys is empty then.
+    """
     window = tl.program_id(0)
+    tl.store(frequent + window, 0, mask=window == 0)
     column = tl.arange(0, BLOCK_DIM)
     head = window * WINDOW
     tail = tl.minimum(head + WINDOW, positions) - 1
@@ -133,7 +140,7 @@ def _window_kernel(
 @triton.jit(do_not_specialize=["bag_count"])
 def _scatter_kernel(
     gradients, bags, scale, order, counts, starts, size, frequent, out, bag_count,
-    DIM: tl.constexpr, BLOCK_DIM: tl.constexpr, ROWS: tl.constexpr, WINDOW: tl.constexpr,
+    DIM: tl.constexpr, BLOCK_DIM: tl.constexpr, ROWS: tl.constexpr, WINDOW: tl.constexpr, AT_ONCE: tl.constexpr,
 ):  # fmt: skip
     column = tl.arange(0, BLOCK_DIM)
     distinct = tl.load(size)
@@ -142,7 +149,7 @@ def _scatter_kernel(
         count = tl.load(counts + key, mask=key < distinct, other=0)
         list_frequent(frequent, key, count > WINDOW)
         count = tl.where(count > WINDOW, 0, count)
-        total = sum_keys(key, count, gradients, bags, scale, order, starts, bag_count, column, DIM)
+        total = sum_keys(key, count, gradients, bags, scale, order, starts, bag_count, column, DIM, AT_ONCE)
         inside = (count > 0)[:, None] & (column < DIM)[None, :]
         tl.store(out + key.to(tl.int64)[:, None] * DIM + column[None, :], total, mask=inside)
 
@@ -155,12 +162,21 @@ def list_frequent(frequent, key, which):
 
 
 @triton.jit
-def sum_keys(key, count, gradients, bags, scale, order, starts, bag_count, column, DIM: tl.constexpr):
+def sum_keys(
+    key, count, gradients, bags, scale, order, starts, bag_count, column, DIM: tl.constexpr, AT_ONCE: tl.constexpr
+):  # fmt: skip
     """The sums of several keys that are not frequent."""
     start = tl.load(starts + key, mask=count > 0, other=0)
     total = _gradient(gradients, bags, scale, order, bag_count, start, count > 0, column, DIM)
-    for step in range(1, tl.max(count, axis=0)):
-        total += _gradient(gradients, bags, scale, order, bag_count, start + step, step < count, column, DIM)
+    for step in range(1, tl.max(count, axis=0), AT_ONCE):
+        if AT_ONCE == 1:
+            total += _gradient(gradients, bags, scale, order, bag_count, start + step, step < count, column, DIM)
+        else:  # the places of all before the first gradient: their loads do not wait for each other
+            first = tl.load(order + start + step, mask=step < count, other=0)
+            second = tl.load(order + start + step + 1, mask=step + 1 < count, other=0)
+            each = _row_of(gradients, bags, scale, bag_count, first, step < count, column, DIM)
+            other = _row_of(gradients, bags, scale, bag_count, second, step + 1 < count, column, DIM)
+            total += each + other
     return total
 
 
@@ -168,6 +184,12 @@ def sum_keys(key, count, gradients, bags, scale, order, starts, bag_count, colum
 def _gradient(gradients, bags, scale, order, bag_count, place, own, column, DIM: tl.constexpr):
     """Gradients of the positions at grouped places; zeros where a place is not `own`, or its position in no bag."""
     row = tl.load(order + place, mask=own, other=0)
+    return _row_of(gradients, bags, scale, bag_count, row, own, column, DIM)
+
+
+@triton.jit
+def _row_of(gradients, bags, scale, bag_count, row, own, column, DIM: tl.constexpr):
+    """Gradients of positions; zeros as `_gradient` says."""
     if bags is not None:
         row = tl.load(bags + row, mask=own, other=0)
         own = own & (row >= 0) & (row < bag_count)  # offsets that do not cover the batch: -1, or the number of bags

@@ -98,7 +98,9 @@ def _cuda_unique(cuda: CudaKernels, keys: Tensor) -> UniqueKeys:
     counts, starts, inverse, rank, place = torch.empty(5, n, dtype=torch.int32, device=keys.device)
     found = torch.empty_like(keys)
     blocks = triton.cdiv(n, threads * _CUDA["ITEMS"])
-    cuda.launch("fold", blocks, threads, keys.contiguous(), zeros, cursors, found, place, rank, n, entries - 1, _SEED, _ODD)
+    cuda.launch(
+        "fold", blocks, threads, keys.contiguous(), zeros, cursors, found, place, rank, n, entries - 1, _SEED, _ODD
+    )
     numbering = zeros, cursors, place, rank, counts, starts, inverse
     cuda.launch("number", triton.cdiv(n, threads), threads, *numbering, n)
     return UniqueKeys(found, counts, starts, inverse, rank, cursors[:1])

@@ -1,4 +1,4 @@
-"""The kernel that gives new keys a slot: a free one, or that of the row with the lowest score of the bucket.
+"""Kernels that give new keys a slot: a free one, or that of the row with the lowest score of the bucket.
 
 Locks. `locks` has a bit for each slot, a 32-bit word for each group. A lane that sets a bit with `atomic_or` and learns
 that it was clear owns the slot until the end of the call; rows that the call uses are locked before any is claimed.
@@ -9,16 +9,18 @@ Races, in one launch of `claim_slots`, whose keys are distinct and absent:
 - Two lanes, of one program or of two, choose one slot: `atomic_or` tells exactly one of them that the bit was clear.
   The other chooses again from words that it reads anew (`volatile`: the first-level cache of a multiprocessor may hold
   the word as it was, and the same slot would be chosen for ever).
-  The atomics are relaxed: a slot is owned by its bit alone, and a fence would wait for the stores of all other lanes.
+  The atomics are relaxed: the bit alone decides, and nothing else is written.
+- It writes nothing but locks: digests and ages stay, so rows go in the order of their scores.
 - A lane that sees a group without a free slot goes on to the next group. Slots become taken and never free in this
   launch, so the group is still full when the row is written: the invariant of probe.py holds. A locked slot that is
   free counts as taken, because a lane of this launch has claimed it: `lock_slots` locks none that is free.
-- Only when no group has a free slot does a lane look for a victim. Ages of unlocked rows do not change in the launch,
-  so rows go in the order of their scores. An owner changes digest and age after it has set the bit, so a lane that
-  reads them changed loses the slot when it tries to set the bit itself.
-- The owner reads the key of a victim before it writes its own; no lane of this launch reads keys of other slots.
-  Values, state and counters of a victim stay as they are until later launches, which copy them out first.
+  Only when no group has a free slot does a lane look for a victim.
 - Each failed attempt means that another lane took a slot of that bucket: a lane makes at most GROUPS * SLOTS attempts.
+
+`fill_slots` writes keys, digests and ages, each in a slot that its lane owns. In the launch that claims, that took
+1,270 us for 2^20 keys of a full table on an H200; two launches take half of it. Its programs have many keys, because all of
+them add to the same numbers. Values, state and counters of a victim stay as they are until later launches, which copy
+them out first.
 """
 
 import triton
@@ -141,27 +143,22 @@ def claim_slots(
     crowded,
     slots,
     made,
-    displaced_keys,
-    displaced_slots,
-    counts,
+    displaces,
     meta,
-    stored,
     locks,
     count,
     buckets,
     now,
-    age,
     LRU: tl.constexpr,
     BLOCK: tl.constexpr,
     SLOTS: tl.constexpr,
     GROUPS: tl.constexpr,
 ):
-    """Put keys whose slot is below 0 into slots, or NO_ROOM where all rows of their bucket are in use.
+    """Claim slots for keys whose slot is below 0, which get NO_ROOM where all rows of their bucket are in use.
 
-    `slots` has those of all keys then, `made` the new ones. The keys are distinct; where `size` is given, only so many
-    of them count. `crowded`, of the lookup that missed them, says which buckets have no free slot. Keys and slots of
-    the rows that they displace are listed in any order; counts has their number, then that of the keys that got no
-    slot, and of those that got one.
+    `slots` has those of all keys then, `made` the new ones, and `displaces` is 1 where another row is in it. The keys
+    are distinct; where `size` is given, only so many of them count. `crowded`, of the lookup that missed them, says
+    which buckets have no free slot.
     """
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < count
@@ -176,18 +173,47 @@ def claim_slots(
         hopeful = live & (tl.load(crowded + i, mask=live, other=0) == 0)
     free = free_slot(meta, locks, h, first_group, hopeful, SLOTS, GROUPS)
     victim = victim_slot(meta, locks, h, first_group, live & (free < 0), now, LRU, SLOTS, GROUPS)
-    displaces = victim >= 0
-    slot = tl.where(displaces, victim, free)
-    old = tl.load(stored + victim, mask=displaces, other=0)
-    mark_slots(meta, stored, slot, key, digest_of(h), age, slot >= 0, SLOTS)
+    slot = tl.where(victim >= 0, victim, free)
     tl.store(slots + i, tl.where(slot >= 0, slot, NO_ROOM), mask=live)
     tl.store(made + i, slot, mask=live)
-    displaced = tl.sum(displaces.to(tl.int32), 0)
+    tl.store(displaces + i, (victim >= 0).to(tl.int8), mask=i < count)
+
+
+@triton.jit(do_not_specialize=VARYING)
+def fill_slots(
+    keys,
+    slots,
+    made,
+    displaces,
+    displaced_keys,
+    displaced_slots,
+    counts,
+    meta,
+    stored,
+    count,
+    age,
+    BLOCK: tl.constexpr,
+    SLOTS: tl.constexpr,
+):
+    """Put keys into the slots that `claim_slots` gave them.
+
+    Keys and slots of the rows that were in them are listed in any order; counts has their number, then that of the
+    keys that got no slot, and of those that got one.
+    """
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    live = i < count
+    slot = tl.load(made + i, mask=live, other=-1)
+    key = tl.load(keys + i, mask=live, other=0)
+    there = tl.load(displaces + i, mask=live, other=0) != 0
+    old = tl.load(stored + slot, mask=there, other=0)
+    tl.debug_barrier()  # should a load be repeated in another warp: before the slot has its new key
+    mark_slots(meta, stored, slot, key, digest_of(hash_key(key)), age, slot >= 0, SLOTS)
+    displaced = tl.sum(there.to(tl.int32), 0)
     if displaced > 0:
-        place = tl.atomic_add(counts, displaced, sem="relaxed") + tl.cumsum(displaces.to(tl.int32), 0) - 1
-        tl.store(displaced_keys + place, old, mask=displaces)
-        tl.store(displaced_slots + place, victim, mask=displaces)
-    without = tl.sum((live & (slot < 0)).to(tl.int32), 0)
+        place = tl.atomic_add(counts, displaced, sem="relaxed") + tl.cumsum(there.to(tl.int32), 0) - 1
+        tl.store(displaced_keys + place, old, mask=there)
+        tl.store(displaced_slots + place, slot, mask=there)
+    without = tl.sum((tl.load(slots + i, mask=live, other=0) == NO_ROOM).to(tl.int32), 0)
     if without > 0:
         tl.atomic_add(counts + 1, without, sem="relaxed")
     placed = tl.sum((slot >= 0).to(tl.int32), 0)

@@ -99,6 +99,8 @@ def find_rows(
 ):
     """Slots of keys, their rows (NaN where absent) and the number of absent keys. TOUCH renews their ages.
 
+    The number may be left out: where most keys are absent, adding it up takes longer than the search.
+
     Where `size` is given, only so many of the `count` keys are looked up; the slots of the others are ABSENT. Where
     `crowded` is given, it is set to 1 for absent keys in whose bucket all slots are taken, else to 0.
     """
@@ -112,9 +114,10 @@ def find_rows(
     if crowded is not None:
         tl.store(crowded + i, (live & (slot < 0) & (has_room == 0)).to(tl.int8), mask=i < count)
     hit = slot >= 0
-    absent = tl.sum((live & (slot < 0)).to(tl.int32), 0)
-    if absent > 0:
-        tl.atomic_add(missed, absent, sem="relaxed")
+    if missed is not None:
+        absent = tl.sum((live & (slot < 0)).to(tl.int32), 0)
+        if absent > 0:
+            tl.atomic_add(missed, absent, sem="relaxed")
     if TOUCH != TOUCH_NONE:
         at = age_at(meta, slot, SLOTS)
         age = tl.load(at, mask=hit, other=0).to(tl.int32)

@@ -15,6 +15,7 @@ from hotrow.store.hbm.spec import HbmSpec
 WARPS = 1  # reductions over the keys of a program then need no barrier, and a program waits for its own 32 keys alone
 BLOCK = 32 * WARPS  # keys of a program: one for each thread
 assert (WARPS, BLOCK) == (1, 32), "loads may be repeated in a second layout: the arguments of probe.py do not hold"
+FILL_BLOCK = 512  # of `fill_slots`, whose programs add to the same three numbers
 WIDTH_MAX = 64  # columns of a tile of rows
 LFU_FIRST = 1  # a new row was seen once
 CLAMP_EVERY = 128  # ticks
@@ -59,6 +60,8 @@ class HashTable:
         self.stored = torch.zeros(spec.slots, dtype=torch.int64, device=device)
         self.locks = torch.zeros(lines, dtype=torch.int32, device=device)
         self.calls = 0  # that see rows
+        self._zeros: Tensor | None = None
+        self._next = 0
 
     @property
     def digests(self) -> Tensor:
@@ -101,7 +104,8 @@ class HashTable:
         """Slot of each key, ABSENT without a row, and how many are absent (int32 [1]).
 
         Rows go into `out`, NaN where absent. With `size` (int32 [1]) only so many keys are looked up. With LFU the keys
-        of a lookup that sees rows are distinct. `crowded` (int8) is set for absent keys whose bucket is full.
+        of a lookup that sees rows are distinct. `crowded` (int8) is set for absent keys whose bucket is full; with
+        it they are not counted.
         """
         slots, missed = torch.empty_like(keys), self._zero()
         touch = {"lru": probe.TOUCH_LRU, "lfu": probe.TOUCH_LFU}[self.spec.eviction] if seen else probe.TOUCH_NONE
@@ -111,7 +115,7 @@ class HashTable:
             keys,
             slots,
             values if out is None else out,
-            missed,
+            missed if crowded is None else None,
             crowded,
             self.meta,
             self.stored,
@@ -146,28 +150,28 @@ class HashTable:
         With `size` (int32 [1]) only so many keys count. The columns of rows that are displaced hold them still: copy
         those next, or `restore` them.
         """
-        counts = torch.zeros(3, dtype=torch.int32, device=self.device)
+        counts, count = torch.zeros(3, dtype=torch.int32, device=self.device), len(keys)
+        displaces = torch.empty_like(keys, dtype=torch.int8)
         self._run(
             claim.claim_slots,
-            len(keys),
+            count,
             keys,
             size,
             crowded,
             slots,
             room.made,
-            room.displaced_keys,
-            room.displaced_slots,
-            counts,
+            displaces,
             self.meta,
-            self.stored,
             self.locks,
-            len(keys),
+            count,
             self.spec.buckets,
             self._now,
-            self._first_age,
             LRU=self.spec.eviction == "lru",
             GROUPS=self.spec.groups,
         )
+        lists = (displaces, room.displaced_keys, room.displaced_slots, counts)
+        places = self.meta, self.stored, count, self._first_age
+        self._run(claim.fill_slots, count, keys, slots, room.made, *lists, *places, block=FILL_BLOCK)
         return Claimed(*counts.tolist())
 
     def restore(self, room: Room) -> None:
@@ -184,10 +188,16 @@ class HashTable:
         taken = self.meta[first_line:last_line, 0, :].reshape(-1) > 1
         return taken.nonzero().squeeze(1) + first_line * self.spec.group_slots
 
-    def _run(self, kernel: Any, count: int, first: Tensor, *arguments: Any, **constants: Any) -> None:
+    def _run(
+        self, kernel: Any, count: int, first: Tensor, *arguments: Any, block: int = BLOCK, **constants: Any
+    ) -> None:
         """Launch a kernel over `count` keys, slots or lines."""
-        constants |= {"SLOTS": self.spec.group_slots, "BLOCK": BLOCK, "num_warps": WARPS}
-        launch(kernel, blocks(count), first, *arguments, **constants)
+        constants |= {"SLOTS": self.spec.group_slots, "BLOCK": block, "num_warps": block // BLOCK}
+        launch(kernel, int(triton.cdiv(count, block)), first, *arguments, **constants)
 
     def _zero(self) -> Tensor:
-        return torch.zeros(1, dtype=torch.int32, device=self.device)
+        """A number of its own, 0. A launch that clears one takes longer than to take the next of many."""
+        if self._zeros is None or self._next == len(self._zeros):
+            self._zeros, self._next = torch.zeros(4096, dtype=torch.int32, device=self.device), 0
+        self._next += 1
+        return self._zeros[self._next - 1 : self._next]

@@ -6,9 +6,11 @@ import torch
 from torch import Tensor
 
 from hotrow.errors import InputError
-from hotrow.kernels.backward import update_from_bags
-from hotrow.kernels.pool import Mode, pool
+from hotrow.kernels.backward import update_checked
+from hotrow.kernels.pool import Mode, check_offsets, check_output, pool_checked
+from hotrow.kernels.scatter import bag_gradients
 from hotrow.kernels.unique import unique
+from hotrow.kernels.update_rule import StepScalars
 from hotrow.store.applied import Applied
 from hotrow.store.hbm.arguments import as_columns, as_keys, as_matrix, check_device, check_once, check_usable, distinct
 from hotrow.store.hbm.columns import RowColumns
@@ -48,7 +50,9 @@ class HbmTier:
 
     def batch(self, keys: Keys) -> KeyBatch:
         """Keys with their duplicates folded: lookups and the update after them share it."""
-        return self._batch("batch", keys, fold=True)
+        batch = self._batch("batch", keys, fold=True)
+        assert batch.folded is not None
+        return KeyBatch(batch.keys, batch.folded, batch.folded.order())  # now: the host waits at the next lookup
 
     def find(self, keys: Keys, out: Tensor | None = None) -> HbmPlan:
         """Copy rows into `out`, NaN where a key has none. Rows do not count as seen."""
@@ -96,15 +100,20 @@ class HbmTier:
         """Rows of a plan that was looked up, pooled over bags as `hotrow.kernels.pool.pool` does."""
         _check_looked_up("pool", [plan])
         self._refresh(plan)
+        check_output("pool", mode, dtype)
+        if offsets is not None:
+            check_offsets("pool", offsets, len(plan))
         inverse = None if plan.folded is None else plan.folded.inverse
-        return pool(self._columns.values, plan.slots, inverse, offsets, mode, dtype)
+        return pool_checked(self._columns.values, plan.slots, inverse, offsets, mode, dtype)
 
     def _batch(self, who: str, keys: Keys, *, fold: bool = False) -> KeyBatch:
         if isinstance(keys, KeyBatch | HbmPlan):
-            known, folded = keys.keys, keys.folded
+            batch = KeyBatch(keys.keys, keys.folded, keys.order)
         else:
-            known, folded = as_keys(who, keys, self.device), None
-        return KeyBatch(known, unique(known, self.spec.deterministic) if fold and folded is None else folded)
+            batch = KeyBatch(as_keys(who, keys, self.device), None)
+        if fold and batch.folded is None:
+            return KeyBatch(batch.keys, unique(batch.keys, self.spec.deterministic))
+        return batch
 
     def _look_up(
         self,
@@ -115,13 +124,16 @@ class HbmTier:
         without: float = 0.0,
         crowded: Tensor | None = None,
     ) -> tuple[HbmPlan, Tensor]:
-        """Find rows; returns also how many of the keys (or distinct keys, if they are folded) have none."""
+        """Find rows; returns also how many of the keys (or distinct keys, if they are folded) have none.
+
+        With `crowded` they are not counted.
+        """
         values, folded = self._columns.values, batch.folded
         if folded is None:
             slots, missed = self._table.find(batch.keys, values, out, seen=seen, crowded=crowded)
         else:
             slots, missed = self._table.find(folded.keys, values, None, seen=seen, size=folded.size, crowded=crowded)
-        plan = HbmPlan(batch.keys, slots, self._moves, folded=folded)
+        plan = HbmPlan(batch.keys, slots, self._moves, folded=folded, order=batch.order)
         if folded is not None and out is not None:
             self._columns.read_values(plan.slots_of_keys(), out, without)
         return plan, missed
@@ -241,18 +253,10 @@ class HbmTier:
         found = plan.fold(deterministic=self.spec.deterministic)
         self._refresh(plan)
         before = self._counts.clone() if counted else None
-        update_from_bags(
-            self._updated,
-            plan.slots,
-            found,
-            gradients,
-            offsets,
-            mode,
-            step=step,
-            samples=max(samples, self._period * self.spec.rule.swap_period),
-            lr_scale=lr_scale,
-            missing=self._counts[1:],
-        )
+        given = bag_gradients("apply", found, gradients, offsets, mode, self.spec.dim)
+        samples = max(samples, self._period * self.spec.rule.swap_period)
+        scalars = StepScalars.of(self.spec.rule, step, samples, lr_scale)
+        update_checked(self._updated, plan.slots, found, given, scalars, self._counts[1:], plan.order)
         if before is None:
             return None
         asked, refused, missing, unadmitted = torch.cat([found.size.long(), self._counts - before]).tolist()
