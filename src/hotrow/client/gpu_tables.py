@@ -18,7 +18,7 @@ from torch import Tensor
 
 from hotrow.client.aggregate import Average, RowPart, TableGradients
 from hotrow.client.base import FeatureVectors
-from hotrow.client.device_pooling import KeySums, pooled_rows
+from hotrow.client.device_pooling import pooled_rows
 from hotrow.client.gpu_ids import GpuIds, IdsAhead
 from hotrow.client.gpu_updates import GpuGradients, GpuUse, combined
 from hotrow.client.local import LocalTables
@@ -56,7 +56,7 @@ class GpuTables(LocalTables):
         """`rows`: by table, how many of them fit in GPU memory; `settings` of `HbmSpec` are for tests."""
         super().__init__(tables, threads=threads, attach=attach)
         self.device = device
-        self._lock = threading.RLock()  # workers look up in threads of their own
+        self._lock = threading.RLock()  # workers compute in threads; Triton's interpreter runs in one at a time
         self._ids = IdsAhead(device)
         self._taken: dict[str, int] = {}
         self._in_use: dict[str, weakref.WeakSet[GpuUse]] = {name: weakref.WeakSet() for name in rows}
@@ -69,6 +69,11 @@ class GpuTables(LocalTables):
         except BaseException:
             self.close()
             raise
+
+    @property
+    def in_gpu_memory(self) -> tuple[str, ...]:
+        """Tables whose rows are used in GPU memory."""
+        return tuple(self.working)
 
     @property
     def loads_ahead(self) -> bool:
@@ -151,7 +156,8 @@ class GpuTables(LocalTables):
         for table, use in (handle.used if isinstance(handle, GpuLookup) else {}).items():
             assert isinstance(handle, GpuLookup)
             outputs = [output for output in handle.outputs if output.part.table == table]
-            sums: KeySums | None = use.pooling.sums(use.unique, outputs)
+            with self._lock:
+                sums = use.pooling.sums(use.unique, outputs)
             if sums is not None:
                 found[table] = GpuGradients(use, sums, handle.pulled.get(table))
         return found

@@ -144,6 +144,11 @@ class LocalTables:
         for tier in self.tiers.values():
             tier.settle()
 
+    @property
+    def in_gpu_memory(self) -> tuple[str, ...]:
+        """Tables whose rows are used in GPU memory."""
+        return ()
+
     def flush(self) -> None:
         """Have all changes of rows in the tiers, which is where they are."""
 

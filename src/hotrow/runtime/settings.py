@@ -37,7 +37,13 @@ Trainers = Annotated[int | tuple[int, int], BeforeValidator(_trainers)]
 
 
 class Local(Spec):
-    """This process; `workers` are its threads."""
+    """Runs training in this process, on the CPU or a GPU; `workers` are its threads.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.Local(device="cpu").device
+        'cpu'
+    """
 
     name: Literal["local"] = "local"
     device: str = "auto"  # "cpu", "cuda" or "cuda:1": of the network and rows near it; auto: a GPU, if there is one

@@ -1,7 +1,6 @@
 """Training through GPU memory leaves the rows that training in memory alone leaves, whatever moves up and down."""
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,6 @@ from hotrow.client import LocalTables
 from hotrow.client.aggregate import RowPart
 from hotrow.client.gpu_tables import GpuTables
 from hotrow.data.batch import Batch, FeatureBlock
-from hotrow.errors import InputError
-from hotrow.staleness import Histogram, Staleness
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SMALL: dict[str, Any] = {"group_slots": 8, "groups": 2}
