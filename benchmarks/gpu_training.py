@@ -16,6 +16,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ import hotrow as hr
 from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.models.deepfm import DeepFM
 from hotrow.runtime.device import Device
-from hotrow.trainer import Progress
+from hotrow.trainer import Progress, TrainingEnded
 
 FEATURES, NUMBERS, ZIPF = 26, 13, 1.05
 TOLERANCE = 1e-4
@@ -66,12 +67,17 @@ def losses(made: hr.Trainer, data: list[Batch]) -> list[float]:
 
 def rate(made: hr.Trainer, data: list[Batch], warm: int) -> tuple[float, dict[str, int]]:
     """Samples a second after the first steps, and what the tables counted."""
-    moments = []
+    moments: list[tuple[float, int]] = []
+    counts: dict[str, int] = {}
     with closing(made):
         for report in made.fit(data):
-            moments += [(time.perf_counter(), report.samples)] if isinstance(report, Progress) else []
+            match report:
+                case Progress():
+                    moments.append((time.perf_counter(), report.samples))
+                case TrainingEnded():
+                    counts = dict(report.counts)
         (began, before), (ended, after) = moments[warm], moments[-1]
-        return (after - before) / (ended - began), made.tables.take_counts()
+        return (after - before) / (ended - began), counts
 
 
 def commit() -> str:
@@ -96,9 +102,8 @@ def main() -> None:
     given = parser.parse_args()
     if given.interpret:
         interpreted = Device("cpu", torch.device("cpu"), 10**9)
-        import hotrow.runtime.open_backend as opening
-
-        opening.device_of = lambda name: Device() if name == "cpu" else interpreted
+        made_of = {"cpu": Device(), "cuda": interpreted}
+        patch("hotrow.runtime.open_backend.device_of", made_of.__getitem__).start()
     elif not torch.cuda.is_available():
         raise SystemExit("gpu_training: no GPU here: it compares one with the CPU (--interpret runs without)")
     hbm = int(given.hbm) if given.hbm.isdecimal() else given.hbm

@@ -14,6 +14,8 @@ from hotrow.client import LocalTables
 from hotrow.client.aggregate import RowPart
 from hotrow.client.gpu_tables import GpuTables
 from hotrow.data.batch import Batch, FeatureBlock
+from hotrow.errors import InputError
+from hotrow.staleness import Histogram, Staleness
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SMALL: dict[str, Any] = {"group_slots": 8, "groups": 2}
@@ -115,3 +117,144 @@ def test_steps_leave_the_rows_of_memory_while_rows_move(optimizer: Any) -> None:
         pair.check_rows()
         assert pair.gpu.working["t"].moved.down > 0, "the table fits: nothing was tested"
         assert not pair.gpu.working["t"].upper.verify()
+
+
+POLICIES = {
+    "none": None,
+    "by-step": Staleness(decay=hr.Linear(reference=1, present=1)),
+    "by-version": Staleness(decay=hr.Cutoff(tolerance=0), by="version"),
+    "literal": Staleness(decay=hr.Cutoff(tolerance=1), literal=True),
+}
+
+
+@pytest.mark.parametrize("average", ["batch", "present"])
+@pytest.mark.parametrize("late", POLICIES)
+def test_late_parts_of_a_step_are_weighed_as_in_memory(average: Any, late: str) -> None:
+    """Three batches are looked up, one is applied alone, then the two others together, both late."""
+    policy = POLICIES[late]
+    with Pair(table(), rows=96) as pair:
+
+        def train(tables: LocalTables) -> list[Any]:
+            handles = [tables.lookup(batch_of(seed), learn=True, versions=late == "by-version") for seed in range(3)]
+            skips: list[list[int]] = [[], [0], []]  # the model did not use a part of the second
+            parts = [
+                RowPart(learn(tables, handle, seed, skips[seed]), samples, token=0, factor=factor)
+                for seed, (handle, samples, factor) in enumerate(zip(handles, [4, 4, 2], [1.0, 0.5, 1.0], strict=True))
+            ]
+            seen = Histogram()
+            when: dict[str, Any] = {"average": average, "late": policy, "staleness": seen}
+            first = tables.apply(parts[:1], step=2, samples=SAMPLES, **when)
+            return [first, tables.apply(parts[1:], step=3, samples=3 * SAMPLES, **when), seen]
+
+        (*theirs, their_ages), (*ours, our_ages) = pair.each(train)
+        assert ours == theirs
+        assert vars_of(our_ages) == vars_of(their_ages)
+        pair.check_rows()
+
+
+def vars_of(histogram: Histogram) -> Any:
+    return histogram.counts
+
+
+def test_gradients_that_are_not_finite_are_refused_and_counted_and_those_of_no_weight_do_not_matter() -> None:
+    with Pair(table(), rows=96) as pair:
+
+        def train(tables: LocalTables) -> Any:
+            handles = [tables.lookup(batch_of(seed), learn=True) for seed in range(2)]
+            for handle in handles:
+                learn(tables, handle, 1)
+            handles[0].outputs[0].rows.grad[0, 0] = float("nan")
+            handles[1].outputs[0].rows.grad[0, 0] = float("inf")
+            given = [tables.gradients(handle) for handle in handles]
+            parts = [RowPart(given[0], SAMPLES, 0), RowPart(given[1], SAMPLES, 0, factor=0.0)]
+            return tables.apply(parts, step=0, samples=2 * SAMPLES)["t"]
+
+        theirs, ours = pair.each(train)
+        assert ours == theirs
+        assert ours.refused == 1
+        assert ours.weightless > 0
+        pair.check_rows()
+
+
+def test_a_prediction_makes_no_row_and_sees_changes_in_both_places() -> None:
+    with Pair(table()) as pair:
+        for step in range(3):
+
+            def train(tables: LocalTables, step: int = step) -> None:
+                handle = tables.lookup(batch_of(step), learn=True)
+                tables.apply([RowPart(learn(tables, handle, step), SAMPLES, step)], step=step, samples=SAMPLES)
+
+            pair.each(train)
+        for seed in (2, 30):  # of rows that are there, and of others
+            theirs, ours = pair.each(lambda tables, seed=seed: tables.lookup(batch_of(seed), learn=False))
+            for mine, other in zip(ours.outputs, theirs.outputs, strict=True):
+                torch.testing.assert_close(mine.rows.cpu(), other.rows)
+                assert not mine.rows.requires_grad
+        assert pair.gpu.absent_ids == pair.plain.absent_ids > 0
+        assert len(pair.gpu.tiers["t"]) == len(pair.plain.tiers["t"])
+
+
+def test_rows_of_batches_in_flight_stay_and_a_batch_without_room_ends_with_a_sentence() -> None:
+    tables = GpuTables({"t": table()}, {"t": 48}, DEVICE, threads=1, **SMALL)
+    in_flight = [tables.lookup(batch_of(0), learn=True)]
+
+    def look_up_more() -> None:
+        for seed in range(1, 8):
+            in_flight.append(tables.lookup(batch_of(seed), learn=True))  # noqa: PERF401
+
+    with pytest.raises(InputError, match="found no room in GPU memory, which holds 48 in buckets of 16, beside those"):
+        look_up_more()
+    assert not tables.working["t"].upper.verify()
+    parts = [RowPart(learn(tables, in_flight[0], 0), SAMPLES, 0)]
+    applied = tables.apply(parts, step=0, samples=SAMPLES)["t"]
+    assert (applied.absent, applied.unadmitted) == (0, 0)
+    in_flight.clear()
+    parts.clear()
+    tables.lookup(batch_of(7), learn=True)  # there is room again
+    tables.close()
+
+
+def test_a_row_that_is_not_pinned_would_lose_its_gradient() -> None:
+    """The check that batches in flight keep their rows can fail."""
+    tables = GpuTables({"t": table()}, {"t": 48}, DEVICE, threads=1, **SMALL)
+    first = tables.lookup(batch_of(0), learn=True)
+    tables._in_use["t"].clear()
+    for seed in range(1, 6):
+        tables.lookup(batch_of(seed), learn=True)
+    with pytest.raises(AssertionError, match="rows of batches in flight are not displaced"):
+        tables.apply([RowPart(learn(tables, first, 0), SAMPLES, 0)], step=0, samples=SAMPLES)
+    tables.close()
+
+
+def test_counts_tell_what_was_found_and_what_moved() -> None:
+    tables = GpuTables({"t": table()}, {"t": 96}, DEVICE, threads=1, **SMALL)
+    distinct = len(np.unique(np.concatenate([part.keys for part in batch_of(0).parts])))
+    for step in range(2):
+        handle = tables.lookup(batch_of(0), learn=True)
+        tables.apply([RowPart(learn(tables, handle, step), SAMPLES, step)], step=step, samples=SAMPLES)
+    tables.flush()
+    counts = {"rows": distinct, "capacity": 96, "hits": distinct, "up": distinct, "down": distinct}
+    expected = counts | {"up_ahead": 0, "reread": 0}
+    assert tables.take_counts() == {f"gpu_{name}.t": count for name, count in expected.items()}
+    assert not any(tables.take_counts().values())
+    tables.close()
+
+
+def test_tables_in_both_places_train_side_by_side() -> None:
+    both = {"t": table(), "u": table().model_copy(update={"name": "u"})}
+    plain = LocalTables(both, threads=1)
+    gpu = GpuTables(both, {"t": 48}, DEVICE, threads=1, **SMALL)
+    batch = Batch((*batch_of(1).parts, *batch_of(2, "u").parts), *_empty())
+    for tables in (plain, gpu):
+        handle = tables.lookup(batch, learn=True)
+        applied = tables.apply([RowPart(learn(tables, handle, 4), SAMPLES, 0)], step=0, samples=SAMPLES)
+        assert set(applied) == {"t", "u"}
+        tables.flush()
+    for name in both:
+        np.testing.assert_allclose(_rows(gpu.tiers[name]).values, _rows(plain.tiers[name]).values, atol=1e-6)
+    plain.close()
+    gpu.close()
+
+
+def _empty() -> tuple[Any, Any]:
+    return np.zeros((SAMPLES, 0), np.float32), np.zeros((SAMPLES, 1), np.float32)

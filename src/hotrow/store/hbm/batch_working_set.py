@@ -20,6 +20,8 @@ from hotrow.store.hbm.rows import HbmPlan, HbmRows, KeyBatch, joined_rows
 from hotrow.store.hbm.tier import HbmTier
 from hotrow.store.hbm.working_set import WorkingSet
 
+ERASED_TOGETHER = 1 << 22
+
 
 class LowerRows(LowerTier, Protocol):
     """A tier below that can be read without making rows."""
@@ -82,12 +84,13 @@ class BatchWorkingSet(WorkingSet[HbmPlan]):
         """What was read ahead, and the rows that were not there to be read."""
         if ahead.rows is None:
             return None
-        rows = ahead.rows.result()
+        rows = self._copies.used_here(ahead.rows.result())
         self.moved.up_ahead += len(rows)
         if len(rows) == len(ahead.missing):
             return rows
         fresh = ahead.missing[~torch.isin(ahead.missing, rows.keys)]
-        return joined_rows([rows, self._thread.submit(self._read, fresh.cpu(), samples).result()])
+        made = self._copies.used_here(self._thread.submit(self._read, fresh.cpu(), samples).result())
+        return joined_rows([rows, made])
 
     def _put(self, rows: HbmRows, plan: HbmPlan, pinned: Sequence[HbmPlan]) -> None:
         """Rows from below take the places of others, which go down."""
@@ -146,7 +149,8 @@ class BatchWorkingSet(WorkingSet[HbmPlan]):
         ahead, self._ahead = self._ahead, None
         if ahead is not None and ahead.rows is not None:
             ahead.rows.result()
-        self.upper.erase(self.upper.keys())
+        for keys in self.upper.keys().split(ERASED_TOGETHER):
+            self.upper.erase(keys)
 
 
 def missing_keys(plan: HbmPlan) -> Tensor:
