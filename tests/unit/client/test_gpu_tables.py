@@ -163,8 +163,10 @@ def test_gradients_that_are_not_finite_are_refused_and_counted_and_those_of_no_w
             handles = [tables.lookup(batch_of(seed), learn=True) for seed in range(2)]
             for handle in handles:
                 learn(tables, handle, 1)
-            handles[0].outputs[0].rows.grad[0, 0] = float("nan")
-            handles[1].outputs[0].rows.grad[0, 0] = float("inf")
+            for handle, bad in zip(handles, ("nan", "inf"), strict=True):
+                gradient = handle.outputs[0].rows.grad
+                assert gradient is not None
+                gradient[0, 0] = float(bad)
             given = [tables.gradients(handle) for handle in handles]
             parts = [RowPart(given[0], SAMPLES, 0), RowPart(given[1], SAMPLES, 0, factor=0.0)]
             return tables.apply(parts, step=0, samples=2 * SAMPLES)["t"]
@@ -186,7 +188,7 @@ def test_a_prediction_makes_no_row_and_sees_changes_in_both_places() -> None:
 
             pair.each(train)
         for seed in (2, 30):  # of rows that are there, and of others
-            theirs, ours = pair.each(lambda tables, seed=seed: tables.lookup(batch_of(seed), learn=False))
+            theirs, ours = (tables.lookup(batch_of(seed), learn=False) for tables in pair.both)
             for mine, other in zip(ours.outputs, theirs.outputs, strict=True):
                 torch.testing.assert_close(mine.rows.cpu(), other.rows)
                 assert not mine.rows.requires_grad
