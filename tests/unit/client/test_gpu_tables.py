@@ -120,6 +120,21 @@ def test_steps_leave_the_rows_of_memory_while_rows_move(optimizer: Any) -> None:
         assert not working.upper.verify()
 
 
+def test_rows_that_were_read_ahead_for_another_batch_are_not_used() -> None:
+    first, second, between = (batch_of(seed) for seed in range(3))
+    with Pair(table(), rows=96) as pair:
+        for each in (first, second):
+            pair.gpu.load_ahead(each)
+        for step, batch in enumerate((first, between, second)):
+            for tables in pair.both:
+                handle = tables.lookup(batch, learn=True)
+                parts = [RowPart(learn(tables, handle, step), SAMPLES, token=step)]
+                tables.apply(parts, step=step, samples=SAMPLES * (step + 1))
+                del handle
+        assert pair.gpu.working["t"].moved.reread == 1
+        pair.check_rows()
+
+
 POLICIES = {
     "none": None,
     "by-step": Staleness(decay=hr.Linear(reference=1, present=1)),
