@@ -11,7 +11,7 @@ import numpy as np
 
 from hotrow.cache.cache import CacheCounts, CachedBatch, RowCache, counts_since
 from hotrow.cache.exchange import add_changes, read_rows
-from hotrow.client.aggregate import Average, RowGradients, RowPart
+from hotrow.client.aggregate import Average, RowGradients, RowPart, TableGradients
 from hotrow.client.base import FeatureVectors
 from hotrow.client.local import LocalTables
 from hotrow.client.local_lookup import LocalLookup
@@ -113,7 +113,7 @@ class CachedLocalTables(LocalTables):
             each.rows.requires_grad_(True)
         return CachedUse(cache, batch, ids), vectors
 
-    def gradients(self, handle: LocalLookup) -> dict[str, RowGradients]:
+    def gradients(self, handle: LocalLookup) -> dict[str, TableGradients]:
         """The gradients that backward left in the outputs, by table."""
         found = super().gradients(handle)
         for table, use in (handle.cached if isinstance(handle, CachedLocalLookup) else {}).items():
@@ -146,7 +146,7 @@ class CachedLocalTables(LocalTables):
         applied: dict[str, Applied] = {}
         plain = []
         for part in parts:
-            rows: dict[str, RowGradients] = {}
+            rows: dict[str, TableGradients] = {}
             for table, given in part.rows.items():
                 if isinstance(given, CachedGradients):
                     applied[table] = self._apply_cached(given, part.factor, max(self.samples, samples), lr_scale)

@@ -38,13 +38,18 @@ def update_rows(
     refused = torch.zeros(1, dtype=torch.int64, device=slots.device) if refused is None else refused
     rows = TableRows("update_rows", rule, values, state, fields or RowFields(), refused)
     check("update_rows", "slots", slots, torch.int64, (None,))
-    check("update_rows", "gradients", gradients, torch.float32, (len(slots), values.shape[1]))
-    scalars = StepScalars.of(rule, step, samples, lr_scale)
-    if takes_kernel(values):
+    update_slots(rows, slots, gradients, StepScalars.of(rule, step, samples, lr_scale))
+    return refused
+
+
+def update_slots(rows: TableRows, slots: Tensor, gradients: Tensor, scalars: StepScalars) -> None:
+    """As `update_rows`, of rows that were checked."""
+    check("update_rows", "gradients", gradients, torch.float32, (len(slots), rows.values.shape[1]))
+    if takes_kernel(rows.values):
         _kernel_update(rows, slots, gradients.contiguous(), scalars)
     else:
-        reference_update(rule, values, state, slots, gradients, rows.fields, scalars, refused)
-    return refused
+        given = (rows.values, rows.state, slots, gradients, rows.fields, scalars, rows.refused)
+        reference_update(rows.rule, *given)
 
 
 def _kernel_update(rows: TableRows, slots: Tensor, gradients: Tensor, scalars: StepScalars) -> None:

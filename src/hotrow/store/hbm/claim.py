@@ -18,9 +18,9 @@ Races, in one launch of `claim_slots`, whose keys are distinct and absent:
 - Each failed attempt means that another lane took a slot of that bucket: a lane makes at most GROUPS * SLOTS attempts.
 
 `fill_slots` writes keys, digests and ages, each in a slot that its lane owns. In the launch that claims, that took
-1,270 us for 2^20 keys of a full table on an H200; two launches take half of it. Its programs have many keys, because all of
-them add to the same numbers. Values, state and counters of a victim stay as they are until later launches, which copy
-them out first.
+1,270 us for 2^20 keys of a full table on an H200; two launches take half of it. Its programs have many keys, because
+all of them add to the same numbers. Values, state and counters of a victim stay as they are until later launches, which
+copy them out first.
 """
 
 import triton

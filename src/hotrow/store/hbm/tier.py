@@ -9,7 +9,8 @@ from hotrow.errors import InputError
 from hotrow.kernels.backward import update_checked
 from hotrow.kernels.pool import Mode, check_offsets, check_output, pool_checked
 from hotrow.kernels.scatter import bag_gradients
-from hotrow.kernels.unique import unique
+from hotrow.kernels.unique import UniqueKeys, unique
+from hotrow.kernels.update import update_slots
 from hotrow.kernels.update_rule import StepScalars
 from hotrow.store.applied import Applied
 from hotrow.store.hbm.arguments import as_columns, as_keys, as_matrix, check_device, check_once, check_usable, distinct
@@ -95,16 +96,29 @@ class HbmTier:
         return plan
 
     def pool(
-        self, plan: HbmPlan, offsets: Tensor | None = None, mode: Mode = "sum", dtype: torch.dtype = torch.float32
+        self,
+        plan: HbmPlan,
+        offsets: Tensor | None = None,
+        mode: Mode = "sum",
+        dtype: torch.dtype = torch.float32,
+        *,
+        positions: slice = slice(None),
     ) -> Tensor:
-        """Rows of a plan that was looked up, pooled over bags as `hotrow.kernels.pool.pool` does."""
+        """Rows of a plan that was looked up, pooled over bags as `hotrow.kernels.pool.pool` does.
+
+        `positions`: those keys of the plan alone, which `offsets` count from 0.
+        """
         _check_looked_up("pool", [plan])
         self._refresh(plan)
         check_output("pool", mode, dtype)
+        slots, inverse = plan.slots, None
+        if plan.folded is None:
+            slots = slots[positions]
+        else:
+            inverse = plan.folded.inverse[positions]
         if offsets is not None:
-            check_offsets("pool", offsets, len(plan))
-        inverse = None if plan.folded is None else plan.folded.inverse
-        return pool_checked(self._columns.values, plan.slots, inverse, offsets, mode, dtype)
+            check_offsets("pool", offsets, len(slots if inverse is None else inverse))
+        return pool_checked(self._columns.values, slots, inverse, offsets, mode, dtype)
 
     def _batch(self, who: str, keys: Keys, *, fold: bool = False) -> KeyBatch:
         if isinstance(keys, KeyBatch | HbmPlan):
@@ -252,15 +266,56 @@ class HbmTier:
         self._advance(samples)
         found = plan.fold(deterministic=self.spec.deterministic)
         self._refresh(plan)
-        before = self._counts.clone() if counted else None
         given = bag_gradients("apply", found, gradients, offsets, mode, self.spec.dim)
-        samples = max(samples, self._period * self.spec.rule.swap_period)
-        scalars = StepScalars.of(self.spec.rule, step, samples, lr_scale)
+        before = self._counts.clone() if counted else None
+        scalars = self._scalars(step, samples, lr_scale)
         update_checked(self._updated, plan.slots, found, given, scalars, self._counts[1:], plan.order)
+        return self._applied(found, before)
+
+    def apply_sums(
+        self,
+        plan: HbmPlan,
+        sums: Tensor,
+        *,
+        only: Tensor | None = None,
+        step: int = 0,
+        samples: int = 0,
+        lr_scale: float = 1.0,
+        counted: bool = True,
+    ) -> Applied | None:
+        """As `apply`, with one gradient for each distinct key, in the order of `plan.folded.keys`.
+
+        Rows whose flag in `only` is not set stay as they are, and are counted as weightless.
+        """
+        self._advance(samples)
+        found = plan.fold(deterministic=self.spec.deterministic)
+        self._refresh(plan)
+        slots = plan.slots if only is None else plan.slots.masked_fill(~only, ABSENT)
+        before = self._counts.clone() if counted else None
+        update_slots(self._updated, slots, sums, self._scalars(step, samples, lr_scale))
+        absent = (plan.slots == ABSENT).sum() - len(plan.slots) + found.size[0]  # slots beyond the keys are ABSENT too
+        self._counts[1:] += torch.stack([absent, (plan.slots == TURNED_AWAY).sum()])
+        left = torch.zeros_like(absent) if only is None else ((plan.slots >= 0) & ~only).sum()
+        return self._applied(found, before, left)
+
+    def _scalars(self, step: int, samples: int, lr_scale: float) -> StepScalars:
+        rule = self.spec.rule
+        return StepScalars.of(rule, step, max(samples, self._period * rule.swap_period), lr_scale)
+
+    def _applied(self, found: UniqueKeys, before: Tensor | None, weightless: Tensor | None = None) -> Applied | None:
+        """What an update did, since the counts were `before`; waits for the GPU."""
         if before is None:
             return None
-        asked, refused, missing, unadmitted = torch.cat([found.size.long(), self._counts - before]).tolist()
-        return Applied(asked - refused - missing - unadmitted, refused, missing, unadmitted=unadmitted)
+        left = before.new_zeros(1) if weightless is None else weightless.reshape(1)
+        counts = torch.cat([found.size.long(), self._counts - before, left]).tolist()
+        asked, refused, missing, unadmitted, weightless_rows = counts
+        return Applied(asked - sum(counts[1:]), refused, missing, weightless_rows, unadmitted)
+
+    def counters(self, plan: HbmPlan, name: str) -> Tensor:
+        """A counter of the row of each distinct key, with the bits of uint32: int32 [keys]; 0 without a row."""
+        plan.fold(deterministic=self.spec.deterministic)
+        self._refresh(plan)
+        return self._columns.fields[name][plan.slots.clamp(min=0)].masked_fill_(plan.slots < 0, 0)
 
     def put_and_evict(
         self,
