@@ -8,7 +8,13 @@ import torch
 from hotrow.kernels.update_rule import UpdateRule
 from hotrow.store.hbm import HbmRows, HbmSpec
 from hotrow.store.hbm.columns import RowColumns
+from hotrow.store.hbm.pinned import PinnedTier
 from hotrow.store.hbm.table import CLAMP_EVERY, HashTable, Room
+
+
+def some_rows(keys: torch.Tensor, spec: HbmSpec) -> HbmRows:
+    fields = {name: torch.zeros(len(keys), dtype=torch.int32) for name in spec.fields}
+    return HbmRows(keys, torch.zeros(len(keys), spec.dim), torch.zeros(len(keys), spec.state_dim), fields)
 
 
 def hbm() -> None:
@@ -28,10 +34,13 @@ def hbm() -> None:
     table.erase(slots)
     table.unlock([slots[:1]])
     columns.read(keys, slots)
-    rows = HbmRows(keys, torch.zeros(300, 64), torch.zeros(300, 64), {})
-    columns.write(slots, rows, slots, 0, saved=False)
+    columns.write(slots, some_rows(keys, spec), slots, 0, saved=False)
+    columns.write(slots, HbmRows(keys, torch.zeros(300, 64), torch.zeros(300, 64), {}), slots, 0, saved=False)
     for init in ("uniform", "normal", "constant"):
         RowColumns(replace(spec, init=init, capacity=1024), torch.device("cpu")).make(keys, slots, 0)
+    below = PinnedTier(replace(spec, capacity=1024), "cpu")
+    below._copy(slots, torch.zeros(300, 64), torch.zeros(300, 64), torch.zeros(300, 2, dtype=torch.int32), into=False)
+    below._write(slots, some_rows(keys, spec))
     oldest = HashTable(replace(spec, eviction="lru"), torch.device("cpu"))
     oldest.calls = CLAMP_EVERY * spec.calls_per_tick - 1
     oldest.begin_call()

@@ -2,7 +2,8 @@
 
 from torch import Tensor, nn
 
-from hotrow.models.layers import MLP, Activation, DataNormChoice, Dropout, FirstOrder, Hidden, Switch, weights_and_pairs
+from hotrow.models.interactions import weights_and_pairs
+from hotrow.models.layers import MLP, Activation, DataNormChoice, Dropout, FirstOrder, Hidden, Switch
 from hotrow.models.reading import multiplied, side_by_side, width
 from hotrow.nn.inputs import Inputs, InputShape
 

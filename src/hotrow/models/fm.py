@@ -2,7 +2,8 @@
 
 from torch import Tensor, nn
 
-from hotrow.models.layers import FirstOrder, weights_and_pairs
+from hotrow.models.interactions import weights_and_pairs
+from hotrow.models.layers import FirstOrder
 from hotrow.models.reading import multiplied, no_sequences
 from hotrow.nn.inputs import Inputs, InputShape
 

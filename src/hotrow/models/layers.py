@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import Field, PlainValidator
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from hotrow.errors import ConfigError
@@ -121,37 +120,6 @@ class FirstOrder(nn.Module):
     def of_numbers(self, x: Inputs) -> Tensor:
         """All but the ids' weights, [samples]."""
         return self.bias + x.numbers @ self.weights
-
-
-def weights_and_pairs(rows: Tensor) -> Tensor:
-    """FM over rows [samples, fields, 1 + dim]: the sum of first floats, and of the products of every two vectors."""
-    found: Tensor = _WeightsAndPairs.apply(rows)  # type: ignore[no-untyped-call]
-    return found
-
-
-class _WeightsAndPairs(torch.autograd.Function):
-    """By the square of the sum. The gradient of a vector is the sum of the others: one pass over the rows.
-
-    Autograd's own way through squares and sums takes four, and the rows are larger than the caches.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor) -> Tensor:
-        total, flat, weights = rows.sum(1), rows.flatten(1), rows[:, :, 0]
-        squares = torch.linalg.vecdot(flat, flat) - torch.linalg.vecdot(weights, weights)
-        ctx.save_for_backward(rows, total)
-        vectors = total[:, 1:]
-        odds: Tensor = total[:, 0] + 0.5 * (torch.linalg.vecdot(vectors, vectors) - squares)
-        return odds
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        rows, total = ctx.saved_tensors
-        scaled = (total * gradient[:, None])[:, None, :]
-        found = torch.addcmul(scaled, rows, gradient[:, None, None], value=-1)
-        found[:, :, 0] = gradient[:, None]
-        return found
 
 
 class VectorCross(nn.Module):

@@ -31,7 +31,7 @@ MISSING = {"pydantic", "pydantic_core", "pyarrow", "typer", "rich", "msgspec", "
 PACKAGES = (hotrow.kernels, hotrow.store.hbm, hotrow.bench.gpu)
 OWN = (
     "hotrow", "hotrow.errors", "hotrow.bench", "hotrow.bench.commit", "hotrow.store", "hotrow.store.applied",
-    "hotrow.store.streams",
+    "hotrow.store.streams", "hotrow.models", "hotrow.models.interactions",
 )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ pytest.importorskip("triton", reason="Triton is not installed: pip install 'hotr
 from hotrow.errors import InputError
 from hotrow.kernels.dot_interaction import dot_interaction, reference_dot_interaction
 from hotrow.kernels.second_order import reference_second_order, second_order
-from hotrow.models.layers import weights_and_pairs
+from hotrow.models.interactions import torch_weights_and_pairs
 from profiles import examples
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -62,7 +62,7 @@ def test_second_order_is_that_of_deepfm(sizes: tuple[int, int, int], weights: bo
     rows = torch.randn(sizes, generator=random).to(DEVICE, torch.bfloat16 if bf16 else torch.float32)
 
     def wanted(x: torch.Tensor) -> torch.Tensor:
-        return weights_and_pairs(x) if weights else weights_and_pairs(torch.cat([0 * x[:, :, :1], x], 2))
+        return torch_weights_and_pairs(x) if weights else torch_weights_and_pairs(torch.cat([0 * x[:, :, :1], x], 2))
 
     check_equal(lambda x: second_order(x, weights), wanted, rows, near=0.05 if bf16 else 1e-4)
     check_equal(lambda x: reference_second_order(x, weights), wanted, rows, near=0.05 if bf16 else 1e-4)

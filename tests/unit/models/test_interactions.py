@@ -13,7 +13,8 @@ from hotrow.models.dlrm import DLRM
 from hotrow.models.dnn import DNN
 from hotrow.models.ffnn import FFNN
 from hotrow.models.fm import FM
-from hotrow.models.layers import FirstOrder, weights_and_pairs
+from hotrow.models.interactions import weights_and_pairs
+from hotrow.models.layers import FirstOrder
 from hotrow.models.lr import LR
 from hotrow.models.wide_deep import WideDeep
 from hotrow.models.xdeepfm import XDeepFM

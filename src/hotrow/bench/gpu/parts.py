@@ -3,10 +3,17 @@
 from collections.abc import Sequence
 from types import ModuleType
 
-from hotrow.bench.gpu import checks, interactions, kernels, store
+from hotrow.bench.gpu import checks, interactions, kernels, models, store, tiered
 from hotrow.errors import ConfigError
 
-PARTS: dict[str, ModuleType] = {"kernels": kernels, "interactions": interactions, "checks": checks, "store": store}
+PARTS: dict[str, ModuleType] = {
+    "kernels": kernels,
+    "interactions": interactions,
+    "checks": checks,
+    "store": store,
+    "models": models,
+    "tiered": tiered,
+}
 
 
 def chosen(names: Sequence[str] | None) -> dict[str, ModuleType]:

@@ -1,5 +1,8 @@
 """Ids and rows to measure with."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
@@ -30,3 +33,14 @@ def exact_gradients(rows: int, dim: int, random: torch.Generator) -> Tensor:
 def keys_of(ranks: Tensor) -> Tensor:
     """64-bit ids that share no bits with the order of frequency: a product with an odd number is one to one."""
     return (ranks + 1) * _GOLDEN
+
+
+@contextmanager
+def matrix_precision(precision: str) -> Iterator[None]:
+    """Matrices of float32 in float32 ("highest") or TF32 ("high")."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -11,7 +11,7 @@ from hotrow.cli.screen import echo
 
 def gpu(
     part: Annotated[
-        list[str] | None, typer.Option(help="Of kernels, interactions, checks, store; repeat for several. [all]")
+        list[str] | None, typer.Option(help="Of kernels, interactions, checks, store, models, tiered; repeat. [all]")
     ] = None,
     interpret: Annotated[
         bool, typer.Option("--interpret", help="Check results in Triton's interpreter, without a GPU; needs --quick.")

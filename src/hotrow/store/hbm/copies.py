@@ -1,24 +1,42 @@
 """Copies between GPU memory and host memory that the trainer's stream does not wait for.
 
-On a GPU they go through pinned buffers on a stream of their own; the thread that asks for them waits, no other does.
+On a GPU they are on a stream of their own; the thread that asks for them waits, no other does. Rows of a tier on the
+host go through pinned buffers; a tier that takes tensors of the GPU works on that stream itself.
 On the CPU (Triton's interpreter) rows are where they are needed.
 """
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from hotrow.store.hbm.rows import HbmRows
 
+if TYPE_CHECKING:
+    from hotrow.store.hbm.lower import LowerTier
 
-class SideStream:
-    """The stream of copies of one device."""
+
+class HostCopies:
+    """Calls of a tier on the host, and the copies of one device that they need."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
-    def up(self, rows: HbmRows) -> HbmRows:
-        """Rows of the host on the device, complete when the call returns."""
+    def executor(self) -> Executor:
+        """Of the one thread that calls the tier."""
+        return ThreadPoolExecutor(1, thread_name_prefix="hotrow-working-set")
+
+    def keys(self, keys: Tensor) -> tuple[Tensor, "torch.cuda.Event | None"]:
+        """Keys as the tier takes them, and from when."""
+        return keys.cpu(), None
+
+    def read(self, lower: "LowerTier", keys: Tensor, since: "torch.cuda.Event | None", samples: int) -> HbmRows:
+        """Rows of the tier on the device, complete when the call returns."""
+        rows = lower.read(keys, samples)
         if self._stream is None:
             return rows
         with torch.cuda.stream(self._stream):
@@ -26,8 +44,12 @@ class SideStream:
         self._stream.synchronize()
         return moved
 
+    def write(self, lower: "LowerTier", rows: HbmRows) -> None:
+        """Write rows that `down` returned."""
+        lower.write(rows)
+
     def used_here(self, rows: HbmRows) -> HbmRows:
-        """Rows that `up` returned, for use in the current stream: their memory is not given away before it is done."""
+        """Rows that `read` returned, for use in the current stream: their memory is kept until it is done."""
         return rows if self._stream is None else rows.map(_recorded(torch.cuda.current_stream(self.device)))
 
     def mark(self) -> "torch.cuda.Event | None":
@@ -39,7 +61,7 @@ class SideStream:
         return event
 
     def down(self, rows: HbmRows, since: "torch.cuda.Event | None") -> HbmRows:
-        """Rows of the device on the host, complete when the call returns."""
+        """Rows of the device as the tier takes them, complete when the call returns."""
         if self._stream is None or since is None:
             return rows
         with torch.cuda.stream(self._stream):
@@ -47,6 +69,59 @@ class SideStream:
             host = rows.map(_recorded(self._stream)).map(_to_pinned)
         self._stream.synchronize()
         return host
+
+
+class DeviceCopies(HostCopies):
+    """Calls of a tier that takes tensors of the device: on the side stream, without a copy."""
+
+    def executor(self) -> Executor:
+        return _CallingThread() if self._stream is None else super().executor()
+
+    def keys(self, keys: Tensor) -> tuple[Tensor, "torch.cuda.Event | None"]:
+        return keys, self.mark()
+
+    def read(self, lower: "LowerTier", keys: Tensor, since: "torch.cuda.Event | None", samples: int) -> HbmRows:
+        with self._beside(since):
+            if self._stream is not None:
+                keys.record_stream(self._stream)
+            rows = lower.read(keys, samples)
+        self._wait()
+        return rows
+
+    def down(self, rows: HbmRows, since: "torch.cuda.Event | None") -> HbmRows:
+        if self._stream is not None and since is not None:
+            self._stream.wait_event(since)
+            rows.map(_recorded(self._stream))
+        return rows
+
+    def write(self, lower: "LowerTier", rows: HbmRows) -> None:
+        with self._beside(None):
+            lower.write(rows)
+        self._wait()
+
+    def _beside(self, since: "torch.cuda.Event | None") -> AbstractContextManager[object]:
+        """Inside, the side stream is the current one, after what `since` marks."""
+        if self._stream is None:
+            return nullcontext()
+        if since is not None:
+            self._stream.wait_event(since)
+        return torch.cuda.stream(self._stream)
+
+    def _wait(self) -> None:
+        if self._stream is not None:
+            self._stream.synchronize()
+
+
+class _CallingThread(Executor):
+    """Calls at once: Triton's interpreter runs the kernels of one thread."""
+
+    def submit(self, call: Callable[..., Any], /, *arguments: Any, **settings: Any) -> "Future[Any]":
+        done: Future[Any] = Future()
+        try:
+            done.set_result(call(*arguments, **settings))
+        except Exception as error:  # of any kind: who asks for the result gets it
+            done.set_exception(error)
+        return done
 
 
 def _to_pinned(column: Tensor) -> Tensor:

@@ -12,18 +12,18 @@ gone meanwhile, which the generation of the table tells.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from hotrow.errors import ConfigError, InputError
 from hotrow.store.applied import Applied
-from hotrow.store.hbm.copies import SideStream
+from hotrow.store.hbm.copies import DeviceCopies, HostCopies
 from hotrow.store.hbm.lower import LowerTier, TransferCounts, WriteQueue
-from hotrow.store.hbm.rows import HbmRows
+from hotrow.store.hbm.rows import HbmRows, KeyBatch
 from hotrow.store.hbm.spec import HbmSpec
 
 
@@ -41,6 +41,7 @@ class UpperPlan(Protocol):
 
 
 Plan = TypeVar("Plan", bound=UpperPlan)
+Part = Tensor | KeyBatch  # keys of a mini-batch: an `HbmTier` takes them folded too
 
 
 class UpperTier(Protocol[Plan]):
@@ -51,8 +52,8 @@ class UpperTier(Protocol[Plan]):
 
     @property
     def generation(self) -> int: ...
-    def find(self, keys: Tensor, out: Tensor | None = None) -> Plan: ...
-    def touch(self, keys: Tensor) -> Plan: ...
+    def find(self, keys: Any, out: Tensor | None = None) -> Plan: ...
+    def touch(self, keys: Any) -> Plan: ...
     def apply(
         self, keys: Plan, gradients: Tensor, *, step: int = 0, samples: int = 0, lr_scale: float = 1.0
     ) -> Applied | None: ...
@@ -75,7 +76,7 @@ class UpperTier(Protocol[Plan]):
 class Prefetch:
     """Rows of the next batch, on their way."""
 
-    keys: Tensor  # distinct keys of the batch
+    parts: list[Part]  # of the batch
     generation: int  # of the table when it was asked what it lacks
     rows: "Future[HbmRows]"
 
@@ -93,57 +94,65 @@ class WorkingSet(Generic[Plan]):
             raise ConfigError("HbmSpec.track_changes=False: rows that changed have to be known, set it to True")
         self.upper, self.lower = upper, lower
         self.moved = TransferCounts()
-        self._copies = SideStream(upper.device)
+        on_device = getattr(lower, "on_device", False)
+        self._copies = DeviceCopies(upper.device) if on_device else HostCopies(upper.device)
         self._queue = WriteQueue(lower, self._copies, self.moved)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="hotrow-working-set")
+        self._thread = self._copies.executor()
         self._writes: list[Future[None]] = []
         self._prefetch: Prefetch | None = None
 
-    def begin(self, keys: Tensor, *, samples: int = 0) -> None:
+    def begin(self, keys: Part | Sequence[Part], *, samples: int = 0) -> None:
         """Have the rows of all these keys in GPU memory, where they stay until the next `begin`.
 
-        `samples` counts all samples trained so far. New rows start in the SWAP period of it.
+        A batch may be given as its mini-batches, folded by `HbmTier.batch`, which then serve `find` too. `samples`
+        counts all samples trained so far. New rows start in the SWAP period of it.
         """
         self._settle()
-        unique = torch.unique(keys)
-        rows, held = self._rows_for(unique, samples)
+        parts = _parts(keys)
+        rows, held = self._rows_for(parts, samples)
         if not len(rows):
             return
         rows = self._copies.used_here(rows)
         put = self.upper.put_and_evict(
-            rows.keys, rows.values, rows.state if rows.state.shape[1] else None, rows.fields, saved=True, pinned=[held]
+            rows.keys, rows.values, rows.state if rows.state.shape[1] else None, rows.fields, saved=True, pinned=held
         )
         self.moved.up += len(rows) - put.turned_away
         self._write_evicted(put.evicted)
         if put.turned_away:
             raise InputError(
-                f"begin: {put.turned_away:,} of {len(unique):,} rows found no room in GPU memory, which holds "
+                f"begin: {put.turned_away:,} of {_distinct(parts):,} rows found no room in GPU memory, which holds "
                 f"{self.upper.spec.slots:,} in buckets of {self.upper.spec.bucket_slots}: raise capacity, or use "
                 "smaller batches"
             )
 
-    def _rows_for(self, unique: Tensor, samples: int) -> tuple[HbmRows, Plan]:
-        """Rows that GPU memory lacks, and the plan of those that it has."""
+    def _rows_for(self, parts: list[Part], samples: int) -> tuple[HbmRows, list[Plan]]:
+        """Rows that GPU memory lacks, and the plans of those that it has."""
         ahead, self._prefetch = self._prefetch, None
         generation = self.upper.generation
-        held = self.upper.touch(unique)
+        held = [self.upper.touch(part) for part in parts]
         if ahead is not None:
-            rows = ahead.rows.result()
-            if generation == ahead.generation and torch.equal(ahead.keys, unique):
+            with self.moved.timed("wait_s"):
+                rows = ahead.rows.result()
+            if generation == ahead.generation and _same(parts, ahead.parts):
                 self.moved.up_ahead += len(rows)
                 return rows, held
             self.moved.reread += 1
-        return self._thread.submit(self._read, unique[~held.present].cpu(), samples).result(), held
+        with self.moved.timed("wait_s"):
+            return self._submit_read(parts, held, samples).result(), held
 
-    def prefetch(self, keys: Tensor, *, samples: int = 0) -> None:
+    def prefetch(self, keys: Part | Sequence[Part], *, samples: int = 0) -> None:
         """Begin to read the rows of the next batch that GPU memory lacks."""
         self._settle()
-        unique = torch.unique(keys)
-        found = self.upper.find(unique)
-        wanted = unique[~found.present].cpu()
-        self._prefetch = Prefetch(unique, self.upper.generation, self._thread.submit(self._read, wanted, samples))
+        parts = _parts(keys)
+        found = [self.upper.find(part) for part in parts]
+        self._prefetch = Prefetch(parts, self.upper.generation, self._submit_read(parts, found, samples))
 
-    def find(self, keys: Tensor, out: Tensor | None = None) -> Plan:
+    def _submit_read(self, parts: list[Part], plans: list[Plan], samples: int) -> "Future[HbmRows]":
+        """Read what the plans of a batch lack."""
+        absent = [_keys(part)[~plan.present] for part, plan in zip(parts, plans, strict=True)]
+        return self._thread.submit(self._read, *self._copies.keys(torch.unique(torch.cat(absent))), samples)
+
+    def find(self, keys: Part, out: Tensor | None = None) -> Plan:
         """Look up rows of the batch, for `apply`."""
         plan = self.upper.find(keys, out)
         if plan.absent:
@@ -190,9 +199,10 @@ class WorkingSet(Generic[Plan]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _read(self, keys: Tensor, samples: int) -> HbmRows:
+    def _read(self, keys: Tensor, since: "torch.cuda.Event | None", samples: int) -> HbmRows:
         self._queue.write_all()  # what failed before: rows below may be out of date
-        return self._copies.up(self.lower.read(keys, samples))
+        with self.moved.timed("read_s"):
+            return self._copies.read(self.lower, keys, since, samples)
 
     def _write_evicted(self, evicted: HbmRows | None) -> None:
         """Send down what has changed of displaced rows."""
@@ -211,3 +221,21 @@ class WorkingSet(Generic[Plan]):
         if failures:
             failures[0].add_note(f"{len(failures)} writes failed: their rows are kept and written by the next call")
             raise failures[0]
+
+
+def _parts(keys: Part | Sequence[Part]) -> list[Part]:
+    return [keys] if isinstance(keys, Part) else list(keys)
+
+
+def _keys(part: Part) -> Tensor:
+    return part.keys if isinstance(part, KeyBatch) else part
+
+
+def _same(parts: list[Part], others: list[Part]) -> bool:
+    """Whether two batches have the same keys in the same order."""
+    pairs = [(_keys(part), _keys(other)) for part, other in zip(parts, others, strict=False)]
+    return len(parts) == len(others) and all(a is b or torch.equal(a, b) for a, b in pairs)
+
+
+def _distinct(parts: list[Part]) -> int:
+    return len(torch.unique(torch.cat([_keys(part) for part in parts])))
