@@ -18,11 +18,11 @@ def test_memory_and_space_stay_the_same_while_rows_move(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-@pytest.mark.parametrize(("leak", "grew"), [("memory", "heap grew"), ("space", "extents grew")])
+@pytest.mark.parametrize(("leak", "grew"), [("memory", "heap"), ("space", "extents")])
 def test_what_a_round_would_leak_is_noticed(leak: str, grew: str, tmp_path: Path) -> None:
     run = churn(700, tmp_path, leak)
     assert run.returncode != 0
-    assert grew in run.stderr, run.stdout + run.stderr
+    assert grew in run.stderr.rpartition("grew: ")[2], run.stdout + run.stderr
 
 
 @pytest.mark.slow
