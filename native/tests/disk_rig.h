@@ -47,7 +47,9 @@ struct DiskFaults {
   }
   bool strikes(std::initializer_list<Kind> those, std::uint64_t at = kAnywhere) {
     const auto now = static_cast<Kind>(kind.load());
-    if (std::ranges::find(those, now) == those.end() || (only_at != kAnywhere && only_at != at) || skip.fetch_sub(1) > 0 || left.fetch_sub(1) <= 0) return false;
+    if (std::ranges::find(those, now) == those.end() || (only_at != kAnywhere && only_at != at) ||
+        skip.fetch_sub(1) > 0 || left.fetch_sub(1) <= 0)
+      return false;
     ++made;
     return true;
   }
@@ -62,10 +64,10 @@ class FaultyEngine final : public IoEngine {
   void run(IoKind kind, std::span<IoRequest> requests, const std::function<void(IoRequest&)>& finished) override {
     for (IoRequest& request : requests) {
       if (faults_.strikes({DiskFaults::no_memory})) throw std::bad_alloc();
-      const bool strikes = kind == IoKind::read
-                               ? faults_.strikes({DiskFaults::read}, request.offset)
-                               : faults_.strikes({DiskFaults::write, DiskFaults::short_write, DiskFaults::lost_write},
-                                                 request.offset);
+      const bool strikes =
+          kind == IoKind::read
+              ? faults_.strikes({DiskFaults::read}, request.offset)
+              : faults_.strikes({DiskFaults::write, DiskFaults::short_write, DiskFaults::lost_write}, request.offset);
       if (strikes)
         fail(kind, request, static_cast<DiskFaults::Kind>(faults_.kind.load()));
       else
