@@ -14,10 +14,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
-from kill_ssd import TUNABLES, fill_numpy_cache, heap_bytes, resident_bytes
 
 import hotrow as hr
 from hotrow.store.tiered import TieredTier
+from integration.kill_ssd import TUNABLES, fill_numpy_cache, heap_bytes, resident_bytes
 
 KEYS, BATCH, DIM = 60_000, 900, 8
 WARM, SAMPLES, APART = 400, 20, 450  # rounds; a leak of space begins so many rounds apart
