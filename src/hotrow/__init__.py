@@ -7,6 +7,8 @@ name that needs it. Type checkers read the imports below; `SOURCES` is the same 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from hotrow import openmp
+
 if TYPE_CHECKING:
     from hotrow import data, models, nn
     from hotrow.config import AtLeast, Cache, Chance, Constant, Normal, Segment, Table, Uniform
@@ -85,6 +87,9 @@ SUBMODULES = {
     "admission", "checkpoint", "client", "config", "data", "disk", "errors", "metrics", "models", "modes", "nn",
     "optim", "runtime", "server", "sizes", "spec", "staleness", "store", "switching", "trainer", "transport", "worker",
 }  # fmt: skip
+
+openmp.shorten_spinning()  # whatever imports torch afterwards
+
 _SOURCE_OF = {name: module for module, names in SOURCES.items() for name in names.split()}
 
 if not TYPE_CHECKING:  # a type checker that sees __getattr__ accepts every name
