@@ -91,13 +91,23 @@ class HbmTier:
         return plan
 
     def pool(
-        self, plan: HbmPlan, offsets: Tensor | None = None, mode: Mode = "sum", dtype: torch.dtype = torch.float32
+        self,
+        plan: HbmPlan,
+        offsets: Tensor | None = None,
+        mode: Mode = "sum",
+        dtype: torch.dtype = torch.float32,
+        *,
+        positions: slice = slice(None),
     ) -> Tensor:
-        """Rows of a plan that was looked up, pooled over bags as `hotrow.kernels.pool.pool` does."""
+        """Rows of a plan that was looked up, pooled over bags as `hotrow.kernels.pool.pool` does.
+
+        `positions`: those keys of the plan alone, which `offsets` count from 0.
+        """
         _check_looked_up("pool", [plan])
         self._refresh(plan)
-        inverse = None if plan.folded is None else plan.folded.inverse
-        return pool(self._columns.values, plan.slots, inverse, offsets, mode, dtype)
+        if plan.folded is None:
+            return pool(self._columns.values, plan.slots[positions], None, offsets, mode, dtype)
+        return pool(self._columns.values, plan.slots, plan.folded.inverse[positions], offsets, mode, dtype)
 
     def _batch(self, who: str, keys: Keys, *, fold: bool = False) -> KeyBatch:
         if isinstance(keys, KeyBatch | HbmPlan):
