@@ -153,14 +153,16 @@ class DeviceColumns:
             self._base_period[there] = self._period[there]
         self._written = self.copies.mark()
 
+    def advance(self, periods: Integers) -> None:
+        """SWAP periods of the server: an update that comes late counts in the latest one."""
+        self._samples = max(self._samples, int(periods.max(initial=0)) * self._rule.swap_period)
+
     def fill(self, slots: I64, changed: Flags, values: Floats, state: Floats, periods: Integers | None) -> None:
         """Rows of the server become the base of those here. Changes of `changed` rows stay on top of it.
 
         States of different SWAP periods are brought to the latest.
         """
         given = [np.zeros(len(slots), np.uint32) if periods is None else periods] if self._rule.swap_period else []
-        for period in given:
-            self._samples = max(self._samples, int(period.max(initial=0)) * self._rule.swap_period)
         there, with_changes, value, whole_state, *of_server = self.copies.up(
             [slots, changed.astype(np.uint32), values, state, *given]
         )

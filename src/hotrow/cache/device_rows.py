@@ -76,6 +76,8 @@ class DeviceRows:
     def fill(self, plan: LookupPlan, uniques: Integers, fetched: Rows) -> None:
         slots, versions = self.index.slots(plan, uniques)
         self._reserve(slots)
+        if (periods := fetched.fields.get("period")) is not None:
+            self.columns.advance(periods)
         rows, here = fetched, slots >= 0
         if not here.all():
             fields = {name: column[here] for name, column in rows.fields.items()}

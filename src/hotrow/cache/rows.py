@@ -1,7 +1,8 @@
 """Rows of a cache: each as it is now and, once it is changed, as it was fetched (the base).
 
-`CacheRows` is what a cache needs of them. `CachedRows` are rows in native memory; those on a device are in
-`device_rows`. The `clock` of a row is its start clock, its `version` counts from 1 at the fetch. So the current clock is
+`CacheRows` is what a cache needs of them. `CachedRows` are in native memory, `DeviceRows` on a device.
+
+The `clock` of a row is its start clock, its `version` counts from 1 at the fetch. So the current clock is
 clock + version - 1, and a row of a version above 1 has changes that the server does not know.
 """
 
