@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from hotrow.cache.changes import Changes, of_one_period, with_changes
+from hotrow.cache.device_copies import DeviceCopies
 from hotrow.cache.exchange import NO_ROW, CacheReply, CacheRequest
 from hotrow.cache.rows import AWAITED, CachedRows, CacheRows, RowValues
 from hotrow.config import Cache, Table
@@ -107,6 +108,11 @@ class RowCache:
     def tier(self) -> CacheRows:
         """The rows, those of batches in use among them."""
         return self._rows
+
+    @property
+    def copies(self) -> DeviceCopies | None:
+        """To and from the device of the rows; None: they are in host memory."""
+        return self._rows.copies
 
     @property
     def changed_rows(self) -> int:

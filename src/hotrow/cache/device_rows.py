@@ -16,6 +16,7 @@ from torch import Tensor
 
 from hotrow.cache.changes import Changes, no_changes
 from hotrow.cache.device_columns import DeviceColumns, row_bytes
+from hotrow.cache.device_copies import DeviceCopies
 from hotrow.cache.row_index import I64, RowIndex
 from hotrow.cache.rows import Placed
 from hotrow.config import Cache, Table
@@ -35,6 +36,7 @@ class DeviceRows:
         self.index = RowIndex(table.model_copy(update={"capacity": rows}), cache, threads)
         self.fields = (*self.index.fields, *(("period",) if rule.swap_period else ()))
         self.columns = DeviceColumns(table.dim, rule, cache.workers or 1, rows, device)
+        self.copies: DeviceCopies | None = self.columns.copies
         self._nothing = no_changes(self.dim, self.state_dim)
 
     def plan_distinct(self, keys: Keys) -> LookupPlan:

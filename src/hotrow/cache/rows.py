@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from hotrow.cache.changes import Changes, no_changes
+from hotrow.cache.device_copies import DeviceCopies
 from hotrow.config import Cache, Table
 from hotrow.store import Applied, LookupPlan, RamTier, Rows
 from hotrow.store.arrays import ArrayLike, Floats, Integers, Keys
@@ -52,6 +53,7 @@ class CacheRows(Protocol):
     dim: int
     state_dim: int
     fields: tuple[str, ...]
+    copies: DeviceCopies | None  # to and from the device of the rows; None: they are in host memory
 
     def plan_distinct(self, keys: Keys) -> LookupPlan:
         """A plan of keys that are known to be distinct."""
@@ -119,6 +121,7 @@ class CachedRows(RamTier):
     def __init__(self, table: Table, cache: Cache, threads: int) -> None:
         super().__init__(table, threads=threads, cached=cache)
         self.cache = cache
+        self.copies: DeviceCopies | None = None
         self._nothing = no_changes(self.dim, self.state_dim)
 
     def plan_distinct(self, keys: Keys) -> LookupPlan:
