@@ -24,6 +24,7 @@ from hotrow.errors import ConfigError
 from hotrow.kernels.update_rule import UpdateRule
 from hotrow.store import Applied, LookupPlan, Rows
 from hotrow.store.arrays import ArrayLike, Floats, Integers, Keys
+from hotrow.store.native_spec import partitions_of_cache
 
 
 class DeviceRows:
@@ -32,10 +33,10 @@ class DeviceRows:
     def __init__(self, table: Table, cache: Cache, threads: int, device: torch.device) -> None:
         rule = UpdateRule.of(table.optimizer)
         self.dim, self.state_dim = table.dim, rule.state_dim(table.dim)
-        rows = _capacity(table, row_bytes(rule, table.dim))
+        rows = _capacity(table, row_bytes(rule, table.dim), threads)
         self.index = RowIndex(table.model_copy(update={"capacity": rows}), cache, threads)
         self.fields = (*self.index.fields, *(("period",) if rule.swap_period else ()))
-        self.columns = DeviceColumns(table.dim, rule, cache.workers or 1, rows, device)
+        self.columns = DeviceColumns(table.dim, rule, cache.workers or 1, rows + self.index.partitions, device)
         self.copies: DeviceCopies | None = self.columns.copies
         self._nothing = no_changes(self.dim, self.state_dim)
 
@@ -126,11 +127,12 @@ class DeviceRows:
         self.columns.release()
 
 
-def _capacity(table: Table, bytes_of_row: int) -> int:
+def _capacity(table: Table, bytes_of_row: int, threads: int) -> int:
+    """In rows. A partition has one more while a batch begins: a row comes in before another goes."""
     if table.capacity_bytes is None:
         return table.capacity_rows or 0
-    rows = table.capacity_bytes // bytes_of_row
-    if not rows:
+    rows = table.capacity_bytes // bytes_of_row - partitions_of_cache(threads)
+    if rows < 1:
         raise ConfigError(f"Cache.capacity={table.capacity!r}: not one row of {bytes_of_row:,} bytes: give more")
     return rows
 

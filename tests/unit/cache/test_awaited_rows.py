@@ -12,6 +12,8 @@ from hotrow.config import Table
 from hotrow.store import Applied
 from unit.cache.cached_workers import Server, Worker
 
+pytestmark = pytest.mark.usefixtures("row_memory")
+
 LEFT = 1e9
 DEFAULT = 0.25
 OPTIMIZERS: dict[str, Callable[[], object]] = {

@@ -211,6 +211,7 @@ def test_a_capacity_in_bytes_counts_everything_on_the_device(optimizer: str) -> 
     table = hr.Table(dim=DIM, optimizer=OPTIMIZERS[optimizer], clock=True, capacity="10KB")
     columns = DeviceRows(table, hr.Cache(capacity="10KB"), 1, DEVICE).columns
     assert 10_000 - columns.bytes // columns.rows < columns.bytes <= 10_000
+    assert columns.rows == 10_000 // (columns.bytes // columns.rows)
     with pytest.raises(ConfigError, match=r"Cache\.capacity='20B': not one row of \d+ bytes: give more"):
         DeviceRows(table.model_copy(update={"capacity": "20B"}), hr.Cache(capacity="20B"), 1, DEVICE)
 

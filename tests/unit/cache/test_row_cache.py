@@ -14,6 +14,8 @@ from profiles import examples
 from unit.cache import cached_workers
 from unit.cache.cached_workers import PlainWorker, Server, Worker, all_rows
 
+pytestmark = pytest.mark.usefixtures("row_memory")
+
 POLICIES = ["lru", "lfu", "light_lfu", "ahead"]
 SWAP = hr.Swap(period=16, decay=0.5)
 # With SWAP states begin at 0: a row that is requested a period early is made there, and a first state would decay.
