@@ -4,6 +4,7 @@ Several arrays travel in one copy, on a GPU through pinned memory and on a strea
 arrived when the call returns; what goes there is ready for the current stream, and no thread waits for it.
 """
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
@@ -24,11 +25,12 @@ Array = NDArray[Any]
 
 
 class DeviceCopies:
-    """Copies to and from one device, and their bytes."""
+    """Copies to and from one device, and their bytes. Thread-safe."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.bytes_up = self.bytes_down = 0
+        self._counting = threading.Lock()
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     def up(self, arrays: Sequence[Array]) -> list[Tensor]:
@@ -38,7 +40,8 @@ class DeviceCopies:
         flat = joined.numpy()
         for start, each in zip(starts, arrays, strict=False):
             flat[start : start + each.nbytes] = np.ascontiguousarray(each).reshape(-1).view(np.uint8)
-        self.bytes_up += len(joined)
+        with self._counting:
+            self.bytes_up += len(joined)
         moved = self._moved(joined)
         return [
             moved[start : start + each.nbytes].view(TYPES[each.dtype]).view(each.shape)
@@ -74,7 +77,8 @@ class DeviceCopies:
     def down(self, tensors: Sequence[Tensor]) -> list[Array]:
         """Tensors on the host, once the current stream has come to them. The shapes stay; int32 comes as uint32."""
         flat = torch.cat([each.contiguous().view(-1).view(torch.uint8) for each in tensors])
-        self.bytes_down += len(flat)
+        with self._counting:
+            self.bytes_down += len(flat)
         if self._stream is not None:
             pinned = torch.empty(flat.shape, dtype=torch.uint8, pin_memory=True)
             pinned.copy_(flat, non_blocking=True)
