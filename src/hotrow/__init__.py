@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hotrow.nn.inputs import Inputs, InputShape
     from hotrow.optim import KStepAdam
     from hotrow.optim.sparse import FTRL, SGD, Adagrad, Adam, DecayedAdagrad, RowwiseAdagrad, Swap
-    from hotrow.runtime.settings import Ray
+    from hotrow.runtime.settings import Local, Ray
     from hotrow.staleness import Cutoff, Inverse, Linear, Power, Staleness
     from hotrow.switching import Auto
     from hotrow.trainer import EarlyStopping, Schedule, Trainer
@@ -50,6 +50,7 @@ __all__ = [
     "KStep",
     "KStepAdam",
     "Linear",
+    "Local",
     "Normal",
     "Power",
     "Ray",
@@ -75,7 +76,7 @@ SOURCES = {
     "hotrow.nn.inputs": "Inputs InputShape",
     "hotrow.optim": "KStepAdam",
     "hotrow.optim.sparse": "FTRL SGD Adagrad Adam DecayedAdagrad RowwiseAdagrad Swap",
-    "hotrow.runtime.settings": "Ray",
+    "hotrow.runtime.settings": "Local Ray",
     "hotrow.staleness": "Cutoff Inverse Linear Power Staleness",
     "hotrow.switching": "Auto",
     "hotrow.trainer": "EarlyStopping Schedule Trainer",

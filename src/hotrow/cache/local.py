@@ -12,7 +12,7 @@ import numpy as np
 from hotrow.cache.cache import CacheCounts, CachedBatch, RowCache, counts_since
 from hotrow.cache.exchange import add_changes, read_rows
 from hotrow.cache.table_vectors import HostVectors
-from hotrow.client.aggregate import Average, RowGradients, RowPart
+from hotrow.client.aggregate import Average, RowGradients, RowPart, TableGradients
 from hotrow.client.local import LocalTables
 from hotrow.client.local_lookup import LocalLookup
 from hotrow.config import Table
@@ -103,7 +103,7 @@ class CachedLocalTables(LocalTables):
             rows = cache.read(batch)
         return CachedUse(cache, batch, HostVectors(parts, ids, rows, samples, self.threads))
 
-    def gradients(self, handle: LocalLookup) -> dict[str, RowGradients]:
+    def gradients(self, handle: LocalLookup) -> dict[str, TableGradients]:
         """The gradients that backward left in the outputs, by table."""
         found = super().gradients(handle)
         for table, use in (handle.cached if isinstance(handle, CachedLocalLookup) else {}).items():
@@ -133,7 +133,7 @@ class CachedLocalTables(LocalTables):
         applied: dict[str, Applied] = {}
         plain = []
         for part in parts:
-            rows: dict[str, RowGradients] = {}
+            rows: dict[str, TableGradients] = {}
             for table, given in part.rows.items():
                 if isinstance(given, CachedGradients):
                     applied[table] = self._apply_cached(given, part.factor, max(self.samples, samples), lr_scale)

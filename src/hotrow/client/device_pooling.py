@@ -26,13 +26,19 @@ PAIR = 2  # arrays begin at multiples of 16 bytes: kernels are compiled once for
 
 def on_device(arrays: Sequence[I64], device: torch.device) -> list[Tensor]:
     """Arrays of the host on a device, in one copy. To a GPU it goes from pinned memory, and nothing waits for it."""
-    starts = list(accumulate((-(-len(array) // PAIR) * PAIR for array in arrays), initial=0))
+    return joined_on_device([[array] for array in arrays], device)
+
+
+def joined_on_device(groups: Sequence[Sequence[I64]], device: torch.device) -> list[Tensor]:
+    """The same, with the arrays of each group one after the other."""
+    lengths = [sum(map(len, group)) for group in groups]
+    starts = list(accumulate((-(-length // PAIR) * PAIR for length in lengths), initial=0))
     joined = torch.empty(starts[-1], dtype=torch.int64, pin_memory=device.type == "cuda")
     flat = joined.numpy()
-    for start, array in zip(starts, arrays, strict=False):
-        flat[start : start + len(array)] = array
+    for start, length, group in zip(starts, lengths, groups, strict=False):
+        np.concatenate([*group, flat[:0]], out=flat[start : start + length])
     moved = joined.to(device, non_blocking=True)
-    return [moved[start : start + len(array)] for start, array in zip(starts, arrays, strict=False)]
+    return [moved[start : start + length] for start, length in zip(starts, lengths, strict=False)]
 
 
 def pooled_rows(rows: Tensor, inverse: Tensor) -> PooledRows:
@@ -74,6 +80,10 @@ class DevicePooling:
             _bags(part, slice(*span), there, samples)
             for part, span, there in zip(parts, pairwise(ends), bounds, strict=True)
         ]
+
+    def tensors(self) -> list[Tensor]:
+        """All that it holds on the device."""
+        return [each for bags in self._bags for each in (bags.offsets, bags.mask) if each is not None]
 
     def vectors(self, rows: PooledRows, *, learn: bool) -> list[FeatureVectors]:
         """The vectors of each part. With `learn` they are leaves, in which backward leaves its gradients."""
@@ -125,7 +135,8 @@ def _starts(bags: _Bags, device: torch.device) -> Tensor:
     """Where each bag begins, among all ids of the table."""
     if bags.offsets is None:
         return torch.arange(bags.positions.start, bags.positions.stop, device=device)
-    return bags.offsets[:-1] + bags.positions.start
+    starts: Tensor = bags.offsets[:-1] + bags.positions.start
+    return starts
 
 
 def _gradient(output: FeatureVectors) -> Tensor:

@@ -13,7 +13,9 @@ from hotrow.client.base import TableCollection
 from hotrow.config import Table
 from hotrow.errors import ConfigError
 from hotrow.runtime.backend import Backend
+from hotrow.runtime.device import device_of
 from hotrow.runtime.local import LocalBackend
+from hotrow.runtime.local_tables import check_no_hbm
 from hotrow.runtime.settings import Local, Ray
 from hotrow.runtime.state import RunState
 from hotrow.store.segments import check_no_rows
@@ -53,11 +55,11 @@ def open_backend(
         return _on_ray(engine, spec, state, workers_most or engine.trainers_most)
     binder = open_binder(engine.bind_cores, _threads_of(spec, workers_most or 1))
     try:
-        backend = LocalBackend(spec, state, binder)
+        backend = LocalBackend(spec, state, binder, device_of(engine.device))
     except BaseException:
         binder.close()
         raise
-    return OpenBackend(backend, backend.tables, backend.close, remarks=tuple(binder.remarks))
+    return OpenBackend(backend, backend.tables, backend.close, remarks=(*binder.remarks, *backend.remarks))
 
 
 def _threads_of(spec: TrainingSpec, workers: int) -> ThreadCounts:
@@ -93,6 +95,7 @@ def _on_ray(engine: Ray, spec: TrainingSpec, state: RunState, workers_most: int)
     if engine.security == "off" and engine.bind == "node":
         raise ConfigError("engine.bind='node', security='off': any host could read and write: take 'key' or 'curve'")
     spec = replace(spec, tables=named_tables(spec.tables))
+    check_no_hbm(spec.tables)
     values = _values(engine, spec.tables)
     check_cached_engine(spec.tables, values, engine.embedding_workers)
     key = ClusterKey.generate() if engine.key is None else ClusterKey.read(engine.key)

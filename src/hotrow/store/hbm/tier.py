@@ -233,16 +233,33 @@ class HbmTier:
         """
         plan = keys if isinstance(keys, HbmPlan) else self.find(keys)
         check_device("apply: gradients", gradients, self.device)
+        sums = scatter(plan.fold(deterministic=self.spec.deterministic), gradients, offsets, mode)
+        return self.apply_sums(plan, sums, step=step, samples=samples, lr_scale=lr_scale, counted=counted)
+
+    def apply_sums(
+        self,
+        plan: HbmPlan,
+        sums: Tensor,
+        *,
+        only: Tensor | None = None,
+        step: int = 0,
+        samples: int = 0,
+        lr_scale: float = 1.0,
+        counted: bool = True,
+    ) -> Applied | None:
+        """As `apply`, with one gradient for each distinct key, in the order of `plan.folded.keys`.
+
+        Rows whose flag in `only` is not set stay as they are, and are counted as weightless.
+        """
         self._advance(samples)
         found = plan.fold(deterministic=self.spec.deterministic)
         self._refresh(plan)
-        sums = scatter(found, gradients, offsets, mode)
         before = self._refused.clone() if counted else None
         update_rows(
             self.spec.rule,
             self._columns.values,
             self._columns.state if self.spec.state_dim else None,
-            plan.slots,
+            plan.slots if only is None else plan.slots.masked_fill(~only, ABSENT),
             sums,
             self._columns.counters,
             step=step,
@@ -255,9 +272,16 @@ class HbmTier:
         if before is None:
             return None
         turned_away = (plan.slots == TURNED_AWAY).sum()
-        counts = torch.stack([found.size[0], self._refused[0] - before[0], absent[0], turned_away]).tolist()
-        keys, refused, missing, unadmitted = counts
-        return Applied(keys - refused - missing - unadmitted, refused, missing, unadmitted=unadmitted)
+        left = torch.zeros_like(turned_away) if only is None else ((plan.slots >= 0) & ~only).sum()
+        counts = torch.stack([found.size[0], self._refused[0] - before[0], absent[0], turned_away, left]).tolist()
+        keys, refused, missing, unadmitted, weightless = counts
+        return Applied(keys - sum(counts[1:]), refused, missing, weightless, unadmitted)
+
+    def counters(self, plan: HbmPlan, name: str) -> Tensor:
+        """A counter of the row of each distinct key, with the bits of uint32: int32 [keys]; 0 without a row."""
+        plan.fold(deterministic=self.spec.deterministic)
+        self._refresh(plan)
+        return self._columns.fields[name][plan.slots.clamp(min=0)].masked_fill_(plan.slots < 0, 0)
 
     def put_and_evict(
         self,
