@@ -51,6 +51,9 @@ class IdsAhead:
 
     def bring(self, batch: Batch, tables: Collection[str]) -> None:
         """The ids of a batch that will be looked up soon; nothing waits for the copy."""
+        with self._lock:
+            if id(batch) in self._waiting:
+                return
         ids = self._copied(batch, tables)
         with self._lock:
             self._waiting[id(batch)] = ids

@@ -97,26 +97,42 @@ def _rows(tier: Any) -> Any:
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=["sgd", "adagrad", "rowwise", "adam", "swap"])
 def test_steps_leave_the_rows_of_memory_while_rows_move(optimizer: Any) -> None:
     ahead = optimizer.name == "adagrad"  # with and without swap
+    data = [batch_of(seed) for seed in (0, 1, 2, 3, 4, 0)]  # displaced rows come back
     with Pair(table(optimizer)) as pair:
-        for step in range(4):
-            batch = batch_of(step)
+        for step, batch in enumerate(data):
 
             def train(tables: LocalTables, batch: Batch = batch, step: int = step) -> Any:
                 handle = tables.lookup(batch, learn=True)
                 parts = [RowPart(learn(tables, handle, step), SAMPLES, token=step)]
                 return handle, tables.apply(parts, step=step, samples=SAMPLES * (step + 1), lr_scale=0.5)
 
-            if ahead:
-                for following in range(step, step + 2):
-                    pair.gpu.load_ahead(batch if following == step else batch_of(following))
+            for each in data[step : step + 2] if ahead else ():
+                pair.gpu.load_ahead(each)
             (theirs, applied), (ours, done) = pair.each(train)
             for mine, other in zip(ours.outputs, theirs.outputs, strict=True):
                 torch.testing.assert_close(mine.rows.cpu(), other.rows)
             assert done == applied
             del ours  # its rows may go
         pair.check_rows()
-        assert pair.gpu.working["t"].moved.down > 0, "the table fits: nothing was tested"
-        assert not pair.gpu.working["t"].upper.verify()
+        working = pair.gpu.working["t"]
+        assert working.upper.stats().evicted > 0, "the table fits: nothing was tested"
+        assert (working.moved.up_ahead > 0, working.moved.reread) == (ahead, 0)
+        assert not working.upper.verify()
+
+
+def test_rows_that_were_read_ahead_for_another_batch_are_not_used() -> None:
+    first, second, between = (batch_of(seed) for seed in range(3))
+    with Pair(table(), rows=96) as pair:
+        for each in (first, second):
+            pair.gpu.load_ahead(each)
+        for step, batch in enumerate((first, between, second)):
+            for tables in pair.both:
+                handle = tables.lookup(batch, learn=True)
+                parts = [RowPart(learn(tables, handle, step), SAMPLES, token=step)]
+                tables.apply(parts, step=step, samples=SAMPLES * (step + 1))
+                del handle
+        assert pair.gpu.working["t"].moved.reread == 1
+        pair.check_rows()
 
 
 POLICIES = {
