@@ -78,10 +78,12 @@ class DeviceColumns:
         if rows <= self.rows:
             return
         to = max(rows, self.rows + self.rows // GROWTH)
-        self._now, self._base = (self._grown(each, to) for each in (self._now, self._base))
+        self._now = self._grown(self._now, to)  # one by one: the old one is released before the next is made
+        self._base = self._grown(self._base, to)
         self._stamp = self._grown(self._stamp, to)
         if self._rule.swap_period:
-            self._period, self._base_period = (self._grown(each, to) for each in (self._period, self._base_period))
+            self._period = self._grown(self._period, to)
+            self._base_period = self._grown(self._base_period, to)
         self._written = self.copies.mark()
 
     def release(self) -> None:
