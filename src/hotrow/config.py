@@ -103,6 +103,7 @@ class Cache(Spec):
     window: Whole = Field(default=4, ge=1, le=64)  # ahead: batches whose ids are known before they are looked up
     clock: Literal["max", "additive"] = "max"  # how updates that workers make at the same time count
     workers: Whole | None = Field(default=None, ge=1, le=65_536)  # that Adagrad expects to update a row; None: all
+    memory: Literal["auto", "host"] = "auto"  # that has the rows; auto: that of a GPU, where a trainer has one
 
 
 def rows_of_gpu(value: Any) -> int | str:
