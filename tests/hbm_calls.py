@@ -9,7 +9,7 @@ from hotrow.kernels.update_rule import UpdateRule
 from hotrow.store.hbm import HbmRows, HbmSpec
 from hotrow.store.hbm.columns import RowColumns
 from hotrow.store.hbm.pinned import PinnedTier
-from hotrow.store.hbm.table import CLAMP_EVERY, HashTable
+from hotrow.store.hbm.table import CLAMP_EVERY, HashTable, Room
 
 
 def some_rows(keys: torch.Tensor, spec: HbmSpec) -> HbmRows:
@@ -25,14 +25,17 @@ def hbm() -> None:
         table, columns = HashTable(spec, torch.device("cpu")), RowColumns(spec, torch.device("cpu"))
         table.find(keys, columns.values, torch.zeros(300, 64), seen=True)
         table.find(keys, columns.values, None, seen=False, size=torch.ones(1, dtype=torch.int32))
-        table.claim_victims(keys, slots, slots.clone())
+        crowded = torch.zeros(300, dtype=torch.int8)
+        table.find(keys, columns.values, None, seen=False, crowded=crowded)
+        table.claim(keys, slots, Room.of(keys), None, torch.ones(1, dtype=torch.int32))
+        table.claim(keys, slots, Room.of(keys), crowded, None)
     table.lock(slots)
-    table.claim_free(keys, slots)
-    table.replace(keys, slots, slots.clone())
+    table.restore(Room.of(keys))
     table.erase(slots)
-    table.unlock(slots)
+    table.unlock([slots[:1]])
     columns.read(keys, slots)
-    columns.write(slots, some_rows(keys, spec), with_state=True, saved=False)
+    columns.write(slots, some_rows(keys, spec), slots, 0, saved=False)
+    columns.write(slots, HbmRows(keys, torch.zeros(300, 64), torch.zeros(300, 64), {}), slots, 0, saved=False)
     for init in ("uniform", "normal", "constant"):
         RowColumns(replace(spec, init=init, capacity=1024), torch.device("cpu")).make(keys, slots, 0)
     below = PinnedTier(replace(spec, capacity=1024), "cpu")

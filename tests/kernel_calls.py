@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 
+from hotrow.kernels.backward import update_from_bags
 from hotrow.kernels.codec import decode_rows, encode_rows
 from hotrow.kernels.dot_interaction import dot_interaction
 from hotrow.kernels.pool import pool
@@ -11,6 +12,7 @@ from hotrow.kernels.scatter import scatter
 from hotrow.kernels.second_order import second_order
 from hotrow.kernels.unique import reference_unique, unique
 from hotrow.kernels.update import RowFields, UpdateRule, update_rows
+from hotrow.kernels.update_tile import TableRows
 
 RULES = [
     UpdateRule("sgd", lr=0.1, clip=1.0),
@@ -29,6 +31,15 @@ def update() -> None:
         fields = RowFields(*torch.zeros(4, 8, dtype=torch.int32))
         update_rows(rule, values, state, torch.arange(8), torch.zeros(8, 64), fields)
     update_rows(RULES[1], torch.zeros(8, 17), torch.zeros(8, 17), torch.arange(8), torch.zeros(8, 17))
+
+
+def backward() -> None:
+    found, gradients = reference_unique(torch.arange(300)), torch.zeros(300, 64)
+    for rule in RULES:
+        fields = RowFields(*torch.zeros(8, 4, dtype=torch.int32).unbind(1))
+        refused = torch.zeros(1, dtype=torch.int64)
+        rows = TableRows("", rule, torch.zeros(8, 64), torch.zeros(8, rule.state_dim(64)), fields, refused)
+        update_from_bags(rows, torch.arange(300), found, gradients, missing=refused.new_zeros(2))
 
 
 def fold() -> None:
@@ -59,6 +70,7 @@ def interactions() -> None:
 
 CALLS: dict[str, Callable[[], None]] = {
     "update": update,
+    "backward": backward,
     "fold": fold,
     "pooling": pooling,
     "codec": codec,

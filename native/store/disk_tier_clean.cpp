@@ -198,19 +198,22 @@ std::size_t DiskTier::reclaim(bool forced) {
   if (ready.empty()) return 0;
   file_->sync();
   AlignedBuffer pages(ready.size() * 2 * kPage);
-  std::vector<IoRequest> requests;
+  std::vector<IoRequest> reads;
+  for (std::size_t i = 0; i < ready.size(); ++i) {
+    const std::uint64_t at = geometry_.extent_at(ready[i]);
+    reads.push_back({at, pages.data() + i * 2 * kPage, kPage});
+    reads.push_back({at + geometry_.extent_bytes - kPage, pages.data() + (i * 2 + 1) * kPage, kPage});
+  }
+  std::vector<IoRequest> writes = reads;
+  // The slots beside the headers stay: where only some of these pages arrive, an extent is empty or as it was. Without
+  // an erasure that was in one of them, the copy that it erases, in another page, would count again.
+  file_->read(reads);
   {
     const std::unique_lock state(state_);
-    std::memset(pages.data(), 0, pages.size());
-    for (std::size_t i = 0; i < ready.size(); ++i) {
-      std::byte* both = pages.data() + i * 2 * kPage;
-      write_extent_header(both, 2 * kPage, generation_++, 0, ready[i], 0);
-      const std::uint64_t at = geometry_.extent_at(ready[i]);
-      requests.push_back({at, both, kPage});
-      requests.push_back({at + geometry_.extent_bytes - kPage, both + kPage, kPage});
-    }
+    for (std::size_t i = 0; i < ready.size(); ++i)
+      write_extent_header(pages.data() + i * 2 * kPage, 2 * kPage, generation_++, 0, ready[i], 0);
   }
-  file_->write(requests);
+  file_->write(writes);
   file_->sync();
   const std::unique_lock state(state_);
   for (const std::uint32_t number : ready) extents_->release(number);

@@ -124,6 +124,11 @@ class RamTier {
   // The rows of distinct keys, straight to their places in `out`; elements of absent ones become `otherwise`. Returns
   // how many are absent. A row that waits for `fill` is absent, here and for `apply`.
   std::size_t read_placed(Batch& batch, float* out, float otherwise, int threads) const;
+  // Where the rows of the batch's unique keys with these numbers are, for columns outside of this table: a number that
+  // no other row has while the row is there, -1 without a row. Numbers stay below the most rows that a partition has
+  // had, times the partitions. `versions` are 0 where there is no row, or one that waits for `fill`.
+  void place_slots(Batch& batch, std::span<const std::uint32_t> uniques, std::int64_t* slots, std::uint32_t* versions,
+                   int threads) const;
   // The ids of a batch that will be placed later than all that were announced before; returns its number.
   std::uint32_t announce(Batch& batch, int threads);
   // An announced batch that will not be placed.
@@ -244,8 +249,9 @@ class RamTier {
   Applied count(const Applied& applied);
   void keep_base(Partition& partition, std::byte* row) const;
   void fill_row(std::byte* row, const FetchedRows& rows, std::size_t at) const;
-  void change_of(const std::byte* row, const ChangeColumns& out, std::size_t at) const;
-  void take_change(Partition& partition, std::byte* row, const ChangeColumns& out, std::size_t at) const;
+  void change_of(const Partition& partition, std::uint32_t slot, const ChangeColumns& out, std::size_t at) const;
+  void take_change(Partition& partition, std::uint32_t slot, const ChangeColumns& out, std::size_t at) const;
+  std::int64_t outside_slot(const Partition& partition, std::uint32_t slot) const;
 
   // Places in a cache: ram_tier_places.cpp
   CachedState cached_state(const std::byte* row, std::uint64_t staleness, std::uint32_t& clock) const;

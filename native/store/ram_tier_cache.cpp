@@ -5,6 +5,29 @@
 #include "store/ram_tier_visit.h"
 
 namespace hotrow::store {
+namespace {
+
+// Some unique keys of a batch, and where each stands among them. Good until the thread's next choice.
+struct Choice {
+  const std::uint8_t* chosen;
+  const std::uint32_t* places;
+};
+
+Choice choose(const Batch& batch, std::span<const std::uint32_t> uniques) {
+  static thread_local Scratch<std::uint8_t> chosen_room;
+  static thread_local Scratch<std::uint32_t> place_room;
+  std::uint8_t* const chosen = chosen_room.take(batch.unique());
+  std::uint32_t* const places = place_room.take(batch.unique());
+  std::fill_n(chosen, batch.unique(), std::uint8_t{0});
+  for (std::size_t i = 0; i < uniques.size(); ++i) {
+    chosen[uniques[i]] = 1;
+    places[uniques[i]] = static_cast<std::uint32_t>(i);
+  }
+  return {chosen, places};
+}
+
+}  // namespace
+
 // Before an update, which only rows that have come get. A row of version 1 is as it was fetched.
 void RamTier::keep_base(Partition& partition, std::byte* row) const {
   if (Layout::version(row) != 1) return;
@@ -16,7 +39,9 @@ void RamTier::keep_base(Partition& partition, std::byte* row) const {
   ++partition.changed;
 }
 
-void RamTier::change_of(const std::byte* row, const ChangeColumns& out, std::size_t at) const {
+void RamTier::change_of(const Partition& partition, std::uint32_t slot, const ChangeColumns& out,
+                        std::size_t at) const {
+  const std::byte* const row = partition.slab.row(slot);
   const std::size_t dim = layout_.dim(), state_dim = layout_.state_dim();
   const bool swap = layout_.has(kPeriod);
   const float *value = layout_.value(row), *state = layout_.state(row), *base = layout_.base(row);
@@ -30,6 +55,7 @@ void RamTier::change_of(const std::byte* row, const ChangeColumns& out, std::siz
   out.clocks[at] = layout_.field(row, kClock) + out.updates[at];
   out.periods[at] = swap ? layout_.field(row, kPeriod) : 0;
   if (out.keys != nullptr) out.keys[at] = Layout::key(row);
+  if (out.slots != nullptr) out.slots[at] = outside_slot(partition, slot);
 }
 
 void RamTier::take_changes(Batch& batch, const ChangeColumns& out, int threads) {
@@ -38,30 +64,39 @@ void RamTier::take_changes(Batch& batch, const ChangeColumns& out, int threads) 
     const std::size_t at = places[visit.unique];
     const bool changed = visit.row != nullptr && Layout::version(visit.row) > 1;
     if (out.changed != nullptr) out.changed[at] = changed;
-    if (changed) take_change(partition, visit.row, out, at);
+    if (changed) take_change(partition, batch.slots()[visit.unique], out, at);
   });
 }
 
 // The row stays, and counts as fetched as it is now.
-void RamTier::take_change(Partition& partition, std::byte* row, const ChangeColumns& out, std::size_t at) const {
-  change_of(row, out, at);
+void RamTier::take_change(Partition& partition, std::uint32_t slot, const ChangeColumns& out, std::size_t at) const {
+  change_of(partition, slot, out, at);
+  std::byte* const row = partition.slab.row(slot);
   layout_.field(row, kClock) = out.clocks[at];
   Layout::mark(row, 1);
   --partition.changed;
 }
 
+// Partitions take turns, so that partitions of about as many rows leave no gaps.
+std::int64_t RamTier::outside_slot(const Partition& partition, std::uint32_t slot) const {
+  return (std::int64_t{slot} << spec_.partitions_log2) + static_cast<std::int64_t>(partition.number);
+}
+
+void RamTier::place_slots(Batch& batch, std::span<const std::uint32_t> uniques, std::int64_t* slots,
+                          std::uint32_t* versions, int threads) const {
+  const auto [chosen, places] = choose(batch, uniques);
+  const Access access{false, layout_.header_bytes(), {chosen}};
+  visit(batch, threads, access, [&](const Partition& partition, const Visit& visit, Applied&) {
+    const std::size_t at = places[visit.unique];
+    slots[at] = visit.row == nullptr ? -1 : outside_slot(partition, batch.slots()[visit.unique]);
+    versions[at] = visit.row == nullptr || awaited(visit.row) ? 0 : Layout::version(visit.row);
+  });
+}
+
 void RamTier::fill(Batch& batch, std::span<const std::uint32_t> uniques, const FetchedRows& rows, int threads) {
   if (uniques.empty()) return;
   if (rows.periods != nullptr) advance_to(period_, *std::max_element(rows.periods, rows.periods + uniques.size()));
-  static thread_local Scratch<std::uint8_t> chosen_room;
-  static thread_local Scratch<std::uint32_t> place_room;
-  std::uint8_t* const chosen = chosen_room.take(batch.unique());
-  std::uint32_t* const places = place_room.take(batch.unique());
-  std::fill_n(chosen, batch.unique(), std::uint8_t{0});
-  for (std::size_t i = 0; i < uniques.size(); ++i) {
-    chosen[uniques[i]] = 1;
-    places[uniques[i]] = static_cast<std::uint32_t>(i);
-  }
+  const auto [chosen, places] = choose(batch, uniques);
   const Access access{true, layout_.row_bytes(), {chosen}};
   visit(batch, threads, access, [&](Partition&, Visit& visit, Applied&) {
     if (visit.row != nullptr) fill_row(visit.row, rows, places[visit.unique]);

@@ -155,6 +155,7 @@ void RamTier::close_up(const ChangeColumns& out, std::size_t from, std::size_t c
   store::close_up(out.values, layout_.dim(), from, count, to);
   store::close_up(out.state, layout_.state_dim(), from, count, to);
   for (std::uint32_t* column : {out.clocks, out.updates, out.periods}) store::close_up(column, 1, from, count, to);
+  store::close_up(out.slots, 1, from, count, to);
 }
 
 // Those of the unique keys of a partition whose rows are ahead, by number.
@@ -167,9 +168,9 @@ void RamTier::take_ahead(Partition& partition, const Batch& batch, ChangeWriter&
   for (const std::uint32_t unique : ahead_of(batch, partition.number)) {
     const std::uint32_t slot = batch.slots()[unique];
     if (slot >= partition.slab.end()) continue;
-    std::byte* const row = partition.slab.row(slot);
+    const std::byte* const row = partition.slab.row(slot);
     if (Layout::key(row) == batch.keys()[unique] && Layout::version(row) > 1)
-      take_change(partition, row, changes.out, changes.at++);
+      take_change(partition, slot, changes.out, changes.at++);
   }
 }
 
@@ -205,7 +206,7 @@ void RamTier::evict_beyond_quota(Partition& partition, RowsInUse& used, ChangeWr
     const std::uint32_t first = partition.order.first(stays);
     if (first == kNoRow || rows_beyond_quota(partition) <= used.passed) return;
     const std::byte* const row = partition.slab.row(first);
-    if (Layout::version(row) > 1) change_of(row, changes.out, changes.at++);
+    if (Layout::version(row) > 1) change_of(partition, first, changes.out, changes.at++);
     if (remembers_evicted()) partition.remembered.put(Layout::key(row), layout_.field(row, kFrequency));
     partition.order.before_evict(first);
     remove(partition, first);

@@ -119,6 +119,7 @@ struct ChangeColumns {
   std::uint32_t *clocks, *updates, *periods;
   bool* changed = nullptr;
   std::size_t rows = 0;
+  std::int64_t* slots = nullptr;  // where the rows were, in the numbers of `place_slots`
 };
 
 // Rows of the server. Without SWAP periods is null.

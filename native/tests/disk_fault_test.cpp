@@ -1,5 +1,7 @@
 // A disk that fails in the middle of a call: the call says so, no row is lost, and the tier goes on or says why not.
 #include <cerrno>
+#include <chrono>
+#include <thread>
 
 #include "tests/check.h"
 #include "tests/disk_calls.h"
@@ -71,6 +73,33 @@ TEST(disk_rows_of_a_call_that_failed_are_not_there_after_a_kill) {
     CHECK_EQ(found.size(), kNumbers);
     for (const auto& [number, stamp] : found) CHECK_EQ(stamp, number == 50 ? 3.0f : 1.0f);
   }
+}
+
+// An extent with rows and their erasures is emptied, and of its two headers on disk only one is replaced. The erasures
+// are in the page of the other one.
+TEST(disk_rows_erased_in_an_extent_that_could_not_be_emptied_stay_erased) {
+  DiskRig rig(std::nullopt);
+  const std::uint64_t slots = rig.tier->stats().slots_per_extent, erased = 50;
+  const auto kept = numbers_from(erased, slots - erased);
+  rig.write(numbers_from(0, slots - erased), 1);
+  CHECK_EQ(rig.erase(numbers_from(0, erased)), erased);
+  rig.rows_faults.only_at = rig.tier->stats().extent_bytes;  // there the first extent begins
+  rig.rows_faults.start(DiskFaults::write, EIO, 1);          // it is written once, with its rows
+  rig.write(kept, 2);
+  for (int turn = 0; turn < 10'000 && rig.rows_faults.made == 0; ++turn) {
+    try {
+      rig.tier->compact();
+    } catch (const DiskError&) {  // or the cleaning thread has met it
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  CHECK(rig.rows_faults.made > 0);
+  rig.tier->close(false);
+  rig.rows_faults.end();
+  rig.open();
+  const auto found = rig.read(numbers_from(0, slots));
+  CHECK_EQ(found.size(), kept.size());
+  for (const auto& [number, stamp] : found) CHECK_EQ(stamp, 2.0f);
 }
 
 TEST(disk_index_that_cannot_grow_refuses_and_changes_nothing) {

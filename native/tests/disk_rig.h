@@ -29,6 +29,9 @@ struct DiskFaults {
 
   std::atomic<int> kind{none}, error{5}, left{0}, skip{0};  // `left` operations of that kind fail after `skip` of them
   std::atomic<int> made{0};
+  std::atomic<std::uint64_t> only_at{kAnywhere};  // operations that begin at this byte of the file
+
+  static constexpr std::uint64_t kAnywhere = ~std::uint64_t{0};
 
   void start(Kind which, int number, int after = 0, int times = 1 << 30) {
     kind = none;
@@ -38,10 +41,15 @@ struct DiskFaults {
     made = 0;
     kind = which;
   }
-  void end() { kind = none; }
-  bool strikes(std::initializer_list<Kind> those) {
+  void end() {
+    kind = none;
+    only_at = kAnywhere;
+  }
+  bool strikes(std::initializer_list<Kind> those, std::uint64_t at = kAnywhere) {
     const auto now = static_cast<Kind>(kind.load());
-    if (std::ranges::find(those, now) == those.end() || skip.fetch_sub(1) > 0 || left.fetch_sub(1) <= 0) return false;
+    if (std::ranges::find(those, now) == those.end() || (only_at != kAnywhere && only_at != at) ||
+        skip.fetch_sub(1) > 0 || left.fetch_sub(1) <= 0)
+      return false;
     ++made;
     return true;
   }
@@ -56,9 +64,10 @@ class FaultyEngine final : public IoEngine {
   void run(IoKind kind, std::span<IoRequest> requests, const std::function<void(IoRequest&)>& finished) override {
     for (IoRequest& request : requests) {
       if (faults_.strikes({DiskFaults::no_memory})) throw std::bad_alloc();
-      const bool strikes = kind == IoKind::read
-                               ? faults_.strikes({DiskFaults::read})
-                               : faults_.strikes({DiskFaults::write, DiskFaults::short_write, DiskFaults::lost_write});
+      const bool strikes =
+          kind == IoKind::read
+              ? faults_.strikes({DiskFaults::read}, request.offset)
+              : faults_.strikes({DiskFaults::write, DiskFaults::short_write, DiskFaults::lost_write}, request.offset);
       if (strikes)
         fail(kind, request, static_cast<DiskFaults::Kind>(faults_.kind.load()));
       else

@@ -7,6 +7,8 @@ name that needs it. Type checkers read the imports below; `SOURCES` is the same 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from hotrow import openmp
+
 if TYPE_CHECKING:
     from hotrow import data, models, nn
     from hotrow.config import AtLeast, Cache, Chance, Constant, Normal, Segment, Table, Uniform
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from hotrow.nn.inputs import Inputs, InputShape
     from hotrow.optim import KStepAdam
     from hotrow.optim.sparse import FTRL, SGD, Adagrad, Adam, DecayedAdagrad, RowwiseAdagrad, Swap
-    from hotrow.runtime.settings import Ray
+    from hotrow.runtime.settings import Local, Ray
     from hotrow.staleness import Cutoff, Inverse, Linear, Power, Staleness
     from hotrow.switching import Auto
     from hotrow.trainer import EarlyStopping, Schedule, Trainer
@@ -50,6 +52,7 @@ __all__ = [
     "KStep",
     "KStepAdam",
     "Linear",
+    "Local",
     "Normal",
     "Power",
     "Ray",
@@ -75,7 +78,7 @@ SOURCES = {
     "hotrow.nn.inputs": "Inputs InputShape",
     "hotrow.optim": "KStepAdam",
     "hotrow.optim.sparse": "FTRL SGD Adagrad Adam DecayedAdagrad RowwiseAdagrad Swap",
-    "hotrow.runtime.settings": "Ray",
+    "hotrow.runtime.settings": "Local Ray",
     "hotrow.staleness": "Cutoff Inverse Linear Power Staleness",
     "hotrow.switching": "Auto",
     "hotrow.trainer": "EarlyStopping Schedule Trainer",
@@ -84,6 +87,9 @@ SUBMODULES = {
     "admission", "checkpoint", "client", "config", "data", "disk", "errors", "metrics", "models", "modes", "nn",
     "optim", "runtime", "server", "sizes", "spec", "staleness", "store", "switching", "trainer", "transport", "worker",
 }  # fmt: skip
+
+openmp.shorten_spinning()  # whatever imports torch afterwards
+
 _SOURCE_OF = {name: module for module, names in SOURCES.items() for name in names.split()}
 
 if not TYPE_CHECKING:  # a type checker that sees __getattr__ accepts every name

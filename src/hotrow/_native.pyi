@@ -394,8 +394,17 @@ class RamTier:
         clocks: NDArray[numpy.uint32],
         updates: NDArray[numpy.uint32],
         periods: NDArray[numpy.uint32],
+        slots: NDArray[numpy.int64] | None,
         threads: int,
     ) -> tuple[int, int]: ...
+    def place_slots(
+        self,
+        batch: Batch,
+        uniques: NDArray[numpy.uint32],
+        slots: NDArray[numpy.int64],
+        versions: NDArray[numpy.uint32],
+        threads: int,
+    ) -> None: ...
     def read_placed(self, batch: Batch, out: NDArray[numpy.float32], otherwise: float, threads: int) -> int: ...
     def announce(self, batch: Batch, threads: int) -> int: ...
     def withdraw(self, batch: Batch, use: int, threads: int) -> None: ...
@@ -408,6 +417,7 @@ class RamTier:
         updates: NDArray[numpy.uint32],
         periods: NDArray[numpy.uint32],
         changed: NDArray[numpy.bool_],
+        slots: NDArray[numpy.int64] | None,
         threads: int,
     ) -> None: ...
     def fill(

@@ -1,19 +1,22 @@
 """Settings of a table: dimension, optimizer, first values, fields of rows, capacity, disk, expiry, segment, cache."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from hotrow.admission import AnyAdmission, AtLeast, Chance
 from hotrow.optim.sparse import Adagrad, AnyOptimizer
-from hotrow.sizes import FILE_NAME_RULE, MOST, Size, Whole, WholeOrSize, fits_file_name, parse_bytes
+from hotrow.sizes import FILE_NAME_RULE, MOST, Size, Whole, WholeOrSize, fits_file_name, parse_bytes, whole_or_size
 from hotrow.spec import Spec
 
 __all__ = ["AnyAdmission", "AnyInit", "AtLeast", "Cache", "Chance", "Constant", "Normal", "Segment", "Table", "Uniform"]
 
 
 T = TypeVar("T")
+HBM_BUCKET = 128  # rows in GPU memory come in whole ones
+HBM_DIM = 1024  # floats of a row there, at most
 
 
 class Uniform(Spec):
@@ -100,6 +103,19 @@ class Cache(Spec):
     window: Whole = Field(default=4, ge=1, le=64)  # ahead: batches whose ids are known before they are looked up
     clock: Literal["max", "additive"] = "max"  # how updates that workers make at the same time count
     workers: Whole | None = Field(default=None, ge=1, le=65_536)  # that Adagrad expects to update a row; None: all
+    memory: Literal["auto", "host"] = "auto"  # that has the rows; auto: that of a GPU, where a trainer has one
+
+
+def rows_of_gpu(value: Any) -> int | str:
+    """ "auto", rows or a size; None and 0 are none."""
+    if value is None or value == 0:
+        return 0
+    if value == "auto":
+        return "auto"
+    rows = whole_or_size(value)
+    if isinstance(rows, int) and rows < HBM_BUCKET:
+        raise ValueError(f"must be {HBM_BUCKET} rows, one bucket, or more; 0 is for none")
+    return rows
 
 
 class Table(Spec):
@@ -131,6 +147,7 @@ class Table(Spec):
     default: float = Field(default=0.0, ge=-1e30, le=1e30)  # every element of the row that a key without one gets
     segment: Segment | None = None  # None: rows are in the memory of this process
     cache: Cache | None = None  # None: every lookup reads the table
+    hbm: Annotated[int | str, BeforeValidator(rows_of_gpu)] = "auto"  # rows or a text, bytes, in GPU memory; 0: none
 
     @property
     def capacity_rows(self) -> int | None:
@@ -156,6 +173,11 @@ class Table(Spec):
     def policy(self) -> EvictionPolicy | None:
         """What happens at the capacity; None without one."""
         return None if self.capacity is None else self.eviction or "lru"
+
+    @property
+    def hbm_fault(self) -> str | None:
+        """Why its rows cannot be in GPU memory, and what to change; None: they can."""
+        return _hbm_fault({name: getattr(self, name) for name in type(self).model_fields})
 
     # Combinations that are refused. Each check is at the later of its fields, so that the earlier one is known; a field
     # that is missing from info.data has an error of its own.
@@ -228,3 +250,33 @@ class Table(Spec):
             reason = f"optimizer.swap.floor={swap.floor!r} holds for a whole moment, and workers send changes of it"
             raise ValueError(f"{reason}: leave the floor out, or cache")
         return value
+
+    @field_validator("hbm")
+    @classmethod
+    def _rows_can_be_in_gpu_memory(cls, value: int | str, info: ValidationInfo) -> int | str:
+        if value not in (0, "auto") and (fault := _hbm_fault(info.data)) is not None:
+            raise ValueError(f"{fault}; or leave hbm out")
+        return value
+
+
+def _hbm_fault(fields: Mapping[str, Any]) -> str | None:
+    """Of the fields of a table, as far as they are known."""
+    dim, optimizer, capacity = fields.get("dim", 1), fields.get("optimizer"), fields.get("capacity")
+    if fields.get("type", "float32") != "float32":
+        return f"type={fields['type']!r}: rows in GPU memory are float32: take that"
+    if dim > HBM_DIM:
+        return f"dim={dim:,}: a row in GPU memory has at most {HBM_DIM:,} floats: take a smaller dim"
+    if optimizer is not None and optimizer.name == "ftrl":
+        return "optimizer 'ftrl' does not train rows in GPU memory: take another one"
+    for name, what in (
+        ("admission", "every id of a batch has a row in GPU memory"),
+        ("expiry", "rows in GPU memory are not seen below it and would expire there"),
+        ("last_seen", "rows in GPU memory are not seen below it"),
+        ("segment", "rows in GPU memory reach a segment only with a checkpoint"),
+        ("cache", "a cache is that of a cluster's worker, with its own copies of rows"),
+    ):
+        if fields.get(name):
+            return f"{name} is set, and {what}: leave {name} out"
+    if capacity is not None and fields.get("disk") is None:
+        return f"capacity={capacity!r} would evict rows that GPU memory has: give disk too, or leave capacity out"
+    return None

@@ -25,6 +25,7 @@ LAYERS = (
         "admission",
         "config",
         "metrics",
+        "openmp",
         "optim.sparse",
         "_native",
     ),

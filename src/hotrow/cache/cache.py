@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
+import torch
 
 from hotrow.cache.changes import Changes, of_one_period, with_changes
+from hotrow.cache.device_copies import DeviceCopies
 from hotrow.cache.exchange import NO_ROW, CacheReply, CacheRequest
-from hotrow.cache.rows import AWAITED, CachedRows
+from hotrow.cache.rows import AWAITED, CachedRows, CacheRows, RowValues
 from hotrow.config import Cache, Table
 from hotrow.optim.sparse import Swap
 from hotrow.store import Applied, LookupPlan, Rows
@@ -77,22 +79,40 @@ class RowCache:
     """Cached rows of one table. Not thread-safe."""
 
     def __init__(
-        self, table: Table, cache: Cache, *, workers: int = 1, threads: int = 1, counts: CacheCounts | None = None
+        self,
+        table: Table,
+        cache: Cache,
+        *,
+        workers: int = 1,
+        threads: int = 1,
+        counts: CacheCounts | None = None,
+        device: torch.device | None = None,
     ) -> None:
-        """`workers`: with caches of this table. `counts`: those of an earlier cache, to be continued."""
+        """`workers`: with caches of this table. `counts`: those of an earlier cache, to be continued.
+
+        `device`: where the rows are; None: in host memory.
+        """
         self.table, self.cache = table, cache.model_copy(update={"workers": cache.workers or workers})
         self.counts = counts or CacheCounts()
         plain = {"type": "float32", "clock": True, "cache": None, "segment": None, "admission": None, "expiry": None}
         plain |= {"default": 0.0, "last_seen": False, "eviction": None, "disk": None, "path": None}
-        self._rows = CachedRows(table.model_copy(update={**plain, "capacity": cache.capacity}), self.cache, threads)
+        rows = table.model_copy(update={**plain, "capacity": cache.capacity})
+        self._rows: CacheRows = (
+            CachedRows(rows, self.cache, threads) if device is None else _rows_on(device, rows, self.cache, threads)
+        )
         self._swap: Swap | None = getattr(table.optimizer, "swap", None)
         self._announced: deque[Announced] = deque()  # in the order in which they are to begin
         self._batches: list[CachedBatch] = []
 
     @property
-    def tier(self) -> CachedRows:
+    def tier(self) -> CacheRows:
         """The rows, those of batches in use among them."""
         return self._rows
+
+    @property
+    def copies(self) -> DeviceCopies | None:
+        """To and from the device of the rows; None: they are in host memory."""
+        return self._rows.copies
 
     @property
     def changed_rows(self) -> int:
@@ -179,15 +199,18 @@ class RowCache:
             rows, uniques = _some(rows, ~gone), uniques[~gone]
         self._rows.fill(batch.plan, uniques, rows)
 
-    def read(self, batch: CachedBatch, out: Floats) -> None:
-        """The rows of a batch that is received, own updates since among them; the default row where there is none."""
-        self._rows.read_placed(batch.plan, out, self.table.default)
+    def read(self, batch: CachedBatch, out: RowValues | None = None) -> RowValues:
+        """The rows of a batch that is received, own updates since among them; the default row where there is none.
+
+        They are where the cache is: in host memory, or on its device.
+        """
+        return self._rows.values(batch.plan, self.table.default, out)
 
     def apply(
-        self, batch: CachedBatch, gradients: Floats, weights: Floats, *, samples: int, lr_scale: float = 1.0
+        self, batch: CachedBatch, gradients: RowValues, weights: Floats, *, samples: int, lr_scale: float = 1.0
     ) -> Applied:
         """Update the rows of a batch with a gradient for each key times its weight; a weight of 0 leaves the row."""
-        applied = self._rows.apply(batch.plan, gradients, weights=weights, samples=samples, lr_scale=lr_scale)
+        applied = self._rows.update(batch.plan, gradients, weights, samples=samples, lr_scale=lr_scale)
         self.counts.refused += applied.refused
         if applied.absent:
             self._count_without_row(batch, weights)
@@ -217,7 +240,7 @@ class RowCache:
         for batch in self._batches:
             gone = batch.keys[lost(batch.keys) & (self._rows.versions(batch.plan) > 0)]
             batch.dropped = np.union1d(batch.dropped, gone)
-        for keys in [chunk.keys[lost(chunk.keys)] for chunk in self._rows.export()]:
+        for keys in [chunk[lost(chunk)] for chunk in self._rows.all_keys()]:
             self._drop(keys)
 
     def take_all_changes(self, *, samples: int, bytes_most: int = 2**62) -> Iterator[CacheRequest]:
@@ -244,6 +267,12 @@ class RowCache:
     def _drop(self, keys: Keys) -> None:
         self.counts.dropped += int((self._rows.versions(keys) > 1).sum())
         self._rows.erase(keys)
+
+
+def _rows_on(device: torch.device, table: Table, cache: Cache, threads: int) -> CacheRows:
+    from hotrow.cache.device_rows import DeviceRows  # needs Triton, which others do without
+
+    return DeviceRows(table, cache, threads, device)
 
 
 def _some(rows: Rows, which: Flags) -> Rows:

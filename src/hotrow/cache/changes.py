@@ -27,6 +27,7 @@ class Changes:
     clocks: Integers  # current clock of the worker
     updates: Integers  # that the change is made of
     periods: Integers
+    slots: I64 | None = None  # where the rows are, of rows that lie beside their index
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -34,7 +35,9 @@ class Changes:
     def some(self, which: Flags | I64 | slice) -> "Changes":
         """Those of a mask, or of places; a slice shares their memory."""
         state, periods = self.state[which], self.periods[which]
-        return Changes(self.keys[which], self.values[which], state, self.clocks[which], self.updates[which], periods)
+        slots = None if self.slots is None else self.slots[which]
+        clocks, updates = self.clocks[which], self.updates[which]
+        return Changes(self.keys[which], self.values[which], state, clocks, updates, periods, slots)
 
 
 def periods_of(rows: Rows) -> Integers:

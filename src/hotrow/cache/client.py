@@ -26,8 +26,8 @@ from hotrow.cache.requests import (
     PendingCacheExchange,
 )
 from hotrow.cache.shard_requests import ShardRequests
+from hotrow.cache.table_vectors import vectors_of
 from hotrow.client.pooled import InFlightExchange, InFlightPush
-from hotrow.client.pooling import folded, shares_of, spread
 from hotrow.client.sharded import (
     LookupStep,
     PushFacts,
@@ -57,7 +57,9 @@ class CachedTables:
         *,
         values: Mapping[str, Values] | None = None,
         threads: int | None = None,
+        devices: Mapping[str, torch.device] | None = None,
     ) -> None:
+        """`devices`: of tables whose cached rows are on one; those of the others are in host memory."""
         self.specs = named_tables(tables)
         self.threads = torch.get_num_threads() if threads is None else threads
         others = {name: table for name, table in self.specs.items() if table.cache is None}
@@ -65,7 +67,8 @@ class CachedTables:
         self._plain = ShardedTables(others, wire, shards, values=formats, threads=threads) if others else None
         self.traffic = TrafficCounts() if self._plain is None else self._plain.traffic
         self._shards = len(shards)
-        self.exchanges = OrderedExchanges(self.specs, ShardRequests(wire, shards, self.traffic, self.threads))
+        requests = ShardRequests(wire, shards, self.traffic, self.threads)
+        self.exchanges = OrderedExchanges(self.specs, requests, devices)
 
     @property
     def caches(self) -> dict[str, RowCache]:
@@ -145,30 +148,34 @@ class CachedTables:
         plain = None if mine.plain is None else self._received_plain(mine, mine.plain)
         rows = self.exchanges.read(mine)
         lookup = mine.lookup
+        samples = len(lookup.batch)
+        vectors = {
+            table: vectors_of(self.caches[table], parts, lookup.ids[table], rows[table], samples, self.threads)
+            for table, parts in self._cached_parts(lookup.batch).items()
+        }
         outputs = {} if plain is None else {id(output.part): output for output in plain.outputs}
-        for table, parts in self._cached_parts(lookup.batch).items():
-            for part, which in zip(parts, shares_of(lookup.ids[table].inverse, parts), strict=True):
-                outputs[id(part)] = spread(part, rows[table], which, len(lookup.batch), self.threads)
-                outputs[id(part)].rows.requires_grad_(True)
-                self.traffic.plain += len(part.keys) * (8 + 8 * self.specs[table].dim)
+        for table, made in vectors.items():
+            for output in made.outputs:
+                outputs[id(output.part)] = output
+                self.traffic.plain += len(output.part.keys) * (8 + 8 * self.specs[table].dim)
         ordered = tuple(outputs[id(part)] for part in lookup.batch.parts)
-        return CachedLookup(len(lookup.batch), ordered, lookup.ids, mine.batches, plain)
+        return CachedLookup(samples, ordered, vectors, mine.batches, plain)
 
     def gradients(self, handle: CachedLookup, facts: PushFacts) -> CachedPush:
         """The gradients that backward left in the outputs, by distinct id."""
         if facts.arrival is None:
             raise InputError("cached rows take gradients on arrival: the mode of this batch applies them later")
         rows, unused = {}, []
-        for table, found in handle.ids.items():
-            outputs = [output for output in handle.outputs if output.part.table == table]
-            if all(output.rows.grad is None for output in outputs):
-                unused.append((table, handle.batches[table]))
+        for table, vectors in handle.vectors.items():
+            batch = handle.batches[table]
+            if (found := vectors.sums()) is None:
+                unused.append((table, batch))
                 continue
-            sums, used = folded(outputs, found.inverse, len(found.keys), self.threads)
-            weights = np.full(len(found.keys), 0.0 if used is not None else facts.arrival.factor, np.float32)
+            sums, used = found
+            weights = np.full(len(batch.keys), facts.arrival.factor, np.float32)
             if used is not None:
-                weights[used] = facts.arrival.factor
-            rows[table] = handle.batches[table], sums, weights
+                weights[~used] = 0
+            rows[table] = batch, sums, weights
         plain = None if self._plain is None or handle.plain is None else self._plain.gradients(handle.plain, facts)
         return CachedPush(rows, unused, facts, plain)
 

@@ -11,16 +11,15 @@ import numpy as np
 
 from hotrow.cache.cache import CacheCounts, CachedBatch, RowCache, counts_since
 from hotrow.cache.exchange import add_changes, read_rows
-from hotrow.client.aggregate import Average, RowGradients, RowPart
-from hotrow.client.base import FeatureVectors
+from hotrow.cache.table_vectors import HostVectors
+from hotrow.client.aggregate import Average, RowGradients, RowPart, TableGradients
 from hotrow.client.local import LocalTables
 from hotrow.client.local_lookup import LocalLookup
-from hotrow.client.pooling import folded, shares_of, spread
 from hotrow.config import Table
 from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.staleness import Histogram, Staleness
 from hotrow.store import Applied
-from hotrow.store.shards import Sharded, sharded
+from hotrow.store.shards import sharded
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,7 +28,7 @@ class CachedUse:
 
     cache: RowCache
     batch: CachedBatch
-    ids: Sharded
+    vectors: HostVectors
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,46 +88,34 @@ class CachedLocalTables(LocalTables):
         outputs = {id(output.part): output for output in plain.outputs}
         cached = {}
         for table, mine in parts.items():
-            cached[table], vectors = self._look_up_cached(table, mine, len(batch), worker)
-            outputs.update({id(each.part): each for each in vectors})
+            cached[table] = self._look_up_cached(table, mine, len(batch), worker)
+            outputs.update({id(each.part): each for each in cached[table].vectors.outputs})
         ordered = tuple(outputs[id(part)] for part in batch.parts)
         return CachedLocalLookup(len(batch), ordered, plain.plans, plain.versions, cached)
 
-    def _look_up_cached(
-        self, table: str, parts: Sequence[FeatureBlock], samples: int, worker: int
-    ) -> tuple[CachedUse, list[FeatureVectors]]:
+    def _look_up_cached(self, table: str, parts: Sequence[FeatureBlock], samples: int, worker: int) -> CachedUse:
         ids = sharded(np.concatenate([part.keys for part in parts]), 1, self.threads)
         tier, cache = self.tiers[table], self._caches[table][worker]
-        rows = np.empty((len(ids.keys), tier.dim), np.float32)
         with self._lock:
             batch = cache.begin(ids.keys, samples=self.samples)
             add_changes(tier, batch.request, cache.cache, step=0)
             cache.receive(batch, read_rows(tier, batch.request, cache.cache, samples=self.samples))
-            cache.read(batch, rows)
-        vectors = [
-            spread(part, rows, which, samples, self.threads)
-            for part, which in zip(parts, shares_of(ids.inverse, parts), strict=True)
-        ]
-        for each in vectors:
-            each.rows.requires_grad_(True)
-        return CachedUse(cache, batch, ids), vectors
+            rows = cache.read(batch)
+        return CachedUse(cache, batch, HostVectors(parts, ids, rows, samples, self.threads))
 
-    def gradients(self, handle: LocalLookup) -> dict[str, RowGradients]:
+    def gradients(self, handle: LocalLookup) -> dict[str, TableGradients]:
         """The gradients that backward left in the outputs, by table."""
         found = super().gradients(handle)
         for table, use in (handle.cached if isinstance(handle, CachedLocalLookup) else {}).items():
-            outputs = [output for output in handle.outputs if output.part.table == table]
-            count = len(use.ids.keys)
-            weights = np.ones(count, np.float32)
-            if all(output.rows.grad is None for output in outputs):  # its rows are released when the push is applied
-                sums, weights[:] = np.zeros((count, self.specs[table].dim), np.float32), 0
+            keys = use.batch.keys
+            weights = np.ones(len(keys), np.float32)
+            if (summed := use.vectors.sums()) is None:  # its rows are released when the push is applied
+                sums, weights[:] = np.zeros((len(keys), self.specs[table].dim), np.float32), 0
             else:
-                sums, used = folded(outputs, use.ids.inverse, count, self.threads)
+                sums, used = summed
                 if used is not None:
-                    weights[:] = 0
-                    weights[used] = 1
-            plan = use.batch.plan
-            found[table] = CachedGradients(use.ids.keys.view(np.int64), plan, sums, weights=weights, use=use)
+                    weights[~used] = 0
+            found[table] = CachedGradients(keys.view(np.int64), use.batch.plan, sums, weights=weights, use=use)
         return found
 
     def apply(
@@ -146,7 +133,7 @@ class CachedLocalTables(LocalTables):
         applied: dict[str, Applied] = {}
         plain = []
         for part in parts:
-            rows: dict[str, RowGradients] = {}
+            rows: dict[str, TableGradients] = {}
             for table, given in part.rows.items():
                 if isinstance(given, CachedGradients):
                     applied[table] = self._apply_cached(given, part.factor, max(self.samples, samples), lr_scale)

@@ -16,14 +16,14 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 
-import numpy as np
+import torch
 
 from hotrow.cache.cache import CacheCounts, CachedBatch, RowCache, counts_since
 from hotrow.cache.requests import CachedLookupRequest, CachedPush, DroppedChanges, PendingCacheExchange, SentBatch
+from hotrow.cache.rows import RowValues
 from hotrow.cache.shard_requests import ShardRequests
 from hotrow.config import Table
 from hotrow.errors import HotrowError, InputError
-from hotrow.store.arrays import Floats
 from hotrow.store.shards import shard_of
 from hotrow.transport.client import Answer
 from hotrow.transport.errors import RemoteFault
@@ -33,7 +33,11 @@ from hotrow.transport.messages import CacheExchanged
 class OrderedExchanges:
     """`lock` orders requests: whoever sends one holds it from the update of rows before it on."""
 
-    def __init__(self, tables: Mapping[str, Table], shards: ShardRequests) -> None:
+    def __init__(
+        self, tables: Mapping[str, Table], shards: ShardRequests, devices: Mapping[str, torch.device] | None = None
+    ) -> None:
+        """`devices`: of tables whose cached rows are on one."""
+        self._devices = devices or {}
         self._tables = {name: table for name, table in tables.items() if table.cache is not None}
         self.shards = shards
         self.samples = 0
@@ -56,7 +60,12 @@ class OrderedExchanges:
                 cache.close()
             self.caches = {
                 name: RowCache(
-                    table, table.cache, workers=workers, threads=self.shards.threads, counts=counts.get(name)
+                    table,
+                    table.cache,
+                    workers=workers,
+                    threads=self.shards.threads,
+                    counts=counts.get(name),
+                    device=self._devices.get(name),
                 )
                 for name, table in self._tables.items()
                 if table.cache is not None
@@ -136,17 +145,13 @@ class OrderedExchanges:
             sent.received = True
             self.in_flight.remove(sent)
 
-    def read(self, mine: PendingCacheExchange) -> dict[str, Floats]:
+    def read(self, mine: PendingCacheExchange) -> dict[str, RowValues]:
         """The rows of a request that is received, by table."""
-        rows = {}
         with self.lock:
             if mine.fault is not None:
                 raise mine.fault
             self.unread.remove(mine)
-            for table, batch in mine.batches.items():
-                rows[table] = np.empty((len(batch.keys), self._tables[table].dim), np.float32)
-                self.caches[table].read(batch, rows[table])
-        return rows
+            return {table: self.caches[table].read(batch) for table, batch in mine.batches.items()}
 
     def fail(self, which: Sequence[PendingCacheExchange], error: Exception) -> None:
         """Batches that are not read will not be computed. Changes that were sent with them are on the way.
@@ -239,6 +244,11 @@ class OrderedExchanges:
             for name, cache in self.caches.items():
                 found |= {f"cache_rows.{name}": len(cache.tier), f"cache_changed.{name}": cache.changed_rows}
                 found |= {f"cache_batches.{name}": cache.batches_in_use, f"cache_workers.{name}": cache.workers}
+                if (copies := cache.copies) is not None:
+                    found |= {
+                        f"cache_to_device.{name}": copies.bytes_up,
+                        f"cache_from_device.{name}": copies.bytes_down,
+                    }
         return {name: float(number) for name, number in found.items()}
 
     def take_counts(self) -> dict[str, int]:

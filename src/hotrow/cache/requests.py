@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from hotrow.cache.cache import Announced, CachedBatch
+from hotrow.cache.rows import RowValues
 from hotrow.cache.shares import ShardShare
+from hotrow.cache.table_vectors import TableVectors
 from hotrow.client.base import FeatureVectors
 from hotrow.client.pooled import InFlightExchange, InFlightPush
 from hotrow.client.sharded import PushFacts, RowPush, ShardedLookup, ShardedRequest
@@ -41,7 +43,7 @@ class CachedLookup:
 
     samples: int
     outputs: tuple[FeatureVectors, ...]
-    ids: dict[str, Sharded]
+    vectors: dict[str, TableVectors]
     batches: dict[str, CachedBatch]
     plain: ShardedLookup | None
 
@@ -50,7 +52,7 @@ class CachedLookup:
 class CachedPush:
     """Gradients of a batch: by cached table for each distinct id with its weight, and the push of its other tables."""
 
-    rows: dict[str, tuple[CachedBatch, Floats, Floats]]
+    rows: dict[str, tuple[CachedBatch, RowValues, Floats]]
     unused: list[tuple[str, CachedBatch]]  # of tables that the model did not use
     facts: PushFacts
     plain: RowPush | None

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from hotrow.cli import formatting
-from hotrow.obs.cache_counts import by_table, hit_share, is_cache_count, saved_share
+from hotrow.obs import cache_counts, gpu_counts
+from hotrow.obs.table_counts import by_table, is_table_count
 from hotrow.trainer import Evaluated, Progress, Remark, Switched, TrainingEnded
 
 SHORT_STEPS = "short_steps"
@@ -57,10 +58,15 @@ def ending(report: TrainingEnded) -> Iterator[str]:
             f"back to the state {place}, with {best}" if report.best.restored else f"{best}, is that {place}, the last"
         )
         yield f"{report.stopped}: {kept}"
-    for table, found in by_table(report.counts).items():
-        lookups = f"{hit_share(found):.1%} of lookups were hits, {found.get('written', 0):,} rows written back"
-        yield f"cache of table {table}: {lookups}, {bytes_of_cache(saved_share(found))}"
-    counts = {name: count for name, count in report.counts.items() if count and not is_cache_count(name)}
+    for table, found in by_table(report.counts, "cache").items():
+        hits = cache_counts.hit_share(found)
+        lookups = f"{hits:.1%} of lookups were hits, {found.get('written', 0):,} rows written back"
+        yield f"cache of table {table}: {lookups}, {bytes_of_cache(cache_counts.saved_share(found))}"
+    for table, found in by_table(report.counts, "gpu").items():
+        held = f"{found.get('rows', 0):,} of {found.get('capacity', 0):,} rows"
+        moved = f"{found.get('up', 0):,} rows came up, {found.get('down', 0):,} went down"
+        yield f"GPU memory of table {table}: {held}, {gpu_counts.hit_share(found):.1%} of lookups were hits, {moved}"
+    counts = {name: count for name, count in report.counts.items() if count and not is_table_count(name)}
     if counts.get(SHORT_STEPS, 0) <= report.epochs:
         counts.pop(SHORT_STEPS, None)  # the last step of an epoch may be short
     if counts:

@@ -26,8 +26,14 @@ I64 = NDArray[np.int64]
 Average = Literal["batch", "present"]
 
 
+class TableGradients:
+    """Of one push and table, as its client keeps them until the push is applied."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class RowGradients:
+class RowGradients(TableGradients):
     """Of one push and table: key i takes row `rows[i]` of the gradients (row i without it) times `weights[i]`."""
 
     keys: I64
@@ -58,10 +64,16 @@ class RowGradients:
 class RowPart:
     """One push in an aggregate."""
 
-    rows: Mapping[str, RowGradients]  # by table
+    rows: Mapping[str, TableGradients]  # by table
     samples: int
     token: int
     factor: float = 1.0
+
+    def row_gradients(self, table: str) -> RowGradients:
+        """Of a table whose rows are in memory."""
+        given = self.rows[table]
+        assert isinstance(given, RowGradients)
+        return given
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,8 +105,8 @@ def aggregated(
     """
     buffers = buffers or BufferPool()
     there = [part for part in parts if table in part.rows]
-    given = [part.rows[table] for part in there]
-    weights = [_row_weights(tier, part, part.rows[table], step, late, staleness) for part in there]
+    given = [part.row_gradients(table) for part in there]
+    weights = [_row_weights(tier, part, each, step, late, staleness) for part, each in zip(there, given, strict=True)]
     if len(there) == 1:
         share = there[0].factor * (1.0 if average == "present" else there[0].samples / whole)
         only = given[0]
@@ -119,8 +131,7 @@ def _row_weights(
 
     Where the token is the step itself, nothing can be stale.
     """
-    by_version = late is not None and late.by == "version"
-    if part.token >= step and not by_version:
+    if part.token >= step and not by_version(late):
         if staleness is not None:
             staleness.add(0, given.plan.unique)
         return None
@@ -128,8 +139,23 @@ def _row_weights(
     if staleness is not None:
         of_ids = np.empty(given.plan.unique, np.int64)
         of_ids[given.plan.inverse] = ages
-        for age, count in zip(*np.unique(of_ids, return_counts=True), strict=True):
-            staleness.add(int(age), int(count))
+        count_ages(staleness, of_ids)
+    return weights_of_ages(ages, late)
+
+
+def by_version(late: Staleness | None) -> bool:
+    """Whether a policy counts the changes of a row since it was pulled."""
+    return late is not None and late.by == "version"
+
+
+def count_ages(staleness: Histogram, ages: I64) -> None:
+    """Add the staleness of distinct ids."""
+    for age, count in zip(*np.unique(ages, return_counts=True), strict=True):
+        staleness.add(int(age), int(count))
+
+
+def weights_of_ages(ages: I64, late: Staleness | None) -> F64 | None:
+    """What a policy makes of the staleness of each id; None: all 1."""
     if late is None or late.groups == "dense":
         return None
     distinct, which = np.unique(ages, return_inverse=True)
@@ -138,7 +164,7 @@ def _row_weights(
 
 
 def _ages(tier: RamTier, token: int, given: RowGradients, step: int, late: Staleness | None) -> I64:
-    if late is not None and late.by == "version":
+    if by_version(late):
         if given.versions is None:
             raise AssertionError("a policy by version needs versions from the lookup")
         behind: I64 = tier.versions(given.plan).astype(np.int64) - given.versions

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hotrow.client.aggregate import I64, Average, RowGradients, RowPart, Update, aggregated
+from hotrow.client.aggregate import I64, Average, RowPart, TableGradients, Update, aggregated
 from hotrow.client.base import FeatureVectors
 from hotrow.client.buffers import BufferPool
 from hotrow.client.local_lookup import BatchKeys, BegunLookup, LocalLookup, TableLookup, table_lookup
@@ -100,9 +100,9 @@ class LocalTables:
         plans = {table: lookup.plan for table, lookup in found.items()}
         return BegunLookup(BatchKeys(len(batch), keys, plans), places, found)
 
-    def gradients(self, handle: LocalLookup) -> dict[str, RowGradients]:
+    def gradients(self, handle: LocalLookup) -> dict[str, TableGradients]:
         """The gradients that backward left in the outputs, by table; tables that the model did not use are left out."""
-        found = {}
+        found: dict[str, TableGradients] = {}
         for table, plan in handle.plans.items():
             outputs = [output for output in handle.outputs if output.part.table == table]
             if any(output.rows.grad is not None for output in outputs):
@@ -131,7 +131,7 @@ class LocalTables:
         applied = {}
         for table in dict.fromkeys(table for part in parts for table in part.rows):
             tier = self.tiers[table]
-            given = [part.rows[table].plan for part in parts if table in part.rows]
+            given = [part.row_gradients(table).plan for part in parts if table in part.rows]
             split = None if opened is None else opened.keys_of(table, given)
             joint = split.plan if split is not None and len(given) == len(split.batches) else None
             update = aggregated(tier, table, parts, whole, step, average, late, staleness, joint, self._buffers)
@@ -143,6 +143,17 @@ class LocalTables:
         """Perform updates that were left for later."""
         for tier in self.tiers.values():
             tier.settle()
+
+    @property
+    def in_gpu_memory(self) -> tuple[str, ...]:
+        """Tables whose rows are used in GPU memory."""
+        return ()
+
+    def flush(self) -> None:
+        """Have all changes of rows in the tiers, which is where they are."""
+
+    def release_rows(self) -> None:
+        """The tiers are about to get other rows; none is anywhere else."""
 
     @property
     def unsettled(self) -> bool:

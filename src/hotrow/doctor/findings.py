@@ -198,11 +198,14 @@ def _ray(readings: Readings) -> Iterator[Finding]:
 def _gpu(readings: Readings) -> Iterator[Finding]:
     for gpu in readings.gpus:
         yield Finding("GPU", Level.OK, f"{gpu.name}, {size_text(gpu.memory_bytes)}, CUDA {readings.torch_cuda}")
-    if readings.gpus:
-        return
     cost = "networks are computed on the CPU"
+    if readings.gpus:
+        if not readings.triton:
+            one_process = f"in one process {cost}, and rows are in host memory"
+            yield Finding("Triton", Level.SLOW, "not installed", one_process, "pip install 'hotrow[gpu]'")
+        return
     if not readings.nvidia_driver:
-        yield Finding("GPU", Level.NOTE, "none", cost, "none needed; rows are in host memory in any case")
+        yield Finding("GPU", Level.NOTE, "none", cost, "none needed: rows are in host memory")
     elif readings.torch_cuda is None:
         remedy = "install the CUDA build of torch: docs/install.md"
         yield Finding("GPU", Level.SLOW, "a driver, but torch is the CPU build", cost, remedy)

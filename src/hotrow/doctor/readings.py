@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,7 @@ class Readings:
     nvidia_driver: bool
     torch_cuda: str | None  # that torch was built for
     gpus: tuple[Gpu, ...]
+    triton: bool  # is installed
 
 
 def read() -> Readings:
@@ -99,6 +101,7 @@ def read() -> Readings:
         nvidia_driver=NVIDIA_DRIVER.exists(),
         torch_cuda=_torch(lambda torch: torch.version.cuda) if loaded["torch"] else None,
         gpus=_gpus() if loaded["torch"] else (),
+        triton=find_spec("triton") is not None,
     )
 
 

@@ -35,12 +35,16 @@ def pool(
         check("pool", "inverse", inverse, torch.int32, (None,))
     if offsets is not None:
         check_offsets("pool", offsets, len(slots if inverse is None else inverse))
-    check_mode("pool", mode)
-    if dtype not in _OUTPUTS:
-        raise InputError(f"pool: dtype={dtype}: must be one of {', '.join(map(str, _OUTPUTS))}")
-    if not takes_kernel(values):
-        return reference_pool(values, slots, inverse, offsets, mode, dtype)
-    return _kernel_pool(values, slots, inverse, offsets, mode, dtype)
+    check_output("pool", mode, dtype)
+    return pool_checked(values, slots, inverse, offsets, mode, dtype)
+
+
+def pool_checked(
+    values: Tensor, slots: Tensor, inverse: Tensor | None, offsets: Tensor | None, mode: Mode, dtype: torch.dtype
+) -> Tensor:
+    """As `pool`, of arguments that fit."""
+    pooled = _kernel_pool if takes_kernel(values) else reference_pool
+    return pooled(values, slots, inverse, offsets, mode, dtype)
 
 
 def _kernel_pool(
@@ -101,6 +105,12 @@ def check_offsets(who: str, offsets: Tensor, positions: int) -> None:
         raise InputError(
             f"{who}: offsets[{int((offsets.diff() < 0).nonzero()[0]) + 1}] is below the one before: {rule}"
         )
+
+
+def check_output(who: str, mode: str, dtype: torch.dtype) -> None:
+    check_mode(who, mode)
+    if dtype not in _OUTPUTS:
+        raise InputError(f"{who}: dtype={dtype}: must be one of {', '.join(map(str, _OUTPUTS))}")
 
 
 def check_mode(who: str, mode: str) -> None:

@@ -14,10 +14,12 @@ import triton.language as tl
 from torch import Tensor
 
 from hotrow.errors import InputError
+from hotrow.kernels.cuda import CudaKernels, cuda_kernels
 from hotrow.kernels.launch import check, launch, takes_kernel
 
 _BLOCK = 128
 _NUMBER_BLOCK = 1024
+_CUDA = {"THREADS": 256, "ITEMS": 4, "SLOTS": 2048}  # of fold.cu: keys of a block are half of its slots
 # Drawn in each process: nobody can compute ids that share a place of the scratch table.
 _SEED, _ODD = secrets.randbits(62), secrets.randbits(62) | 1
 
@@ -50,7 +52,8 @@ def unique(keys: Tensor, deterministic: bool = False) -> UniqueKeys:
         raise InputError(f"unique: {len(keys):,} keys: must be below 2^29, split the batch")
     if deterministic or not takes_kernel(keys) or not len(keys):
         return reference_unique(keys)
-    return _kernel_unique(keys)
+    cuda = cuda_kernels("fold.cu", keys.device, **_CUDA)
+    return _kernel_unique(keys) if cuda is None else _cuda_unique(cuda, keys)
 
 
 def reference_unique(keys: Tensor) -> UniqueKeys:
@@ -84,6 +87,22 @@ def _kernel_unique(keys: Tensor) -> UniqueKeys:
     launch(_fold_kernel, triton.cdiv(n, _BLOCK), keys, *folding, n, capacity - 1, _SEED, _ODD, BLOCK=_BLOCK, PAIRS=16)
     numbering = (number, cursors, place, rank, counts, starts, inverse)
     launch(_number_kernel, triton.cdiv(n, _NUMBER_BLOCK), tallies, *numbering, n, BLOCK=_NUMBER_BLOCK)
+    return UniqueKeys(found, counts, starts, inverse, rank, cursors[:1])
+
+
+def _cuda_unique(cuda: CudaKernels, keys: Tensor) -> UniqueKeys:
+    n, threads = len(keys), _CUDA["THREADS"]
+    entries = max(4, triton.next_power_of_2(2 * n))
+    zeros = torch.zeros(4 * entries + 6, dtype=torch.int32, device=keys.device)
+    cursors = zeros[4 * entries + 4 :]  # behind the entries, of 16 bytes each
+    counts, starts, inverse, rank, place = torch.empty(5, n, dtype=torch.int32, device=keys.device)
+    found = torch.empty_like(keys)
+    blocks = triton.cdiv(n, threads * _CUDA["ITEMS"])
+    cuda.launch(
+        "fold", blocks, threads, keys.contiguous(), zeros, cursors, found, place, rank, n, entries - 1, _SEED, _ODD
+    )
+    numbering = zeros, cursors, place, rank, counts, starts, inverse
+    cuda.launch("number", triton.cdiv(n, threads), threads, *numbering, n)
     return UniqueKeys(found, counts, starts, inverse, rank, cursors[:1])
 
 

@@ -4,21 +4,16 @@ The order of an update is that of the store in memory: refuse a gradient whose s
 the gradient, SWAP decay of the second moment, weight decay, the optimizer's rule, counters.
 """
 
-import math
-from typing import NamedTuple
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from hotrow.errors import InputError
-from hotrow.kernels.launch import block_dim, block_rows, check, launch, takes_kernel
+from hotrow.kernels.launch import check, launch, takes_kernel, warp_tile
 from hotrow.kernels.update_rule import Kind, RowFields, StepScalars, UpdateRule
+from hotrow.kernels.update_tile import SCALARS, TableRows, update_tile
 
 __all__ = ["Kind", "RowFields", "StepScalars", "UpdateRule", "reference_update", "update_rows"]
-
-_NEVER = -1e9  # log2 of a beta of 0: any power of it is 0
 
 
 def update_rows(
@@ -40,24 +35,28 @@ def update_rows(
     slots int64 [n], each row at most once, -1 to skip; gradients float32 [n, dim]; refused int64 [1].
     `samples` counts all samples up to and including this batch, and must not go back from call to call.
     """
-    refused = slots.new_zeros(1) if refused is None else refused
-    batch = _Batch(values, state, slots, gradients, fields or RowFields(), refused)
-    _check(rule, batch)
-    scalars = StepScalars.of(rule, step, samples, lr_scale)
-    if takes_kernel(values):
-        _kernel_update(rule, batch, scalars)
-    else:
-        reference_update(rule, values, state, slots, gradients, batch.fields, scalars, refused)
+    refused = torch.zeros(1, dtype=torch.int64, device=slots.device) if refused is None else refused
+    rows = TableRows("update_rows", rule, values, state, fields or RowFields(), refused)
+    check("update_rows", "slots", slots, torch.int64, (None,))
+    update_slots(rows, slots, gradients, StepScalars.of(rule, step, samples, lr_scale))
     return refused
 
 
-class _Batch(NamedTuple):
-    values: Tensor
-    state: Tensor | None
-    slots: Tensor
-    gradients: Tensor
-    fields: RowFields
-    refused: Tensor
+def update_slots(rows: TableRows, slots: Tensor, gradients: Tensor, scalars: StepScalars) -> None:
+    """As `update_rows`, of rows that were checked."""
+    check("update_rows", "gradients", gradients, torch.float32, (len(slots), rows.values.shape[1]))
+    if takes_kernel(rows.values):
+        _kernel_update(rows, slots, gradients.contiguous(), scalars)
+    else:
+        given = (rows.values, rows.state, slots, gradients, rows.fields, scalars, rows.refused)
+        reference_update(rows.rule, *given)
+
+
+def _kernel_update(rows: TableRows, slots: Tensor, gradients: Tensor, scalars: StepScalars) -> None:
+    tile = warp_tile(rows.constants["BLOCK_DIM"])
+    programs = triton.cdiv(len(slots), tile["ROWS"])
+    places = slots, gradients, len(slots)
+    launch(_update_kernel, programs, *places, *rows.arguments(scalars), **rows.constants, **tile)
 
 
 def reference_update(
@@ -123,76 +122,11 @@ def _unsigned(field: Tensor) -> Tensor:
     return field.to(torch.int64) & 0xFFFFFFFF
 
 
-def _check(rule: UpdateRule, batch: _Batch) -> None:
-    who = "update_rows"
-    check(who, "values", batch.values, torch.float32, (None, None))
-    rows, dim = batch.values.shape
-    if state_dim := rule.state_dim(dim):
-        if batch.state is None:
-            raise InputError(f"{who}: state is missing: {rule.kind} has {state_dim} floats of it beside a row of {dim}")
-        check(who, "state", batch.state, torch.float32, (rows, state_dim))
-    check(who, "slots", batch.slots, torch.int64, (None,))
-    check(who, "gradients", batch.gradients, torch.float32, (len(batch.slots), dim))
-    check(who, "refused", batch.refused, torch.int64, (1,))
-    for name in ("version", "last_update", "period", "updates"):
-        if (field := getattr(batch.fields, name)) is not None:
-            check(who, f"fields.{name}", field, torch.int32, (rows,))
-    batch.fields.check(rule)
-
-
-def _kernel_update(rule: UpdateRule, batch: _Batch, scalars: StepScalars) -> None:
-    values, fields, count = batch.values, batch.fields, len(batch.slots)
-    dim = values.shape[1]
-    state = batch.state if rule.state_dim(dim) else None
-    columns = block_dim("update_rows", dim)
-    rows = block_rows(columns)
-    decayed, by_row = rule.kind == "decayed_adagrad", rule.counts_updates
-    launch(
-        _update_kernel,
-        triton.cdiv(count, rows),
-        values,
-        state,
-        batch.slots,
-        batch.gradients.contiguous(),
-        fields.version,
-        fields.last_update,
-        fields.period if rule.swap_period else None,
-        fields.updates if by_row else None,
-        batch.refused,
-        count,
-        values.stride(0),
-        0 if state is None else state.stride(0),
-        scalars.lr,
-        scalars.keep,
-        rule.l2,
-        rule.clip or 0.0,
-        rule.eps,
-        rule.rate if decayed else 1 - rule.beta1,
-        1 - rule.rate if decayed else 1 - rule.beta2,
-        rule.swap_floor,
-        scalars.step_size,
-        scalars.stamp,
-        scalars.period,
-        KIND=rule.kind,
-        DIM=dim,
-        BLOCK_DIM=columns,
-        ROWS=rows,
-        CLIP=rule.clip is not None,
-        EPS_INSIDE=rule.eps_inside,
-        SWAP_LOG2=math.log2(rule.swap_decay) if rule.swap_period else None,
-        LOG2_BETA1=_log2(rule.beta1) if by_row else None,
-        LOG2_BETA2=_log2(rule.beta2) if by_row else None,
-    )
-
-
-def _log2(beta: float) -> float:
-    return math.log2(beta) if beta > 0 else _NEVER
-
-
-@triton.jit(do_not_specialize=["n", "stamp", "now"])
+@triton.jit(do_not_specialize=["n", *SCALARS])
 def _update_kernel(
-    values, state, slots, gradients, version, last_update, period, updates, refused,
-    n, value_stride, state_stride, lr, keep, l2, clip, eps, rate1, rate2, floor, step_size, stamp, now,
+    slots, gradients, n,
+    values, state, version, last_update, period, updates, refused, value_stride, state_stride, field_stride,
+    lr, keep, l2, clip, eps, rate1, rate2, floor, step_size, stamp, now,
     KIND: tl.constexpr, DIM: tl.constexpr, BLOCK_DIM: tl.constexpr, ROWS: tl.constexpr,
     CLIP: tl.constexpr, EPS_INSIDE: tl.constexpr, SWAP_LOG2: tl.constexpr,
     LOG2_BETA1: tl.constexpr, LOG2_BETA2: tl.constexpr,
@@ -201,80 +135,12 @@ def _update_kernel(
     column = tl.arange(0, BLOCK_DIM)
     slot = tl.load(slots + row, mask=row < n, other=-1)
     present = slot >= 0
-    wide = present[:, None] & (column < DIM)[None, :]
-    g = tl.load(gradients + row[:, None] * DIM + column[None, :], mask=wide, other=0.0)
-    at_value = values + slot[:, None] * value_stride + column[None, :]
-    value = tl.load(at_value, mask=wide, other=0.0)  # before the norm is known, so that no load waits for another
-    squares = tl.sum(g * g, axis=1)
-    kept = present & (squares < float("inf"))  # a NaN is not
-    tile = kept[:, None] & (column < DIM)[None, :]
-    skipped = tl.sum((present & (kept == 0)).to(tl.int64), axis=0)
-    if skipped > 0:
-        tl.atomic_add(refused, skipped)
-    if CLIP:
-        norm = tl.sqrt_rn(squares)
-        g = tl.where(norm > clip, tl.div_rn(clip, norm), 1.0)[:, None] * g
-    g = g + l2 * value
-
-    if KIND == "sgd":
-        change = lr * g
-    else:
-        numerator = g
-        if KIND == "rowwise_adagrad":
-            at_v = (state + slot * state_stride)[:, None]
-            v = tl.load(at_v, mask=present[:, None], other=0.0)
-        else:
-            at_v = state + slot[:, None] * state_stride + column[None, :]
-            at_v = at_v + DIM if KIND == "adam" else at_v
-            v = tl.load(at_v, mask=wide, other=0.0)
-        if SWAP_LOG2 is not None:
-            factor = _swap_factor(period + slot, kept, now, SWAP_LOG2)[:, None]
-            v = tl.maximum(v * factor, tl.minimum(v, floor))  # the floor stops decay and never raises
-        if KIND == "rowwise_adagrad":
-            v = v + (tl.sum(g * g, axis=1) / DIM)[:, None]
-            tl.debug_barrier()  # as in _swap_factor
-            tl.store(at_v, v, mask=kept[:, None])
-        else:
-            if KIND == "adagrad":
-                v = v + g * g
-            elif KIND == "decayed_adagrad":
-                v = rate1 * v + rate2 * (g * g)
-            else:
-                mean = tl.load(at_v - DIM, mask=wide, other=0.0)
-                numerator = mean + rate1 * (g - mean)
-                tl.store(at_v - DIM, numerator, mask=tile)
-                v = v + rate2 * (g * g - v)
-            tl.store(at_v, v, mask=tile)
-        if LOG2_BETA1 is not None:
-            step_size = lr * _correction_by_row(updates + slot, kept, LOG2_BETA1, LOG2_BETA2)[:, None]
-        root = tl.sqrt_rn(v + eps) if EPS_INSIDE else tl.sqrt_rn(v) + eps
-        change = tl.where(root > 0, tl.div_rn(step_size * numerator, root), 0.0)
-
-    tl.store(at_value, keep * value - change, mask=tile)
-    if version is not None:
-        old = tl.load(version + slot, mask=kept, other=0)
-        tl.store(version + slot, tl.where(old == -1, 2, old + 1), mask=kept)
-    if last_update is not None:
-        tl.store(last_update + slot, stamp, mask=kept)
-
-
-@triton.jit
-def _swap_factor(at_period, kept, now, SWAP_LOG2: tl.constexpr):
-    """decay ** (periods since the row's), in float64; moves the row's period."""
-    stands_at = tl.load(at_period, mask=kept, other=0).to(tl.uint32, bitcast=True).to(tl.int64)
-    here = now.to(tl.uint32, bitcast=True).to(tl.int64)
-    tl.debug_barrier()  # several warps load the field of a row, each for its own columns: none after the store
-    tl.store(at_period, tl.maximum(here, stands_at).to(tl.int32), mask=kept)
-    return tl.exp2(tl.maximum(here - stands_at, 0).to(tl.float64) * SWAP_LOG2).to(tl.float32)
-
-
-@triton.jit
-def _correction_by_row(at_updates, kept, LOG2_BETA1: tl.constexpr, LOG2_BETA2: tl.constexpr):
-    """Adam's correction after one more update of the row."""
-    t = tl.load(at_updates, mask=kept, other=0) + 1
-    tl.debug_barrier()  # as in _swap_factor
-    tl.store(at_updates, t, mask=kept)
-    times = t.to(tl.uint32, bitcast=True).to(tl.float64)
-    first = (1.0 - tl.exp2(times * LOG2_BETA1)).to(tl.float32)
-    second = (1.0 - tl.exp2(times * LOG2_BETA2)).to(tl.float32)
-    return tl.div_rn(tl.sqrt_rn(second), first)
+    tile = present[:, None] & (column < DIM)[None, :]
+    g = tl.load(gradients + row[:, None] * DIM + column[None, :], mask=tile, other=0.0)
+    value = tl.load(values + slot[:, None] * value_stride + column[None, :], mask=tile, other=0.0)
+    update_tile(
+        slot, present, g, value, column,
+        values, state, version, last_update, period, updates, refused, value_stride, state_stride, field_stride,
+        lr, keep, l2, clip, eps, rate1, rate2, floor, step_size, stamp, now,
+        KIND, DIM, CLIP, EPS_INSIDE, SWAP_LOG2, LOG2_BETA1, LOG2_BETA2,
+    )  # fmt: skip

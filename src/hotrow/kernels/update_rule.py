@@ -76,6 +76,16 @@ class RowFields:
     period: Tensor | None = None  # SWAP: the period that the second moment is decayed to
     updates: Tensor | None = None  # Adam: own updates of the row
 
+    def present(self) -> list[tuple[str, Tensor]]:
+        """Those that are there, with their names."""
+        names = ("version", "last_update", "period", "updates")
+        return [(name, field) for name in names if (field := getattr(self, name)) is not None]
+
+    @property
+    def stride(self) -> int:
+        """Of the counters from row to row."""
+        return next((field.stride(0) for _, field in self.present()), 1)
+
     def check(self, rule: UpdateRule) -> None:
         if rule.swap_period and self.period is None:
             raise InputError("update_rows: fields.period is missing: SWAP decays from the period that a row stands at")

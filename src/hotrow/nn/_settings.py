@@ -15,21 +15,25 @@ def one_table(given: dict[str, Any]) -> dict[str, Table]:
     if "dim" not in given:
         raise ConfigError("dim is missing: give the floats per row, or tables={...}")
     table = Table(**given)
-    return _without_cache({table.name: table})
+    return _in_memory({table.name: table})
 
 
 def many_tables(tables: Mapping[str, Table], given: dict[str, Any]) -> dict[str, Table]:
     """Named tables, each with settings of its own."""
     if given:
         raise ConfigError(f"{listed(given)} given beside tables: set it in each hotrow.Table")
-    return _without_cache(named_tables(tables))
+    return _in_memory(named_tables(tables))
 
 
-def _without_cache(tables: dict[str, Table]) -> dict[str, Table]:
+def _in_memory(tables: dict[str, Table]) -> dict[str, Table]:
     for name, table in tables.items():
         if table.cache is not None:
             reason = "a cache is in front of rows elsewhere, and this module has its rows in its own process"
             raise ConfigError(f"table {name!r}: cache={table.cache!r}: {reason}: leave cache out")
+        if table.hbm not in (0, "auto"):
+            raise ConfigError(
+                f"table {name!r}: hbm={table.hbm!r}: this module has its rows in host memory: leave hbm out"
+            )
     return tables
 
 

@@ -1,26 +1,6 @@
-"""Counts of caches among the counts of a run: "cache_hits.user" counts hits of table user."""
+"""What a run counts of caches."""
 
 from collections.abc import Mapping
-from typing import TypeVar
-
-PREFIX = "cache_"
-
-Number = TypeVar("Number", int, float)
-
-
-def is_cache_count(name: str) -> bool:
-    """Whether a count is one of a cache."""
-    return name.startswith(PREFIX) and "." in name
-
-
-def by_table(counts: Mapping[str, Number]) -> dict[str, dict[str, Number]]:
-    """The counts of caches, by table and by what they count."""
-    found: dict[str, dict[str, Number]] = {}
-    for name, count in counts.items():
-        if is_cache_count(name):
-            what, _, table = name.removeprefix(PREFIX).partition(".")
-            found.setdefault(table, {})[what] = count
-    return found
 
 
 def hit_share(counts: Mapping[str, float]) -> float:

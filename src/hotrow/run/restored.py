@@ -150,7 +150,7 @@ def read_schema(path: Path) -> Schema:
 
 def _in_memory(config: RunConfig) -> RunConfig:
     """In this process, without shared memory: a reader must not take the rows of a run that is training."""
-    here = {"segment": None, "cache": None}
+    here = {"segment": None, "cache": None, "hbm": 0}  # nothing is trained: no row would come up to a GPU
     tables = {name: table.model_copy(update=here) for name, table in config.tables.items()}
     run = config.run.model_copy(update={"engine": Local()})
     return config.model_copy(update={"tables": tables, "run": run})

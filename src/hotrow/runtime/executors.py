@@ -162,10 +162,10 @@ class LocalWork:
         return ComputedTask(task, pulled_step, gradients, task.busy + self.clock.moment().since(began))
 
     def close(self, *, failed: bool) -> None:
-        """The mode ends: caches write their changes back, or lose them with the other gradients of a failure."""
+        """The mode ends: all changes go to the tiers; caches lose theirs with the other gradients of a failure."""
+        if not failed:
+            self.tables.flush()
         if isinstance(self.tables, CachedLocalTables):
-            if not failed:
-                self.tables.flush()
             self.tables.open_caches(1)
 
     def park(self, computed: ComputedTask) -> BatchResult:

@@ -9,26 +9,26 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hotrow.cache.local import CachedLocalTables
-from hotrow.cache.modes import cached_tables, check_cached_mode
+from hotrow.cache.modes import check_cached_mode
 from hotrow.checkpoint.local_cut import LocalCut, track_changes
 from hotrow.checkpoint.place import Place
 from hotrow.checkpoint.row_loader import LocalRowLoader
-from hotrow.client import LocalTables
 from hotrow.data.batch import Batch
 from hotrow.data.loader import Loader
 from hotrow.errors import ConfigError, InputError
 from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
 from hotrow.runtime.clock import RunClock
+from hotrow.runtime.device import CPU, Device
 from hotrow.runtime.executors import Executor, LocalWork, ThreadExecutor
 from hotrow.runtime.inline import InlineExecutor, InlineStepExecutor
+from hotrow.runtime.local_tables import open_local_tables
 from hotrow.runtime.look_ahead import LookAheadChoice, LookAheadChoices, expiry_fault
 from hotrow.runtime.state import RunState
 from hotrow.runtime.step_threads import StepThreadExecutor
 from hotrow.server.core import ParameterServer
 from hotrow.server.replicas import LocalParameters, Parameters, ReplicatedParameters, k_step_adam
 from hotrow.store.heap import keep_freed_memory
-from hotrow.store.tiers import named_tables
 from hotrow.topology.affinity import ThreadBinder
 from hotrow.worker.spec import TrainingSpec
 
@@ -36,15 +36,19 @@ from hotrow.worker.spec import TrainingSpec
 class LocalBackend:
     """A model, its tables and the dense optimizer, all in this process."""
 
-    def __init__(self, spec: TrainingSpec, state: RunState, binder: ThreadBinder | None = None) -> None:
+    def __init__(
+        self, spec: TrainingSpec, state: RunState, binder: ThreadBinder | None = None, device: Device = CPU
+    ) -> None:
         """`binder` binds threads to cores; None: they are free."""
         keep_freed_memory()
-        self._binder = ThreadBinder() if binder is None else binder
-        kind = CachedLocalTables if cached_tables(named_tables(spec.tables)) else LocalTables
-        self.tables = kind(spec.tables, threads=spec.threads, attach=spec.attach)
+        self._binder, self._device = ThreadBinder() if binder is None else binder, device
+        self._learner = spec.learner(device=device.network)  # first: buffers of the model are others there
+        if spec.optimizer is not None and device.network != "cpu":
+            spec.optimizer.load_state_dict(spec.optimizer.state_dict())  # its state goes to where the parameters are
+        self.tables, self.remarks = open_local_tables(spec, device)
+        self._in_gpu_memory = self.tables.in_gpu_memory
         self.server = ParameterServer(spec.model, self.tables, spec.optimizer, average=spec.average, clip=spec.clip)
         self._spec, self._state = spec, state
-        self._learner = spec.learner()
         self._choices = LookAheadChoices()
 
     @property
@@ -62,9 +66,15 @@ class LocalBackend:
         check_cached_mode(self.tables.specs, mode)
         if mode.dense == "local":
             k_step_adam(self.optimizer)
-        fault = expiry_fault(self.tables.specs, facts)
+        fault = self._look_ahead_fault(facts)
         if fault is not None and mode.first_look_ahead:
             raise ConfigError(f"look_ahead=1: {fault}, or leave it at 'auto'")
+
+    def _look_ahead_fault(self, facts: RunFacts) -> str | None:
+        """Why a mode cannot look ahead, and what to change; None: it can."""
+        if self._in_gpu_memory:
+            return f"rows of table {self._in_gpu_memory[0]!r} are in GPU memory, where a step is not split: set hbm=0"
+        return expiry_fault(self.tables.specs, facts)
 
     def track_changes(self) -> None:
         """From the next cut on, cuts of changes are possible."""
@@ -73,6 +83,7 @@ class LocalBackend:
     def begin_cut(self, place: Place, *, delta: bool) -> LocalCut:
         """The rows of this moment, written by the process itself."""
         self.tables.settle()
+        self.tables.flush()
         return LocalCut(self.tables.tiers, delta=delta)
 
     def check_alive(self) -> None:
@@ -80,6 +91,7 @@ class LocalBackend:
 
     def row_loader(self) -> LocalRowLoader:
         """This process reads them."""
+        self.tables.release_rows()
         return LocalRowLoader(self.tables.tiers)
 
     def newest_grant(self) -> int:
@@ -103,7 +115,7 @@ class LocalBackend:
 
     def look_ahead_choice(self, mode: Mode, facts: RunFacts) -> LookAheadChoice | None:
         """The measurement that decides on the look-ahead of a mode; None: there is nothing to decide."""
-        if getattr(mode, "look_ahead", 0) != "auto" or expiry_fault(self.tables.specs, facts) is not None:
+        if getattr(mode, "look_ahead", 0) != "auto" or self._look_ahead_fault(facts) is not None:
             return None
         return self._choices.of(mode, facts)
 
@@ -119,7 +131,7 @@ class LocalBackend:
             return replicas, self._threads(self._work(mode, replicas, clock), replicas.copies, facts)
         work = self._work(mode, self.server, clock)
         if facts.workers == 1:
-            inline = InlineStepExecutor if mode.looks_ahead else InlineExecutor
+            inline = InlineStepExecutor if self._looks_ahead(mode) else InlineExecutor
             return self.server, inline(work, self._learner, facts.step)
         return self.server, self._threads(work, [deepcopy(self._spec.model) for _ in range(facts.workers)], facts)
 
@@ -127,9 +139,12 @@ class LocalBackend:
         return LocalWork(mode, self.tables, parameters, clock, self._binder)
 
     def _threads(self, work: LocalWork, models: Sequence[nn.Module], facts: RunFacts) -> ThreadExecutor:
-        learners = [self._spec.learner(model) for model in models]
-        threads = StepThreadExecutor if work.mode.looks_ahead else ThreadExecutor
+        learners = [self._spec.learner(model, device=self._device.network) for model in models]
+        threads = StepThreadExecutor if self._looks_ahead(work.mode) else ThreadExecutor
         return threads(work, learners, self.server.pull_into, facts.step)
+
+    def _looks_ahead(self, mode: Mode) -> bool:
+        return mode.looks_ahead and not self._in_gpu_memory
 
     def take_scores(self) -> None:
         """None: outputs come with their steps."""

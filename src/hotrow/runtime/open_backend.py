@@ -10,14 +10,17 @@ import torch
 
 from hotrow.cache.modes import check_cached_engine
 from hotrow.client.base import TableCollection
-from hotrow.config import Table
+from hotrow.config import Segment, Table
 from hotrow.errors import ConfigError
 from hotrow.runtime.backend import Backend
+from hotrow.runtime.device import device_of
 from hotrow.runtime.local import LocalBackend
+from hotrow.runtime.local_tables import check_no_hbm
 from hotrow.runtime.settings import Local, Ray
 from hotrow.runtime.state import RunState
 from hotrow.store.segments import check_no_rows
 from hotrow.store.shards import share_of
+from hotrow.store.tier_plan import plan_tiers
 from hotrow.store.tiers import listed, named_tables
 from hotrow.topology.affinity import open_binder
 from hotrow.topology.binding import ThreadCounts
@@ -50,14 +53,15 @@ def open_backend(
     if not spec.attach:  # before a cluster is started; each table checks again when it is opened, on its own machine
         check_no_rows(_parts(engine, named_tables(spec.tables)))
     if isinstance(engine, Ray):
+        check_shares(engine, named_tables(spec.tables))
         return _on_ray(engine, spec, state, workers_most or engine.trainers_most)
     binder = open_binder(engine.bind_cores, _threads_of(spec, workers_most or 1))
     try:
-        backend = LocalBackend(spec, state, binder)
+        backend = LocalBackend(spec, state, binder, device_of(engine.device))
     except BaseException:
         binder.close()
         raise
-    return OpenBackend(backend, backend.tables, backend.close, remarks=tuple(binder.remarks))
+    return OpenBackend(backend, backend.tables, backend.close, remarks=(*binder.remarks, *backend.remarks))
 
 
 def _threads_of(spec: TrainingSpec, workers: int) -> ThreadCounts:
@@ -73,6 +77,23 @@ def _parts(engine: Local | Ray, tables: Mapping[str, Table]) -> Iterator[Table]:
             yield table
         else:
             yield from (share_of(table, number, engine.shards) for number in range(engine.shards))
+
+
+def check_shares(engine: Ray, tables: Mapping[str, Table]) -> None:
+    """Before a cluster is started: what a shard has of a table with a disk is enough for its index and rows."""
+    for table in tables.values():
+        if table.disk is None:
+            continue
+        part = share_of(table, 0, engine.shards)
+        if engine.shared_rows and part.segment is None:
+            part = part.model_copy(update={"segment": Segment(run="run")})  # as each shard will name its own
+        try:
+            plan_tiers(part)
+        except ConfigError as error:
+            raise ConfigError(
+                f"table {table.name!r}, capacity={table.capacity!r}, disk={table.disk!r}: each of "
+                f"engine.shards={engine.shards} has an equal part of both, and for it: {error}"
+            ) from None
 
 
 def _on_ray(engine: Ray, spec: TrainingSpec, state: RunState, workers_most: int) -> OpenBackend:
@@ -93,6 +114,7 @@ def _on_ray(engine: Ray, spec: TrainingSpec, state: RunState, workers_most: int)
     if engine.security == "off" and engine.bind == "node":
         raise ConfigError("engine.bind='node', security='off': any host could read and write: take 'key' or 'curve'")
     spec = replace(spec, tables=named_tables(spec.tables))
+    check_no_hbm(spec.tables)
     values = _values(engine, spec.tables)
     check_cached_engine(spec.tables, values, engine.embedding_workers)
     key = ClusterKey.generate() if engine.key is None else ClusterKey.read(engine.key)

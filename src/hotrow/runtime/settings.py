@@ -1,10 +1,11 @@
 """The engine of a run: this process, or Ray."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from hotrow.sizes import Whole, WholeOrSize, number_text, parse_bytes, whole
 from hotrow.spec import Spec, named_settings
@@ -36,10 +37,24 @@ Trainers = Annotated[int | tuple[int, int], BeforeValidator(_trainers)]
 
 
 class Local(Spec):
-    """This process; `workers` are its threads."""
+    """Runs training in this process, on the CPU or a GPU; `workers` are its threads.
+
+    Example:
+        >>> import hotrow as hr
+        >>> hr.Local(device="cpu").device
+        'cpu'
+    """
 
     name: Literal["local"] = "local"
+    device: str = "auto"  # "cpu", "cuda" or "cuda:1": of the network and rows near it; auto: a GPU, if there is one
     bind_cores: bool = False  # threads to cores near their memory and devices; one NUMA node: no effect
+
+    @field_validator("device")
+    @classmethod
+    def _device_has_a_name(cls, value: str) -> str:
+        if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,4})?", value):
+            raise ValueError("must be 'auto', 'cpu', 'cuda', or a GPU by its number, as 'cuda:1'")
+        return value
 
 
 class Resources(Spec):

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from hotrow.cache.local import CachedLocalLookup, CachedLocalTables, CachedUse
+from hotrow.cache.table_vectors import HostVectors
 from hotrow.client.local_lookup import LocalLookup
-from hotrow.client.pooling import shares_of, spread
 from hotrow.config import Table
 from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.sim.caches import SimCaches
@@ -39,11 +39,9 @@ class SimCachedTables(CachedLocalTables):
         outputs = {id(output.part): output for output in plain.outputs}
         uses = {}
         for table, parts in self._cached_parts(batch).items():
-            rows = self.sim.values(grant, table)
-            uses[table] = CachedUse(*self.sim.batch(grant, table), ids[table])
-            for part, which in zip(parts, shares_of(ids[table].inverse, parts), strict=True):
-                outputs[id(part)] = spread(part, rows, which, len(batch), self.threads)
-                outputs[id(part)].rows.requires_grad_(True)
+            vectors = HostVectors(parts, ids[table], self.sim.values(grant, table), len(batch), self.threads)
+            uses[table] = CachedUse(*self.sim.batch(grant, table), vectors)
+            outputs.update({id(each.part): each for each in vectors.outputs})
         ordered = tuple(outputs[id(part)] for part in batch.parts)
         return CachedLocalLookup(len(batch), ordered, plain.plans, plain.versions, uses)
 

@@ -7,8 +7,6 @@ at the servers, `receive` when the reply is back, `push` when the batch is compu
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from hotrow.cache.cache import CacheCounts, CachedBatch, RowCache, counts_since
 from hotrow.cache.exchange import CacheReply, CacheRequest, add_changes, read_rows
 from hotrow.config import Table
@@ -87,9 +85,8 @@ class SimCaches:
     def values(self, grant: int, table: str) -> Floats:
         """The rows of a batch as its worker sees them now."""
         cache, batch = self.batch(grant, table)
-        found = np.empty((len(batch.keys), cache.table.dim), np.float32)
-        cache.read(batch, found)
-        return found
+        rows: Floats = cache.read(batch)
+        return rows
 
     def push(self, grant: int, gradients: Mapping[str, GradientsOfKeys], batch_samples: int) -> None:
         """Update cached rows with the gradients of a batch, and release them."""

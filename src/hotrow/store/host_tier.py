@@ -37,8 +37,18 @@ class HostTier:
         """Whole rows of distinct keys in their order; absent ones are made. `samples`: all samples trained so far."""
         wanted = keys.numpy().view(np.uint64)
         plan = self.tier.find_or_init(wanted, samples=samples or None)
-        rows = self.tier.whole_rows(wanted)
+        rows = self._whole_rows(keys)
         del plan  # rows of a plan in use stay in memory, where they are read
+        return rows
+
+    def find(self, keys: Tensor) -> HbmRows:
+        """Whole rows of those of distinct keys that have one, in their order. None is made or seen."""
+        rows = self._whole_rows(keys)
+        there = rows.fields["version"] != 0
+        return rows if bool(there.all()) else rows.select(there)
+
+    def _whole_rows(self, keys: Tensor) -> HbmRows:
+        rows = self.tier.whole_rows(keys.numpy().view(np.uint64))
         fields = {name: torch.from_numpy(column.view(np.int32)) for name, column in rows.fields.items()}
         return HbmRows(keys, torch.from_numpy(rows.values), torch.from_numpy(rows.state), fields)
 

@@ -13,6 +13,9 @@ from hotrow.store.arrays import ArrayLike
 from hotrow.store.ram import RamTier
 from hotrow.store.rows import Rows, RowsToPut, Stats
 
+# Where rows are: it does not change their layout.
+PLACE = ("segment", "capacity", "path", "disk", "direct_io", "disk_index", "cache", "hbm")
+
 
 def eviction_order(tier: RamTier, keys: NDArray[np.uint64]) -> Any:
     """An index that puts exported rows, whose keys these are, in the order in which they would be evicted."""
@@ -48,17 +51,7 @@ def _kind(settings: Mapping[str, Any]) -> dict[str, Any]:
     optimizer = settings["optimizer"]
     kind = {"dim": settings["dim"], "optimizer.name": optimizer["name"]}  # compared first: the rest follows from them
     kind |= {f"optimizer.{name}": value for name, value in shaping_settings(optimizer).items()}
-    place = {
-        "segment",
-        "capacity",
-        "path",
-        "disk",
-        "direct_io",
-        "disk_index",
-        "cache",
-    }  # of rows: it does not change their layout
-    apart = {"optimizer", *place}
-    return kind | {name: value for name, value in settings.items() if name not in apart}
+    return kind | {name: value for name, value in settings.items() if name not in ("optimizer", *PLACE)}
 
 
 class SavedTable(Protocol):

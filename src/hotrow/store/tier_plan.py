@@ -8,6 +8,7 @@ from typing import Literal
 from hotrow.config import Table
 from hotrow.errors import ConfigError
 from hotrow.sizes import size_text
+from hotrow.store.native_spec import table_spec
 from hotrow.store.ram import RamTier
 from hotrow.store.segments import SHARED_MEMORY
 from hotrow.store.ssd import INDEX_CACHE, PAGE, DiskIndex
@@ -45,22 +46,71 @@ def plan_tiers(table: Table) -> TierPlan:
     slot = slot_bytes(table)
     rows = table.disk_bytes // slot
     whole = table.capacity_bytes
-    index = choose_index(table.disk_index, rows, whole)
+    index = _index_beside_rows(table, rows)
     memory = index_bytes(index, rows)
     cache = _cache_most(rows) if index == "disk" else 0
     behind, in_memory = WRITE_BEHIND, table
     if whole is not None:
-        if whole < (needed := capacity_least(index, rows)):
+        if whole < capacity_least(index, rows):
             raise ConfigError(
                 f"Table.disk={table.disk!r}: holds {rows:,} rows of {slot} bytes, whose index takes "
-                f"{size_text(memory)} of capacity={table.capacity!r}: raise capacity to {upper_text(needed)}, "
+                f"{size_text(memory)} of capacity={table.capacity!r}: raise capacity to {_enough(table, rows)}, "
                 + ("leave disk_index='memory' out, " if table.disk_index == "memory" else "")
                 + "or give less disk"
             )
         shares = divide_memory(whole, rows, index)
         behind, cache = shares.write_behind, shares.index_cache
-        in_memory = table.model_copy(update={"capacity": f"{shares.rows}B"})
+        in_memory = _rows_within(table, shares.rows)
+        if not _holds_rows(in_memory):
+            shared = " in shared memory" if table.segment is not None else ""
+            raise ConfigError(
+                f"Table.capacity={table.capacity!r}: leaves {size_text(shares.rows)} for rows{shared} beside the index "
+                "and the buffers of the disk, and the table itself needs more than that: raise capacity to "
+                f"{_enough(table, rows)}"
+            )
     return TierPlan(in_memory, table.disk_bytes, rows, slot, behind, index, memory, cache, _staging(table))
+
+
+def _rows_within(table: Table, size: int) -> Table:
+    """The settings of the rows in memory, which have so many bytes."""
+    return table.model_copy(update={"capacity": f"{size}B"})
+
+
+def _holds_rows(in_memory: Table) -> bool:
+    try:
+        table_spec(in_memory, None, keep_evicted=True)
+    except ConfigError:
+        return False
+    return True
+
+
+def _has_room(table: Table, slots: int, whole: int, index: DiskIndex) -> bool:
+    """Whether a capacity has room for the index, the buffers and rows."""
+    if whole < capacity_least(index, slots):
+        return False
+    return _holds_rows(_rows_within(table, divide_memory(whole, slots, index).rows))
+
+
+def _index_beside_rows(table: Table, slots: int) -> DiskIndex:
+    """On disk, too, where the one in memory leaves too little for rows: in shared memory a table needs 19 MB."""
+    whole = table.capacity_bytes
+    index = choose_index(table.disk_index, slots, whole)
+    if whole is None or index == "disk" or table.disk_index == "memory" or _has_room(table, slots, whole, index):
+        return index
+    return "disk"
+
+
+def _enough(table: Table, slots: int) -> str:
+    """The least capacity with room for all, as a text."""
+    index: DiskIndex = "memory" if table.disk_index == "memory" else "disk"  # "auto" is content with less by that one
+    low = capacity_least(index, slots)
+    high = 2 * low
+    while not _has_room(table, slots, high, index):
+        low, high = high, 2 * high
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _has_room(table, slots, middle, index) else (middle + 1, high)
+    return upper_text(low)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,20 @@ from typing import Literal
 
 import torch
 
+from hotrow.runtime.device import device_of
+from hotrow.runtime.settings import Local, Ray
+
 Autocast = Literal["off", "on", "auto"]
 GAIN = 1.2  # less is lost again in the conversions around a product
+
+
+def takes_bfloat16(choice: Autocast, engine: Local | Ray) -> bool:
+    """Whether the network computes in bfloat16; "auto": where its processor gains from it."""
+    if choice != "auto":
+        return choice == "on"
+    if isinstance(engine, Local) and device_of(engine.device).network != "cpu":
+        return bool(torch.cuda.is_bf16_supported())
+    return gains_from_bfloat16()
 
 
 @cache

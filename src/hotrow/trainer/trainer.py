@@ -28,7 +28,7 @@ from hotrow.runtime.settings import EngineChoice, engine_of
 from hotrow.runtime.state import RunState
 from hotrow.spec import whole_number
 from hotrow.staleness import Statistics
-from hotrow.trainer.autocast import Autocast, gains_from_bfloat16
+from hotrow.trainer.autocast import Autocast, takes_bfloat16
 from hotrow.trainer.batches import check_local_batches, check_same_batches, checked_facts, facts_of
 from hotrow.trainer.checkpoints import DataProgress, TrainerCheckpoints
 from hotrow.trainer.dense import OptimizerMaker, dense_optimizer
@@ -121,7 +121,7 @@ class Trainer:
             dense_optimizer(model, optimizer),
             loss,
             clip,
-            autocast == "on" or (autocast == "auto" and gains_from_bfloat16()),
+            takes_bfloat16(autocast, where),
             embedding_average,
             threads,
             attach,

@@ -8,6 +8,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from hotrow.cache.changes import Changes
 from hotrow.cache.exchange import CacheReply, CacheRequest
+from hotrow.cache.rows import CacheRows
 from hotrow.errors import InputError
 from hotrow.store import RamTier, Rows
 from hotrow.transport.envelope import Buffer
@@ -72,8 +73,8 @@ def pack_reply(table: str, reply: CacheReply) -> tuple[CachedRowsBlock, list[Buf
     return head, _bytes_of(columns)
 
 
-def unpack_reply(head: CachedRowsBlock, frames: Sequence[Buffer], request: CacheRequest, tier: RamTier) -> CacheReply:
-    """The reply to a request, for the tier of a cache."""
+def unpack_reply(head: CachedRowsBlock, frames: Sequence[Buffer], request: CacheRequest, tier: CacheRows) -> CacheReply:
+    """The reply to a request, for the rows of a cache."""
     _check_width(head, tier.dim, tier.state_dim)
     if head.checked != len(request.checked) or head.periods != ("period" in tier.fields):
         raise InputError(f"table {head.table!r}: a reply to another request came")

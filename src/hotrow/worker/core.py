@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hotrow.client import Handle, LocalTables, inputs_of
-from hotrow.client.aggregate import RowGradients
 from hotrow.client.local import LocalLookup
 from hotrow.data.batch import Batch
 from hotrow.errors import InputError
@@ -21,7 +21,7 @@ class Gradients:
 
     samples: int
     dense: list[Tensor | None]  # in the order of the model's parameters; None: not used
-    rows: Mapping[str, RowGradients]  # by table
+    rows: Mapping[str, Any]  # by table, of the kind that the tables make
     loss: Tensor  # one number
     output: Tensor  # of the model, before the update
     halves: int = 0  # applied halves: rows and dense parameters

@@ -84,8 +84,8 @@ class TrainerProcess:
         """`fetch_source`: of the data, where this trainer reads too."""
         self.role = role
         self._setup, self._spec, self._server, self._wire = setup, setup.role.spec, server, wire
-        self._rows = TrainerRows(setup, wire)
         check_device(setup.device)
+        self._rows = TrainerRows(setup, wire)
         evaluated = deepcopy(self._spec.model)  # now, in host memory: what a model keeps of a batch has no copy
         self._learner = self._spec.learner(device=setup.device)
         self._meeting = Rendezvous(urlsplit(server.address).hostname or "", setup.device)

@@ -1,9 +1,13 @@
 """The rows of a trainer's batches: on shards, behind a cache of its own, or pooled by an embedding worker."""
 
+import logging
 from typing import Any
+
+import torch
 
 from hotrow.cache.client import CachedTables
 from hotrow.cache.modes import cached_tables
+from hotrow.cache.placement import caches_on_device
 from hotrow.client.pooled import PooledTables, RemoteTables
 from hotrow.client.row_hints import RowHints, hinted_tables
 from hotrow.client.sharded import LookupStep, ShardedTables
@@ -14,6 +18,8 @@ from hotrow.transport.messages import BatchRequest, CacheFlushed, FlushCache
 from hotrow.worker.cache_flush import flush_caches
 from hotrow.worker.setup import TrainerSetup
 
+_log = logging.getLogger("hotrow.worker")
+
 
 class TrainerRows:
     """The client that a trainer's setup asks for. `hints` announce rows that are on disk; None where none is."""
@@ -22,7 +28,8 @@ class TrainerRows:
         tables, values, threads = setup.role.spec.tables, setup.role.values, setup.role.threads
         self._cached: CachedTables | None = None  # with embedding workers those have the caches
         if cached_tables(tables) and not setup.pooled:
-            self._cached = CachedTables(tables, wire, setup.shards, values=values, threads=threads)
+            devices = _devices_of_caches(setup)
+            self._cached = CachedTables(tables, wire, setup.shards, values=values, threads=threads, devices=devices)
         self.client: RemoteTables = self._cached or (
             PooledTables(tables, wire, values=values, threads=threads)
             if setup.pooled
@@ -73,3 +80,14 @@ class TrainerRows:
             **({} if self._cached is None else self._cached.figures()),
             "hints": 0 if self.hints is None else self.hints.sent,
         }
+
+
+def _devices_of_caches(setup: TrainerSetup) -> dict[str, torch.device]:
+    """By table, of those whose cached rows are where the network computes."""
+    device = torch.device(setup.device)
+    if device.type == "cuda":  # its number, as that of its tensors
+        device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
+    there, stay = caches_on_device(setup.role.spec.tables, device)
+    for sentence in stay.values():
+        _log.warning("%s", sentence)
+    return there

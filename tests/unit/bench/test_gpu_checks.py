@@ -45,7 +45,9 @@ class LosesAGradient(HbmTier):
 
 
 class TakesSumsForMeans(HbmTier):
-    def pool(self, plan: Any, offsets: Any = None, mode: Any = "sum", dtype: Any = torch.float32) -> torch.Tensor:
+    def pool(
+        self, plan: Any, offsets: Any = None, mode: Any = "sum", dtype: Any = torch.float32, **_: Any
+    ) -> torch.Tensor:
         return super().pool(plan, offsets, "sum", dtype)
 
 

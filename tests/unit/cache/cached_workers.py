@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,11 @@ from hotrow.config import Table
 from hotrow.store import RamTier
 
 F32 = NDArray[np.float32]
+
+
+def inspected(rows: RowCache) -> Any:
+    """Its rows, with the calls of a native table by which tests look at them (`row_memory`)."""
+    return rows.tier
 
 
 def gradients(keys: NDArray[np.uint64], values: F32, seed: int) -> F32:

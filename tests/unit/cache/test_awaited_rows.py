@@ -10,7 +10,9 @@ import hotrow as hr
 from hotrow.cache.cache import CachedBatch, RowCache
 from hotrow.config import Table
 from hotrow.store import Applied
-from unit.cache.cached_workers import Server, Worker
+from unit.cache.cached_workers import Server, Worker, inspected
+
+pytestmark = pytest.mark.usefixtures("row_memory")
 
 LEFT = 1e9
 DEFAULT = 0.25
@@ -65,7 +67,7 @@ class Pair:
         """The rows of a batch have come, and have no change."""
         np.testing.assert_array_equal(self.read(batch), self.server.tier.whole_rows(batch.keys).values)
         assert self.rows.changed_rows == 0
-        assert not self.rows.tier.verify()
+        assert not inspected(self.rows).verify()
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

@@ -16,6 +16,7 @@ from hotrow.cache.rows import CachedRows
 from hotrow.store import LookupPlan, RamTier
 from oracles.cached_order import TwinOrder
 from profiles import examples
+from unit.cache.cached_workers import inspected
 
 POLICIES = ["lru", "lfu", "light_lfu", "ahead"]
 Batches = list[list[int]]
@@ -104,7 +105,7 @@ def test_rows_go_in_the_order_of_the_twin_where_batches_finish_in_another_order(
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_batch_that_does_not_finish_keeps_its_own_rows_alone(policy: str, threads: int) -> None:
     there = TraceCache(policy, 100, threads=threads)
-    slow, rows = there.begin(np.arange(10, dtype=np.uint64)), there.rows.tier
+    slow, rows = there.begin(np.arange(10, dtype=np.uint64)), inspected(there.rows)
     for number in range(1, 50):
         there.rows.finish(there.begin(np.arange(100 * number, 100 * number + 100, dtype=np.uint64)))
         assert len(rows) <= 100 + 110

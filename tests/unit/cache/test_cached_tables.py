@@ -37,6 +37,8 @@ from unit.cache.cached_workers import Server, Worker
 from unit.client.test_sharded_tables import batch_of
 from unit.worker.embedding_threads import give_gradients, rows_of
 
+pytestmark = pytest.mark.usefixtures("row_memory")
+
 FLUSHES = count(1, 64)
 CACHE = hr.Cache(capacity=9, staleness=3)
 TABLES = {

@@ -14,6 +14,8 @@ from hotrow.optim.sparse import AnyOptimizer
 from hotrow.sim.caches import SimCaches
 from unit.cache.cached_workers import Server, all_rows
 
+pytestmark = pytest.mark.usefixtures("row_memory")
+
 DIM, KEY = 3, np.array([7], np.uint64)
 OPTIMIZERS = [
     Adagrad(lr=0.1, initial=0.5),
@@ -110,6 +112,6 @@ def test_the_number_of_workers_is_that_of_the_run_unless_the_table_says_another(
 
 
 def test_a_cache_without_room_for_a_row_is_refused_by_its_own_name() -> None:
-    cache = Cache(capacity="500B")
-    with pytest.raises(ConfigError, match=r"Cache\.capacity='500B': not one row"):
+    cache = Cache(capacity="50B")
+    with pytest.raises(ConfigError, match=r"Cache\.capacity='50B': not one row"):
         RowCache(Table(dim=DIM, cache=cache), cache)

@@ -24,6 +24,8 @@ from unit.cache.test_cached_tables import TABLES, ask, cluster, facts_of, flush
 from unit.client.test_sharded_tables import batch_of
 from unit.worker.embedding_threads import give_gradients
 
+pytestmark = pytest.mark.usefixtures("row_memory")
+
 SILENT = PeerLost("shard 0", "tcp://127.0.0.1:1", 60.0, "silent")
 
 

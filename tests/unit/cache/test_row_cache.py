@@ -12,7 +12,9 @@ from hotrow.cache.cache import RowCache
 from hotrow.config import Table
 from profiles import examples
 from unit.cache import cached_workers
-from unit.cache.cached_workers import PlainWorker, Server, Worker, all_rows
+from unit.cache.cached_workers import PlainWorker, Server, Worker, all_rows, inspected
+
+pytestmark = pytest.mark.usefixtures("row_memory")
 
 POLICIES = ["lru", "lfu", "light_lfu", "ahead"]
 SWAP = hr.Swap(period=16, decay=0.5)
@@ -84,7 +86,7 @@ def test_one_worker_trains_as_without_a_cache(
     assert server.absent == 0
     check_equal(server, plain, swap="swap" in optimizer)
     assert worker.rows.changed_rows == 0
-    assert not worker.rows.tier.verify()
+    assert not inspected(worker.rows).verify()
     in_use = lists[-1 - ahead :]  # when the last one began
     assert len(worker.rows.tier) <= capacity + len(np.unique(np.concatenate(in_use)))
 
@@ -142,7 +144,7 @@ def test_eight_workers_under_swap_never_make_an_accumulator_negative() -> None:
     server = Server(table_of("adagrad with swap", capacity=6, staleness=5))
     crew = interleaved(server, workers=8, batches=400, seed=8)
     for worker in crew:
-        assert all((chunk.state >= 0).all() for chunk in worker.rows.tier.export())
+        assert all((chunk.state >= 0).all() for chunk in inspected(worker.rows).export())
         server.flush(worker)
         assert all((state >= 0).all() for _, state, _ in all_rows(server.tier).values())
 
@@ -166,7 +168,7 @@ def test_a_row_that_others_changed_too_often_comes_from_the_server_and_keeps_the
     keys = np.array([5], np.uint64)
     here.ask(keys, 0)
     fetched = here.compute()  # one update that the server does not know
-    mine = next(iter(here.rows.tier.export())).values - fetched
+    mine = next(iter(inspected(here.rows).export())).values - fetched
     for seed in range(1, 8):
         there.ask(keys, seed)
         there.compute()
@@ -185,7 +187,8 @@ def test_rows_that_are_invalid_and_rows_that_are_absent_come_together_each_to_it
     here.ask(old, 0)
     fetched = here.compute()
     mine = {
-        key: now - then for key, now, then in zip((5, 7), here.rows.tier.whole_rows(old).values, fetched, strict=True)
+        key: now - then
+        for key, now, then in zip((5, 7), inspected(here.rows).whole_rows(old).values, fetched, strict=True)
     }
     for seed in range(1, 8):
         there.ask(old, seed)
@@ -261,7 +264,7 @@ def test_a_capacity_in_bytes_holds_rows_and_their_bases() -> None:
     for start in range(0, 40_000, 2_000):
         worker.ask(np.arange(start, start + 2_000, dtype=np.uint64), start)
         worker.compute()
-    kept = worker.rows.tier
+    kept = inspected(worker.rows)
     assert 1_000 < len(kept) < 1_000_000 / (2 * 16 * 4 * 2)
     assert kept.stats().bytes <= 1_000_000
 
@@ -272,11 +275,12 @@ def test_a_key_that_stands_in_a_batch_twice_makes_no_row(threads: int) -> None:
     assert table.cache is not None
     rows = RowCache(table, table.cache, threads=threads)
     rows.begin(np.array([7, 8], np.uint64), samples=0)
-    order = [rows.tier.eviction_order(partition).tolist() for partition in range(rows.tier.partitions)]
+    tier = inspected(rows)
+    order = [tier.eviction_order(partition).tolist() for partition in range(tier.partitions)]
     for keys in ([1, 1, 2], [2, 3, 4, 5, 6, 2]):
         with pytest.raises(ValueError, match=f"key {keys[-1] if len(keys) > 3 else 1} stands in the batch twice"):
             rows.begin(np.array(keys, np.uint64), samples=0)
-        assert [rows.tier.eviction_order(each).tolist() for each in range(rows.tier.partitions)] == order
-        assert not rows.tier.verify()
+        assert [tier.eviction_order(each).tolist() for each in range(tier.partitions)] == order
+        assert not tier.verify()
     assert rows.batches_in_use == 1
     assert len(rows.begin(np.array([1, 2], np.uint64), samples=0).created) == 2

@@ -39,6 +39,7 @@ GOOD = Readings(
     nvidia_driver=True,
     torch_cuda="13.0",
     gpus=(Gpu("a device", 80 << 30),),
+    triton=True,
 )
 
 
@@ -115,6 +116,7 @@ CASES: list[tuple[str, dict[str, Any], Level, str]] = [
     ("GPU", {"gpus": (), "nvidia_driver": False}, Level.NOTE, "none needed"),
     ("GPU", {"gpus": (), "torch_cuda": None}, Level.SLOW, "CUDA build"),
     ("GPU", {"gpus": ()}, Level.SLOW, "nvidia-smi"),
+    ("Triton", {"triton": False}, Level.SLOW, "hotrow[gpu]"),
 ]
 
 

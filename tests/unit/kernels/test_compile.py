@@ -39,6 +39,6 @@ def test_every_kernel_compiles_in_all_its_variants(tmp_path: Path) -> None:
 def test_the_table_in_gpu_memory_compiles(tmp_path: Path) -> None:
     lines = compiled("hbm_calls", cache=tmp_path).splitlines()
     assert {line.split()[0] for line in lines} == {
-        "find_rows", "claim_victim", "lock_slots", "claim_free", "write_keys", "erase_rows", "unlock_slots",
-        "copy_rows", "first_values", "clamp_ages", "pinned_rows",
+        "find_rows", "claim_slots", "fill_slots", "lock_slots", "write_keys", "erase_rows", "unlock_slots",
+        "move_rows", "fresh_rows", "copy_values", "first_values", "clamp_ages", "pinned_rows",
     }  # fmt: skip

@@ -25,8 +25,11 @@ from hotrow.runtime.losses import SavedRows
 from hotrow.runtime.membership import ScaleRequest
 from hotrow.runtime.state import RunState
 from hotrow.types import RoleId
+from unit.row_memory import row_memory as row_memory
 from unit.runtime.cluster_threads import SAMPLES, Cluster, batches, cluster
 from unit.runtime.loader_threads import Processes
+
+pytestmark = pytest.mark.usefixtures("row_memory")
 
 Meanwhile = Callable[[Cluster, TrainingLoop, int], None]
 PLAIN = hr.Table(dim=4, optimizer=hr.Adagrad(lr=0.05))

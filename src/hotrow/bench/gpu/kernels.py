@@ -12,11 +12,14 @@ from torch import Tensor
 from hotrow.bench.gpu.clock import EventClock
 from hotrow.bench.gpu.plan import GpuPlan
 from hotrow.bench.gpu.workload import keys_of, zipf_ranks
+from hotrow.kernels.backward import update_from_bags
 from hotrow.kernels.codec import decode_rows, encode_rows, reference_decode, reference_encode
+from hotrow.kernels.cuda import triton_only
 from hotrow.kernels.pool import Mode, bag_of, pool, reference_pool
 from hotrow.kernels.scatter import reference_scatter, scatter
 from hotrow.kernels.unique import reference_unique, unique
 from hotrow.kernels.update import RowFields, StepScalars, UpdateRule, reference_update, update_rows
+from hotrow.kernels.update_tile import TableRows
 
 RULE = UpdateRule("adagrad", lr=0.05)
 MODES: tuple[Mode, ...] = ("sum", "mean")
@@ -46,8 +49,9 @@ def check(device: torch.device, plan: GpuPlan) -> None:
     keys, slots = rows.keys[0], rows.slots[0]
     rows.values.copy_(torch.randn(rows.values.shape, device=device))
     wanted = reference_unique(keys)
-    for deterministic in (False, True):
-        found = unique(keys, deterministic)
+    with triton_only():
+        in_triton = unique(keys)
+    for found in (unique(keys), in_triton, unique(keys, deterministic=True)):
         size = int(found.size)
         order = found.keys[:size].argsort()
         _equal(found.keys[:size][order], wanted.keys[: int(wanted.size)])
@@ -63,6 +67,7 @@ def check(device: torch.device, plan: GpuPlan) -> None:
     _equal(half, reference_encode(rows.gradients)[0])
     _equal(decode_rows(half, scale), reference_decode(half, scale))
     _check_update(rows)
+    _check_backward(rows)
 
 
 def _equal(got: Tensor, wanted: Tensor) -> None:
@@ -104,6 +109,23 @@ def _check_update(rows: _Rows) -> None:
     torch.testing.assert_close(rows.state[slots], state)
 
 
+def _check_backward(rows: _Rows) -> None:
+    """The update in one pass with the sums, and that of sums in float64."""
+    found = unique(rows.slots[0])
+    size = int(found.size)
+    slots = torch.full_like(rows.slots[0], -1)
+    slots[:size] = found.keys[:size]
+    table = (rows.values.clone(), torch.ones_like(rows.state), RowFields(), slots.new_zeros(1))
+    values = table[0][slots[:size]].double()
+    sums = torch.zeros_like(values).index_add_(0, found.inverse, rows.gradients.double())
+    update_from_bags(TableRows("check", RULE, *table), slots, found, rows.gradients)
+    state, places = torch.ones_like(values), torch.arange(size, device=slots.device)
+    scalars = StepScalars.of(RULE, step=0, samples=0, lr_scale=1.0)
+    reference_update(RULE, values, state, places, sums, RowFields(), scalars, slots.new_zeros(1))
+    torch.testing.assert_close(table[0][slots[:size]].double(), values, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(table[1][slots[:size]].double(), state, rtol=1e-4, atol=1e-3)
+
+
 def torch_adagrad(values: Tensor, state: Tensor, slots: Tensor, gradients: Tensor) -> None:
     """What a person would write in torch for distinct rows: no checks, no counters."""
     squares = state[slots].addcmul_(gradients, gradients)
@@ -132,17 +154,28 @@ def measure(clock: EventClock, plan: GpuPlan) -> Iterator[tuple[str, float]]:
     yield "update_ceiling_share", updated * bytes_per_row / own_s / copy
     yield "update_torch_brows", updated / update_s(torch_adagrad) / 1e9
     half, scale = encode_rows(rows.gradients)
+    table = TableRows("measure", RULE, rows.values, rows.state, RowFields(), distinct[0].new_zeros(1))
+    slots = [torch.nn.functional.pad(each, (0, plan.ids - len(each)), value=-1) for each in distinct]
     calls = {
         "unique_bkeys": lambda turn: unique(keys[turn % batches]),
+        "unique_triton_bkeys": lambda turn: _in_triton(lambda: unique(keys[turn % batches])),
         "unique_sorted_bkeys": lambda turn: unique(keys[turn % batches], deterministic=True),
         "unique_torch_bkeys": lambda turn: torch.unique(keys[turn % batches], return_inverse=True, return_counts=True),
         "pool_brows": lambda turn: pool(rows.values, rows.slots[turn % batches]),
         "pool_bf16_brows": lambda turn: pool(rows.values, rows.slots[turn % batches], dtype=torch.bfloat16),
         "pool_torch_brows": lambda turn: rows.values.index_select(0, rows.slots[turn % batches]),
         "scatter_bids": lambda turn: scatter(folded[turn % batches], rows.gradients),
+        "backward_bids": lambda turn: update_from_bags(
+            table, slots[turn % batches], folded[turn % batches], rows.gradients
+        ),
         "scatter_torch_bids": lambda turn: reference_scatter(folded[turn % batches], rows.gradients, None, None),
         "encode_brows": lambda turn: encode_rows(rows.gradients),
         "decode_brows": lambda turn: decode_rows(half, scale),
     }
     for name, call in calls.items():
         yield name, plan.ids / clock.seconds(call) / 1e9
+
+
+def _in_triton(call: Callable[[], object]) -> None:
+    with triton_only():
+        call()

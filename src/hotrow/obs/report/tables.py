@@ -4,7 +4,7 @@ from typing import Any, TypeAlias
 
 from markupsafe import Markup
 
-from hotrow.obs.cache_counts import by_table, hit_share, saved_share
+from hotrow.obs import cache_counts, gpu_counts
 from hotrow.obs.report import formatting
 from hotrow.obs.report.charts import (
     SERIES,
@@ -22,6 +22,7 @@ from hotrow.obs.report.charts import (
 from hotrow.obs.report.folder import TABLES, ReportInputs
 from hotrow.obs.report.rendering import render
 from hotrow.obs.report.run import Record, RunRecord, columns, number
+from hotrow.obs.table_counts import Place, by_table
 
 Bin: TypeAlias = tuple[float, float, float]
 
@@ -30,6 +31,10 @@ CACHE_COUNTS = {
     "hits": "cache hits", "misses": "misses", "awaited": "awaited", "invalid": "invalid", "ahead": "too far ahead",
     "written": "write-backs", "overflowed": "beyond capacity", "refused": "refused", "lost": "lost",
     "dropped": "dropped",
+}  # fmt: skip
+GPU_COUNTS = {
+    "rows": "rows in GPU memory", "capacity": "room for rows", "hits": "hits", "up": "moved up",
+    "up_ahead": "of these ahead", "reread": "batches read again", "down": "moved down",
 }  # fmt: skip
 DISK_COUNTS = {
     "moved_down": "moved to disk", "moved_up": "moved to memory", "moved_ahead": "moved ahead",
@@ -64,6 +69,8 @@ def tables(folder: ReportInputs) -> Markup:
         total=_total(found) if len(names) > 1 else None,
         caches=_caches(folder.run),
         cache_titles=["table", *CACHE_COUNTS.values(), "hit share", "bytes saved", "share saved"],
+        gpus=_gpus(folder.run),
+        gpu_titles=["table", *GPU_COUNTS.values(), "hit share"],
         disks=[_disk_cells(name, found[name]) for name in names if number(found[name], "disk_bytes")],
         disk_titles=["table", "rows on disk", *DISK_SIZES.values(), *DISK_COUNTS.values(), "waited"],
         drawn=len(drawn),
@@ -122,19 +129,35 @@ def _disk_cells(name: str, record: Record) -> list[str]:
     ]
 
 
+def _counted(run: RunRecord, place: Place) -> dict[str, dict[str, float]]:
+    """The counts of the end of the run, by table."""
+    told = (run.end or {}).get("counts")
+    return by_table({name: number(told, name) or 0 for name in told} if isinstance(told, dict) else {}, place)
+
+
+def _gpus(run: RunRecord) -> list[list[str]]:
+    """What was found in GPU memory and moved, where tables have rows there."""
+    return [
+        [
+            table,
+            *(formatting.count(found.get(key, 0)) for key in GPU_COUNTS),
+            f"{gpu_counts.hit_share(found):.1%}",
+        ]
+        for table, found in _counted(run, "gpu").items()
+    ]
+
+
 def _caches(run: RunRecord) -> list[list[str]]:
     """What the caches of the workers counted, where tables have one."""
-    told = (run.end or {}).get("counts")
-    counts = {name: number(told, name) or 0 for name in told} if isinstance(told, dict) else {}
     return [
         [
             table,
             *(formatting.count(found.get(key, 0)) for key in CACHE_COUNTS),
-            f"{hit_share(found):.1%}",
+            f"{cache_counts.hit_share(found):.1%}",
             formatting.size(found.get("bytes_saved", 0)),
-            f"{saved_share(found):.1%}",
+            f"{cache_counts.saved_share(found):.1%}",
         ]
-        for table, found in by_table(counts).items()
+        for table, found in _counted(run, "cache").items()
     ]
 
 

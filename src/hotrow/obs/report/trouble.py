@@ -2,11 +2,11 @@
 
 from markupsafe import Markup
 
-from hotrow.obs.cache_counts import is_cache_count
 from hotrow.obs.report import formatting
 from hotrow.obs.report.folder import ReportInputs
 from hotrow.obs.report.rendering import render
 from hotrow.obs.report.run import Record, RunRecord, number, text
+from hotrow.obs.table_counts import is_table_count
 
 WARNINGS_MOST = 50
 SHORT_STEPS = "short_steps"
@@ -32,7 +32,7 @@ def trouble(folder: ReportInputs) -> Markup:
 def counted(run: RunRecord) -> dict[str, float | None]:
     """Every count by what it counts; None where it is not known yet. An epoch may end with a short step: no trouble."""
     told = (run.end or {}).get("counts")
-    shown = [key for key in told if key not in COUNTS and not is_cache_count(key)] if isinstance(told, dict) else []
+    shown = [key for key in told if key not in COUNTS and not is_table_count(key)] if isinstance(told, dict) else []
     if (number(told, SHORT_STEPS) or 0) <= (number(run.end, "epochs") or 0):
         shown = [key for key in shown if key != SHORT_STEPS]
     others = {_words(key): number(told, key) for key in shown}

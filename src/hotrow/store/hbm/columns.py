@@ -1,12 +1,13 @@
 """What rows hold, apart from their keys: values, optimizer state and counters, by slot."""
 
-from functools import partial
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
 from hotrow.kernels.launch import launch
-from hotrow.kernels.update_rule import RowFields
+from hotrow.kernels.update_rule import RowFields, signed
+from hotrow.kernels.update_tile import TableRows
 from hotrow.store.hbm import row_kernels
 from hotrow.store.hbm.rows import HbmRows
 from hotrow.store.hbm.spec import HbmSpec
@@ -14,7 +15,7 @@ from hotrow.store.hbm.table import BLOCK, WARPS, WIDTH_MAX, blocks, tile_width
 
 KINDS = {"uniform": row_kernels.UNIFORM, "normal": row_kernels.NORMAL, "constant": row_kernels.CONSTANT}
 
-
+SAVED = "saved"
 NORMAL_WIDTH = 8  # double precision and two series: a wider tile makes a program of a megabyte
 
 
@@ -25,46 +26,67 @@ class RowColumns:
         self.spec = spec
         self.values = torch.zeros(spec.slots, spec.dim, device=device)
         self.state = torch.zeros(spec.slots, spec.state_dim, device=device)
-        zeros = partial(torch.zeros, spec.slots, dtype=torch.int32, device=device)
-        self.fields: dict[str, Tensor] = {name: zeros() for name in spec.fields}
-        self.saved: Tensor | None = zeros() if spec.track_changes else None  # version in the lower tier
+        self._names = [*spec.fields, *([SAVED] if spec.track_changes else [])]
+        # The counters of a row side by side: an update then reads and writes one sector of memory for all of them.
+        self._counters = torch.zeros(spec.slots, len(self._names), dtype=torch.int32, device=device)
+        columns = dict(zip(self._names, self._counters.unbind(1), strict=True))
+        self.saved: Tensor | None = columns.pop(SAVED, None)  # version in the lower tier
+        self.fields: dict[str, Tensor] = columns
         self._stream = torch.tensor([spec.stream], dtype=torch.int64, device=device)
 
     @property
     def bytes(self) -> int:
-        counters = [*self.fields.values(), *([] if self.saved is None else [self.saved])]
-        return sum(column.nbytes for column in (self.values, self.state, *counters))
+        return self.values.nbytes + self.state.nbytes + self._counters.nbytes
 
-    @property
-    def counters(self) -> RowFields:
-        """The fields that an update moves."""
+    def rows(self, refused: Tensor) -> TableRows:
+        """What an update changes; `refused` counts the rows that it leaves alone."""
         fields = self.fields
-        return RowFields(fields["version"], fields["last_update"], fields.get("period"), fields.get("updates"))
+        counters = RowFields(fields["version"], fields["last_update"], fields.get("period"), fields.get("updates"))
+        return TableRows("apply", self.spec.rule, self.values, self.state, counters, refused)
 
     def read(self, keys: Tensor, slots: Tensor) -> HbmRows:
         """Whole rows at slots, none of which is negative."""
-        values = self.values.new_empty(len(slots), self.spec.dim)
-        state = self.state.new_empty(len(slots), self.spec.state_dim)
-        _copy(self.values, slots, values, into=False)
-        _copy(self.state, slots, state, into=False)
-        fields = {name: column[slots] for name, column in self.fields.items()}
-        return HbmRows(keys, values, state, fields, None if self.saved is None else self.changed(slots))
+        count = len(slots)
+        values = self.values.new_empty(count, self.spec.dim)
+        state = self.state.new_empty(count, self.spec.state_dim)
+        counters = self._counters.new_empty(len(self._names), count)
+        self._move(slots, values, state if self.spec.state_dim else None, counters, self._names, into=False)
+        fields = dict(zip(self._names, counters.unbind(0), strict=True))
+        saved = fields.pop(SAVED, None)
+        return HbmRows(keys, values, state, fields, None if saved is None else saved.ne(fields["version"]))
 
     def read_values(self, slots: Tensor, out: Tensor, without: float = 0.0) -> None:
         """Values into `out`, `without` where a slot is negative. Slots may occur more than once."""
-        _copy(self.values, slots, out, into=False, fill=without)
+        launch(
+            row_kernels.copy_values,
+            blocks(len(slots)),
+            self.values,
+            slots,
+            out,
+            without,
+            len(slots),
+            DIM=self.spec.dim,
+            WIDTH=tile_width(self.spec.dim),
+            BLOCK=BLOCK,
+            num_warps=WARPS,
+        )
 
-    def make(self, keys: Tensor, slots: Tensor, period: int, given: frozenset[str] = frozenset()) -> None:
-        """Fresh rows: first values, first state, version 1. RowColumns in `given` are written by the caller next."""
-        if "values" not in given:
-            self._first_values(keys, slots)
-        there = slots[slots >= 0]
-        if "state" not in given:
-            self.state[there] = self.spec.rule.initial if "adagrad" in self.spec.rule.kind else 0.0
-        for name in self.fields.keys() - given:
-            self.fields[name][there] = {"version": 1, "period": period}.get(name, 0)
-        if self.saved is not None:
-            self.saved[there] = 0
+    def make(self, keys: Tensor, slots: Tensor, period: int) -> None:
+        """Fresh rows: first values, first state, version 1."""
+        self._first_values(keys, slots)
+        launch(
+            row_kernels.fresh_rows,
+            blocks(len(slots)),
+            slots,
+            self.state if self.spec.state_dim else None,
+            self._counters,
+            self.spec.rule.initial if "adagrad" in self.spec.rule.kind else 0.0,
+            signed(period),
+            len(slots),
+            STATE_DIM=self.spec.state_dim,
+            STATE_WIDTH=tile_width(max(1, self.spec.state_dim)),
+            **self._first_counters,
+        )
 
     def _first_values(self, keys: Tensor, slots: Tensor) -> None:
         spec, count = self.spec, len(keys)
@@ -84,18 +106,65 @@ class RowColumns:
             num_warps=WARPS,
         )
 
-    def write(self, slots: Tensor, rows: HbmRows, *, with_state: bool, saved: bool) -> None:
-        """Whole rows; state and fields only where they are given."""
-        here = slots >= 0
-        there = slots[here]
-        fields = {name: column[here] for name, column in rows.fields.items()}  # takes memory: before anything changes
-        _copy(self.values, slots, rows.values, into=True)
-        if with_state:
-            _copy(self.state, slots, rows.state, into=True)
-        for name, column in fields.items():
-            self.fields[name][there] = column
-        if self.saved is not None:
-            self.saved[there] = self.fields["version"][there] if saved else 0
+    def write(self, slots: Tensor, rows: HbmRows, fresh: Tensor | None, period: int, *, saved: bool) -> None:
+        """Whole rows; of state and counters what is given.
+
+        Slots in `fresh` hold no rows yet: their other counters start as in new rows.
+        """
+        given = dict(rows.fields)
+        if self.saved is not None and not saved:
+            given[SAVED] = torch.zeros_like(slots, dtype=torch.int32)  # no version of a row
+        elif self.saved is not None and "version" in given:
+            given[SAVED] = given["version"]
+        counters = self._counters.new_empty(len(self._names), len(slots)) if given else None
+        for name, column in given.items():
+            assert counters is not None
+            counters[self._names.index(name)] = column
+        state = rows.state if rows.state.shape[1] else None
+        self._move(slots, rows.values, state, counters, given, fresh, period, into=True)
+        if self.saved is not None and SAVED not in given:
+            self.mark_saved(slots[slots >= 0])
+
+    def _move(
+        self,
+        slots: Tensor,
+        values: Tensor,
+        state: Tensor | None,
+        counters: Tensor | None,
+        given: Iterable[str],
+        fresh: Tensor | None = None,
+        period: int = 0,
+        *,
+        into: bool,
+    ) -> None:
+        launch(
+            row_kernels.move_rows,
+            blocks(len(slots)),
+            slots,
+            fresh,
+            self.values,
+            None if state is None else self.state,
+            self._counters,
+            values,
+            state,
+            counters,
+            signed(period),
+            len(slots),
+            INTO=into,
+            GIVEN=sum(1 << self._names.index(name) for name in given),
+            DIM=self.spec.dim,
+            WIDTH=tile_width(self.spec.dim),
+            STATE_DIM=self.spec.state_dim,
+            STATE_WIDTH=tile_width(max(1, self.spec.state_dim)),
+            **self._first_counters,
+        )
+
+    @property
+    def _first_counters(self) -> dict[str, int]:
+        names = self._names
+        period_at = names.index("period") if "period" in names else -1
+        places = {"VERSION_AT": names.index("version"), "PERIOD_AT": period_at, "COUNTERS": len(names)}
+        return places | {"BLOCK": BLOCK, "num_warps": WARPS}
 
     def changed(self, slots: Tensor) -> Tensor:
         """Whether rows differ from those in the lower tier."""
@@ -105,22 +174,3 @@ class RowColumns:
     def mark_saved(self, slots: Tensor) -> None:
         assert self.saved is not None
         self.saved[slots] = self.fields["version"][slots]
-
-
-def _copy(table: Tensor, slots: Tensor, rows: Tensor, *, into: bool, fill: float = 0.0) -> None:
-    dim = table.shape[1]
-    if dim:
-        launch(
-            row_kernels.copy_rows,
-            blocks(len(slots)),
-            table,
-            slots,
-            rows,
-            fill,
-            len(slots),
-            INTO=into,
-            DIM=dim,
-            WIDTH=tile_width(dim),
-            BLOCK=BLOCK,
-            num_warps=WARPS,
-        )

@@ -18,9 +18,9 @@ from hotrow.store.hbm.arguments import check_usable
 from hotrow.store.hbm.columns import RowColumns
 from hotrow.store.hbm.pinned_kernels import pinned_rows
 from hotrow.store.hbm.pinned_memory import PinnedMemory
-from hotrow.store.hbm.rows import ABSENT, HbmRows
+from hotrow.store.hbm.rows import HbmRows
 from hotrow.store.hbm.spec import HbmSpec
-from hotrow.store.hbm.table import HashTable, tile_width
+from hotrow.store.hbm.table import HashTable, Room, tile_width
 
 PROGRAMS = 128  # of a launch: half a megabyte of reads under way, more than the link needs to be busy
 BLOCK, WARPS = 32, 4
@@ -93,19 +93,19 @@ class PinnedTier:
         slots, missed = self._slots.find(keys, self._no_values, None, seen=False)
         if not int(missed):
             return slots, slots[:0]
-        fresh = (slots < 0).nonzero().squeeze(1)
-        made = torch.full_like(fresh, ABSENT)
-        full = self._slots.claim_free(keys[fresh], made)
-        self._slots.unlock(made)
+        room = Room.of(keys)
+        claimed = self._slots.claim(keys, slots, room, None, None)
+        if full := claimed.displaced + claimed.turned_away:
+            self._slots.erase(room.made)
+            self._slots.restore(room)
+        self._slots.unlock([slots])
         if full:
-            self._slots.erase(made)
             raise InputError(
-                f"{full:,} of {len(fresh):,} new rows find no slot in host memory: the table has {self._rows:,} of "
-                f"{self.table.capacity:,} rows, raise its capacity"
+                f"{full:,} of {claimed.made + claimed.turned_away:,} new rows find no slot in host memory: the table "
+                f"has {self._rows:,} of {self.table.capacity:,} rows, raise its capacity"
             )
-        self._rows += len(fresh)
-        slots[fresh] = made
-        return slots, fresh
+        self._rows += claimed.made
+        return slots, (room.made >= 0).nonzero().squeeze(1)
 
     def _first_rows(self, keys: Tensor) -> HbmRows:
         """New rows, on the device."""

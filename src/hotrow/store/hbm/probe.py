@@ -32,7 +32,7 @@ AGE_KEPT_MAX = tl.constexpr(127)  # ticks; older rows count as this old
 
 @triton.jit
 def locate(meta, stored, key, live, buckets, SLOTS: tl.constexpr, GROUPS: tl.constexpr):
-    """The slot of each key, -1 where it is absent.
+    """The slot of each key, -1 where it is absent; and whether the search of an absent key passed a free slot.
 
     Of the slots of a group whose digest agrees, the first and the last are compared, then those between them: a load of
     one key for each of them, where loads for all slots of the tile would take all registers.
@@ -46,6 +46,7 @@ def locate(meta, stored, key, live, buckets, SLOTS: tl.constexpr, GROUPS: tl.con
     after = tl.full(key.shape, -1, tl.int32)  # slots up to this one were compared,
     before = tl.full(key.shape, SLOTS, tl.int32)  # and those from this one on
     turn = tl.zeros_like(after)
+    lowest = tl.full(key.shape, 255, tl.int32)  # digest
     searching = live
     while tl.sum(searching.to(tl.int32), 0) > 0:
         group = first_group + ((home + turn) & (GROUPS - 1))
@@ -62,9 +63,10 @@ def locate(meta, stored, key, live, buckets, SLOTS: tl.constexpr, GROUPS: tl.con
         after = tl.where(several, low, -1)
         before = tl.where(several, high, SLOTS)
         turn = tl.where(several, turn, turn + 1)
+        lowest = tl.where(searching, tl.minimum(lowest, tl.min(line, 1)), lowest)
         full = tl.min(line, 1) > EMPTY
         searching = searching & (slot < 0) & (several | (full & (turn < GROUPS)))
-    return slot
+    return slot, lowest <= REMOVED
 
 
 @triton.jit
@@ -79,6 +81,7 @@ def find_rows(
     slots,
     out,
     missed,
+    crowded,
     meta,
     stored,
     values,
@@ -96,19 +99,25 @@ def find_rows(
 ):
     """Slots of keys, their rows (NaN where absent) and the number of absent keys. TOUCH renews their ages.
 
-    Where `size` is given, only so many of the `count` keys are looked up; the slots of the others are ABSENT.
+    The number may be left out: where most keys are absent, adding it up takes longer than the search.
+
+    Where `size` is given, only so many of the `count` keys are looked up; the slots of the others are ABSENT. Where
+    `crowded` is given, it is set to 1 for absent keys in whose bucket all slots are taken, else to 0.
     """
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < count
     if size is not None:
         live = live & (i < tl.load(size))
     key = tl.load(keys + i, mask=live, other=0)
-    slot = locate(meta, stored, key, live, buckets, SLOTS, GROUPS)
+    slot, has_room = locate(meta, stored, key, live, buckets, SLOTS, GROUPS)
     tl.store(slots + i, slot, mask=i < count)
+    if crowded is not None:
+        tl.store(crowded + i, (live & (slot < 0) & (has_room == 0)).to(tl.int8), mask=i < count)
     hit = slot >= 0
-    absent = tl.sum((live & (slot < 0)).to(tl.int32), 0)
-    if absent > 0:
-        tl.atomic_add(missed, absent, sem="relaxed")
+    if missed is not None:
+        absent = tl.sum((live & (slot < 0)).to(tl.int32), 0)
+        if absent > 0:
+            tl.atomic_add(missed, absent, sem="relaxed")
     if TOUCH != TOUCH_NONE:
         at = age_at(meta, slot, SLOTS)
         age = tl.load(at, mask=hit, other=0).to(tl.int32)

@@ -21,21 +21,31 @@ ROOT_2 = tl.constexpr(1.4142135623730951)
 
 
 @triton.jit(do_not_specialize=VARYING)
-def copy_rows(
+def copy_values(
     table,
     slots,
     rows,
     fill,
     count,
-    INTO: tl.constexpr,
     DIM: tl.constexpr,
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """rows[i] = table[slots[i]], or `fill` without a slot; with INTO the reverse, where negative slots are skipped."""
+    """rows[i] = table[slots[i]], or `fill` without a slot."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < count
     slot = tl.load(slots + i, mask=live, other=-1)
+    for first in range(0, DIM, WIDTH):
+        column = first + tl.arange(0, WIDTH)
+        mask = (slot >= 0)[:, None] & (column[None, :] < DIM)
+        inside = live[:, None] & (column[None, :] < DIM)
+        row = tl.load(table + slot[:, None] * DIM + column[None, :], mask=mask, other=fill)
+        tl.store(rows + i[:, None] * DIM + column[None, :], row, mask=inside)
+
+
+@triton.jit
+def move_floats(table, slot, rows, i, INTO: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr):
+    """rows[i] = table[slot], or with INTO the reverse; negative slots are skipped."""
     for first in range(0, DIM, WIDTH):
         column = first + tl.arange(0, WIDTH)
         mask = (slot >= 0)[:, None] & (column[None, :] < DIM)
@@ -44,8 +54,91 @@ def copy_rows(
         if INTO:
             tl.store(at, tl.load(beside, mask=mask), mask=mask)
         else:
-            inside = live[:, None] & (column[None, :] < DIM)
-            tl.store(beside, tl.load(at, mask=mask, other=fill), mask=inside)
+            tl.store(beside, tl.load(at, mask=mask), mask=mask)
+
+
+@triton.jit
+def first_counter(zero, each: tl.constexpr, period, VERSION_AT: tl.constexpr, PERIOD_AT: tl.constexpr):
+    """Of new rows."""
+    return zero + 1 if each == VERSION_AT else (zero + period if each == PERIOD_AT else zero)
+
+
+@triton.jit(do_not_specialize=[*VARYING, "period"])
+def move_rows(
+    slots,
+    fresh,
+    values,
+    state,
+    counters,
+    row_values,
+    row_state,
+    row_counters,
+    period,
+    count,
+    INTO: tl.constexpr,
+    GIVEN: tl.constexpr,
+    VERSION_AT: tl.constexpr,
+    PERIOD_AT: tl.constexpr,
+    COUNTERS: tl.constexpr,
+    DIM: tl.constexpr,
+    WIDTH: tl.constexpr,
+    STATE_DIM: tl.constexpr,
+    STATE_WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Whole rows out of the table at these slots, or with INTO into them; negative slots are skipped.
+
+    Of the counters, those whose bit is set in GIVEN: in the table side by side, in the rows one after the other. The
+    others start as in new rows, where `fresh` has a slot.
+    """
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    slot = tl.load(slots + i, mask=i < count, other=-1)
+    move_floats(values, slot, row_values, i, INTO, DIM, WIDTH)
+    if state is not None:
+        move_floats(state, slot, row_state, i, INTO, STATE_DIM, STATE_WIDTH)
+    there = slot >= 0
+    for each in tl.static_range(COUNTERS):
+        at = counters + slot * COUNTERS + each
+        if (GIVEN >> each) & 1:
+            beside = row_counters + each * count + i
+            if INTO:
+                tl.store(at, tl.load(beside, mask=there), mask=there)
+            else:
+                tl.store(beside, tl.load(at, mask=there), mask=there)
+        elif fresh is not None:
+            new = there & (tl.load(fresh + i, mask=there, other=-1) >= 0)
+            first = first_counter(tl.zeros([BLOCK], tl.int32), each, period, VERSION_AT, PERIOD_AT)
+            tl.store(at, first, mask=new)
+
+
+@triton.jit(do_not_specialize=[*VARYING, "period"])
+def fresh_rows(
+    slots,
+    state,
+    counters,
+    initial,
+    period,
+    count,
+    VERSION_AT: tl.constexpr,
+    PERIOD_AT: tl.constexpr,
+    COUNTERS: tl.constexpr,
+    STATE_DIM: tl.constexpr,
+    STATE_WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """First state and counters of new rows at these slots; negative ones are skipped."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    slot = tl.load(slots + i, mask=i < count, other=-1)
+    there = slot >= 0
+    if state is not None:
+        for first in range(0, STATE_DIM, STATE_WIDTH):
+            column = first + tl.arange(0, STATE_WIDTH)
+            mask = there[:, None] & (column[None, :] < STATE_DIM)
+            value = tl.zeros([BLOCK, STATE_WIDTH], tl.float32) + initial
+            tl.store(state + slot[:, None] * STATE_DIM + column[None, :], value, mask=mask)
+    for each in tl.static_range(COUNTERS):
+        first = first_counter(tl.zeros([BLOCK], tl.int32), each, period, VERSION_AT, PERIOD_AT)
+        tl.store(counters + slot * COUNTERS + each, first, mask=there)
 
 
 @triton.jit

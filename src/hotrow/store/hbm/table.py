@@ -1,6 +1,7 @@
 """The hash table: which slot holds which key. It launches the kernels of probe.py and claim.py and knows no values."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -8,11 +9,13 @@ from torch import Tensor
 
 from hotrow.kernels.launch import launch
 from hotrow.store.hbm import claim, probe
+from hotrow.store.hbm.rows import ABSENT
 from hotrow.store.hbm.spec import HbmSpec
 
 WARPS = 1  # reductions over the keys of a program then need no barrier, and a program waits for its own 32 keys alone
 BLOCK = 32 * WARPS  # keys of a program: one for each thread
 assert (WARPS, BLOCK) == (1, 32), "loads may be repeated in a second layout: the arguments of probe.py do not hold"
+FILL_BLOCK = 512  # of `fill_slots`, whose programs add to the same three numbers
 WIDTH_MAX = 64  # columns of a tile of rows
 LFU_FIRST = 1  # a new row was seen once
 CLAMP_EVERY = 128  # ticks
@@ -27,6 +30,26 @@ def blocks(count: int) -> int:
     return int(triton.cdiv(count, BLOCK))
 
 
+class Room(NamedTuple):
+    """What a claim writes: ABSENT, but for slots that it gives and rows that it displaces, in any order."""
+
+    made: Tensor  # int64 [keys]: new slots
+    displaced_keys: Tensor
+    displaced_slots: Tensor
+
+    @classmethod
+    def of(cls, keys: Tensor) -> "Room":
+        return cls(*torch.full((3, len(keys)), ABSENT, dtype=torch.int64, device=keys.device))
+
+
+class Claimed(NamedTuple):
+    """Numbers of rows."""
+
+    displaced: int
+    turned_away: int
+    made: int
+
+
 class HashTable:
     """Slots for distinct 64-bit keys. A slot stays that of its key until the key is erased or evicted."""
 
@@ -37,6 +60,8 @@ class HashTable:
         self.stored = torch.zeros(spec.slots, dtype=torch.int64, device=device)
         self.locks = torch.zeros(lines, dtype=torch.int32, device=device)
         self.calls = 0  # that see rows
+        self._zeros: Tensor | None = None
+        self._next = 0
 
     @property
     def digests(self) -> Tensor:
@@ -67,12 +92,20 @@ class HashTable:
             self._run(probe.clamp_ages, self.lines, self.meta, self.lines, self._now)
 
     def find(
-        self, keys: Tensor, values: Tensor, out: Tensor | None, *, seen: bool, size: Tensor | None = None
+        self,
+        keys: Tensor,
+        values: Tensor,
+        out: Tensor | None,
+        *,
+        seen: bool,
+        size: Tensor | None = None,
+        crowded: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Slot of each key, ABSENT without a row, and how many are absent (int32 [1]).
 
         Rows go into `out`, NaN where absent. With `size` (int32 [1]) only so many keys are looked up. With LFU the keys
-        of a lookup that sees rows are distinct.
+        of a lookup that sees rows are distinct. `crowded` (int8) is set for absent keys whose bucket is full; with
+        it they are not counted.
         """
         slots, missed = torch.empty_like(keys), self._zero()
         touch = {"lru": probe.TOUCH_LRU, "lfu": probe.TOUCH_LFU}[self.spec.eviction] if seen else probe.TOUCH_NONE
@@ -82,7 +115,8 @@ class HashTable:
             keys,
             slots,
             values if out is None else out,
-            missed,
+            missed if crowded is None else None,
+            crowded,
             self.meta,
             self.stored,
             values,
@@ -102,59 +136,48 @@ class HashTable:
         """Keep rows from being evicted until `unlock`; negative and free slots are left out."""
         self._run(claim.lock_slots, len(slots), slots, self.meta, self.locks, len(slots))
 
-    def unlock(self, slots: Tensor) -> None:
+    def unlock(self, slots: Sequence[Tensor]) -> None:
         """Every lock in the groups of these slots ends."""
-        self._run(claim.unlock_slots, len(slots), slots, self.locks, len(slots))
+        if self.lines <= 16 * sum(map(len, slots)):  # to clear all words takes less time than to find some
+            self.locks.zero_()
+            return
+        for each in slots:
+            self._run(claim.unlock_slots, len(each), each, self.locks, len(each))
 
-    def claim_free(self, keys: Tensor, slots: Tensor) -> int:
-        """Put distinct absent keys into free slots, which are locked and written to `slots` (all ABSENT before).
+    def claim(self, keys: Tensor, slots: Tensor, room: Room, crowded: Tensor | None, size: Tensor | None) -> Claimed:
+        """Put distinct keys whose slot is negative into slots, which are locked: TURNED_AWAY without one.
 
-        Returns how many keys found none.
+        With `size` (int32 [1]) only so many keys count. The columns of rows that are displaced hold them still: copy
+        those next, or `restore` them.
         """
-        missed = self._zero()
+        counts, count = torch.zeros(3, dtype=torch.int32, device=self.device), len(keys)
+        displaces = torch.empty_like(keys, dtype=torch.int8)
         self._run(
-            claim.claim_free,
-            len(keys),
+            claim.claim_slots,
+            count,
             keys,
+            size,
+            crowded,
             slots,
-            missed,
-            self.meta,
-            self.stored,
-            self.locks,
-            len(keys),
-            self.spec.buckets,
-            self._first_age,
-            GROUPS=self.spec.groups,
-        )
-        return int(missed)
-
-    def claim_victims(self, keys: Tensor, slots: Tensor, victims: Tensor) -> int:
-        """For keys without a slot the slots of the rows with the lowest scores, in `victims` (all ABSENT before).
-
-        They are locked and hold their rows still: copy those, then `replace`. Returns how many keys got none.
-        """
-        missed = self._zero()
-        self._run(
-            claim.claim_victim,
-            len(keys),
-            keys,
-            slots,
-            victims,
-            missed,
+            room.made,
+            displaces,
             self.meta,
             self.locks,
-            len(keys),
+            count,
             self.spec.buckets,
             self._now,
             LRU=self.spec.eviction == "lru",
             GROUPS=self.spec.groups,
         )
-        return int(missed)
+        lists = (displaces, room.displaced_keys, room.displaced_slots, counts)
+        places = self.meta, self.stored, count, self._first_age
+        self._run(claim.fill_slots, count, keys, slots, room.made, *lists, *places, block=FILL_BLOCK)
+        return Claimed(*counts.tolist())
 
-    def replace(self, keys: Tensor, victims: Tensor, slots: Tensor) -> None:
-        """Put keys into the slots that `claim_victims` gave them; `slots` has these too, or TURNED_AWAY."""
-        count = len(keys)
-        self._run(claim.write_keys, count, keys, victims, slots, self.meta, self.stored, count, self._first_age)
+    def restore(self, room: Room) -> None:
+        """Put displaced keys back into their slots, which hold their rows still; they count as new."""
+        keys, slots = room.displaced_keys, room.displaced_slots
+        self._run(claim.write_keys, len(keys), keys, slots, self.meta, self.stored, len(keys), self._first_age)
 
     def erase(self, slots: Tensor) -> None:
         """Free distinct slots; negative ones are none."""
@@ -165,10 +188,16 @@ class HashTable:
         taken = self.meta[first_line:last_line, 0, :].reshape(-1) > 1
         return taken.nonzero().squeeze(1) + first_line * self.spec.group_slots
 
-    def _run(self, kernel: Any, count: int, first: Tensor, *arguments: Any, **constants: Any) -> None:
+    def _run(
+        self, kernel: Any, count: int, first: Tensor, *arguments: Any, block: int = BLOCK, **constants: Any
+    ) -> None:
         """Launch a kernel over `count` keys, slots or lines."""
-        constants |= {"SLOTS": self.spec.group_slots, "BLOCK": BLOCK, "num_warps": WARPS}
-        launch(kernel, blocks(count), first, *arguments, **constants)
+        constants |= {"SLOTS": self.spec.group_slots, "BLOCK": block, "num_warps": block // BLOCK}
+        launch(kernel, int(triton.cdiv(count, block)), first, *arguments, **constants)
 
     def _zero(self) -> Tensor:
-        return torch.zeros(1, dtype=torch.int32, device=self.device)
+        """A number of its own, 0. A launch that clears one takes longer than to take the next of many."""
+        if self._zeros is None or self._next == len(self._zeros):
+            self._zeros, self._next = torch.zeros(4096, dtype=torch.int32, device=self.device), 0
+        self._next += 1
+        return self._zeros[self._next - 1 : self._next]

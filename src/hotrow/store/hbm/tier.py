@@ -6,16 +6,18 @@ import torch
 from torch import Tensor
 
 from hotrow.errors import InputError
-from hotrow.kernels.pool import Mode, pool
-from hotrow.kernels.scatter import scatter
-from hotrow.kernels.unique import unique
-from hotrow.kernels.update import update_rows
+from hotrow.kernels.backward import update_checked
+from hotrow.kernels.pool import Mode, check_offsets, check_output, pool_checked
+from hotrow.kernels.scatter import bag_gradients
+from hotrow.kernels.unique import UniqueKeys, unique
+from hotrow.kernels.update import update_slots
+from hotrow.kernels.update_rule import StepScalars
 from hotrow.store.applied import Applied
 from hotrow.store.hbm.arguments import as_columns, as_keys, as_matrix, check_device, check_once, check_usable, distinct
 from hotrow.store.hbm.columns import RowColumns
 from hotrow.store.hbm.rows import ABSENT, TURNED_AWAY, HbmPlan, HbmRows, HbmStats, KeyBatch, joined_rows
 from hotrow.store.hbm.spec import HbmSpec
-from hotrow.store.hbm.table import HashTable
+from hotrow.store.hbm.table import HashTable, Room
 from hotrow.store.hbm.verify import faults
 
 Keys = Tensor | KeyBatch | HbmPlan  # of a plan the keys: they are looked up anew
@@ -42,13 +44,16 @@ class HbmTier:
         self._moves = 0  # evictions and removals: while it stays, slots of plans hold
         self._rows = self._created = self._erased = self._evicted = self._turned_away = 0
         self._displaced: list[HbmRows] = []  # that no call has returned yet
-        self._refused, self._absent = torch.zeros(2, 1, dtype=torch.int64, device=self.device)
+        self._counts = torch.zeros(3, dtype=torch.int64, device=self.device)  # by updates: refused, absent, turned away
+        self._updated = self._columns.rows(self._counts[:1])
 
     # Lookups
 
     def batch(self, keys: Keys) -> KeyBatch:
         """Keys with their duplicates folded: lookups and the update after them share it."""
-        return self._batch("batch", keys, fold=True)
+        batch = self._batch("batch", keys, fold=True)
+        assert batch.folded is not None
+        return KeyBatch(batch.keys, batch.folded, batch.folded.order())  # now: the host waits at the next lookup
 
     def find(self, keys: Keys, out: Tensor | None = None) -> HbmPlan:
         """Copy rows into `out`, NaN where a key has none. Rows do not count as seen."""
@@ -83,39 +88,66 @@ class HbmTier:
         self._advance(samples)
         self._table.begin_call()
         plan, missed = self._look_up(batch, buffer, seen=True)
-        if absent := int(missed):
-            self._make_rows(plan, absent, pinned)
+        if int(missed):
+            self._make_rows(plan, pinned)
             if buffer is not None:
                 self._columns.read_values(plan.slots_of_keys(), buffer)
         plan.evicted = self.take_evicted()
         return plan
 
     def pool(
-        self, plan: HbmPlan, offsets: Tensor | None = None, mode: Mode = "sum", dtype: torch.dtype = torch.float32
+        self,
+        plan: HbmPlan,
+        offsets: Tensor | None = None,
+        mode: Mode = "sum",
+        dtype: torch.dtype = torch.float32,
+        *,
+        positions: slice = slice(None),
     ) -> Tensor:
-        """Rows of a plan that was looked up, pooled over bags as `hotrow.kernels.pool.pool` does."""
+        """Rows of a plan that was looked up, pooled over bags as `hotrow.kernels.pool.pool` does.
+
+        `positions`: those keys of the plan alone, which `offsets` count from 0.
+        """
         _check_looked_up("pool", [plan])
         self._refresh(plan)
-        inverse = None if plan.folded is None else plan.folded.inverse
-        return pool(self._columns.values, plan.slots, inverse, offsets, mode, dtype)
+        check_output("pool", mode, dtype)
+        slots, inverse = plan.slots, None
+        if plan.folded is None:
+            slots = slots[positions]
+        else:
+            inverse = plan.folded.inverse[positions]
+        if offsets is not None:
+            check_offsets("pool", offsets, len(slots if inverse is None else inverse))
+        return pool_checked(self._columns.values, slots, inverse, offsets, mode, dtype)
 
     def _batch(self, who: str, keys: Keys, *, fold: bool = False) -> KeyBatch:
         if isinstance(keys, KeyBatch | HbmPlan):
-            known, folded = keys.keys, keys.folded
+            batch = KeyBatch(keys.keys, keys.folded, keys.order)
         else:
-            known, folded = as_keys(who, keys, self.device), None
-        return KeyBatch(known, unique(known, self.spec.deterministic) if fold and folded is None else folded)
+            batch = KeyBatch(as_keys(who, keys, self.device), None)
+        if fold and batch.folded is None:
+            return KeyBatch(batch.keys, unique(batch.keys, self.spec.deterministic))
+        return batch
 
     def _look_up(
-        self, batch: KeyBatch, out: Tensor | None, *, seen: bool, without: float = 0.0
+        self,
+        batch: KeyBatch,
+        out: Tensor | None,
+        *,
+        seen: bool,
+        without: float = 0.0,
+        crowded: Tensor | None = None,
     ) -> tuple[HbmPlan, Tensor]:
-        """Find rows; returns also how many of the keys (or distinct keys, if they are folded) have none."""
+        """Find rows; returns also how many of the keys (or distinct keys, if they are folded) have none.
+
+        With `crowded` they are not counted.
+        """
         values, folded = self._columns.values, batch.folded
         if folded is None:
-            slots, missed = self._table.find(batch.keys, values, out, seen=seen)
+            slots, missed = self._table.find(batch.keys, values, out, seen=seen, crowded=crowded)
         else:
-            slots, missed = self._table.find(folded.keys, values, None, seen=seen, size=folded.size)
-        plan = HbmPlan(batch.keys, slots, self._moves, folded=folded)
+            slots, missed = self._table.find(folded.keys, values, None, seen=seen, size=folded.size, crowded=crowded)
+        plan = HbmPlan(batch.keys, slots, self._moves, folded=folded, order=batch.order)
         if folded is not None and out is not None:
             self._columns.read_values(plan.slots_of_keys(), out, without)
         return plan, missed
@@ -134,57 +166,65 @@ class HbmTier:
         return [plan.slots for plan in pinned]
 
     def _make_rows(
-        self, plan: HbmPlan, absent: int, pinned: Sequence[HbmPlan], given: frozenset[str] = frozenset()
+        self,
+        plan: HbmPlan,
+        pinned: Sequence[HbmPlan],
+        *,
+        make: bool = True,
+        distinct_keys: bool = False,
+        crowded: Tensor | None = None,
     ) -> Tensor:
-        """Make the rows that a lookup missed; returns their slots.
+        """Give the keys that a lookup missed their rows, fresh ones with `make`; returns the new slots.
 
-        The caller writes the columns in `given`, the others start as in new rows.
+        `crowded` is what the lookup has set.
         """
         used = [plan.slots, *self._pinned_slots(pinned)]
-        missing = (plan.slots < 0).nonzero().squeeze(1)
-        if plan.folded is None:
-            fresh, which = distinct(plan.keys[missing])
-        else:  # distinct already; what is beyond their number comes last
-            missing = missing[:absent]
-            fresh, which = plan.folded.keys[missing], None
-        slots, plan.turned_away = self._place(fresh, used, given)
-        plan.slots[missing] = slots if which is None else slots[which]
+        if plan.folded is not None:
+            keys, slots, size, which = plan.folded.keys, plan.slots, plan.folded.size, None
+        elif distinct_keys:
+            keys, slots, size, which = plan.keys, plan.slots, None, None
+        else:
+            missing = (plan.slots < 0).nonzero().squeeze(1)
+            keys, which = distinct(plan.keys[missing])
+            slots, size, crowded = torch.full_like(keys, ABSENT), None, None
+        made, plan.turned_away = self._place(keys, slots, size, crowded, used, make)
+        if which is not None:
+            plan.slots[missing] = slots[which]
         plan.moves = self._moves
-        return slots
+        return made
 
-    def _place(self, fresh: Tensor, used: list[Tensor], given: frozenset[str]) -> tuple[Tensor, int]:
-        """Slots with new rows for distinct absent keys, TURNED_AWAY where all rows of a bucket are in use.
+    def _place(
+        self, keys: Tensor, slots: Tensor, size: Tensor | None, crowded: Tensor | None, used: list[Tensor], make: bool
+    ) -> tuple[Tensor, int]:
+        """Rows for distinct keys whose slot is negative; returns the new slots, and how many keys got none.
 
-        Where it fails (no memory, an interrupt) no key has a row, nothing is locked, and rows that were displaced are
-        kept for `take_evicted`.
+        Where it fails (no memory, an interrupt) no key has a row and nothing is locked. Rows that were to be displaced
+        stay, or are kept for `take_evicted` where they were copied out already.
         """
-        table, kept = self._table, len(self._displaced)
-        slots, victims = torch.full_like(fresh, ABSENT), torch.full_like(fresh, ABSENT)
-        turned_away = 0
+        table, kept, room = self._table, len(self._displaced), Room.of(keys)
         try:
             for each in used:
                 table.lock(each)
-            full = table.claim_free(fresh, slots)
-            if full:
-                turned_away = table.claim_victims(fresh, slots, victims)
-                self._displaced.append(self._read(victims[victims >= 0]))  # kept, whatever fails from here on
-                table.replace(fresh, victims, slots)
-            self._columns.make(fresh, slots, self._period, given)
-            for each in (*used, slots):
-                table.unlock(each)
+            claimed = table.claim(keys, slots, room, crowded, size)
+            if claimed.displaced:
+                gone = room.displaced_keys[: claimed.displaced], room.displaced_slots[: claimed.displaced]
+                self._displaced.append(self._columns.read(*gone))
+            if make and claimed.made:
+                self._columns.make(keys, room.made, self._period)
+            table.unlock([*used, slots])
         except BaseException:
-            table.erase(slots)
+            table.erase(room.made)
             if len(self._displaced) > kept:
-                table.erase(victims)
                 self._count_evicted(len(self._displaced[-1]))
+            else:
+                table.restore(room)
             table.locks.zero_()
             raise
-        if full:
-            self._count_evicted(full - turned_away)
-        self._rows += len(fresh) - turned_away
-        self._created += len(fresh) - turned_away
-        self._turned_away += turned_away
-        return slots, turned_away
+        self._count_evicted(claimed.displaced)
+        self._rows += claimed.made
+        self._created += claimed.made
+        self._turned_away += claimed.turned_away
+        return room.made, claimed.turned_away
 
     def _count_evicted(self, rows: int) -> None:
         self._rows -= rows
@@ -226,28 +266,56 @@ class HbmTier:
         self._advance(samples)
         found = plan.fold(deterministic=self.spec.deterministic)
         self._refresh(plan)
-        sums = scatter(found, gradients, offsets, mode)
-        before = self._refused.clone() if counted else None
-        update_rows(
-            self.spec.rule,
-            self._columns.values,
-            self._columns.state if self.spec.state_dim else None,
-            plan.slots,
-            sums,
-            self._columns.counters,
-            step=step,
-            samples=max(samples, self._period * self.spec.rule.swap_period),
-            lr_scale=lr_scale,
-            refused=self._refused,
-        )
-        absent = (plan.slots == ABSENT).sum() - len(plan.slots) + found.size  # slots beyond the keys are ABSENT too
-        self._absent += absent
+        given = bag_gradients("apply", found, gradients, offsets, mode, self.spec.dim)
+        before = self._counts.clone() if counted else None
+        scalars = self._scalars(step, samples, lr_scale)
+        update_checked(self._updated, plan.slots, found, given, scalars, self._counts[1:], plan.order)
+        return self._applied(found, before)
+
+    def apply_sums(
+        self,
+        plan: HbmPlan,
+        sums: Tensor,
+        *,
+        only: Tensor | None = None,
+        step: int = 0,
+        samples: int = 0,
+        lr_scale: float = 1.0,
+        counted: bool = True,
+    ) -> Applied | None:
+        """As `apply`, with one gradient for each distinct key, in the order of `plan.folded.keys`.
+
+        Rows whose flag in `only` is not set stay as they are, and are counted as weightless.
+        """
+        self._advance(samples)
+        found = plan.fold(deterministic=self.spec.deterministic)
+        self._refresh(plan)
+        slots = plan.slots if only is None else plan.slots.masked_fill(~only, ABSENT)
+        before = self._counts.clone() if counted else None
+        update_slots(self._updated, slots, sums, self._scalars(step, samples, lr_scale))
+        absent = (plan.slots == ABSENT).sum() - len(plan.slots) + found.size[0]  # slots beyond the keys are ABSENT too
+        self._counts[1:] += torch.stack([absent, (plan.slots == TURNED_AWAY).sum()])
+        left = torch.zeros_like(absent) if only is None else ((plan.slots >= 0) & ~only).sum()
+        return self._applied(found, before, left)
+
+    def _scalars(self, step: int, samples: int, lr_scale: float) -> StepScalars:
+        rule = self.spec.rule
+        return StepScalars.of(rule, step, max(samples, self._period * rule.swap_period), lr_scale)
+
+    def _applied(self, found: UniqueKeys, before: Tensor | None, weightless: Tensor | None = None) -> Applied | None:
+        """What an update did, since the counts were `before`; waits for the GPU."""
         if before is None:
             return None
-        turned_away = (plan.slots == TURNED_AWAY).sum()
-        counts = torch.stack([found.size[0], self._refused[0] - before[0], absent[0], turned_away]).tolist()
-        keys, refused, missing, unadmitted = counts
-        return Applied(keys - refused - missing - unadmitted, refused, missing, unadmitted=unadmitted)
+        left = before.new_zeros(1) if weightless is None else weightless.reshape(1)
+        counts = torch.cat([found.size.long(), self._counts - before, left]).tolist()
+        asked, refused, missing, unadmitted, weightless_rows = counts
+        return Applied(asked - sum(counts[1:]), refused, missing, weightless_rows, unadmitted)
+
+    def counters(self, plan: HbmPlan, name: str) -> Tensor:
+        """A counter of the row of each distinct key, with the bits of uint32: int32 [keys]; 0 without a row."""
+        plan.fold(deterministic=self.spec.deterministic)
+        self._refresh(plan)
+        return self._columns.fields[name][plan.slots.clamp(min=0)].masked_fill_(plan.slots < 0, 0)
 
     def put_and_evict(
         self,
@@ -257,28 +325,29 @@ class HbmTier:
         fields: Mapping[str, Tensor] | None = None,
         *,
         saved: bool = False,
+        distinct: bool = False,
         pinned: Sequence[HbmPlan] = (),
     ) -> HbmPlan:
         """Insert or overwrite whole rows, each key once. The plan has the rows that they displaced.
 
         A column that is not given keeps its values, or starts as in a new row. The rows count as seen. `saved` says
-        that a lower tier has them as they are.
+        that a lower tier has them as they are, `distinct` that no key occurs twice: that is checked without it.
         """
-        batch = self._batch("put_and_evict", keys, fold=True)
-        assert batch.folded is not None
-        check_once("put_and_evict", batch.folded)
+        batch = self._batch("put_and_evict", keys, fold=not distinct)
+        if batch.folded is not None:
+            check_once("put_and_evict", batch.folded)
         rows = as_columns("put_and_evict", self.spec, batch.keys, values, state, fields)
         _check_looked_up("put_and_evict: pinned", pinned)
         self._table.begin_call()
-        plan, missed = self._look_up(batch, None, seen=True)
-        if absent := int(missed):
-            given = {"values", *rows.fields} | ({"state"} if state is not None else set())
-            made = self._make_rows(plan, absent, pinned, frozenset(given))
+        crowded = torch.empty_like(batch.keys, dtype=torch.int8)
+        plan, _ = self._look_up(batch, None, seen=True, crowded=crowded)
+        whole = state is not None or not self.spec.state_dim
+        made = self._make_rows(plan, pinned, make=not whole, distinct_keys=distinct, crowded=crowded)
         try:
-            self._columns.write(plan.slots_of_keys(), rows, with_state=state is not None, saved=saved)
+            slots, fresh = (each if plan.folded is None else each[plan.folded.inverse] for each in (plan.slots, made))
+            self._columns.write(slots, rows, fresh if whole else None, self._period, saved=saved)
         except BaseException:  # rows that were made for it have no values
-            if absent:
-                self._erase(made, absent - plan.turned_away)
+            self._erase(made, int((made >= 0).sum()))
             raise
         plan.evicted = self.take_evicted()
         return plan
@@ -342,8 +411,8 @@ class HbmTier:
             erased=self._erased,
             evicted=self._evicted,
             turned_away=self._turned_away,
-            refused=int(self._refused),
-            absent=int(self._absent),
+            refused=int(self._counts[0]),
+            absent=int(self._counts[1]),
         )
 
     def verify(self) -> list[str]:

@@ -234,6 +234,9 @@ def test_a_step_of_bags_is_that_of_single_keys(eviction: str) -> None:
     plan, single = tier.find_or_init(tier.batch(keys)), other.find_or_init(keys, rows)
     wanted = torch.stack([rows[:2].mean(0), torch.zeros(2, device=DEVICE), rows[2:].mean(0)])
     torch.testing.assert_close(tier.pool(plan, offsets, "mean"), wanted)
+    for found in (plan, other.find(keys)):  # with and without folded duplicates
+        part = (tier if found is plan else other).pool(found, offsets[2:] - 2, "mean", positions=slice(2, 5))
+        torch.testing.assert_close(part, wanted[2:])
     gradients = torch.tensor([[1.0, 2.0], [9.0, 9.0], [3.0, 6.0]], device=DEVICE)
     each = torch.cat([gradients[:1] / 2, gradients[:1] / 2, *[gradients[2:] / 3] * 3])
     assert tier.apply(plan, gradients, offsets, "mean") == other.apply(single, each)

@@ -1,0 +1,92 @@
+"""Arrays of the host to a device and back, beside the work that the device is doing.
+
+Several arrays travel in one copy, on a GPU through pinned memory and on a stream of their own. What comes back has
+arrived when the call returns; what goes there is ready for the current stream, and no thread waits for it.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+ALIGNMENT = 16  # bytes; kernels are compiled once for all arrays that begin at a multiple of it
+TYPES = {
+    np.dtype(np.int64): torch.int64,
+    np.dtype(np.uint32): torch.int32,  # the same bits
+    np.dtype(np.float32): torch.float32,
+}
+Array = NDArray[Any]
+
+
+class DeviceCopies:
+    """Copies to and from one device, and their bytes. Thread-safe."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.bytes_up = self.bytes_down = 0
+        self._counting = threading.Lock()
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+    def up(self, arrays: Sequence[Array]) -> list[Tensor]:
+        """Arrays of int64, uint32 (as int32 of the same bits) or float32, on the device."""
+        starts = list(accumulate((-(-each.nbytes // ALIGNMENT) * ALIGNMENT for each in arrays), initial=0))
+        joined = torch.empty(starts[-1], dtype=torch.uint8, pin_memory=self._stream is not None)
+        flat = joined.numpy()
+        for start, each in zip(starts, arrays, strict=False):
+            flat[start : start + each.nbytes] = np.ascontiguousarray(each).reshape(-1).view(np.uint8)
+        with self._counting:
+            self.bytes_up += len(joined)
+        moved = self._moved(joined)
+        return [
+            moved[start : start + each.nbytes].view(TYPES[each.dtype]).view(each.shape)
+            for start, each in zip(starts, arrays, strict=False)
+        ]
+
+    def _moved(self, joined: Tensor) -> Tensor:
+        if self._stream is None:
+            return joined
+        here = torch.cuda.current_stream(self.device)
+        with torch.cuda.stream(self._stream):
+            moved = joined.to(self.device, non_blocking=True)
+        here.wait_stream(self._stream)
+        moved.record_stream(here)
+        return moved
+
+    def mark(self) -> "torch.cuda.Event | None":
+        """What the current stream was given so far, for `beside`."""
+        return None if self._stream is None else torch.cuda.current_stream(self.device).record_event()
+
+    @contextmanager
+    def beside(self, since: "torch.cuda.Event | None") -> Iterator[None]:
+        """Work on the stream of copies, after what a mark stands for. It is done when the block ends."""
+        if self._stream is None:
+            yield
+            return
+        with torch.cuda.stream(self._stream):
+            if since is not None:
+                self._stream.wait_event(since)
+            yield
+            self._stream.synchronize()
+
+    def down(self, tensors: Sequence[Tensor]) -> list[Array]:
+        """Tensors on the host, once the current stream has come to them. The shapes stay; int32 comes as uint32."""
+        flat = torch.cat([each.contiguous().view(-1).view(torch.uint8) for each in tensors])
+        with self._counting:
+            self.bytes_down += len(flat)
+        if self._stream is not None:
+            pinned = torch.empty(flat.shape, dtype=torch.uint8, pin_memory=True)
+            pinned.copy_(flat, non_blocking=True)
+            torch.cuda.current_stream(self.device).synchronize()
+            flat = pinned
+        starts = accumulate((each.nbytes for each in tensors), initial=0)
+        kinds = {torch.int32: np.uint32, torch.float32: np.float32, torch.bool: np.bool_}
+        return [
+            flat[start : start + each.nbytes].numpy().view(kinds[each.dtype]).reshape(each.shape)
+            for start, each in zip(starts, tensors, strict=False)
+        ]
