@@ -18,6 +18,8 @@ from hotrow.store.hbm.rows import HbmRows
 if TYPE_CHECKING:
     from hotrow.store.hbm.lower import LowerTier
 
+Read = Callable[[Tensor], HbmRows]  # a call of a tier
+
 
 class HostCopies:
     """Calls of a tier on the host, and the copies of one device that they need."""
@@ -34,9 +36,9 @@ class HostCopies:
         """Keys as the tier takes them, and from when."""
         return keys.cpu(), None
 
-    def read(self, lower: "LowerTier", keys: Tensor, since: "torch.cuda.Event | None", samples: int) -> HbmRows:
-        """Rows of the tier on the device, complete when the call returns."""
-        rows = lower.read(keys, samples)
+    def read(self, read: Read, keys: Tensor, since: "torch.cuda.Event | None") -> HbmRows:
+        """Rows that the tier reads, on the device, complete when the call returns."""
+        rows = read(keys)
         if self._stream is None:
             return rows
         with torch.cuda.stream(self._stream):
@@ -80,11 +82,11 @@ class DeviceCopies(HostCopies):
     def keys(self, keys: Tensor) -> tuple[Tensor, "torch.cuda.Event | None"]:
         return keys, self.mark()
 
-    def read(self, lower: "LowerTier", keys: Tensor, since: "torch.cuda.Event | None", samples: int) -> HbmRows:
+    def read(self, read: Read, keys: Tensor, since: "torch.cuda.Event | None") -> HbmRows:
         with self._beside(since):
             if self._stream is not None:
                 keys.record_stream(self._stream)
-            rows = lower.read(keys, samples)
+            rows = read(keys)
         self._wait()
         return rows
 
