@@ -78,24 +78,19 @@ class BatchWorkingSet(WorkingSet[HbmPlan]):
     def _read_missing(self, plan: HbmPlan, samples: int) -> HbmRows | None:
         """The rows that a plan lacks; None where it lacks none."""
         missing = missing_keys(plan)
-        return self._read_now(missing, samples) if len(missing) else None
+        return self._thread.submit(self._read, missing.cpu(), samples).result() if len(missing) else None
 
     def _completed(self, ahead: _Ahead, samples: int) -> HbmRows | None:
         """What was read ahead, and the rows that were not there to be read."""
         if ahead.rows is None:
             return None
-        with self.moved.timed("wait_s"):
-            rows = self._copies.used_here(ahead.rows.result())
+        rows = self._copies.used_here(ahead.rows.result())
         self.moved.up_ahead += len(rows)
         if len(rows) == len(ahead.missing):
             return rows
         fresh = ahead.missing[~torch.isin(ahead.missing, rows.keys)]
-        return joined_rows([rows, self._copies.used_here(self._read_now(fresh, samples))])
-
-    def _read_now(self, keys: Tensor, samples: int) -> HbmRows:
-        """Rows from below; absent ones are made."""
-        with self.moved.timed("wait_s"):
-            return self._thread.submit(self._read, *self._copies.keys(keys), samples).result()
+        made = self._copies.used_here(self._thread.submit(self._read, fresh.cpu(), samples).result())
+        return joined_rows([rows, made])
 
     def _put(self, rows: HbmRows, plan: HbmPlan, pinned: Sequence[HbmPlan]) -> None:
         """Rows from below take the places of others, which go down."""
@@ -116,11 +111,12 @@ class BatchWorkingSet(WorkingSet[HbmPlan]):
         """Begin to read the rows of the next batch that GPU memory lacks. Its lookup has to be the next one."""
         self._settle()
         missing = missing_keys(self.upper.find(batch))
-        rows = self._thread.submit(self._read_there, *self._copies.keys(missing)) if len(missing) else None
+        rows = self._thread.submit(self._read_there, missing.cpu()) if len(missing) else None
         self._ahead = _Ahead(batch, self.upper.generation, missing, rows)
 
-    def _read_there(self, keys: Tensor, since: "torch.cuda.Event | None") -> HbmRows:
-        return self._read_below(self._rows_below.find, keys, since)
+    def _read_there(self, keys: Tensor) -> HbmRows:
+        self._queue.write_all()  # as in `_read`
+        return self._copies.up(self._rows_below.find(keys))
 
     def apply_sums(self, plan: HbmPlan, sums: Tensor, *, only: Tensor | None = None, **when: Any) -> Applied:
         """As `HbmTier.apply_sums`."""

@@ -18,8 +18,6 @@ from hotrow.store.hbm.rows import HbmRows
 if TYPE_CHECKING:
     from hotrow.store.hbm.lower import LowerTier
 
-Read = Callable[[Tensor], HbmRows]  # a call of a tier
-
 
 class HostCopies:
     """Calls of a tier on the host, and the copies of one device that they need."""
@@ -36,9 +34,9 @@ class HostCopies:
         """Keys as the tier takes them, and from when."""
         return keys.cpu(), None
 
-    def read(self, read: Read, keys: Tensor, since: "torch.cuda.Event | None") -> HbmRows:
-        """Rows that the tier reads, on the device, complete when the call returns."""
-        rows = read(keys)
+    def read(self, lower: "LowerTier", keys: Tensor, since: "torch.cuda.Event | None", samples: int) -> HbmRows:
+        """Rows of the tier on the device, complete when the call returns."""
+        rows = lower.read(keys, samples)
         if self._stream is None:
             return rows
         with torch.cuda.stream(self._stream):
@@ -82,11 +80,11 @@ class DeviceCopies(HostCopies):
     def keys(self, keys: Tensor) -> tuple[Tensor, "torch.cuda.Event | None"]:
         return keys, self.mark()
 
-    def read(self, read: Read, keys: Tensor, since: "torch.cuda.Event | None") -> HbmRows:
+    def read(self, lower: "LowerTier", keys: Tensor, since: "torch.cuda.Event | None", samples: int) -> HbmRows:
         with self._beside(since):
             if self._stream is not None:
                 keys.record_stream(self._stream)
-            rows = read(keys)
+            rows = lower.read(keys, samples)
         self._wait()
         return rows
 

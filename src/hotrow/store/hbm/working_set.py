@@ -14,7 +14,6 @@ gone meanwhile, which the generation of the table tells.
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import torch
@@ -22,7 +21,7 @@ from torch import Tensor
 
 from hotrow.errors import ConfigError, InputError
 from hotrow.store.applied import Applied
-from hotrow.store.hbm.copies import DeviceCopies, HostCopies, Read
+from hotrow.store.hbm.copies import DeviceCopies, HostCopies
 from hotrow.store.hbm.lower import LowerTier, TransferCounts, WriteQueue
 from hotrow.store.hbm.rows import HbmRows, KeyBatch
 from hotrow.store.hbm.spec import HbmSpec
@@ -201,12 +200,9 @@ class WorkingSet(Generic[Plan]):
         self.close()
 
     def _read(self, keys: Tensor, since: "torch.cuda.Event | None", samples: int) -> HbmRows:
-        return self._read_below(partial(self.lower.read, samples=samples), keys, since)
-
-    def _read_below(self, read: Read, keys: Tensor, since: "torch.cuda.Event | None") -> HbmRows:
         self._queue.write_all()  # what failed before: rows below may be out of date
         with self.moved.timed("read_s"):
-            return self._copies.read(read, keys, since)
+            return self._copies.read(self.lower, keys, since, samples)
 
     def _write_evicted(self, evicted: HbmRows | None) -> None:
         """Send down what has changed of displaced rows."""
