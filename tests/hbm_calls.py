@@ -39,7 +39,7 @@ def hbm() -> None:
     for init in ("uniform", "normal", "constant"):
         RowColumns(replace(spec, init=init, capacity=1024), torch.device("cpu")).make(keys, slots, 0)
     below = PinnedTier(replace(spec, capacity=1024), "cpu")
-    below._copy(slots, torch.zeros(300, 64), torch.zeros(300, 64), torch.zeros(300, 2, dtype=torch.int32), into=False)
+    below._read(keys, slots)
     below._write(slots, some_rows(keys, spec))
     oldest = HashTable(replace(spec, eviction="lru"), torch.device("cpu"))
     oldest.calls = CLAMP_EVERY * spec.calls_per_tick - 1

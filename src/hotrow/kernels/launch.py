@@ -22,7 +22,7 @@ def takes_kernel(tensor: Tensor) -> bool:
     return tensor.is_cuda or forced or bool(triton.knobs.runtime.interpret)
 
 
-def launch(kernel: Any, programs: int, first: Tensor, *arguments: Any, **constants: Any) -> None:
+def launch(kernel: Any, programs: int, first: Tensor, /, *arguments: Any, **constants: Any) -> None:
     """Run a kernel on the device of its first tensor, which need not be torch's current one; no programs, no launch.
 
     Products are rounded before they are added, as in the native store: Triton versions differ in their default.

@@ -78,7 +78,7 @@ class BatchWorkingSet(WorkingSet[HbmPlan]):
     def _read_missing(self, plan: HbmPlan, samples: int) -> HbmRows | None:
         """The rows that a plan lacks; None where it lacks none."""
         missing = missing_keys(plan)
-        return self._thread.submit(self._read, missing.cpu(), samples).result() if len(missing) else None
+        return self._thread.submit(self._read, missing.cpu(), None, samples).result() if len(missing) else None
 
     def _completed(self, ahead: _Ahead, samples: int) -> HbmRows | None:
         """What was read ahead, and the rows that were not there to be read."""
@@ -89,14 +89,16 @@ class BatchWorkingSet(WorkingSet[HbmPlan]):
         if len(rows) == len(ahead.missing):
             return rows
         fresh = ahead.missing[~torch.isin(ahead.missing, rows.keys)]
-        made = self._copies.used_here(self._thread.submit(self._read, fresh.cpu(), samples).result())
+        made = self._copies.used_here(self._thread.submit(self._read, fresh.cpu(), None, samples).result())
         return joined_rows([rows, made])
 
     def _put(self, rows: HbmRows, plan: HbmPlan, pinned: Sequence[HbmPlan]) -> None:
         """Rows from below take the places of others, which go down."""
         rows = self._copies.used_here(rows)
         state = rows.state if rows.state.shape[1] else None
-        put = self.upper.put_and_evict(rows.keys, rows.values, state, rows.fields, saved=True, pinned=[plan, *pinned])
+        put = self.upper.put_and_evict(
+            rows.keys, rows.values, state, rows.fields, saved=True, distinct=True, pinned=[plan, *pinned]
+        )
         self.moved.up += len(rows) - put.turned_away
         self._write_evicted(put.evicted)
         if put.turned_away:

@@ -36,7 +36,10 @@ class HostCopies:
 
     def read(self, lower: "LowerTier", keys: Tensor, since: "torch.cuda.Event | None", samples: int) -> HbmRows:
         """Rows of the tier on the device, complete when the call returns."""
-        rows = lower.read(keys, samples)
+        return self.up(lower.read(keys, samples))
+
+    def up(self, rows: HbmRows) -> HbmRows:
+        """Rows of the host on the device, complete when the call returns."""
         if self._stream is None:
             return rows
         with torch.cuda.stream(self._stream):

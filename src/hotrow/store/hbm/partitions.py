@@ -178,20 +178,22 @@ class HbmPartitions:
         fields: Mapping[str, Tensor] | None = None,
         *,
         saved: bool = False,
+        distinct: bool = False,
         pinned: Sequence[PartitionedPlan] = (),
     ) -> PartitionedPlan:
         """As `HbmTier.put_and_evict`."""
         known = as_keys("put_and_evict", keys, keys.device)
         rows = as_columns("put_and_evict", self.spec, known, values, state, fields)
         folded = unique(known, self.spec.deterministic)
-        check_once("put_and_evict", folded)
+        if not distinct:
+            check_once("put_and_evict", folded)
 
         def put(partition: int, index: Tensor) -> HbmPlan:
             tier = self.tiers[partition]
             own = rows.select(index).to(tier.device)
             given = None if state is None else own.state
             pins = _pins(pinned, partition)
-            return tier.put_and_evict(own.keys, own.values, given, own.fields, saved=saved, pinned=pins)
+            return tier.put_and_evict(own.keys, own.values, given, own.fields, saved=saved, distinct=True, pinned=pins)
 
         parts = self._call_parts(known, put)
         places = folded.inverse.to(torch.int64)

@@ -48,9 +48,9 @@ class PinnedTier:
         self._slots = HashTable(replace(self.table, capacity=slots, groups=GROUPS), self.device)
         self._no_values = torch.empty(1, device=self.device)  # lookups of the hash table alone
         self._memory = PinnedMemory(self.device)
-        self._values = self._memory.zeros(slots, table.dim, torch.float32)
-        self._state = self._memory.zeros(slots, table.state_dim, torch.float32)
-        self._counters = self._memory.zeros(slots, len(table.fields), torch.int32)
+        # Value, state and counters of a row side by side: each place that a kernel reads costs the link a page.
+        self._widths = table.dim, table.state_dim, len(table.fields)
+        self._host = self._memory.zeros(slots, sum(self._widths), torch.int32)
         self._rows = self._period = 0
 
     def spec(self, capacity: int, **settings: Any) -> HbmSpec:
@@ -116,21 +116,22 @@ class PinnedTier:
         return columns.read(keys, places)
 
     def _read(self, keys: Tensor, slots: Tensor) -> HbmRows:
-        count, fields = len(keys), self.table.fields
-        values = torch.empty(count, self.table.dim, device=self.device)
-        state = torch.empty(count, self.table.state_dim, device=self.device)
-        counters = torch.empty(count, len(fields), dtype=torch.int32, device=self.device)
-        self._copy(slots, values, state, counters, into=False)
-        return HbmRows(keys, values, state, dict(zip(fields, counters.t().contiguous(), strict=True)))
+        rows = torch.empty(len(keys), sum(self._widths), dtype=torch.int32, device=self.device)
+        self._copy(slots, rows, into=False)
+        values, state, counters = rows.split(self._widths, 1)
+        fields = dict(zip(self.table.fields, counters.t().contiguous(), strict=True))
+        return HbmRows(keys, _floats(values), _floats(state), fields)
 
     def _write(self, slots: Tensor, rows: HbmRows) -> None:
         counters = torch.stack([rows.fields[name] for name in self.table.fields], 1)
-        self._copy(slots, rows.values.contiguous(), rows.state.contiguous(), counters, into=True)
+        whole = torch.cat([rows.values.view(torch.int32), rows.state.view(torch.int32), counters], 1)
+        self._copy(slots, whole, into=True)
 
-    def _copy(self, slots: Tensor, values: Tensor, state: Tensor, counters: Tensor, *, into: bool) -> None:
-        order = slots.argsort()
-        programs = min(PROGRAMS, -(-len(slots) // BLOCK))
-        for host, rows in ((self._values, values), (self._state, state), (self._counters, counters)):
-            if dim := host.shape[1]:
-                sizes = {"DIM": dim, "WIDTH": tile_width(dim), "BLOCK": BLOCK, "num_warps": WARPS}
-                launch(pinned_rows, programs, slots, host, order, rows, len(slots), INTO=into, **sizes)
+    def _copy(self, slots: Tensor, rows: Tensor, *, into: bool) -> None:
+        programs, width = min(PROGRAMS, -(-len(slots) // BLOCK)), rows.shape[1]
+        sizes = {"DIM": width, "WIDTH": tile_width(width), "BLOCK": BLOCK, "num_warps": WARPS}
+        launch(pinned_rows, programs, slots, self._host, slots.argsort(), rows, len(slots), INTO=into, **sizes)
+
+
+def _floats(columns: Tensor) -> Tensor:
+    return columns.contiguous().view(torch.float32)

@@ -65,6 +65,7 @@ class UpperTier(Protocol[Plan]):
         fields: Mapping[str, Tensor] | None = None,
         *,
         saved: bool = False,
+        distinct: bool = False,
         pinned: Sequence[Plan] = (),
     ) -> Plan: ...
     def take_evicted(self) -> HbmRows | None: ...
@@ -113,9 +114,10 @@ class WorkingSet(Generic[Plan]):
         if not len(rows):
             return
         rows = self._copies.used_here(rows)
+        state = rows.state if rows.state.shape[1] else None
         put = self.upper.put_and_evict(
-            rows.keys, rows.values, rows.state if rows.state.shape[1] else None, rows.fields, saved=True, pinned=held
-        )
+            rows.keys, rows.values, state, rows.fields, saved=True, distinct=True, pinned=held
+        )  # fmt: skip
         self.moved.up += len(rows) - put.turned_away
         self._write_evicted(put.evicted)
         if put.turned_away:
