@@ -34,6 +34,7 @@ def hbm() -> None:
     table.erase(slots)
     table.unlock([slots[:1]])
     columns.read(keys, slots)
+    columns.read_values(slots, torch.zeros(300, 64))
     columns.write(slots, some_rows(keys, spec), slots, 0, saved=False)
     columns.write(slots, HbmRows(keys, torch.zeros(300, 64), torch.zeros(300, 64), {}), slots, 0, saved=False)
     for init in ("uniform", "normal", "constant"):

@@ -15,7 +15,7 @@ from hotrow.store.hbm import HbmSpec
 
 DISK_SHARE = 0.1  # of the rows
 RAM_ROW_BYTES = 40  # beside its floats
-DISK_BYTES = 2  # times those of the rows there
+DISK_BYTES = 6  # times those of the rows there: rows read back into memory stay on disk for a while
 
 Made = Callable[[], AbstractContextManager[Any]]
 
