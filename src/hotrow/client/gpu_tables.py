@@ -28,7 +28,7 @@ from hotrow.data.batch import Batch
 from hotrow.staleness import Histogram, Staleness
 from hotrow.store import Applied, find_or_first
 from hotrow.store.hbm import HbmTier
-from hotrow.store.hbm.batch_working_set import BatchWorkingSet, missing_keys
+from hotrow.store.hbm.batch_working_set import BatchWorkingSet
 from hotrow.store.host_tier import HostTier
 
 
@@ -134,7 +134,7 @@ class GpuTables(LocalTables):
         working = self.working[table]
         batch = ids.batch(working)
         plan = working.upper.find(batch)
-        missing = missing_keys(plan)
+        missing = plan.absent_keys()
         if not len(missing):
             return ids.pooling.vectors(
                 lambda positions, offsets, mode: working.upper.pool(plan, offsets, mode, positions=positions),

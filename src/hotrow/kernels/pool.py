@@ -40,22 +40,36 @@ def pool(
 
 
 def pool_checked(
-    values: Tensor, slots: Tensor, inverse: Tensor | None, offsets: Tensor | None, mode: Mode, dtype: torch.dtype
+    values: Tensor,
+    slots: Tensor,
+    inverse: Tensor | None,
+    offsets: Tensor | None,
+    mode: Mode,
+    dtype: torch.dtype,
+    out: Tensor | None = None,
 ) -> Tensor:
-    """As `pool`, of arguments that fit."""
-    pooled = _kernel_pool if takes_kernel(values) else reference_pool
-    return pooled(values, slots, inverse, offsets, mode, dtype)
+    """As `pool`, of arguments that fit; into `out` where it is given."""
+    if takes_kernel(values):
+        return _kernel_pool(values, slots, inverse, offsets, mode, dtype, out)
+    pooled = reference_pool(values, slots, inverse, offsets, mode, dtype)
+    return pooled if out is None else out.copy_(pooled)
 
 
 def _kernel_pool(
-    values: Tensor, slots: Tensor, inverse: Tensor | None, offsets: Tensor | None, mode: Mode, dtype: torch.dtype
+    values: Tensor,
+    slots: Tensor,
+    inverse: Tensor | None,
+    offsets: Tensor | None,
+    mode: Mode,
+    dtype: torch.dtype,
+    out: Tensor | None = None,
 ) -> Tensor:
     positions = len(slots if inverse is None else inverse)
     bags = positions if offsets is None else len(offsets) - 1
     dim = values.shape[1]
     columns = block_dim("pool", dim)
     rows = block_rows(columns)
-    out = torch.empty(bags, dim, dtype=dtype, device=values.device)
+    out = torch.empty(bags, dim, dtype=dtype, device=values.device) if out is None else out
     launch(
         _pool_kernel, triton.cdiv(bags, rows), values, slots, inverse, offsets, out, bags, positions,
         values.stride(0),

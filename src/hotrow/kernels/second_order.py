@@ -15,7 +15,7 @@ def second_order(rows: Tensor, weights: bool = True) -> Tensor:
     """float32 [samples] from rows [samples, fields, width], float32 or bfloat16; differentiable.
 
     With `weights` the first float of a row is the weight of its id: weights are summed, and the vectors behind them
-    multiplied (`hotrow.models.layers.weights_and_pairs`). Without, whole rows are the vectors.
+    multiplied (`hotrow.models.interactions.weights_and_pairs`). Without, whole rows are the vectors.
     """
     check_vectors("second_order", rows, "width")
     if not takes_kernel(rows) or not rows.numel():

@@ -30,8 +30,8 @@ print(*sorted(name for name in sys.modules if name.partition(".")[0] == "hotrow"
 MISSING = {"pydantic", "pydantic_core", "pyarrow", "typer", "rich", "msgspec", "zmq", "plotly", "safetensors", "xxhash"}
 PACKAGES = (hotrow.kernels, hotrow.store.hbm, hotrow.bench.gpu)
 OWN = (
-    "hotrow", "hotrow.errors", "hotrow.bench", "hotrow.bench.commit", "hotrow.store", "hotrow.store.applied",
-    "hotrow.store.streams", "hotrow.models", "hotrow.models.interactions",
+    "hotrow", "hotrow.errors", "hotrow.openmp", "hotrow.bench", "hotrow.bench.commit", "hotrow.store",
+    "hotrow.store.applied", "hotrow.store.streams", "hotrow.models", "hotrow.models.interactions",
 )  # fmt: skip
 
 

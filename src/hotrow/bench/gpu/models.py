@@ -11,9 +11,11 @@ from dataclasses import replace
 from functools import partial
 
 import torch
+from torch import nn
 
 from hotrow.bench.gpu.auc import auc_figures
 from hotrow.bench.gpu.clock import EventClock
+from hotrow.bench.gpu.graph import GraphTraining
 from hotrow.bench.gpu.networks import NETWORKS, matrix_flops
 from hotrow.bench.gpu.plan import GpuPlan
 from hotrow.bench.gpu.table_twin import require
@@ -90,7 +92,9 @@ def measure(clock: EventClock, plan: GpuPlan) -> Iterator[tuple[str, float]]:
     measured.free()
     yield from measured.plain()
     yield from auc_figures(clock.device, plan)
-    for name in NETWORKS:  # last: a compiler that fails leaves the other figures
+    for name in NETWORKS if clock.device.type == "cuda" else ():  # last: what fails leaves the other figures
+        yield from measured.graphs(name)
+    for name in NETWORKS:
         yield from measured.compiled(name)
 
 
@@ -101,6 +105,7 @@ class _Steps:
         self.clock, self.plan, self.batches = clock, plan, batches
         self._tier: HbmTier | None = None
         self._rates: dict[str, float] = {}
+        self._torch: dict[str, float] = {}
 
     def _table(self, dtype: torch.dtype = torch.float32) -> OwnTable:
         if self._tier is None:
@@ -124,6 +129,32 @@ class _Steps:
         half = self._table(torch.bfloat16)
         yield f"{name}_bf16_compiled_msamples", self._rate(name, half, torch.bfloat16, compiled=True)
 
+    def graphs(self, name: str) -> Iterator[tuple[str, float]]:
+        """The network as one CUDA graph, whose losses are those without one."""
+        with matrix_precision("high"):
+            losses = []
+            for graph in (True, False):
+                network, tier = self._network(name, kernels=True), self._fresh_tier()
+                training: GraphTraining | Training = Training(network, OwnTable(tier), adam(network))
+                if graph:
+                    training = GraphTraining(network, tier, None, self.batches[0])
+                losses.append(torch.stack([training.step(batch).clone() for batch in self.batches]))
+            torch.testing.assert_close(*losses, rtol=1e-3, atol=1e-3)
+            for suffix, autocast in (("", None), ("_bf16", torch.bfloat16)):
+                tier = self._table().tier
+                replayed = GraphTraining(self._network(name, kernels=True), tier, autocast, self.batches[0])
+                seconds = self.clock.seconds(partial(self._turn, replayed))
+                yield f"{name}{suffix}_graph_msamples", (rate := self.plan.samples / seconds / 1e6)
+                yield f"{name}{suffix}_graph_vs_torch", rate / self._torch[name]
+
+    def _fresh_tier(self) -> HbmTier:
+        """Room for the rows of all batches, which start alike in each."""
+        rows = max(128, 2 * len(self.batches) * len(self.batches[0].ids))
+        return HbmTier(HbmSpec(dim=self.plan.dim, capacity=rows, rule=ADAGRAD), self.clock.device)
+
+    def _turn(self, training: "Training | GraphTraining", turn: int) -> None:
+        training.step(self.batches[turn % len(self.batches)])
+
     def plain(self) -> Iterator[tuple[str, float]]:
         values = torch.zeros(self.plan.distinct, self.plan.dim, device=self.clock.device).normal_(std=0.01)
         folded, rates = FoldedTable(values), {}
@@ -135,8 +166,9 @@ class _Steps:
         sparse = SparseTable(values)
         for name in NETWORKS:
             yield f"{name}_torch_sparse_msamples", (rate := self._rate(name, sparse))
-            yield f"{name}_torch_msamples", max(rate, rates[name])
-            yield f"{name}_vs_torch", self._rates[name] / max(rate, rates[name])
+            yield f"{name}_torch_msamples", (best := max(rate, rates[name]))
+            yield f"{name}_vs_torch", self._rates[name] / best
+            self._torch[name] = best
 
     def _rate(
         self,
@@ -147,17 +179,18 @@ class _Steps:
         compiled: bool = False,
         precision: str = "high",
     ) -> float:
-        own = isinstance(table, OwnTable)
-        network = seeded(
-            partial(NETWORKS[name], self.plan.fields, self.plan.dim, kernels=own), self.clock.device, self.plan.seed
-        )
+        network = self._network(name, kernels=isinstance(table, OwnTable))
         if compiled:
             torch.compiler.reset()  # past a number of variants of one function it gives up, and says so in a warning
             network.compile(backend=self.plan.compiler)
         training = Training(network, table, adam(network), autocast)
         with matrix_precision(precision):
             seconds = self.clock.seconds(
-                lambda turn: training.step(self.batches[turn % len(self.batches)]),
+                partial(self._turn, training),
                 rounds=SLOW_ROUNDS if isinstance(table, SparseTable) else None,
             )
         return self.plan.samples / seconds / 1e6
+
+    def _network(self, name: str, *, kernels: bool) -> nn.Module:
+        make = partial(NETWORKS[name], self.plan.fields, self.plan.dim, kernels=kernels)
+        return seeded(make, self.clock.device, self.plan.seed)

@@ -77,7 +77,7 @@ class BatchWorkingSet(WorkingSet[HbmPlan]):
 
     def _read_missing(self, plan: HbmPlan, samples: int) -> HbmRows | None:
         """The rows that a plan lacks; None where it lacks none."""
-        missing = missing_keys(plan)
+        missing = plan.absent_keys()
         return self._thread.submit(self._read, missing.cpu(), None, samples).result() if len(missing) else None
 
     def _completed(self, ahead: _Ahead, samples: int) -> HbmRows | None:
@@ -112,7 +112,7 @@ class BatchWorkingSet(WorkingSet[HbmPlan]):
     def prefetch_batch(self, batch: KeyBatch) -> None:
         """Begin to read the rows of the next batch that GPU memory lacks. Its lookup has to be the next one."""
         self._settle()
-        missing = missing_keys(self.upper.find(batch))
+        missing = self.upper.find(batch).absent_keys()
         rows = self._thread.submit(self._read_there, missing.cpu()) if len(missing) else None
         self._ahead = _Ahead(batch, self.upper.generation, missing, rows)
 
@@ -153,10 +153,3 @@ class BatchWorkingSet(WorkingSet[HbmPlan]):
             ahead.rows.result()
         for keys in self.upper.keys().split(ERASED_TOGETHER):
             self.upper.erase(keys)
-
-
-def missing_keys(plan: HbmPlan) -> Tensor:
-    """The distinct keys of a folded plan that have no row. Waits for the device."""
-    assert plan.folded is not None
-    there = torch.arange(len(plan.slots), device=plan.slots.device) < plan.folded.size
-    return plan.folded.keys[there & (plan.slots < 0)]

@@ -51,6 +51,10 @@ class PartitionedPlan:
     def turned_away(self) -> int:
         return sum(part.plan.turned_away for part in self.parts)
 
+    def absent_keys(self) -> Tensor:
+        """The keys that have no row."""
+        return self.keys[~self.present]
+
     @property
     def present(self) -> Tensor:
         """For each key, whether it has a row: bool [keys]."""

@@ -95,6 +95,13 @@ class HbmPlan:
             return int(unique(self.keys[gone]).size)
         return int(gone.sum()) - len(gone) + int(self.folded.size)  # slots beyond the distinct keys are ABSENT too
 
+    def absent_keys(self) -> Tensor:
+        """The keys that have no row; of a folded plan each once. Waits for the device."""
+        if self.folded is None:
+            return self.keys[self.slots < 0]
+        there = torch.arange(len(self.slots), device=self.slots.device) < self.folded.size
+        return self.folded.keys[there & (self.slots < 0)]
+
     def slots_of_keys(self) -> Tensor:
         """For each key, where its row is: int64 [keys]."""
         return self.slots if self.folded is None else self.slots.index_select(0, self.folded.inverse)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from hotrow.errors import InputError
 from hotrow.kernels.backward import update_checked
+from hotrow.kernels.launch import check
 from hotrow.kernels.pool import Mode, check_offsets, check_output, pool_checked
 from hotrow.kernels.scatter import bag_gradients
 from hotrow.kernels.unique import UniqueKeys, unique
@@ -103,10 +104,11 @@ class HbmTier:
         dtype: torch.dtype = torch.float32,
         *,
         positions: slice = slice(None),
+        out: Tensor | None = None,
     ) -> Tensor:
         """Rows of a plan that was looked up, pooled over bags as `hotrow.kernels.pool.pool` does.
 
-        `positions`: those keys of the plan alone, which `offsets` count from 0.
+        `positions`: those keys of the plan alone, which `offsets` count from 0. `out`: where the vectors go.
         """
         _check_looked_up("pool", [plan])
         self._refresh(plan)
@@ -118,7 +120,10 @@ class HbmTier:
             inverse = plan.folded.inverse[positions]
         if offsets is not None:
             check_offsets("pool", offsets, len(slots if inverse is None else inverse))
-        return pool_checked(self._columns.values, slots, inverse, offsets, mode, dtype)
+        if out is not None:
+            bags = len(slots if inverse is None else inverse) if offsets is None else len(offsets) - 1
+            check("pool", "out", out, dtype, (bags, self.spec.dim))
+        return pool_checked(self._columns.values, slots, inverse, offsets, mode, dtype, out)
 
     def _batch(self, who: str, keys: Keys, *, fold: bool = False) -> KeyBatch:
         if isinstance(keys, KeyBatch | HbmPlan):

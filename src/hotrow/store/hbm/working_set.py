@@ -38,6 +38,7 @@ class UpperPlan(Protocol):
     def turned_away(self) -> int: ...
     @property
     def evicted(self) -> HbmRows | None: ...
+    def absent_keys(self) -> Tensor: ...
 
 
 Plan = TypeVar("Plan", bound=UpperPlan)
@@ -101,6 +102,7 @@ class WorkingSet(Generic[Plan]):
         self._thread = self._copies.executor()
         self._writes: list[Future[None]] = []
         self._prefetch: Prefetch | None = None
+        self._begun: list[Part] = []  # parts of the batch whose rows are here
 
     def begin(self, keys: Part | Sequence[Part], *, samples: int = 0) -> None:
         """Have the rows of all these keys in GPU memory, where they stay until the next `begin`.
@@ -109,9 +111,10 @@ class WorkingSet(Generic[Plan]):
         counts all samples trained so far. New rows start in the SWAP period of it.
         """
         self._settle()
-        parts = _parts(keys)
+        parts, self._begun = _parts(keys), []
         rows, held = self._rows_for(parts, samples)
         if not len(rows):
+            self._begun = parts
             return
         rows = self._copies.used_here(rows)
         state = rows.state if rows.state.shape[1] else None
@@ -126,6 +129,7 @@ class WorkingSet(Generic[Plan]):
                 f"{self.upper.spec.slots:,} in buckets of {self.upper.spec.bucket_slots}: raise capacity, or use "
                 "smaller batches"
             )
+        self._begun = parts
 
     def _rows_for(self, parts: list[Part], samples: int) -> tuple[HbmRows, list[Plan]]:
         """Rows that GPU memory lacks, and the plans of those that it has."""
@@ -140,23 +144,25 @@ class WorkingSet(Generic[Plan]):
                 return rows, held
             self.moved.reread += 1
         with self.moved.timed("wait_s"):
-            return self._submit_read(parts, held, samples).result(), held
+            return self._submit_read(held, samples).result(), held
 
     def prefetch(self, keys: Part | Sequence[Part], *, samples: int = 0) -> None:
         """Begin to read the rows of the next batch that GPU memory lacks."""
         self._settle()
         parts = _parts(keys)
         found = [self.upper.find(part) for part in parts]
-        self._prefetch = Prefetch(parts, self.upper.generation, self._submit_read(parts, found, samples))
+        self._prefetch = Prefetch(parts, self.upper.generation, self._submit_read(found, samples))
 
-    def _submit_read(self, parts: list[Part], plans: list[Plan], samples: int) -> "Future[HbmRows]":
+    def _submit_read(self, plans: list[Plan], samples: int) -> "Future[HbmRows]":
         """Read what the plans of a batch lack."""
-        absent = [_keys(part)[~plan.present] for part, plan in zip(parts, plans, strict=True)]
-        return self._thread.submit(self._read, *self._copies.keys(torch.unique(torch.cat(absent))), samples)
+        absent = torch.unique(torch.cat([plan.absent_keys() for plan in plans]))
+        return self._thread.submit(self._read, *self._copies.keys(absent), samples)
 
     def find(self, keys: Part, out: Tensor | None = None) -> Plan:
         """Look up rows of the batch, for `apply`."""
         plan = self.upper.find(keys, out)
+        if isinstance(keys, KeyBatch) and any(keys is part for part in self._begun):  # `begin` has found all its rows
+            return plan
         if plan.absent:
             raise InputError(
                 f"find: {plan.absent:,} keys are not in the working set: call begin with the keys of the whole batch"
