@@ -16,9 +16,10 @@ from hotrow.kernels.update_rule import StepScalars
 from hotrow.store.applied import Applied
 from hotrow.store.hbm.arguments import as_columns, as_keys, as_matrix, check_device, check_once, check_usable, distinct
 from hotrow.store.hbm.columns import RowColumns
-from hotrow.store.hbm.rows import ABSENT, TURNED_AWAY, HbmPlan, HbmRows, HbmStats, KeyBatch, joined_rows
+from hotrow.store.hbm.places import RowPlaces
+from hotrow.store.hbm.rows import ABSENT, TURNED_AWAY, HbmPlan, HbmRows, HbmStats, KeyBatch
 from hotrow.store.hbm.spec import HbmSpec
-from hotrow.store.hbm.table import HashTable, Room
+from hotrow.store.hbm.table import HashTable
 from hotrow.store.hbm.verify import faults
 
 Keys = Tensor | KeyBatch | HbmPlan  # of a plan the keys: they are looked up anew
@@ -42,9 +43,7 @@ class HbmTier:
         self._table = HashTable(spec, self.device)
         self._columns = RowColumns(spec, self.device)
         self._period = 0  # latest SWAP period that a call gave
-        self._moves = 0  # evictions and removals: while it stays, slots of plans hold
-        self._rows = self._created = self._erased = self._evicted = self._turned_away = 0
-        self._displaced: list[HbmRows] = []  # that no call has returned yet
+        self._places = RowPlaces(self._table, self._columns)
         self._counts = torch.zeros(3, dtype=torch.int64, device=self.device)  # by updates: refused, absent, turned away
         self._updated = self._columns.rows(self._counts[:1])
 
@@ -152,14 +151,14 @@ class HbmTier:
             slots, missed = self._table.find(batch.keys, values, out, seen=seen, crowded=crowded)
         else:
             slots, missed = self._table.find(folded.keys, values, None, seen=seen, size=folded.size, crowded=crowded)
-        plan = HbmPlan(batch.keys, slots, self._moves, folded=folded, order=batch.order)
+        plan = HbmPlan(batch.keys, slots, self._places.moves, folded=folded, order=batch.order)
         if folded is not None and out is not None:
             self._columns.read_values(plan.slots_of_keys(), out, without)
         return plan, missed
 
     def _refresh(self, plan: HbmPlan) -> None:
         """Look a plan up again if rows have gone since. Keys that were turned away stay so until they have a row."""
-        if plan.moves != self._moves:
+        if plan.moves != self._places.moves:
             now, _ = self._look_up(KeyBatch(plan.keys, plan.folded), None, seen=False)
             turned_away = (plan.slots == TURNED_AWAY) & (now.slots < 0)
             plan.slots, plan.moves = now.slots.masked_fill_(turned_away, TURNED_AWAY), now.moves
@@ -192,59 +191,20 @@ class HbmTier:
             missing = (plan.slots < 0).nonzero().squeeze(1)
             keys, which = distinct(plan.keys[missing])
             slots, size, crowded = torch.full_like(keys, ABSENT), None, None
-        made, plan.turned_away = self._place(keys, slots, size, crowded, used, make)
+        period = self._period if make else None
+        made, plan.turned_away = self._places.place(keys, slots, size, crowded, used, period)
         if which is not None:
             plan.slots[missing] = slots[which]
-        plan.moves = self._moves
+        plan.moves = self._places.moves
         return made
-
-    def _place(
-        self, keys: Tensor, slots: Tensor, size: Tensor | None, crowded: Tensor | None, used: list[Tensor], make: bool
-    ) -> tuple[Tensor, int]:
-        """Rows for distinct keys whose slot is negative; returns the new slots, and how many keys got none.
-
-        Where it fails (no memory, an interrupt) no key has a row and nothing is locked. Rows that were to be displaced
-        stay, or are kept for `take_evicted` where they were copied out already.
-        """
-        table, kept, room = self._table, len(self._displaced), Room.of(keys)
-        try:
-            for each in used:
-                table.lock(each)
-            claimed = table.claim(keys, slots, room, crowded, size)
-            if claimed.displaced:
-                gone = room.displaced_keys[: claimed.displaced], room.displaced_slots[: claimed.displaced]
-                self._displaced.append(self._columns.read(*gone))
-            if make and claimed.made:
-                self._columns.make(keys, room.made, self._period)
-            table.unlock([*used, slots])
-        except BaseException:
-            table.erase(room.made)
-            if len(self._displaced) > kept:
-                self._count_evicted(len(self._displaced[-1]))
-            else:
-                table.restore(room)
-            table.locks.zero_()
-            raise
-        self._count_evicted(claimed.displaced)
-        self._rows += claimed.made
-        self._created += claimed.made
-        self._turned_away += claimed.turned_away
-        return room.made, claimed.turned_away
-
-    def _count_evicted(self, rows: int) -> None:
-        self._rows -= rows
-        self._evicted += rows
-        self._moves += rows
 
     def take_evicted(self) -> HbmRows | None:
         """Rows that calls displaced and, because they failed, did not return. The next call that makes rows does."""
-        rows = joined_rows(self._displaced) if sum(map(len, self._displaced)) else None
-        self._displaced.clear()
-        return rows
+        return self._places.take_evicted()
 
     def keep_evicted(self, rows: HbmRows) -> None:
         """Rows that were returned and not used: `take_evicted` or a later call returns them again."""
-        self._displaced.append(rows)
+        self._places.displaced.append(rows)
 
     # Changes
 
@@ -352,7 +312,7 @@ class HbmTier:
             slots, fresh = (each if plan.folded is None else each[plan.folded.inverse] for each in (plan.slots, made))
             self._columns.write(slots, rows, fresh if whole else None, self._period, saved=saved)
         except BaseException:  # rows that were made for it have no values
-            self._erase(made, int((made >= 0).sum()))
+            self._places.erase(made, int((made >= 0).sum()))
             raise
         plan.evicted = self.take_evicted()
         return plan
@@ -361,15 +321,8 @@ class HbmTier:
         """Remove rows; returns how many there were."""
         known, _ = distinct(as_keys("erase", keys, self.device))
         slots, absent = self._table.find(known, self._columns.values, None, seen=False)
-        self._erase(slots, len(known) - int(absent))
+        self._places.erase(slots, len(known) - int(absent))
         return len(known) - int(absent)
-
-    def _erase(self, slots: Tensor, rows: int) -> None:
-        """Free distinct slots, of which `rows` hold one."""
-        self._table.erase(slots)
-        self._rows -= rows
-        self._erased += rows
-        self._moves += rows
 
     # All rows
 
@@ -399,30 +352,30 @@ class HbmTier:
         self._columns.mark_saved(slots[slots >= 0])
 
     def __len__(self) -> int:
-        return self._rows
+        return self._places.rows
 
     @property
     def generation(self) -> int:
         """Changes whenever a row comes or goes."""
-        return self._created + self._moves
+        return self._places.created + self._places.moves
 
     def stats(self) -> HbmStats:
         """Counts and bytes; waits for the GPU."""
         return HbmStats(
-            rows=self._rows,
+            rows=self._places.rows,
             capacity_rows=self.spec.slots,
             bytes=self._table.bytes + self._columns.bytes,
-            created=self._created,
-            erased=self._erased,
-            evicted=self._evicted,
-            turned_away=self._turned_away,
+            created=self._places.created,
+            erased=self._places.erased,
+            evicted=self._places.evicted,
+            turned_away=self._places.turned_away,
             refused=int(self._counts[0]),
             absent=int(self._counts[1]),
         )
 
     def verify(self) -> list[str]:
         """Faults of the structure as sentences; none means that digests, keys, locks and counts agree."""
-        return faults(self._table, self._columns.fields["version"], self._rows)
+        return faults(self._table, self._columns.fields["version"], self._places.rows)
 
     def _output(self, who: str, out: Tensor | None, rows: int) -> Tensor | None:
         return None if out is None else as_matrix(f"{who}: out", out, rows, self.spec.dim, self.device)
