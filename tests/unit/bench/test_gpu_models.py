@@ -12,9 +12,9 @@ pytest.importorskip("triton", reason="Triton is not installed: pip install 'hotr
 import hotrow as hr
 from hotrow.bench.gpu import models
 from hotrow.bench.gpu.auc import TeacherStream, area_under_curve
-from hotrow.bench.gpu.networks import NETWORKS, NUMBERS, DeepFM, matrix_flops
+from hotrow.bench.gpu.networks import NETWORKS, NUMBERS, DeepFmNetwork, matrix_flops
 from hotrow.bench.gpu.plan import GpuPlan
-from hotrow.bench.gpu.training import Batch, FoldedTable, SparseTable, Training, seeded
+from hotrow.bench.gpu.training import FoldedTable, SparseTable, Training, TrainingBatch, seeded
 from hotrow.models import build
 from hotrow.store.hbm import HbmTier
 
@@ -30,7 +30,7 @@ def test_the_network_is_that_of_hotrow_models(name: str) -> None:
     wanted, network = build(name, shape), NETWORKS[name](FIELDS, DIM, kernels=False)
     linear = [each for each in wanted.modules() if isinstance(each, nn.Linear)]
     with torch.no_grad():
-        if isinstance(network, DeepFM):
+        if isinstance(network, DeepFmNetwork):
             first, *rest = linear
             network.of_rows.weight.copy_(first.weight[:, : FIELDS * DIM])
             network.of_rows.bias.copy_(first.bias)
@@ -56,9 +56,9 @@ def test_both_tables_of_plain_torch_train_alike() -> None:
     ids = torch.tensor([0, 5, 5, 2, 0, 5])
     losses = []
     for table in (SparseTable(torch.full((6, DIM), 0.3)), FoldedTable(torch.full((6, DIM), 0.3))):
-        network = seeded(partial(DeepFM, 2, DIM, kernels=False), torch.device("cpu"), 1)
+        network = seeded(partial(DeepFmNetwork, 2, DIM, kernels=False), torch.device("cpu"), 1)
         training = Training(network, table, torch.optim.SGD(network.parameters(), lr=0.1))
-        batch = Batch(ids, torch.ones(3, NUMBERS), torch.tensor([1.0, 0.0, 1.0]))
+        batch = TrainingBatch(ids, torch.ones(3, NUMBERS), torch.tensor([1.0, 0.0, 1.0]))
         losses.append([float(training.step(batch)) for _ in range(4)])
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
 

@@ -12,9 +12,9 @@ from statistics import mean, stdev
 import torch
 from torch import Tensor
 
-from hotrow.bench.gpu.networks import NUMBERS, DeepFM
+from hotrow.bench.gpu.networks import NUMBERS, DeepFmNetwork
 from hotrow.bench.gpu.plan import GpuPlan
-from hotrow.bench.gpu.training import ADAGRAD, Batch, OwnTable, Training, adam, seeded
+from hotrow.bench.gpu.training import ADAGRAD, OwnTable, Training, TrainingBatch, adam, seeded
 from hotrow.bench.gpu.workload import keys_of, matrix_precision
 from hotrow.store.hbm import HbmSpec, HbmTier
 
@@ -22,7 +22,7 @@ TEACHER_DIM = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class Precision:
     """How the dense part is computed."""
 
     precision: str = "highest"
@@ -31,10 +31,10 @@ class Variant:
 
 
 VARIANTS = {
-    "float32": Variant(),
-    "tf32": Variant("high"),
-    "bf16": Variant("high", torch.bfloat16),
-    "compiled": Variant(compiled=True),
+    "float32": Precision(),
+    "tf32": Precision("high"),
+    "bf16": Precision("high", torch.bfloat16),
+    "compiled": Precision(compiled=True),
 }
 
 
@@ -50,7 +50,7 @@ class TeacherStream:
         self._vectors = self._normal(plan.auc_ids, TEACHER_DIM) * (2 / plan.fields**2 / TEACHER_DIM) ** 0.25
         self._of_numbers = self._normal(NUMBERS) * 0.2
 
-    def batch(self) -> Batch:
+    def batch(self) -> TrainingBatch:
         samples, fields = self._plan.samples, self._plan.fields
         drawn = torch.rand(samples * fields, dtype=torch.float64, device=self._device, generator=self._random)
         ids = torch.searchsorted(self._sums, drawn * self._sums[-1]).clamp_(max=self._plan.auc_ids - 1)
@@ -59,7 +59,7 @@ class TeacherStream:
         products = 0.5 * (vectors.sum(1).square() - vectors.square().sum(1)).sum(1)
         odds = self._weights[ids].view(samples, fields).sum(1) + products + numbers @ self._of_numbers
         chance = torch.rand(samples, device=self._device, generator=self._random)
-        return Batch(ids, numbers, (chance < odds.sigmoid()).float())
+        return TrainingBatch(ids, numbers, (chance < odds.sigmoid()).float())
 
     def _normal(self, *shape: int) -> Tensor:
         return torch.randn(shape, device=self._device, generator=self._random)
@@ -79,13 +79,13 @@ def auc_figures(device: torch.device, plan: GpuPlan) -> Iterator[tuple[str, floa
             yield f"auc_{name}_change_sd", stdev(changes)
 
 
-def trained_auc(device: torch.device, plan: GpuPlan, seed: int, variant: Variant) -> float:
+def trained_auc(device: torch.device, plan: GpuPlan, seed: int, variant: Precision) -> float:
     """AUC on test rows after one pass over the stream of a seed."""
     stream = TeacherStream(device, plan, seed)
     tests = [stream.batch() for _ in range(plan.auc_test_batches)]
     spec = HbmSpec(dim=plan.dim, capacity=max(128, 2 * plan.auc_ids), rule=ADAGRAD, seed=seed)
     table = OwnTable(HbmTier(spec, device), variant.dtype)
-    network = seeded(partial(DeepFM, plan.fields, plan.dim, kernels=True), device, seed)
+    network = seeded(partial(DeepFmNetwork, plan.fields, plan.dim, kernels=True), device, seed)
     if variant.compiled:
         network.compile(backend=plan.compiler)
     training = Training(network, table, adam(network), None if variant.dtype == torch.float32 else variant.dtype)
@@ -97,7 +97,7 @@ def trained_auc(device: torch.device, plan: GpuPlan, seed: int, variant: Variant
     return area_under_curve(torch.cat(scores), torch.cat([batch.labels for batch in tests]))
 
 
-def _rows(table: OwnTable, batch: Batch, plan: GpuPlan) -> Tensor:
+def _rows(table: OwnTable, batch: TrainingBatch, plan: GpuPlan) -> Tensor:
     found = table.tier.pool(table.tier.find_or_init(table.tier.batch(keys_of(batch.ids))), dtype=table.dtype)
     return found.view(plan.samples, plan.fields, plan.dim)
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from hotrow.bench.gpu.training import Batch, OwnTable, Training
+from hotrow.bench.gpu.training import OwnTable, Training, TrainingBatch
 from hotrow.bench.gpu.workload import keys_of
 from hotrow.store.hbm import HbmTier
 
@@ -27,9 +27,9 @@ class _GivenRows(OwnTable):
 class GraphTraining:
     """As `Training`. The steps of the capture leave no trace in the network."""
 
-    def __init__(self, network: nn.Module, tier: HbmTier, autocast: torch.dtype | None, like: Batch) -> None:
+    def __init__(self, network: nn.Module, tier: HbmTier, autocast: torch.dtype | None, like: TrainingBatch) -> None:
         self._table = _GivenRows(tier, autocast or torch.float32, len(like.ids))
-        self._batch = Batch(like.ids, like.numbers.clone(), like.labels.clone())
+        self._batch = TrainingBatch(like.ids, like.numbers.clone(), like.labels.clone())
         optimizer = torch.optim.Adam(network.parameters(), fused=True, capturable=True)
         training = Training(network, self._table, optimizer, autocast)
         first = [each.detach().clone() for each in network.parameters()]
@@ -50,7 +50,7 @@ class GraphTraining:
                 for each in optimizer.state[parameter].values():
                     each.zero_()
 
-    def step(self, batch: Batch) -> Tensor:
+    def step(self, batch: TrainingBatch) -> Tensor:
         """Train one batch; returns its loss, which the next step overwrites."""
         table = self._table
         plan = table.tier.find_or_init(table.tier.batch(keys_of(batch.ids)))

@@ -21,12 +21,12 @@ from hotrow.bench.gpu.plan import GpuPlan
 from hotrow.bench.gpu.table_twin import require
 from hotrow.bench.gpu.training import (
     ADAGRAD,
-    Batch,
     FoldedTable,
     OwnTable,
+    RowTable,
     SparseTable,
-    Table,
     Training,
+    TrainingBatch,
     adam,
     made_batches,
     seeded,
@@ -101,7 +101,7 @@ def measure(clock: EventClock, plan: GpuPlan) -> Iterator[tuple[str, float]]:
 class _Steps:
     """Times of whole training steps."""
 
-    def __init__(self, clock: EventClock, plan: GpuPlan, batches: list[Batch]) -> None:
+    def __init__(self, clock: EventClock, plan: GpuPlan, batches: list[TrainingBatch]) -> None:
         self.clock, self.plan, self.batches = clock, plan, batches
         self._tier: HbmTier | None = None
         self._rates: dict[str, float] = {}
@@ -173,7 +173,7 @@ class _Steps:
     def _rate(
         self,
         name: str,
-        table: Table,
+        table: RowTable,
         autocast: torch.dtype | None = None,
         *,
         compiled: bool = False,

@@ -18,7 +18,7 @@ NUMBERS = 13
 _ALIGNED = 8  # columns
 
 
-class DeepFM(nn.Module):
+class DeepFmNetwork(nn.Module):
     """odds = weights and products of rows + MLP(rows, numbers), from rows [samples, fields, dim] and numbers."""
 
     def __init__(self, fields: int, dim: int, *, kernels: bool, hidden: Sequence[int] = (400, 400, 400)) -> None:
@@ -43,7 +43,7 @@ class DeepFM(nn.Module):
         self.deep = torch.compile(self.deep, *arguments, **settings)  # type: ignore[method-assign]
 
 
-class DLRM(nn.Module):
+class DlrmNetwork(nn.Module):
     """odds = top([z, products of z and all rows in pairs]) with z = bottom(numbers)."""
 
     def __init__(
@@ -85,4 +85,4 @@ def matrix_flops(network: nn.Module) -> int:
     return sum(6 * each.weight.numel() for each in network.modules() if isinstance(each, nn.Linear))
 
 
-NETWORKS: dict[str, Callable[..., nn.Module]] = {"deepfm": DeepFM, "dlrm": DLRM}
+NETWORKS: dict[str, Callable[..., nn.Module]] = {"deepfm": DeepFmNetwork, "dlrm": DlrmNetwork}

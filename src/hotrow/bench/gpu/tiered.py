@@ -19,11 +19,11 @@ from torch import Tensor
 
 from hotrow.bench.gpu.clock import EventClock
 from hotrow.bench.gpu.host_tables import host_tables
-from hotrow.bench.gpu.networks import DeepFM
+from hotrow.bench.gpu.networks import DeepFmNetwork
 from hotrow.bench.gpu.plan import GpuPlan
 from hotrow.bench.gpu.table_twin import require
 from hotrow.bench.gpu.tiered_run import STAGES, TieredRun, TieredTimes, WorkingTable, seconds_in_memory, synchronize
-from hotrow.bench.gpu.training import ADAGRAD, Batch, OwnTable, Training, adam, made_batches, seeded
+from hotrow.bench.gpu.training import ADAGRAD, OwnTable, Training, TrainingBatch, adam, made_batches, seeded
 from hotrow.bench.gpu.workload import exact_gradients, keys_of, matrix_precision, zipf_ranks
 from hotrow.store.hbm import HbmRows, HbmSpec, HbmTier, WorkingSet
 from hotrow.store.hbm.pinned import PinnedTier
@@ -185,10 +185,10 @@ class _Study:
         yield f"{name}_krows_up", times.rows_up / parts / 1e3
         yield f"{name}_krows_down", times.rows_down / parts / 1e3
 
-    def _step(self, table: OwnTable, network: bool) -> Callable[[Batch], object]:
+    def _step(self, table: OwnTable, network: bool) -> Callable[[TrainingBatch], object]:
         if not network:
             return _RowsOnly(table, self.plan, self.device)
-        make = partial(DeepFM, self.plan.fields, self.plan.dim, kernels=True)
+        make = partial(DeepFmNetwork, self.plan.fields, self.plan.dim, kernels=True)
         net = seeded(make, self.device, self.plan.seed)
         return Training(net, table, adam(net)).step
 
@@ -212,6 +212,6 @@ class _RowsOnly:
         self._table = table
         self._gradients = torch.randn(plan.samples * plan.fields, plan.dim, device=device, generator=random)
 
-    def __call__(self, batch: Batch) -> None:
+    def __call__(self, batch: TrainingBatch) -> None:
         self._table.rows(batch.ids).grad = self._gradients
         self._table.update()

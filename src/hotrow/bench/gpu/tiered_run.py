@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hotrow.bench.gpu.training import Batch, OwnTable
+from hotrow.bench.gpu.training import OwnTable, TrainingBatch
 from hotrow.bench.gpu.workload import keys_of
 from hotrow.store.hbm import HbmPlan, HbmTier, WorkingSet
 from hotrow.store.hbm.rows import KeyBatch
@@ -30,7 +30,7 @@ class WorkingTable(OwnTable):
         self.working = working
         self.folded: deque[KeyBatch] = deque()
 
-    def fold(self, large: Sequence[Batch]) -> list[KeyBatch]:
+    def fold(self, large: Sequence[TrainingBatch]) -> list[KeyBatch]:
         return [self.tier.batch(keys_of(batch.ids)) for batch in large]
 
     def look_up(self, ids: Tensor) -> HbmPlan:
@@ -86,9 +86,9 @@ class TieredRun:
     """A stream of large batches through a working set. One batch more than was trained is folded and prefetched."""
 
     table: WorkingTable
-    step: Callable[[Batch], object]  # trains one mini-batch
-    large: Iterator[Sequence[Batch]]
-    _next: tuple[Sequence[Batch], list[KeyBatch]] | None = field(default=None, init=False)
+    step: Callable[[TrainingBatch], object]  # trains one mini-batch
+    large: Iterator[Sequence[TrainingBatch]]
+    _next: tuple[Sequence[TrainingBatch], list[KeyBatch]] | None = field(default=None, init=False)
 
     def run(self, batches: int) -> TieredTimes:
         """Train so many large batches."""
@@ -119,12 +119,14 @@ class TieredRun:
         for batch in large:
             self.step(batch)
 
-    def _folded(self) -> tuple[Sequence[Batch], list[KeyBatch]]:
+    def _folded(self) -> tuple[Sequence[TrainingBatch], list[KeyBatch]]:
         large = next(self.large)
         return large, self.table.fold(large)
 
 
-def seconds_in_memory(step: Callable[[Batch], object], device: torch.device, large: Sequence[Sequence[Batch]]) -> float:
+def seconds_in_memory(
+    step: Callable[[TrainingBatch], object], device: torch.device, large: Sequence[Sequence[TrainingBatch]]
+) -> float:
     """Of the same large batches without tiers."""
     synchronize(device)
     begin = perf_counter()

@@ -21,7 +21,7 @@ from hotrow.store.hbm import HbmPlan, HbmTier
 ADAGRAD = UpdateRule("adagrad", lr=0.05, initial=1e-12)  # far below a squared gradient: rows learn from the first step
 
 
-class Table(Protocol):
+class RowTable(Protocol):
     """Rows of one training step."""
 
     def rows(self, ids: Tensor) -> Tensor:
@@ -102,21 +102,21 @@ def _gradients(step: tuple[Looked, Tensor] | None) -> tuple[Looked, Tensor]:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TrainingBatch:
     ids: Tensor  # int64 [samples * fields]
     numbers: Tensor  # [samples, NUMBERS]
     labels: Tensor  # float32 [samples]
 
-    def to(self, device: torch.device) -> "Batch":
-        return Batch(self.ids.to(device), self.numbers.to(device), self.labels.to(device))
+    def to(self, device: torch.device) -> "TrainingBatch":
+        return TrainingBatch(self.ids.to(device), self.numbers.to(device), self.labels.to(device))
 
 
-def made_batches(ids: Tensor, samples: int, seed: int) -> list[Batch]:
+def made_batches(ids: Tensor, samples: int, seed: int) -> list[TrainingBatch]:
     """Batches of ids [batches, samples * fields], with numbers and labels by chance."""
     random = torch.Generator(ids.device).manual_seed(seed)
     numbers = torch.randn(len(ids), samples, NUMBERS, device=ids.device, generator=random)
     labels = torch.randint(2, (len(ids), samples), device=ids.device, generator=random).float()
-    return [Batch(*each) for each in zip(ids, numbers, labels, strict=True)]
+    return [TrainingBatch(*each) for each in zip(ids, numbers, labels, strict=True)]
 
 
 @dataclass(slots=True)
@@ -124,11 +124,11 @@ class Training:
     """A network above a table."""
 
     network: nn.Module
-    table: Table
+    table: RowTable
     optimizer: torch.optim.Optimizer
     autocast: torch.dtype | None = None
 
-    def step(self, batch: Batch) -> Tensor:
+    def step(self, batch: TrainingBatch) -> Tensor:
         """Train one batch; returns its loss, on the device."""
         samples = len(batch.labels)
         rows = self.table.rows(batch.ids)
@@ -141,7 +141,7 @@ class Training:
         self.optimizer.zero_grad()
         return loss.detach()
 
-    def odds(self, rows: Tensor, batch: Batch) -> Tensor:
+    def odds(self, rows: Tensor, batch: TrainingBatch) -> Tensor:
         with torch.autocast(rows.device.type, self.autocast, enabled=self.autocast is not None):
             found: Tensor = self.network(rows, batch.numbers)
         return found

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hotrow.store.hbm.lower import LowerTier
 
 
-class HostCopies:
+class HostTierCalls:
     """Calls of a tier on the host, and the copies of one device that they need."""
 
     def __init__(self, device: torch.device) -> None:
@@ -74,7 +74,7 @@ class HostCopies:
         return host
 
 
-class DeviceCopies(HostCopies):
+class DeviceTierCalls(HostTierCalls):
     """Calls of a tier that takes tensors of the device: on the side stream, without a copy."""
 
     def executor(self) -> Executor:

@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from hotrow.store.hbm.copies import HostCopies
+from hotrow.store.hbm.copies import HostTierCalls
 from hotrow.store.hbm.rows import HbmRows
 
 
@@ -53,7 +53,7 @@ class WriteQueue:
     overwrites a newer one, and none is read that is out of date. One thread takes out, another may add.
     """
 
-    def __init__(self, lower: LowerTier, copies: HostCopies, counts: TransferCounts) -> None:
+    def __init__(self, lower: LowerTier, copies: HostTierCalls, counts: TransferCounts) -> None:
         self._lower, self._copies, self._counts = lower, copies, counts
         self._waiting: deque[tuple[HbmRows, torch.cuda.Event | None]] = deque()
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from hotrow.errors import ConfigError, InputError
 from hotrow.store.applied import Applied
-from hotrow.store.hbm.copies import DeviceCopies, HostCopies
+from hotrow.store.hbm.copies import DeviceTierCalls, HostTierCalls
 from hotrow.store.hbm.lower import LowerTier, TransferCounts, WriteQueue
 from hotrow.store.hbm.rows import HbmRows, KeyBatch
 from hotrow.store.hbm.spec import HbmSpec
@@ -97,7 +97,7 @@ class WorkingSet(Generic[Plan]):
         self.upper, self.lower = upper, lower
         self.moved = TransferCounts()
         on_device = getattr(lower, "on_device", False)
-        self._copies = DeviceCopies(upper.device) if on_device else HostCopies(upper.device)
+        self._copies = DeviceTierCalls(upper.device) if on_device else HostTierCalls(upper.device)
         self._queue = WriteQueue(lower, self._copies, self.moved)
         self._thread = self._copies.executor()
         self._writes: list[Future[None]] = []
