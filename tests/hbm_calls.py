@@ -30,7 +30,7 @@ def hbm() -> None:
         table.claim(keys, slots, Room.of(keys), None, torch.ones(1, dtype=torch.int32))
         table.claim(keys, slots, Room.of(keys), crowded, None)
     table.lock(slots)
-    table.restore(Room.of(keys))
+    table.undo(keys, Room.of(keys), copied=False)
     table.erase(slots)
     table.unlock([slots[:1]])
     columns.read(keys, slots)

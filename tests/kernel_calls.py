@@ -53,6 +53,7 @@ def pooling() -> None:
     pool(values, slots, slots.int(), offsets, "mean")
     found = reference_unique(slots)
     scatter(found, values)
+    scatter(found, torch.zeros(300, 1024))
     scatter(found, values[:2].bfloat16(), offsets, "mean")
 
 

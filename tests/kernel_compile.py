@@ -19,6 +19,7 @@ from triton.runtime.jit import JITFunction, mangle_type
 
 H200 = GPUTarget("cuda", 90, 32)
 ALIGNED = [["tt.divisibility", 16]]
+WARPS_MAX = 32  # of a program: more compile, and do not run
 OPTIONS = ("num_warps", "num_stages", "enable_fp_fusion")
 
 
@@ -28,6 +29,7 @@ def compiling(target: GPUTarget = H200) -> Iterator[list[str]]:
     names: list[str] = []
 
     def compile_only(kernel: Any, *values: Any, grid: Any, warmup: bool, **named: Any) -> None:
+        assert named.get("num_warps", 4) <= WARPS_MAX, kernel.__name__
         options = {name: named.pop(name) for name in OPTIONS if name in named}
         arguments = dict(zip(kernel.arg_names, values, strict=False)) | named
         assert set(arguments) == set(kernel.arg_names), set(arguments) ^ set(kernel.arg_names)

@@ -52,7 +52,7 @@ def cuda_kernels(file: str, device: torch.device, **constants: int) -> "CudaKern
         if wanted not in _made:
             try:
                 _made[wanted] = CudaKernels(file, device, constants)
-            except (CudaError, OSError) as error:
+            except (AttributeError, CudaError, OSError) as error:  # AttributeError: an NVRTC too old
                 log.warning("kernels of %s run in Triton: %s", file, error)
                 _made[wanted] = None
         return _made[wanted]

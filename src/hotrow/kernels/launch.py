@@ -49,7 +49,7 @@ def launch(kernel: Any, programs: int, first: Tensor, /, *arguments: Any, **cons
 
 def raw_stream(device: int) -> int:
     """The handle of torch's current stream: `torch.cuda.current_stream` makes an object around it, for 10 us."""
-    handle: int = torch._C._cuda_getCurrentRawStream(device)
+    handle: int = triton.runtime.driver.active.get_current_stream(device)
     return handle
 
 

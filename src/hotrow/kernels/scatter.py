@@ -97,7 +97,7 @@ class FrequentKeys(NamedTuple):
         made = torch.empty if most else torch.zeros  # the launch clears the number
         listed = made(1 + most, dtype=torch.int32, device=order.device)
         columns = block_dim("scatter", dim)
-        sizes = {"DIM": dim, "BLOCK_DIM": columns, "WINDOW": WINDOW, "num_warps": max(1, columns // 16)}
+        sizes = {"DIM": dim, "BLOCK_DIM": columns, "WINDOW": WINDOW, "num_warps": min(16, max(1, columns // 16))}
         groups = (unique.inverse, unique.counts, unique.starts)
         programs = windows if most else 0
         launch(_window_kernel, programs, *given, order, *groups, parts, listed, bags, positions, **sizes)

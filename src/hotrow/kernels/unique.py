@@ -95,7 +95,9 @@ def _cuda_unique(cuda: CudaKernels, keys: Tensor) -> UniqueKeys:
     entries = max(4, triton.next_power_of_2(2 * n))
     zeros = torch.zeros(4 * entries + 6, dtype=torch.int32, device=keys.device)
     cursors = zeros[4 * entries + 4 :]  # behind the entries, of 16 bytes each
-    counts, starts, inverse, rank, place = torch.empty(5, n, dtype=torch.int32, device=keys.device)
+    spaced = -(-n // 4) * 4  # as above
+    arrays = torch.empty(5, spaced, dtype=torch.int32, device=keys.device)
+    counts, starts, inverse, rank, place = arrays[:, :n].unbind(0)
     found = torch.empty_like(keys)
     blocks = triton.cdiv(n, threads * _CUDA["ITEMS"])
     cuda.launch(

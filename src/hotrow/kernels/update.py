@@ -1,7 +1,6 @@
 """Fused sparse optimizers: one pass over the rows of a batch, on values and state in place.
 
-The order of an update is that of the store in memory: refuse a gradient whose squared norm is not finite, clip, L2 into
-the gradient, SWAP decay of the second moment, weight decay, the optimizer's rule, counters.
+update_tile.py has the order of an update.
 """
 
 import torch

@@ -105,14 +105,14 @@ class StepScalars:
 
     @classmethod
     def of(cls, rule: UpdateRule, step: int, samples: int, lr_scale: float) -> "StepScalars":
-        lr = rule.lr * lr_scale
+        lr = float(rule.lr * lr_scale)  # of numpy, where a schedule gives that: launches take plain numbers
         correction = adam_correction(rule, step + 1) if rule.kind == "adam" and not rule.counts_updates else 1.0
         return cls(
             lr=lr,
             keep=1 - lr * rule.decay,
             step_size=lr * correction,
-            stamp=signed(min(step + 1, _LARGEST)),
-            period=signed(rule.period_at(samples)),
+            stamp=signed(min(int(step) + 1, _LARGEST)),
+            period=signed(rule.period_at(int(samples))),
         )
 
 

@@ -151,7 +151,7 @@ class LocalBackend:
 
     @property
     def row_prefetch(self) -> Callable[[Batch], object] | None:
-        """Where tables have rows on disk."""
+        """Where tables have rows on disk, or in GPU memory."""
         return self.tables.load_ahead if self.tables.loads_ahead else None
 
     @contextmanager

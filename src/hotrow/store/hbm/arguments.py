@@ -21,15 +21,22 @@ def as_keys(who: str, keys: Tensor, device: torch.device) -> Tensor:
     return keys.view(torch.int64).contiguous()
 
 
-def as_matrix(what: str, given: Tensor, rows: int, columns: int, device: torch.device) -> Tensor:
-    """A contiguous float32 tensor of this shape."""
-    if given.dtype != torch.float32 or given.shape != (rows, columns) or not given.is_contiguous():
+def as_matrix(
+    what: str, given: Tensor, rows: int, columns: int, device: torch.device, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """A contiguous tensor of this shape and type."""
+    if given.dtype != dtype or given.shape != (rows, columns) or not given.is_contiguous():
         layout = "" if given.is_contiguous() else ", not contiguous"
         raise InputError(
-            f"{what} is {given.dtype} {tuple(given.shape)}{layout}: must be contiguous float32 ({rows}, {columns})"
+            f"{what} is {given.dtype} {tuple(given.shape)}{layout}: "
+            f"must be contiguous {_name(dtype)} ({rows}, {columns})"
         )
     check_device(what, given, device)
     return given
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def as_columns(

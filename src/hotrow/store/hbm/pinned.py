@@ -6,6 +6,7 @@ kernel reads the rows of a batch from there, and writes them back, at the speed 
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -73,13 +74,25 @@ class PinnedTier:
         self._period = max(self._period, self.table.rule.period_at(samples))
         slots, fresh = self._place(keys)
         if len(fresh):
-            self._write(slots[fresh], self._first_rows(keys[fresh]))
+            with self._erased_on_failure(slots[fresh]):
+                self._write(slots[fresh], self._first_rows(keys[fresh]))
         return self._read(keys, slots)
 
     def write(self, rows: HbmRows) -> None:
         """Overwrite whole rows."""
-        slots, _ = self._place(rows.keys)
-        self._write(slots, rows)
+        slots, fresh = self._place(rows.keys)
+        with self._erased_on_failure(slots[fresh]):
+            self._write(slots, rows)
+
+    @contextmanager
+    def _erased_on_failure(self, slots: Tensor) -> Iterator[None]:
+        """Where the block fails, new keys at these slots have no row again: nothing was written for them."""
+        try:
+            yield
+        except BaseException:
+            self._slots.erase(slots)
+            self._rows -= len(slots)
+            raise
 
     def export(self, rows: int = 65_536) -> Iterator[HbmRows]:
         """All rows in chunks of about `rows`, on the host."""
@@ -94,16 +107,17 @@ class PinnedTier:
         if not int(missed):
             return slots, slots[:0]
         room = Room.of(keys)
-        claimed = self._slots.claim(keys, slots, room, None, None)
-        if full := claimed.displaced + claimed.turned_away:
-            self._slots.erase(room.made)
-            self._slots.restore(room)
-        self._slots.unlock([slots])
-        if full:
-            raise InputError(
-                f"{full:,} of {claimed.made + claimed.turned_away:,} new rows find no slot in host memory: the table "
-                f"has {self._rows:,} of {self.table.capacity:,} rows, raise its capacity"
-            )
+        try:
+            claimed = self._slots.claim(keys, slots, room, None, None)
+            if full := claimed.displaced + claimed.turned_away:
+                raise InputError(
+                    f"{full:,} of {claimed.made + claimed.turned_away:,} new rows find no slot in host memory: the "
+                    f"table has {self._rows:,} of {self.table.capacity:,} rows, raise its capacity"
+                )
+            self._slots.unlock([slots])
+        except BaseException:
+            self._slots.undo(keys, room, copied=False)
+            raise
         self._rows += claimed.made
         return slots, (room.made >= 0).nonzero().squeeze(1)
 

@@ -44,12 +44,10 @@ class RowPlaces:
                 self._columns.make(keys, room.made, period)
             table.unlock([*used, slots])
         except BaseException:
-            table.erase(room.made)
-            if len(self.displaced) > kept:
+            copied = len(self.displaced) > kept
+            table.undo(keys, room, copied=copied)
+            if copied:
                 self._count_evicted(len(self.displaced[-1]))
-            else:
-                table.restore(room)
-            table.locks.zero_()
             raise
         self._count_evicted(claimed.displaced)
         self.rows += claimed.made

@@ -39,7 +39,9 @@ class Room(NamedTuple):
 
     @classmethod
     def of(cls, keys: Tensor) -> "Room":
-        return cls(*torch.full((3, len(keys)), ABSENT, dtype=torch.int64, device=keys.device))
+        spaced = -(-len(keys) // 2) * 2  # multiples of 16 bytes: kernels are compiled once for all sizes
+        rooms = torch.full((3, spaced), ABSENT, dtype=torch.int64, device=keys.device)
+        return cls(*rooms[:, : len(keys)].unbind(0))
 
 
 class Claimed(NamedTuple):
@@ -174,8 +176,18 @@ class HashTable:
         self._run(claim.fill_slots, count, keys, slots, room.made, *lists, *places, block=FILL_BLOCK)
         return Claimed(*counts.tolist())
 
-    def restore(self, room: Room) -> None:
-        """Put displaced keys back into their slots, which hold their rows still; they count as new."""
+    def undo(self, keys: Tensor, room: Room, *, copied: bool) -> None:
+        """Undo a claim that a later call could not follow: keys that were put have no row, and nothing is locked.
+
+        Rows that were displaced have their slots again, unless they are `copied` out; they count as new.
+        """
+        put = (room.made >= 0) & (self.stored[room.made.clamp(min=0)] == keys)  # else the slot still has its old row
+        self.erase(room.made.masked_fill(~put, ABSENT))
+        if not copied:
+            self._restore(room)
+        self.locks.zero_()
+
+    def _restore(self, room: Room) -> None:
         keys, slots = room.displaced_keys, room.displaced_slots
         self._run(claim.write_keys, len(keys), keys, slots, self.meta, self.stored, len(keys), self._first_age)
 

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from hotrow.errors import InputError
 from hotrow.kernels.backward import update_checked
-from hotrow.kernels.launch import check
 from hotrow.kernels.pool import Mode, check_offsets, check_output, pool_checked
 from hotrow.kernels.scatter import bag_gradients
 from hotrow.kernels.unique import UniqueKeys, unique
@@ -114,14 +113,14 @@ class HbmTier:
         check_output("pool", mode, dtype)
         slots, inverse = plan.slots, None
         if plan.folded is None:
-            slots = slots[positions]
+            slots = slots[positions].contiguous()
         else:
-            inverse = plan.folded.inverse[positions]
+            inverse = plan.folded.inverse[positions].contiguous()
         if offsets is not None:
             check_offsets("pool", offsets, len(slots if inverse is None else inverse))
         if out is not None:
             bags = len(slots if inverse is None else inverse) if offsets is None else len(offsets) - 1
-            check("pool", "out", out, dtype, (bags, self.spec.dim))
+            as_matrix("pool: out", out, bags, self.spec.dim, self.device, dtype)
         return pool_checked(self._columns.values, slots, inverse, offsets, mode, dtype, out)
 
     def _batch(self, who: str, keys: Keys, *, fold: bool = False) -> KeyBatch:
@@ -265,6 +264,8 @@ class HbmTier:
 
     def _scalars(self, step: int, samples: int, lr_scale: float) -> StepScalars:
         rule = self.spec.rule
+        if not 0 <= lr_scale <= 1e30:
+            raise InputError(f"lr_scale={lr_scale!r}: must be from 0 to 1e30 (1 leaves the learning rate as it is)")
         return StepScalars.of(rule, step, max(samples, self._period * rule.swap_period), lr_scale)
 
     def _applied(self, found: UniqueKeys, before: Tensor | None, weightless: Tensor | None = None) -> Applied | None:
@@ -296,7 +297,8 @@ class HbmTier:
         """Insert or overwrite whole rows, each key once. The plan has the rows that they displaced.
 
         A column that is not given keeps its values, or starts as in a new row. The rows count as seen. `saved` says
-        that a lower tier has them as they are, `distinct` that no key occurs twice: that is checked without it.
+        that a lower tier has them as they are, `distinct` that no key occurs twice: that is checked without it, and a
+        key that occurs twice all the same gets two rows.
         """
         batch = self._batch("put_and_evict", keys, fold=not distinct)
         if batch.folded is not None:

@@ -11,6 +11,7 @@ pytest.importorskip("triton", reason="Triton is not installed: pip install 'hotr
 
 from hotrow.kernels.update_rule import UpdateRule
 from hotrow.store.hbm import HbmRows, HbmSpec, HbmTier
+from hotrow.store.hbm.claim import fill_slots
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 OLD, NEW = torch.arange(7, device=DEVICE), torch.arange(100, 105, device=DEVICE)
@@ -68,6 +69,25 @@ def test_a_call_that_fails_loses_no_row(place: str, call: Callable[[HbmTier], An
     check_old_rows(tier, plan.evicted)
     stats = tier.stats()
     assert stats.created - stats.evicted - stats.erased == stats.rows == len(tier)
+
+
+@pytest.mark.parametrize("call", [find_or_init, put_and_evict])
+def test_a_claim_whose_second_launch_fails_displaces_nothing(call: Callable[[HbmTier], Any]) -> None:
+    """Slots are claimed then, and hold their old rows."""
+    tier = full_tier()
+    run = tier._table._run
+
+    def fails(kernel: Any, *arguments: Any, **settings: Any) -> None:
+        if kernel is fill_slots:
+            raise KeyboardInterrupt
+        run(kernel, *arguments, **settings)
+
+    with mock.patch.object(tier._table, "_run", fails), pytest.raises(KeyboardInterrupt):
+        call(tier)
+    assert tier.verify() == []
+    assert tier.take_evicted() is None
+    assert tier.find(OLD).absent == 0
+    check_old_rows(tier, call(tier).evicted)
 
 
 @pytest.mark.parametrize(

@@ -108,3 +108,24 @@ def test_rows_that_an_update_does_not_find_are_counted(counted: bool) -> None:
     tier.apply(keys_of(1, 2, 2, 3), ones(4), counted=counted)
     tier.apply(tier.batch(keys_of(2, 1, 2)), ones(3), counted=counted)
     assert tier.stats().absent == 3
+
+
+def test_vectors_go_where_they_are_asked_for() -> None:
+    tier, asked = HbmTier(HbmSpec(dim=2, capacity=128, rule=UpdateRule("sgd", lr=1.0)), DEVICE), keys_of(3, 5, 7, 3)
+    plan = tier.find_or_init(tier.batch(asked))
+    wanted, out = tier.pool(plan), torch.empty(4, 2, device=DEVICE)
+    assert tier.pool(plan, out=out) is out
+    assert torch.equal(out, wanted)
+    assert torch.equal(tier.pool(plan, positions=slice(0, 4, 2)), wanted[::2])
+    for wrong in (torch.empty(4, 4, device=DEVICE)[:, :2], torch.empty(3, 2, device=DEVICE)):
+        with pytest.raises(InputError, match=r"pool: out is .*: must be contiguous float32 \(4, 2\)"):
+            tier.pool(plan, out=wrong)
+
+
+@pytest.mark.parametrize("scale", [-0.1, float("nan"), 1.1e30])
+def test_a_learning_rate_that_would_ruin_rows_is_refused(scale: float) -> None:
+    tier = small_tier()
+    plan = tier.find_or_init(keys_of(3))
+    with pytest.raises(InputError, match=r"lr_scale=.*: must be from 0 to 1e30"):
+        tier.apply(plan, ones(1), lr_scale=scale)
+    tier.apply(plan, ones(1), lr_scale=1e30)

@@ -87,6 +87,16 @@ def test_a_table_that_is_full_says_so_and_keeps_its_rows() -> None:
     check_equal(below.read(torch.arange(32, device=DEVICE), samples=0), first)
 
 
+def test_new_rows_that_could_not_be_made_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    below, asked = PinnedTier(spec(), DEVICE), keys(1, 2, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(below, "_first_rows", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("no memory")))
+        with pytest.raises(torch.OutOfMemoryError):
+            below.read(asked, 0)
+    assert len(below) == 0
+    assert below.read(asked, 0).fields["version"].tolist() == [1, 1, 1]
+
+
 def test_new_rows_begin_in_the_period_of_their_samples() -> None:
     table = HbmSpec(dim=2, capacity=64, rule=UpdateRule("sgd", lr=0.1, swap_period=8, swap_decay=0.5), **SMALL)
     below = PinnedTier(table, DEVICE)
