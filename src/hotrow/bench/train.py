@@ -29,7 +29,7 @@ from hotrow.bench.train_plan import TrainPlan
 from hotrow.bench.workload import torch_threads
 from hotrow.config import Table
 from hotrow.data.batch import Batch
-from hotrow.data.loader import Lease, Loader
+from hotrow.data.loader import Lease, Loader, RowReading
 from hotrow.data.parquet import ParquetSource
 from hotrow.data.schema import Schema
 from hotrow.data.source import Source
@@ -74,7 +74,7 @@ class StartedLoader(Loader):
         self,
         source: Source,
         batch: int,
-        load_rows: Callable[[Batch], object] | None = None,
+        load_rows: RowReading | None = None,
         prefetch: int = 4,
         thread_started: Callable[[], None] | None = None,
     ) -> None:

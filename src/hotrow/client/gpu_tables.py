@@ -7,7 +7,7 @@ so every gradient finds its row.
 
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -80,14 +80,14 @@ class GpuTables(LocalTables):
         """Ids of read batches go to the GPU."""
         return True
 
-    def load_ahead(self, batch: Batch) -> None:
+    def read_ahead(self, batch: Batch) -> Callable[[], None]:
         """Send the ids of a batch that will be looked up soon to the GPU. In any thread.
 
         Rows come up when the batch before was looked up. Those on disk come with them: the tier below cannot tell which
         of them GPU memory has.
         """
         self._ids.bring(batch, self.working)
-        super().load_ahead(self._others(batch))
+        return super().read_ahead(self._others(batch))
 
     def lookup(self, batch: Batch, *, learn: bool, versions: bool = False, worker: int = 0) -> LocalLookup:
         """Vectors for all ids of a batch; those of tables in GPU memory are there."""

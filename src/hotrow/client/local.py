@@ -1,6 +1,6 @@
 """The embedding client whose rows are in this process."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -20,6 +20,7 @@ from hotrow.spec import whole_number
 from hotrow.staleness import Histogram, Staleness
 from hotrow.store import Applied, RamTier, find_or_first
 from hotrow.store import LookupPlan as Plan
+from hotrow.store.pending_load import PendingLoad
 from hotrow.store.tiered import TieredTier
 from hotrow.store.tiers import listed, named_tables, open_tiers
 
@@ -57,12 +58,22 @@ class LocalTables:
         """Whether rows of a table may be on disk."""
         return any(isinstance(tier, TieredTier) for tier in self.tiers.values())
 
-    def load_ahead(self, batch: Batch) -> None:
-        """Bring the rows of a batch that will be looked up soon from disk into memory. In any thread."""
+    def read_ahead(self, batch: Batch) -> Callable[[], None]:
+        """Read the rows of a batch that will be looked up soon from disk; the returned call puts them into memory.
+
+        Each in any thread: rows of one batch are put while those of the next are read.
+        """
+        loads: list[tuple[TieredTier, PendingLoad]] = []
         for table, mine in self._places(batch).items():
             tier = self.tiers[table]
             if isinstance(tier, TieredTier):
-                tier.load_ahead(np.concatenate([batch.parts[place].keys for place in mine]))
+                loads.append((tier, tier.read_ahead(np.concatenate([batch.parts[place].keys for place in mine]))))
+
+        def put() -> None:
+            for tier, load in loads:
+                tier.put_ahead(load)
+
+        return put
 
     def open_step(self, batches: Sequence[BatchKeys]) -> None:
         """The batches of the open step are all looked up, and `look_ahead` follows.

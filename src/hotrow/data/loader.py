@@ -21,6 +21,8 @@ from hotrow.errors import ConfigError, InputError
 from hotrow.sizes import MOST
 from hotrow.spec import whole_number
 
+RowPut = Callable[[], object]  # puts rows that were read into memory
+RowReading = Callable[[Batch], RowPut | None]  # reads rows that are on disk; None: nothing is left to do
 HELD = 128  # leases out at once that can still be given back: their batches are held
 
 
@@ -91,7 +93,7 @@ class Loader:
         self._epoch_counts: dict[int, dict[str, int]] = {}  # the same by epoch, as far as they are counted in each
         self.remote: RemoteReading | None = None  # loaders that read; None: a thread of this process
         self.thread_started: Callable[[], None] | None = None  # called first in that thread
-        self.load_rows: Callable[[Batch], object] | None = None  # called with batches that were read ahead
+        self.load_rows: RowReading | None = None  # of batches that were read ahead
         self.loads_ahead = True  # rows on disk come into memory ahead of their batch; measurements turn it off
         fresh = Position(batch=batch, shuffle=shuffle, seed=seed, drop_last=drop_last)
         self._position = fresh if position is None else _checked(position, fresh, source)
@@ -206,17 +208,27 @@ class Loader:
         batches = read_ahead(reader.read(position), self.prefetch, self.thread_started)
         if self.load_rows is None:
             return batches
-        return read_ahead(_loaded(batches, self.load_rows), self.prefetch, self.thread_started)
+        read = read_ahead(_rows_read(batches, self.load_rows), 1, self.thread_started)
+        return read_ahead(_rows_put(read), self.prefetch, self.thread_started)
 
 
-def _loaded(
-    batches: Generator[BatchRead, None, None], load_rows: Callable[[Batch], object]
-) -> Generator[BatchRead, None, None]:
-    """The same batches, after their rows were loaded. In a thread of its own, beside the one that reads."""
+def _rows_read(
+    batches: Generator[BatchRead, None, None], load_rows: RowReading
+) -> Generator[tuple[BatchRead, RowPut | None], None, None]:
+    """Batches whose rows are read, in a thread of its own, beside the one that reads batches."""
     with closing(batches):
         for each in batches:
-            if isinstance(each.batch, Batch):
-                load_rows(each.batch)
+            yield each, load_rows(each.batch) if isinstance(each.batch, Batch) else None
+
+
+def _rows_put(
+    read: Generator[tuple[BatchRead, RowPut | None], None, None],
+) -> Generator[BatchRead, None, None]:
+    """Batches whose rows are in memory, in another thread: rows of the next batch are read meanwhile."""
+    with closing(read):
+        for each, put in read:
+            if put is not None:
+                put()
             yield each
 
 

@@ -1,6 +1,6 @@
 """The interface of a backend: where parameters are held and batches are computed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -12,7 +12,7 @@ from hotrow.checkpoint.place import Place
 from hotrow.checkpoint.row_loader import RowLoader
 from hotrow.checkpoint.saving import TablesCut
 from hotrow.data.batch import Batch
-from hotrow.data.loader import Loader, RemoteReading
+from hotrow.data.loader import Loader, RemoteReading, RowReading
 from hotrow.metrics.sketch import ScoreSketch
 from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
@@ -99,8 +99,8 @@ class Backend(Protocol):
         """Scores of the batches that workers computed since the last call; None where outputs come with their steps."""
 
     @property
-    def row_prefetch(self) -> Callable[[Batch], object] | None:
-        """Brings the rows of a batch that was read ahead into memory; None where they are there."""
+    def row_prefetch(self) -> RowReading | None:
+        """Reads rows of batches that were read ahead from disk; None where they are in memory."""
 
     def reading(self, loader: Loader) -> AbstractContextManager[RemoteReading | None]:
         """Prepare other processes to read a loader's data for a fit; None where this process has to."""

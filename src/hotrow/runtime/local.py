@@ -1,6 +1,6 @@
 """Training in this process: one parameter server, and threads or the calling thread."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
@@ -14,7 +14,7 @@ from hotrow.checkpoint.local_cut import LocalCut, track_changes
 from hotrow.checkpoint.place import Place
 from hotrow.checkpoint.row_loader import LocalRowLoader
 from hotrow.data.batch import Batch
-from hotrow.data.loader import Loader
+from hotrow.data.loader import Loader, RowReading
 from hotrow.errors import ConfigError, InputError
 from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
@@ -150,9 +150,9 @@ class LocalBackend:
         """None: outputs come with their steps."""
 
     @property
-    def row_prefetch(self) -> Callable[[Batch], object] | None:
+    def row_prefetch(self) -> RowReading | None:
         """Where tables have rows on disk, or in GPU memory."""
-        return self.tables.load_ahead if self.tables.loads_ahead else None
+        return self.tables.read_ahead if self.tables.loads_ahead else None
 
     @contextmanager
     def reading(self, loader: Loader) -> Iterator[None]:

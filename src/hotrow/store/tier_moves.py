@@ -5,13 +5,13 @@ before the call. Rows that wait to be written are in shared memory where the tab
 killed at any moment leaves the last state of each row in one place or the other. A lookup brings rows back in one
 batch. While a row is in memory its copy on disk is shadowed: it only serves the next process.
 
-One lock orders what moves rows. `load_ahead` reads the disk without it, so that training goes on meanwhile.
+One lock orders what moves rows. `load_ahead` finds rows and reads the disk without it, so that training goes on
+meanwhile and the disk does not wait for it (pending_load.py).
 """
 
 import fcntl
 import os
 import sys
-import threading
 import time
 import weakref
 from collections.abc import Iterator, Sequence
@@ -24,6 +24,7 @@ import numpy as np
 from hotrow.config import Segment, Table
 from hotrow.errors import ConfigError, DiskError, DiskFullError, InputError, LockedFileError
 from hotrow.store.arrays import ArrayLike, Flags, Integers, Keys
+from hotrow.store.pending_load import PendingLoad, PendingLoads, ReadGate
 from hotrow.store.ram import RamTier
 from hotrow.store.rows import Attached, LookupPlan, Rows
 from hotrow.store.ssd import INDEX_CACHE, SsdTier
@@ -58,10 +59,10 @@ class TierMoves(RamTier):
         self.ram_rows_max = self.capacity_rows
         self._lock = self.deferred.lock  # an update that waits is performed under it: two locks could block each other
         self._in_use: weakref.WeakSet[LookupPlan] = weakref.WeakSet()
-        self._loading = threading.Lock()  # of `load_ahead`, which reads the file without the other lock
-        self._moved: list[Keys] | None = None  # keys that were written or erased while `load_ahead` reads
+        self._reads = ReadGate()  # of `load_ahead`, which reads the file without the lock
+        self._loads = PendingLoads()
         self.moved_up = self.moved_ahead = 0  # rows that came from the disk; of these, before a lookup needed them
-        self.hinted = self.hints_dropped = 0  # keys that were announced; of these, more than could wait
+        self.hints_dropped = 0  # keys that were announced, and are more than could wait
         self.read_wait_s = 0.0  # of calls that needed rows at once
         self._doubled: str | None = None  # why rows are in both tiers
         try:
@@ -113,52 +114,64 @@ class TierMoves(RamTier):
     def _moving(self) -> Iterator[None]:
         """Hold the lock."""
         with self._lock:
-            if self._doubled is not None:
-                raise DiskError(self._doubled)
+            self._check_whole()
             yield
+
+    def _check_whole(self) -> None:
+        if self._doubled is not None:
+            raise DiskError(self._doubled)
 
     def load_ahead(self, keys: ArrayLike) -> int:
         """Bring rows of keys that will be looked up soon into memory; returns how many came from the disk.
 
         The disk is read while other calls go on. Rows for which rows in use would have to go stay on disk.
         """
+        return self.put_ahead(self.read_ahead(keys))
+
+    def read_ahead(self, keys: ArrayLike) -> PendingLoad:
+        """The first half of `load_ahead`: another thread may put rows while this one reads those of the next batch."""
         plan = self.batch(keys)
-        if not self._loading.acquire(blocking=False):  # another load is under way: lookups find the rest
-            return 0
-        try:
-            return self._load_ahead(plan)
-        finally:
-            self._loading.release()
+        with self._reads.reading() as may_read:
+            if not may_read:
+                return PendingLoad(plan, self._empty_rows(0))
+            self._loads.announce(plan.unique)
+            return self._read_ahead(plan)
 
-    def _load_ahead(self, plan: LookupPlan) -> int:
-        with self._moving():
-            self.hinted += plan.unique
-            self._find(plan)
-            if not plan.absent or not self.disk.unshadowed:
-                return 0
-            wanted, _ = plan.absent_keys()
-            self._moved = []
-        try:
-            rows, _ = self.disk.read(wanted, shadowed=False)
-            parts = range(0, len(rows.keys), PUT_AT_ONCE)
-            return sum(self._put_ahead(plan, rows_between(rows, first, first + PUT_AT_ONCE)) for first in parts)
-        finally:
-            with self._lock:
-                self._moved = None
+    def put_ahead(self, load: PendingLoad) -> int:
+        """The second half of `load_ahead`: bring rows that were read into memory; returns how many.
 
-    def _put_ahead(self, plan: LookupPlan, rows: Rows) -> int:
-        """Put rows into memory that were read before, except those that have moved since."""
+        Then those that left memory since, or changed on disk, which the write buffer still has as a rule.
+        """
+        with self._reads.reading() as may_read:
+            return self._put_load(load) + self._put_load(self._read_ahead(load.plan)) if may_read else 0
+
+    def _read_ahead(self, plan: LookupPlan) -> PendingLoad:
+        """Without the lock: rows that move after the load has begun are noted in it, or found to be in memory."""
+        self._check_whole()
+        load = self._loads.begin(plan, self._empty_rows(0))
+        plan.below = None
+        plan.absent = self._unsettled.find(plan._native, None, False, self.threads)  # an update makes no rows
+        if plan.absent and self.disk.unshadowed:
+            load.take(self.disk.read(plan.absent_keys()[0], shadowed=False)[0])
+        return load
+
+    def _put_load(self, load: PendingLoad) -> int:
+        """In parts: a lookup waits for one of them at most."""
+        parts = range(0, len(load.rows.keys), PUT_AT_ONCE)
+        return sum(self._put_ahead(load, slice(first, first + PUT_AT_ONCE)) for first in parts)
+
+    def _put_ahead(self, load: PendingLoad, part: slice) -> int:
+        """Put some of the rows into memory, except those that have moved since they were read."""
         with self._moving():
-            moved = self._moved
-            stale = np.isin(rows.keys, np.concatenate(moved)) if moved else np.zeros(len(rows.keys), np.bool_)
+            rows = rows_between(load.rows, part)
             here = RamTier.read(self, rows.keys, "version") > 0
-            came = self._put_up(some_rows(rows, ~(stale | here)), [plan, *self._in_use])
+            came = self._put_up(some_rows(rows, ~(load.stale()[part] | here)), [load.plan, *self._in_use])
             self.moved_ahead += came
             return came
 
     def close(self, *, leave: bool = False) -> None:
         """As `RamTier.close`: the file goes and stays with the segment."""
-        with self._loading:
+        with self._reads.shut():
             self._close(leave=leave)
 
     def _close(self, *, leave: bool) -> None:
@@ -293,9 +306,8 @@ class TierMoves(RamTier):
         return batch
 
     def _note_moved(self, keys: Keys) -> None:
-        """What `load_ahead` is reading of these keys is not their row any more."""
-        if self._moved is not None:
-            self._moved.append(keys)
+        """What `load_ahead` has read of these keys is not their row any more."""
+        self._loads.note_moved(keys)
 
     def _forget_expired(self) -> None:
         """Remove the copies on disk of rows that expired in memory."""
@@ -324,10 +336,10 @@ def some_rows(rows: Rows, which: Flags) -> Rows:
     return Rows(rows.keys[which], rows.values[which], rows.state[which], fields)
 
 
-def rows_between(rows: Rows, first: int, last: int) -> Rows:
+def rows_between(rows: Rows, part: slice) -> Rows:
     """Some consecutive rows, not copied."""
-    fields = {name: column[first:last] for name, column in rows.fields.items()}
-    return Rows(rows.keys[first:last], rows.values[first:last], rows.state[first:last], fields)
+    fields = {name: column[part] for name, column in rows.fields.items()}
+    return Rows(rows.keys[part], rows.values[part], rows.state[part], fields)
 
 
 def make_directory(table: Table) -> None:

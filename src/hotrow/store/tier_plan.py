@@ -17,7 +17,8 @@ INDEX_BYTES = 16  # of memory for each row on disk, at most
 FILTER_BYTES = 3  # the same where the index is on disk
 LEAST_CACHE = 1 << 20  # bytes of its pages in memory
 PAGES_BYTES = 24  # of its file for each row, about
-WRITE_BEHIND = 64 << 20
+WRITE_BEHIND = 64 << 20  # at most
+LEAST_WRITE_BEHIND = 4 << 20  # beside a capacity in rows: a few extents
 LEAST_SHARE = 8  # a table's memory holds rows in one eighth of it at least; the rest may be the index of the disk
 SLOT_HEADER = 20
 SUFFIX = ".slots"
@@ -49,8 +50,11 @@ def plan_tiers(table: Table) -> TierPlan:
     index = _index_beside_rows(table, rows)
     memory = index_bytes(index, rows)
     cache = _cache_most(rows) if index == "disk" else 0
-    behind, in_memory = WRITE_BEHIND, table
-    if whole is not None:
+    in_memory = table
+    if whole is None:
+        assert table.capacity_rows is not None  # a disk needs a capacity
+        behind = write_behind_beside(table.capacity_rows * slot)
+    else:
         if whole < capacity_least(index, rows):
             raise ConfigError(
                 f"Table.disk={table.disk!r}: holds {rows:,} rows of {slot} bytes, whose index takes "
@@ -153,6 +157,11 @@ def memory_for(row_bytes: int, slots: int) -> tuple[MemoryShares, DiskIndex]:
         if choose_index("auto", slots, low) == index:
             return divide_memory(low, slots, index), index
     raise AssertionError("an index in memory fits into its own capacity")
+
+
+def write_behind_beside(row_bytes: int) -> int:
+    """Bytes of the write buffer where the capacity is a number of rows, which take so many: as in one in bytes."""
+    return min(WRITE_BEHIND, max(LEAST_WRITE_BEHIND, row_bytes // (LEAST_SHARE - 1)))
 
 
 def _cache_most(slots: int) -> int:

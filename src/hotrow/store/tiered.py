@@ -211,7 +211,8 @@ class TieredTier(TierMoves):
 
     def clear(self) -> None:
         """Remove all rows."""
-        with self._loading, self._lock:
+        with self._reads.shut(), self._lock:
+            self._loads.drop()
             super().expire()
             self._disk_finalizer.detach()
             self.disk.close(remove=True)  # first, as in `erase`
@@ -314,7 +315,7 @@ class TieredTier(TierMoves):
                 moved_up=self.moved_up,
                 moved_ahead=self.moved_ahead,
                 moved_late=self.moved_up - self.moved_ahead,
-                hinted=self.hinted + self.hints_dropped,
+                hinted=self._loads.announced + self.hints_dropped,
                 hints_dropped=self.hints_dropped,
                 disk_wait_s=self.read_wait_s + disk.write_stall_s,
             )

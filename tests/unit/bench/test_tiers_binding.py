@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -49,16 +50,22 @@ def test_a_contestant_is_bound_while_it_trains_and_leaves_its_threads_free(
 
     with closing(TierTraining(PLAN, table, binder=binder if bound else None)) as run:
         run.fill(np.arange(100))
-        load_ahead = run._tables.load_ahead
+        read_ahead = run._tables.read_ahead
 
-        def watched(batch: Batch) -> None:
+        def watched(batch: Batch) -> Callable[[], None]:
+            put = read_ahead(batch)
+
+            def watched_put() -> None:
+                seen["putter"] = cpus()
+                put()
+
             seen["reader"] = cpus()
-            load_ahead(batch)
+            return watched_put
 
-        monkeypatch.setattr(run._tables, "load_ahead", watched)
+        monkeypatch.setattr(run._tables, "read_ahead", watched)
         assert run.contestant(PLAN, source_of)(0) > 0
         assert cpus() == FREE
-    near = {"trainer": (1,), "reader": (0,)}  # the GPU, and the network interface
+    near = {"trainer": (1,), "reader": (0,), "putter": (0,)}  # the GPU, and the network interface
     assert seen == (near if bound else dict.fromkeys(near, FREE))
 
 

@@ -107,7 +107,7 @@ def test_steps_leave_the_rows_of_memory_while_rows_move(optimizer: Any) -> None:
                 return handle, tables.apply(parts, step=step, samples=SAMPLES * (step + 1), lr_scale=0.5)
 
             for each in data[step : step + 2] if ahead else ():
-                pair.gpu.load_ahead(each)
+                pair.gpu.read_ahead(each)()
             (theirs, applied), (ours, done) = pair.each(train)
             for mine, other in zip(ours.outputs, theirs.outputs, strict=True):
                 torch.testing.assert_close(mine.rows.cpu(), other.rows)
@@ -124,7 +124,7 @@ def test_rows_that_were_read_ahead_for_another_batch_are_not_used() -> None:
     first, second, between = (batch_of(seed) for seed in range(3))
     with Pair(table(), rows=96) as pair:
         for each in (first, second):
-            pair.gpu.load_ahead(each)
+            pair.gpu.read_ahead(each)()
         for step, batch in enumerate((first, between, second)):
             for tables in pair.both:
                 handle = tables.lookup(batch, learn=True)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,61 +13,11 @@ import hotrow as hr
 from hotrow.errors import ConfigError, DiskError, DiskFullError, InputError, LockedFileError
 from hotrow.server.rows_ahead import RowsAhead
 from hotrow.sizes import parse_bytes
-from hotrow.store import LookupPlan, RamTier, Rows, find_or_first
-from hotrow.store.arrays import Flags, Keys
+from hotrow.store import RamTier, Rows, find_or_first
+from hotrow.store.arrays import Keys
 from hotrow.store.tier_plan import plan_tiers, slots_path
 from hotrow.store.tiered import TieredTier
-
-KINDS: dict[str, dict[str, object]] = {
-    "sgd": {"optimizer": hr.SGD(lr=0.5)},
-    "adagrad": {"optimizer": hr.Adagrad(lr=0.5)},
-    "row-wise": {"optimizer": hr.RowwiseAdagrad(lr=0.5)},
-    "adam": {"optimizer": hr.Adam(lr=0.5, correction="row")},
-    "ftrl": {"optimizer": hr.FTRL(lr=0.5)},
-    "swap": {"optimizer": hr.Adagrad(lr=0.5, swap=hr.Swap(period=100, decay=0.5))},
-    "bfloat16": {"type": "bfloat16"},
-    "clock": {"clock": True},
-    "lfu": {"eviction": "lfu"},
-    "index on disk": {"disk_index": "disk"},
-}
-KEYS = 400
-
-
-def tables(folder: Path, **kind: object) -> tuple[hr.Table, hr.Table]:
-    """With 100 rows in memory, and without a limit."""
-    kind = {"optimizer": hr.Adagrad(lr=0.5), **kind}
-    unlimited = {name: value for name, value in kind.items() if name not in ("eviction", "disk_index")}
-    tiered = hr.Table(dim=3, capacity=100, disk="4MB", path=folder, **kind)
-    return tiered, hr.Table(dim=3, **unlimited)
-
-
-@contextmanager
-def opened(*tiers: RamTier) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for tier in tiers:
-            tier.close()
-
-
-def all_rows(tier: RamTier) -> dict[int, tuple[bytes, bytes, int]]:
-    """By key: value, state, version. Each key once."""
-    found: dict[int, tuple[bytes, bytes, int]] = {}
-    for chunk in tier.export(97):
-        for at, key in enumerate(chunk.keys.tolist()):
-            assert key not in found
-            found[key] = chunk.values[at].tobytes(), chunk.state[at].tobytes(), int(chunk.fields["version"][at])
-    return found
-
-
-def train(tier: RamTier, keys: np.ndarray, seed: int, samples: int, ahead: bool = False) -> np.ndarray:
-    out = np.empty((len(keys), 3), np.float32)
-    if ahead and isinstance(tier, TieredTier):
-        tier.load_ahead(keys)
-    plan = tier.find_or_init(keys, out, samples=samples)
-    gradients = np.random.default_rng(seed).standard_normal((len(keys), 3)).astype(np.float32)
-    tier.apply(plan, gradients, step=seed, samples=samples)
-    return out
+from unit.store.two_tiers import KEYS, KINDS, all_rows, opened, tables, train
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -262,56 +211,6 @@ def test_a_plan_that_found_rows_on_disk_may_be_used_again(tmp_path: Path) -> Non
             assert tier.apply(plan, np.ones((30, 3), np.float32)).rows == 30
             tier.find(plan)
             tier.find_or_init(plan)
-        assert all_rows(tiered) == all_rows(memory)
-
-
-def test_rows_erased_while_they_are_loaded_ahead_stay_erased(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiered = TieredTier(tables(tmp_path)[0])
-    early = np.arange(40, dtype=np.uint64)
-    with opened(tiered):
-        for first in range(0, KEYS, 40):
-            train(tiered, np.arange(first, first + 40, dtype=np.uint64), first, 0)
-        read = tiered.disk.read
-
-        def read_and_erase(keys: Keys, *, shadowed: bool = True) -> tuple[Rows, Flags]:
-            found = read(keys, shadowed=shadowed)
-            monkeypatch.undo()
-            tiered.erase(early)
-            return found
-
-        monkeypatch.setattr(tiered.disk, "read", read_and_erase)
-        assert tiered.load_ahead(early) == 0
-        assert len(tiered) == KEYS - 40
-
-
-def test_rows_are_read_ahead_at_once_and_put_into_memory_in_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A lookup waits for one part at most; one that comes between two parts has its own changes."""
-    of_tiers, of_memory = tables(tmp_path)
-    tiered, memory = TieredTier(of_tiers), RamTier(of_memory)
-    monkeypatch.setattr("hotrow.store.tier_moves.PUT_AT_ONCE", 10)
-    early = np.arange(40, dtype=np.uint64)
-    with opened(tiered, memory):
-        for tier in (tiered, memory):
-            for first in range(0, KEYS, 40):
-                train(tier, np.arange(first, first + 40, dtype=np.uint64), first, 0)
-        sizes: list[int] = []
-        put = tiered._put_ahead
-
-        def watched(plan: LookupPlan, rows: Rows) -> int:
-            sizes.append(len(rows.keys))
-            came = put(plan, rows)
-            if len(sizes) == 2:
-                for tier in (tiered, memory):
-                    train(tier, early[25:35], 700, 1)
-            return came
-
-        monkeypatch.setattr(tiered, "_put_ahead", watched)
-        reads = tiered.disk.stats().rows_read
-        assert tiered.load_ahead(early) == 30
-        assert sizes == [10, 10, 10, 10]
-        assert tiered.disk.stats().rows_read - reads == 50  # and those that the lookup read
         assert all_rows(tiered) == all_rows(memory)
 
 
@@ -641,20 +540,4 @@ def test_a_plan_whose_rows_are_gone_evicts_no_row_that_is_not_on_disk(expiry: in
     tier.find_or_init(plan, samples=1001)
     tier.find(others, after)
     assert (after == values).all()
-    tier.close()
-
-
-def test_a_load_that_fails_does_not_end_loading_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tier = TieredTier(hr.Table(dim=2, capacity=64, disk="16MB", path=tmp_path), partitions=1)
-    for first in range(0, 500, 50):
-        tier.find_or_init(np.arange(first, first + 50))
-    ahead = RowsAhead({"default": tier})
-    with monkeypatch.context() as broken:
-        broken.setattr(tier, "load_ahead", lambda keys: (_ for _ in ()).throw(MemoryError()))
-        ahead.add("default", np.arange(10, dtype=np.uint64))
-        assert ahead.wait(60)
-    ahead.add("default", np.arange(10, dtype=np.uint64))
-    assert ahead.wait(60)
-    assert tier.stats().moved_ahead == 10
-    ahead.close()
     tier.close()

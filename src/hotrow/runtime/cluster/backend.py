@@ -4,7 +4,7 @@ At rest the rows are on the shards and the dense state is in the driver.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
 import torch
@@ -17,7 +17,7 @@ from hotrow.checkpoint.saving import TablesCut
 from hotrow.client.row_hints import RowHints, hinted_tables
 from hotrow.client.sharded import ShardedTables
 from hotrow.data.batch import Batch
-from hotrow.data.loader import Loader, RemoteReading
+from hotrow.data.loader import Loader, RemoteReading, RowReading
 from hotrow.errors import InputError
 from hotrow.metrics.sketch import ScoreSketch
 from hotrow.modes import Mode
@@ -192,7 +192,7 @@ class ClusterBackend:
         self._roles.answer(self._roles.rpc.request(shard.name, resume))
 
     @property
-    def row_prefetch(self) -> Callable[[Batch], object] | None:
+    def row_prefetch(self) -> RowReading | None:
         """Where tables have rows on disk: shards are told of batches that this process reads."""
         return None if self._hints is None else self._hints.send
 
