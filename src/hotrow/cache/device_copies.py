@@ -15,12 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-ALIGNMENT = 16  # bytes; kernels are compiled once for all arrays that begin at a multiple of it
-TYPES = {
-    np.dtype(np.int64): torch.int64,
-    np.dtype(np.uint32): torch.int32,  # the same bits
-    np.dtype(np.float32): torch.float32,
-}
+from hotrow.client.device_arrays import PackedArrays
+
 Array = NDArray[Any]
 
 
@@ -35,18 +31,10 @@ class DeviceCopies:
 
     def up(self, arrays: Sequence[Array]) -> list[Tensor]:
         """Arrays of int64, uint32 (as int32 of the same bits) or float32, on the device."""
-        starts = list(accumulate((-(-each.nbytes // ALIGNMENT) * ALIGNMENT for each in arrays), initial=0))
-        joined = torch.empty(starts[-1], dtype=torch.uint8, pin_memory=self._stream is not None)
-        flat = joined.numpy()
-        for start, each in zip(starts, arrays, strict=False):
-            flat[start : start + each.nbytes] = np.ascontiguousarray(each).reshape(-1).view(np.uint8)
+        packed = PackedArrays.of([[each] for each in arrays], pinned=self._stream is not None)
         with self._counting:
-            self.bytes_up += len(joined)
-        moved = self._moved(joined)
-        return [
-            moved[start : start + each.nbytes].view(TYPES[each.dtype]).view(each.shape)
-            for start, each in zip(starts, arrays, strict=False)
-        ]
+            self.bytes_up += len(packed.block)
+        return packed.views(self._moved(packed.block))
 
     def _moved(self, joined: Tensor) -> Tensor:
         if self._stream is None:

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hotrow.client.base import FeatureVectors
+from hotrow.client.device_arrays import PackedArrays
 from hotrow.data.batch import FeatureBlock
 from hotrow.kernels.pool import Mode, pool
 from hotrow.kernels.scatter import scatter
 from hotrow.kernels.unique import UniqueKeys
 
 I64 = NDArray[np.int64]
-PooledRows = Callable[[slice, Tensor | None, Mode], Tensor]  # of some positions of a table, by bags: `HbmTier.pool`
-PAIR = 2  # arrays begin at multiples of 16 bytes: kernels are compiled once for all sizes
+RowPooling = Callable[[slice, Tensor | None, Mode], Tensor]  # of some positions of a table, by bags: `HbmTier.pool`
 
 
 def on_device(arrays: Sequence[I64], device: torch.device) -> list[Tensor]:
@@ -31,17 +31,12 @@ def on_device(arrays: Sequence[I64], device: torch.device) -> list[Tensor]:
 
 def joined_on_device(groups: Sequence[Sequence[I64]], device: torch.device) -> list[Tensor]:
     """The same, with the arrays of each group one after the other."""
-    lengths = [sum(map(len, group)) for group in groups]
-    starts = list(accumulate((-(-length // PAIR) * PAIR for length in lengths), initial=0))
-    joined = torch.empty(starts[-1], dtype=torch.int64, pin_memory=device.type == "cuda")
-    flat = joined.numpy()
-    for start, length, group in zip(starts, lengths, groups, strict=False):
-        np.concatenate([*group, flat[:0]], out=flat[start : start + length])
-    moved = joined.to(device, non_blocking=True)
-    return [moved[start : start + length] for start, length in zip(starts, lengths, strict=False)]
+    whole = [[np.asarray(array, np.int64) for array in group] for group in groups]  # a batch may be the user's own
+    packed = PackedArrays.of(whole, pinned=device.type == "cuda")
+    return packed.views(packed.block.to(device, non_blocking=True))
 
 
-def pooled_rows(rows: Tensor, inverse: Tensor) -> PooledRows:
+def pooled_rows(rows: Tensor, inverse: Tensor) -> RowPooling:
     """The rows of distinct ids [distinct, dim], as a source of vectors; position p has row inverse[p] (int32)."""
     slots = torch.arange(len(rows), device=rows.device)
     return lambda positions, offsets, mode: pool(rows, slots, inverse[positions], offsets, mode)
@@ -85,7 +80,7 @@ class DevicePooling:
         """All that it holds on the device."""
         return [each for bags in self._bags for each in (bags.offsets, bags.mask) if each is not None]
 
-    def vectors(self, rows: PooledRows, *, learn: bool) -> list[FeatureVectors]:
+    def vectors(self, rows: RowPooling, *, learn: bool) -> list[FeatureVectors]:
         """The vectors of each part. With `learn` they are leaves, in which backward leaves its gradients."""
         made = []
         for bags in self._bags:
