@@ -9,7 +9,7 @@ from hotrow.kernels.update_rule import UpdateRule
 from hotrow.store.hbm import HbmRows, HbmSpec
 from hotrow.store.hbm.columns import RowColumns
 from hotrow.store.hbm.pinned import PinnedTier
-from hotrow.store.hbm.table import CLAMP_EVERY, HashTable, Room
+from hotrow.store.hbm.table import CLAMP_EVERY, ClaimBuffers, HashTable
 
 
 def some_rows(keys: torch.Tensor, spec: HbmSpec) -> HbmRows:
@@ -25,12 +25,12 @@ def hbm() -> None:
         table, columns = HashTable(spec, torch.device("cpu")), RowColumns(spec, torch.device("cpu"))
         table.find(keys, columns.values, torch.zeros(300, 64), seen=True)
         table.find(keys, columns.values, None, seen=False, size=torch.ones(1, dtype=torch.int32))
-        crowded = torch.zeros(300, dtype=torch.int8)
-        table.find(keys, columns.values, None, seen=False, crowded=crowded)
-        table.claim(keys, slots, Room.of(keys), None, torch.ones(1, dtype=torch.int32))
-        table.claim(keys, slots, Room.of(keys), crowded, None)
+        bucket_full = torch.zeros(300, dtype=torch.int8)
+        table.find(keys, columns.values, None, seen=False, bucket_full=bucket_full)
+        table.claim(keys, slots, ClaimBuffers.of(keys), None, torch.ones(1, dtype=torch.int32))
+        table.claim(keys, slots, ClaimBuffers.of(keys), bucket_full, None)
     table.lock(slots)
-    table.undo(keys, Room.of(keys), copied=False)
+    table.undo(keys, ClaimBuffers.of(keys), copied=False)
     table.erase(slots)
     table.unlock([slots[:1]])
     columns.read(keys, slots)

@@ -84,17 +84,17 @@ class BatchWorkingSet(WorkingSet[HbmPlan]):
         """What was read ahead, and the rows that were not there to be read."""
         if ahead.rows is None:
             return None
-        rows = self._copies.used_here(ahead.rows.result())
+        rows = self._copies.record_use(ahead.rows.result())
         self.moved.up_ahead += len(rows)
         if len(rows) == len(ahead.missing):
             return rows
         fresh = ahead.missing[~torch.isin(ahead.missing, rows.keys)]
-        made = self._copies.used_here(self._thread.submit(self._read, fresh.cpu(), None, samples).result())
+        made = self._copies.record_use(self._thread.submit(self._read, fresh.cpu(), None, samples).result())
         return joined_rows([rows, made])
 
     def _put(self, rows: HbmRows, plan: HbmPlan, pinned: Sequence[HbmPlan]) -> None:
         """Rows from below take the places of others, which go down."""
-        rows = self._copies.used_here(rows)
+        rows = self._copies.record_use(rows)
         state = rows.state if rows.state.shape[1] else None
         put = self.upper.put_and_evict(
             rows.keys, rows.values, state, rows.fields, saved=True, distinct=True, pinned=[plan, *pinned]

@@ -140,7 +140,7 @@ def victim_slot(
 def claim_slots(
     keys,
     size,
-    crowded,
+    bucket_full,
     slots,
     made,
     displaces,
@@ -157,7 +157,7 @@ def claim_slots(
     """Claim slots for keys whose slot is below 0, which get NO_ROOM where all rows of their bucket are in use.
 
     `slots` has those of all keys then, `made` the new ones, and `displaces` is 1 where another row is in it. The keys
-    are distinct; where `size` is given, only so many of them count. `crowded`, of the lookup that missed them, says
+    are distinct; where `size` is given, only so many of them count. `bucket_full`, of the lookup that missed them, says
     which buckets have no free slot.
     """
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -169,8 +169,8 @@ def claim_slots(
     h = hash_key(key)
     first_group = bucket_of(h, buckets) * GROUPS
     hopeful = live
-    if crowded is not None:
-        hopeful = live & (tl.load(crowded + i, mask=live, other=0) == 0)
+    if bucket_full is not None:
+        hopeful = live & (tl.load(bucket_full + i, mask=live, other=0) == 0)
     free = free_slot(meta, locks, h, first_group, hopeful, SLOTS, GROUPS)
     victim = victim_slot(meta, locks, h, first_group, live & (free < 0), now, LRU, SLOTS, GROUPS)
     slot = tl.where(victim >= 0, victim, free)

@@ -55,15 +55,15 @@ class RowColumns:
         saved = fields.pop(SAVED, None)
         return HbmRows(keys, values, state, fields, None if saved is None else saved.ne(fields["version"]))
 
-    def read_values(self, slots: Tensor, out: Tensor, without: float = 0.0) -> None:
-        """Values into `out`, `without` where a slot is negative. Slots may occur more than once."""
+    def read_values(self, slots: Tensor, out: Tensor, fill: float = 0.0) -> None:
+        """Values into `out`, `fill` where a slot is negative. Slots may occur more than once."""
         launch(
             row_kernels.copy_values,
             blocks(len(slots)),
             self.values,
             slots,
             out,
-            without,
+            fill,
             len(slots),
             DIM=self.spec.dim,
             WIDTH=tile_width(self.spec.dim),

@@ -51,11 +51,11 @@ class HostTierCalls:
         """Write rows that `down` returned."""
         lower.write(rows)
 
-    def used_here(self, rows: HbmRows) -> HbmRows:
+    def record_use(self, rows: HbmRows) -> HbmRows:
         """Rows that `read` returned, for use in the current stream: their memory is kept until it is done."""
         return rows if self._stream is None else rows.map(_recorded(torch.cuda.current_stream(self.device)))
 
-    def mark(self) -> "torch.cuda.Event | None":
+    def record_event(self) -> "torch.cuda.Event | None":
         """The moment in the current stream from which rows for `down` are there."""
         if self._stream is None:
             return None
@@ -81,7 +81,7 @@ class DeviceTierCalls(HostTierCalls):
         return _CallingThread() if self._stream is None else super().executor()
 
     def keys(self, keys: Tensor) -> tuple[Tensor, "torch.cuda.Event | None"]:
-        return keys, self.mark()
+        return keys, self.record_event()
 
     def read(self, lower: "LowerTier", keys: Tensor, since: "torch.cuda.Event | None", samples: int) -> HbmRows:
         with self._beside(since):

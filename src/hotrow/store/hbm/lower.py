@@ -62,7 +62,7 @@ class WriteQueue:
 
     def add(self, rows: HbmRows) -> None:
         """Rows on the device, as they are at this point of the current stream."""
-        self._waiting.append((rows, self._copies.mark()))
+        self._waiting.append((rows, self._copies.record_event()))
 
     def write_all(self) -> None:
         """Write what waits."""

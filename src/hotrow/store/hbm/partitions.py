@@ -23,7 +23,7 @@ from hotrow.store.hbm.tier import HbmTier
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartitionLookup:
     """The keys of a call that one partition has."""
 
     partition: int
@@ -38,7 +38,7 @@ class PartitionedPlan:
     keys: Tensor
     folded: UniqueKeys
     distinct: int  # keys
-    parts: list[Part]
+    parts: list[PartitionLookup]
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -139,12 +139,12 @@ class HbmPartitions:
             torch.index_select(pulled, 0, folded.inverse, out=out)
         return PartitionedPlan(known, folded, len(distinct), parts)
 
-    def _call_parts(self, keys: Tensor, call: Callable[[int, Tensor], HbmPlan]) -> list[Part]:
+    def _call_parts(self, keys: Tensor, call: Callable[[int, Tensor], HbmPlan]) -> list[PartitionLookup]:
         """Call each partition that has some of the keys. If one fails, rows that others displaced are kept there."""
-        parts: list[Part] = []
+        parts: list[PartitionLookup] = []
         try:
             for partition, index in split_by_partition(keys, len(self.tiers)):
-                parts.append(Part(partition, index, call(partition, index)))
+                parts.append(PartitionLookup(partition, index, call(partition, index)))
         except BaseException:
             for part in parts:
                 if part.plan.evicted is not None:

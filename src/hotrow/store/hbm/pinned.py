@@ -21,7 +21,7 @@ from hotrow.store.hbm.pinned_kernels import pinned_rows
 from hotrow.store.hbm.pinned_memory import PinnedMemory
 from hotrow.store.hbm.rows import HbmRows
 from hotrow.store.hbm.spec import HbmSpec
-from hotrow.store.hbm.table import HashTable, Room, tile_width
+from hotrow.store.hbm.table import ClaimBuffers, HashTable, tile_width
 
 PROGRAMS = 128  # of a launch: half a megabyte of reads under way, more than the link needs to be busy
 BLOCK, WARPS = 32, 4
@@ -106,9 +106,9 @@ class PinnedTier:
         slots, missed = self._slots.find(keys, self._no_values, None, seen=False)
         if not int(missed):
             return slots, slots[:0]
-        room = Room.of(keys)
+        buffers = ClaimBuffers.of(keys)
         try:
-            claimed = self._slots.claim(keys, slots, room, None, None)
+            claimed = self._slots.claim(keys, slots, buffers, None, None)
             if full := claimed.displaced + claimed.turned_away:
                 raise InputError(
                     f"{full:,} of {claimed.made + claimed.turned_away:,} new rows find no slot in host memory: the "
@@ -116,10 +116,10 @@ class PinnedTier:
                 )
             self._slots.unlock([slots])
         except BaseException:
-            self._slots.undo(keys, room, copied=False)
+            self._slots.undo(keys, buffers, copied=False)
             raise
         self._rows += claimed.made
-        return slots, (room.made >= 0).nonzero().squeeze(1)
+        return slots, (buffers.made >= 0).nonzero().squeeze(1)
 
     def _first_rows(self, keys: Tensor) -> HbmRows:
         """New rows, on the device."""

@@ -81,7 +81,7 @@ def find_rows(
     slots,
     out,
     missed,
-    crowded,
+    bucket_full,
     meta,
     stored,
     values,
@@ -102,7 +102,7 @@ def find_rows(
     The number may be left out: where most keys are absent, adding it up takes longer than the search.
 
     Where `size` is given, only so many of the `count` keys are looked up; the slots of the others are ABSENT. Where
-    `crowded` is given, it is set to 1 for absent keys in whose bucket all slots are taken, else to 0.
+    `bucket_full` is given, it is set to 1 for absent keys in whose bucket all slots are taken, else to 0.
     """
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < count
@@ -111,8 +111,8 @@ def find_rows(
     key = tl.load(keys + i, mask=live, other=0)
     slot, has_room = locate(meta, stored, key, live, buckets, SLOTS, GROUPS)
     tl.store(slots + i, slot, mask=i < count)
-    if crowded is not None:
-        tl.store(crowded + i, (live & (slot < 0) & (has_room == 0)).to(tl.int8), mask=i < count)
+    if bucket_full is not None:
+        tl.store(bucket_full + i, (live & (slot < 0) & (has_room == 0)).to(tl.int8), mask=i < count)
     hit = slot >= 0
     if missed is not None:
         absent = tl.sum((live & (slot < 0)).to(tl.int32), 0)

@@ -30,7 +30,7 @@ def blocks(count: int) -> int:
     return int(triton.cdiv(count, BLOCK))
 
 
-class Room(NamedTuple):
+class ClaimBuffers(NamedTuple):
     """What a claim writes: ABSENT, but for slots that it gives and rows that it displaces, in any order."""
 
     made: Tensor  # int64 [keys]: new slots
@@ -38,7 +38,7 @@ class Room(NamedTuple):
     displaced_slots: Tensor
 
     @classmethod
-    def of(cls, keys: Tensor) -> "Room":
+    def of(cls, keys: Tensor) -> "ClaimBuffers":
         spaced = -(-len(keys) // 2) * 2  # multiples of 16 bytes: kernels are compiled once for all sizes
         rooms = torch.full((3, spaced), ABSENT, dtype=torch.int64, device=keys.device)
         return cls(*rooms[:, : len(keys)].unbind(0))
@@ -101,12 +101,12 @@ class HashTable:
         *,
         seen: bool,
         size: Tensor | None = None,
-        crowded: Tensor | None = None,
+        bucket_full: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Slot of each key, ABSENT without a row, and how many are absent (int32 [1]).
 
         Rows go into `out`, NaN where absent. With `size` (int32 [1]) only so many keys are looked up. With LFU the keys
-        of a lookup that sees rows are distinct. `crowded` (int8) is set for absent keys whose bucket is full; with
+        of a lookup that sees rows are distinct. `bucket_full` (int8) is set for absent keys whose bucket is full; with
         it they are not counted.
         """
         slots, missed = torch.empty_like(keys), self._zero()
@@ -117,8 +117,8 @@ class HashTable:
             keys,
             slots,
             values if out is None else out,
-            missed if crowded is None else None,
-            crowded,
+            missed if bucket_full is None else None,
+            bucket_full,
             self.meta,
             self.stored,
             values,
@@ -146,7 +146,9 @@ class HashTable:
         for each in slots:
             self._run(claim.unlock_slots, len(each), each, self.locks, len(each))
 
-    def claim(self, keys: Tensor, slots: Tensor, room: Room, crowded: Tensor | None, size: Tensor | None) -> Claimed:
+    def claim(
+        self, keys: Tensor, slots: Tensor, buffers: ClaimBuffers, bucket_full: Tensor | None, size: Tensor | None
+    ) -> Claimed:
         """Put distinct keys whose slot is negative into slots, which are locked: TURNED_AWAY without one.
 
         With `size` (int32 [1]) only so many keys count. The columns of rows that are displaced hold them still: copy
@@ -159,9 +161,9 @@ class HashTable:
             count,
             keys,
             size,
-            crowded,
+            bucket_full,
             slots,
-            room.made,
+            buffers.made,
             displaces,
             self.meta,
             self.locks,
@@ -171,24 +173,25 @@ class HashTable:
             LRU=self.spec.eviction == "lru",
             GROUPS=self.spec.groups,
         )
-        lists = (displaces, room.displaced_keys, room.displaced_slots, counts)
+        lists = (displaces, buffers.displaced_keys, buffers.displaced_slots, counts)
         places = self.meta, self.stored, count, self._first_age
-        self._run(claim.fill_slots, count, keys, slots, room.made, *lists, *places, block=FILL_BLOCK)
+        self._run(claim.fill_slots, count, keys, slots, buffers.made, *lists, *places, block=FILL_BLOCK)
         return Claimed(*counts.tolist())
 
-    def undo(self, keys: Tensor, room: Room, *, copied: bool) -> None:
+    def undo(self, keys: Tensor, buffers: ClaimBuffers, *, copied: bool) -> None:
         """Undo a claim that a later call could not follow: keys that were put have no row, and nothing is locked.
 
         Rows that were displaced have their slots again, unless they are `copied` out; they count as new.
         """
-        put = (room.made >= 0) & (self.stored[room.made.clamp(min=0)] == keys)  # else the slot still has its old row
-        self.erase(room.made.masked_fill(~put, ABSENT))
+        made = buffers.made
+        put = (made >= 0) & (self.stored[made.clamp(min=0)] == keys)  # else the slot still has its old row
+        self.erase(made.masked_fill(~put, ABSENT))
         if not copied:
-            self._restore(room)
+            self._restore(buffers)
         self.locks.zero_()
 
-    def _restore(self, room: Room) -> None:
-        keys, slots = room.displaced_keys, room.displaced_slots
+    def _restore(self, buffers: ClaimBuffers) -> None:
+        keys, slots = buffers.displaced_keys, buffers.displaced_slots
         self._run(claim.write_keys, len(keys), keys, slots, self.meta, self.stored, len(keys), self._first_age)
 
     def erase(self, slots: Tensor) -> None:

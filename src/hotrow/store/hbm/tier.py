@@ -13,9 +13,9 @@ from hotrow.kernels.unique import UniqueKeys, unique
 from hotrow.kernels.update import update_slots
 from hotrow.kernels.update_rule import StepScalars
 from hotrow.store.applied import Applied
+from hotrow.store.hbm.allocator import RowAllocator
 from hotrow.store.hbm.arguments import as_columns, as_keys, as_matrix, check_device, check_once, check_usable, distinct
 from hotrow.store.hbm.columns import RowColumns
-from hotrow.store.hbm.places import RowPlaces
 from hotrow.store.hbm.rows import ABSENT, TURNED_AWAY, HbmPlan, HbmRows, HbmStats, KeyBatch
 from hotrow.store.hbm.spec import HbmSpec
 from hotrow.store.hbm.table import HashTable
@@ -42,7 +42,7 @@ class HbmTier:
         self._table = HashTable(spec, self.device)
         self._columns = RowColumns(spec, self.device)
         self._period = 0  # latest SWAP period that a call gave
-        self._places = RowPlaces(self._table, self._columns)
+        self._allocator = RowAllocator(self._table, self._columns)
         self._counts = torch.zeros(3, dtype=torch.int64, device=self.device)  # by updates: refused, absent, turned away
         self._updated = self._columns.rows(self._counts[:1])
 
@@ -58,7 +58,7 @@ class HbmTier:
         """Copy rows into `out`, NaN where a key has none. Rows do not count as seen."""
         batch = self._batch("find", keys)
         buffer = self._output("find", out, len(batch))
-        plan, _ = self._look_up(batch, buffer, seen=False, without=float("nan"))
+        plan, _ = self._look_up(batch, buffer, seen=False, fill=float("nan"))
         return plan
 
     def touch(self, keys: Keys) -> HbmPlan:
@@ -138,26 +138,28 @@ class HbmTier:
         out: Tensor | None,
         *,
         seen: bool,
-        without: float = 0.0,
-        crowded: Tensor | None = None,
+        fill: float = 0.0,
+        bucket_full: Tensor | None = None,
     ) -> tuple[HbmPlan, Tensor]:
         """Find rows; returns also how many of the keys (or distinct keys, if they are folded) have none.
 
-        With `crowded` they are not counted.
+        With `bucket_full` they are not counted.
         """
         values, folded = self._columns.values, batch.folded
         if folded is None:
-            slots, missed = self._table.find(batch.keys, values, out, seen=seen, crowded=crowded)
+            slots, missed = self._table.find(batch.keys, values, out, seen=seen, bucket_full=bucket_full)
         else:
-            slots, missed = self._table.find(folded.keys, values, None, seen=seen, size=folded.size, crowded=crowded)
-        plan = HbmPlan(batch.keys, slots, self._places.moves, folded=folded, order=batch.order)
+            slots, missed = self._table.find(
+                folded.keys, values, None, seen=seen, size=folded.size, bucket_full=bucket_full
+            )
+        plan = HbmPlan(batch.keys, slots, self._allocator.moves, folded=folded, order=batch.order)
         if folded is not None and out is not None:
-            self._columns.read_values(plan.slots_of_keys(), out, without)
+            self._columns.read_values(plan.slots_of_keys(), out, fill)
         return plan, missed
 
     def _refresh(self, plan: HbmPlan) -> None:
         """Look a plan up again if rows have gone since. Keys that were turned away stay so until they have a row."""
-        if plan.moves != self._places.moves:
+        if plan.moves != self._allocator.moves:
             now, _ = self._look_up(KeyBatch(plan.keys, plan.folded), None, seen=False)
             turned_away = (plan.slots == TURNED_AWAY) & (now.slots < 0)
             plan.slots, plan.moves = now.slots.masked_fill_(turned_away, TURNED_AWAY), now.moves
@@ -175,11 +177,11 @@ class HbmTier:
         *,
         make: bool = True,
         distinct_keys: bool = False,
-        crowded: Tensor | None = None,
+        bucket_full: Tensor | None = None,
     ) -> Tensor:
         """Give the keys that a lookup missed their rows, fresh ones with `make`; returns the new slots.
 
-        `crowded` is what the lookup has set.
+        `bucket_full` is what the lookup has set.
         """
         used = [plan.slots, *self._pinned_slots(pinned)]
         if plan.folded is not None:
@@ -189,21 +191,21 @@ class HbmTier:
         else:
             missing = (plan.slots < 0).nonzero().squeeze(1)
             keys, which = distinct(plan.keys[missing])
-            slots, size, crowded = torch.full_like(keys, ABSENT), None, None
+            slots, size, bucket_full = torch.full_like(keys, ABSENT), None, None
         period = self._period if make else None
-        made, plan.turned_away = self._places.place(keys, slots, size, crowded, used, period)
+        made, plan.turned_away = self._allocator.place(keys, slots, size, bucket_full, used, period)
         if which is not None:
             plan.slots[missing] = slots[which]
-        plan.moves = self._places.moves
+        plan.moves = self._allocator.moves
         return made
 
     def take_evicted(self) -> HbmRows | None:
         """Rows that calls displaced and, because they failed, did not return. The next call that makes rows does."""
-        return self._places.take_evicted()
+        return self._allocator.take_evicted()
 
     def keep_evicted(self, rows: HbmRows) -> None:
         """Rows that were returned and not used: `take_evicted` or a later call returns them again."""
-        self._places.displaced.append(rows)
+        self._allocator.displaced.append(rows)
 
     # Changes
 
@@ -306,15 +308,15 @@ class HbmTier:
         rows = as_columns("put_and_evict", self.spec, batch.keys, values, state, fields)
         _check_looked_up("put_and_evict: pinned", pinned)
         self._table.begin_call()
-        crowded = torch.empty_like(batch.keys, dtype=torch.int8)
-        plan, _ = self._look_up(batch, None, seen=True, crowded=crowded)
+        bucket_full = torch.empty_like(batch.keys, dtype=torch.int8)
+        plan, _ = self._look_up(batch, None, seen=True, bucket_full=bucket_full)
         whole = state is not None or not self.spec.state_dim
-        made = self._make_rows(plan, pinned, make=not whole, distinct_keys=distinct, crowded=crowded)
+        made = self._make_rows(plan, pinned, make=not whole, distinct_keys=distinct, bucket_full=bucket_full)
         try:
             slots, fresh = (each if plan.folded is None else each[plan.folded.inverse] for each in (plan.slots, made))
             self._columns.write(slots, rows, fresh if whole else None, self._period, saved=saved)
         except BaseException:  # rows that were made for it have no values
-            self._places.erase(made, int((made >= 0).sum()))
+            self._allocator.erase(made, int((made >= 0).sum()))
             raise
         plan.evicted = self.take_evicted()
         return plan
@@ -323,7 +325,7 @@ class HbmTier:
         """Remove rows; returns how many there were."""
         known, _ = distinct(as_keys("erase", keys, self.device))
         slots, absent = self._table.find(known, self._columns.values, None, seen=False)
-        self._places.erase(slots, len(known) - int(absent))
+        self._allocator.erase(slots, len(known) - int(absent))
         return len(known) - int(absent)
 
     # All rows
@@ -354,30 +356,30 @@ class HbmTier:
         self._columns.mark_saved(slots[slots >= 0])
 
     def __len__(self) -> int:
-        return self._places.rows
+        return self._allocator.rows
 
     @property
     def generation(self) -> int:
         """Changes whenever a row comes or goes."""
-        return self._places.created + self._places.moves
+        return self._allocator.created + self._allocator.moves
 
     def stats(self) -> HbmStats:
         """Counts and bytes; waits for the GPU."""
         return HbmStats(
-            rows=self._places.rows,
+            rows=self._allocator.rows,
             capacity_rows=self.spec.slots,
             bytes=self._table.bytes + self._columns.bytes,
-            created=self._places.created,
-            erased=self._places.erased,
-            evicted=self._places.evicted,
-            turned_away=self._places.turned_away,
+            created=self._allocator.created,
+            erased=self._allocator.erased,
+            evicted=self._allocator.evicted,
+            turned_away=self._allocator.turned_away,
             refused=int(self._counts[0]),
             absent=int(self._counts[1]),
         )
 
     def verify(self) -> list[str]:
         """Faults of the structure as sentences; none means that digests, keys, locks and counts agree."""
-        return faults(self._table, self._columns.fields["version"], self._places.rows)
+        return faults(self._table, self._columns.fields["version"], self._allocator.rows)
 
     def _output(self, who: str, out: Tensor | None, rows: int) -> Tensor | None:
         return None if out is None else as_matrix(f"{who}: out", out, rows, self.spec.dim, self.device)

@@ -42,7 +42,7 @@ class UpperPlan(Protocol):
 
 
 Plan = TypeVar("Plan", bound=UpperPlan)
-Part = Tensor | KeyBatch  # keys of a mini-batch: an `HbmTier` takes them folded too
+MiniBatchKeys = Tensor | KeyBatch  # keys of a mini-batch: an `HbmTier` takes them folded too
 
 
 class UpperTier(Protocol[Plan]):
@@ -78,7 +78,7 @@ class UpperTier(Protocol[Plan]):
 class Prefetch:
     """Rows of the next batch, on their way."""
 
-    parts: list[Part]  # of the batch
+    parts: list[MiniBatchKeys]  # of the batch
     generation: int  # of the table when it was asked what it lacks
     rows: "Future[HbmRows]"
 
@@ -102,9 +102,9 @@ class WorkingSet(Generic[Plan]):
         self._thread = self._copies.executor()
         self._writes: list[Future[None]] = []
         self._prefetch: Prefetch | None = None
-        self._begun: list[Part] = []  # parts of the batch whose rows are here
+        self._begun: list[MiniBatchKeys] = []  # parts of the batch whose rows are here
 
-    def begin(self, keys: Part | Sequence[Part], *, samples: int = 0) -> None:
+    def begin(self, keys: MiniBatchKeys | Sequence[MiniBatchKeys], *, samples: int = 0) -> None:
         """Have the rows of all these keys in GPU memory, where they stay until the next `begin`.
 
         A batch may be given as its mini-batches, folded by `HbmTier.batch`, which then serve `find` too. `samples`
@@ -116,7 +116,7 @@ class WorkingSet(Generic[Plan]):
         if not len(rows):
             self._begun = parts
             return
-        rows = self._copies.used_here(rows)
+        rows = self._copies.record_use(rows)
         state = rows.state if rows.state.shape[1] else None
         put = self.upper.put_and_evict(
             rows.keys, rows.values, state, rows.fields, saved=True, distinct=True, pinned=held
@@ -131,7 +131,7 @@ class WorkingSet(Generic[Plan]):
             )
         self._begun = parts
 
-    def _rows_for(self, parts: list[Part], samples: int) -> tuple[HbmRows, list[Plan]]:
+    def _rows_for(self, parts: list[MiniBatchKeys], samples: int) -> tuple[HbmRows, list[Plan]]:
         """Rows that GPU memory lacks, and the plans of those that it has."""
         ahead, self._prefetch = self._prefetch, None
         generation = self.upper.generation
@@ -146,7 +146,7 @@ class WorkingSet(Generic[Plan]):
         with self.moved.timed("wait_s"):
             return self._submit_read(held, samples).result(), held
 
-    def prefetch(self, keys: Part | Sequence[Part], *, samples: int = 0) -> None:
+    def prefetch(self, keys: MiniBatchKeys | Sequence[MiniBatchKeys], *, samples: int = 0) -> None:
         """Begin to read the rows of the next batch that GPU memory lacks."""
         self._settle()
         parts = _parts(keys)
@@ -158,7 +158,7 @@ class WorkingSet(Generic[Plan]):
         absent = torch.unique(torch.cat([plan.absent_keys() for plan in plans]))
         return self._thread.submit(self._read, *self._copies.keys(absent), samples)
 
-    def find(self, keys: Part, out: Tensor | None = None) -> Plan:
+    def find(self, keys: MiniBatchKeys, out: Tensor | None = None) -> Plan:
         """Look up rows of the batch, for `apply`."""
         plan = self.upper.find(keys, out)
         if isinstance(keys, KeyBatch) and any(keys is part for part in self._begun):  # `begin` has found all its rows
@@ -181,7 +181,7 @@ class WorkingSet(Generic[Plan]):
         on_the_way: tuple[Tensor, Future[None]] | None = None  # one chunk is written while the next one is read
         for chunk in self.upper.export(changed_only=True):
             rows = chunk.to(self.upper.device)  # from another partition's
-            written = self._thread.submit(self._queue.write_after_all, rows, self._copies.mark())
+            written = self._thread.submit(self._queue.write_after_all, rows, self._copies.record_event())
             self._mark_saved(on_the_way)
             on_the_way = rows.keys, written
         self._mark_saved(on_the_way)
@@ -231,19 +231,19 @@ class WorkingSet(Generic[Plan]):
             raise failures[0]
 
 
-def _parts(keys: Part | Sequence[Part]) -> list[Part]:
-    return [keys] if isinstance(keys, Part) else list(keys)
+def _parts(keys: MiniBatchKeys | Sequence[MiniBatchKeys]) -> list[MiniBatchKeys]:
+    return [keys] if isinstance(keys, MiniBatchKeys) else list(keys)
 
 
-def _keys(part: Part) -> Tensor:
+def _keys(part: MiniBatchKeys) -> Tensor:
     return part.keys if isinstance(part, KeyBatch) else part
 
 
-def _same(parts: list[Part], others: list[Part]) -> bool:
+def _same(parts: list[MiniBatchKeys], others: list[MiniBatchKeys]) -> bool:
     """Whether two batches have the same keys in the same order."""
     pairs = [(_keys(part), _keys(other)) for part, other in zip(parts, others, strict=False)]
     return len(parts) == len(others) and all(a is b or torch.equal(a, b) for a, b in pairs)
 
 
-def _distinct(parts: list[Part]) -> int:
+def _distinct(parts: list[MiniBatchKeys]) -> int:
     return len(torch.unique(torch.cat([_keys(part) for part in parts])))

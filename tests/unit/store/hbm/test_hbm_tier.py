@@ -209,7 +209,7 @@ def test_verify_finds_what_is_wrong() -> None:
     tier._table.locks[0] = 1
     tier._columns.fields["version"][slot] = 0
     tier._table.stored[slot] = tier._table.stored[int(plan.slots[1])]
-    tier._places.rows += 1
+    tier._allocator.rows += 1
     said = " ".join(tier.verify())
     for fault in ("digest", "version 0", "another slot holds too", "still locked", "counts 7 rows"):
         assert fault in said

@@ -4,11 +4,11 @@ from torch import Tensor
 
 from hotrow.store.hbm.columns import RowColumns
 from hotrow.store.hbm.rows import HbmRows, joined_rows
-from hotrow.store.hbm.table import HashTable, Room
+from hotrow.store.hbm.table import ClaimBuffers, HashTable
 
 
-class RowPlaces:
-    """The rows of a hash table and its columns, as they change places."""
+class RowAllocator:
+    """Gives the rows of a hash table and its columns their slots, and counts them."""
 
     def __init__(self, table: HashTable, columns: RowColumns) -> None:
         self._table, self._columns = table, columns
@@ -21,31 +21,31 @@ class RowPlaces:
         keys: Tensor,
         slots: Tensor,
         size: Tensor | None,
-        crowded: Tensor | None,
+        bucket_full: Tensor | None,
         used: list[Tensor],
         period: int | None,
     ) -> tuple[Tensor, int]:
         """Rows for distinct keys whose slot is negative; returns the new slots, and how many keys got none.
 
-        `size` and `crowded` are as in a lookup. Rows at `used` slots are not displaced. New rows are fresh ones of this
-        SWAP period; without one the caller writes them.
+        `size` and `bucket_full` are as in a lookup. Rows at `used` slots are not displaced. New rows are fresh ones of
+        this SWAP period; without one the caller writes them.
         Where it fails (no memory, an interrupt) no key has a row and nothing is locked. Rows that were to be displaced
         stay, or are kept for `take_evicted` where they were copied out already.
         """
-        table, kept, room = self._table, len(self.displaced), Room.of(keys)
+        table, kept, buffers = self._table, len(self.displaced), ClaimBuffers.of(keys)
         try:
             for each in used:
                 table.lock(each)
-            claimed = table.claim(keys, slots, room, crowded, size)
+            claimed = table.claim(keys, slots, buffers, bucket_full, size)
             if claimed.displaced:
-                gone = room.displaced_keys[: claimed.displaced], room.displaced_slots[: claimed.displaced]
+                gone = buffers.displaced_keys[: claimed.displaced], buffers.displaced_slots[: claimed.displaced]
                 self.displaced.append(self._columns.read(*gone))
             if period is not None and claimed.made:
-                self._columns.make(keys, room.made, period)
+                self._columns.make(keys, buffers.made, period)
             table.unlock([*used, slots])
         except BaseException:
             copied = len(self.displaced) > kept
-            table.undo(keys, room, copied=copied)
+            table.undo(keys, buffers, copied=copied)
             if copied:
                 self._count_evicted(len(self.displaced[-1]))
             raise
@@ -53,7 +53,7 @@ class RowPlaces:
         self.rows += claimed.made
         self.created += claimed.made
         self.turned_away += claimed.turned_away
-        return room.made, claimed.turned_away
+        return buffers.made, claimed.turned_away
 
     def _count_evicted(self, rows: int) -> None:
         self.rows -= rows
