@@ -6,24 +6,28 @@ cache, how fast each is, and how many bytes cross the bus to the GPU.
 
 Two shards and the trainer are processes behind real sockets; neither Ray nor pyarrow is needed. With one device there
 is one trainer, so collectives are NCCL's with a single rank. Without a device it says so and measures the CPU alone.
+It exits with 1 where losses differ.
 """
 
 import argparse
 import json
-import platform
-import subprocess
+import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from trainer_processes import FEATURES, Job, batches, cluster
+from gpu_provenance import gpu_provenance
+from script_options import options_with_json, whole_number
+from trainer_processes import Job, cluster, leases
+from zipf_batches import FEATURES
 
 from hotrow.config import Cache, Table
 from hotrow.modes import GBA, Async, Hybrid, KStep, Mode, Sync
 from hotrow.modes.base import RunFacts
+from hotrow.obs.cache_counts import hit_share
+from hotrow.obs.table_counts import by_table
 from hotrow.optim.sparse import Adagrad
 from hotrow.runtime.lease_queue import LeaseQueue
 from hotrow.runtime.loop import TrainingLoop
@@ -60,11 +64,11 @@ class Workload:
         job = Job({"default": self.table(cache)}, hidden, k_step=mode.name == "k_step", threads=threads)
         state, skip = RunState(), self.steps // 4
         losses, moments = [], []
-        leases = list(batches(self.steps, self.samples, self.ids))  # made before the clock runs
+        data = list(leases(self.steps, self.samples, self.ids))  # made before the clock runs
         with cluster(device, job, state) as there:
             facts = RunFacts(1, self.samples, self.samples)
             loop = TrainingLoop(there.backend, state, mode=mode, facts=facts)
-            pool = LeaseQueue(iter(leases))
+            pool = LeaseQueue(iter(data))
             pool.open_epoch()
             for step in loop.steps(pool, 0):
                 moments.append(time.perf_counter())
@@ -123,44 +127,55 @@ def caches(work: Workload, devices: list[str], found: dict[str, Any], capacity: 
     }
     if device == "cpu":
         del kinds["gpu"]
-    same = {kind: work.trained(device, IN_ORDER, SMALL, cache) for kind, cache in kinds.items()}
-    for kind in same:
-        note_same(found, f"cache_{kind}", same[kind], same["none"])
+    reference = work.trained("cpu", IN_ORDER, SMALL)
+    for kind, cache in kinds.items():
+        if (device, kind) != ("cpu", "none"):  # that run is the reference
+            run = work.trained(device, IN_ORDER, SMALL, cache)
+            check_place(kind, run)
+            note_same(found, f"cache_{kind}", run, reference)
     for kind, cache in kinds.items():
         run = work.trained(device, Hybrid(), [400, 400, 400], cache)
-        lookups = sum(run.figures.get(f"cache_{name}.default", 0) for name in ("hits", "misses", "awaited"))
+        check_place(kind, run)
         found[f"cache_{kind}_samples_per_s"] = round(run.samples_per_s)
         found[f"cache_{kind}_wire_bytes_per_sample"] = round(
             (run.figures["bytes_sent"] + run.figures["bytes_received"]) / (work.steps * work.samples)
         )
         if device == "cuda":
             found[f"cache_{kind}_bus_bytes_per_sample"] = round(bus_bytes(work, run))
-        if lookups:
-            found[f"cache_{kind}_hits"] = round(run.figures["cache_hits.default"] / lookups, 4)
+        if cache is not None:
+            found[f"cache_{kind}_hit_share"] = round(hit_share(by_table(run.figures, "cache")["default"]), 4)
         print(kind, {name: value for name, value in found.items() if f"cache_{kind}_" in name}, flush=True)
+
+
+def check_place(kind: str, run: Trained) -> None:
+    """A trainer that cannot keep cached rows in GPU memory keeps them in host memory, and logs why."""
+    if kind == "gpu" and "cache_to_device.default" not in run.figures:
+        raise SystemExit("gpu_trainer: the cached rows are not in GPU memory: pip install 'hotrow[gpu]' for Triton")
+
+
+def different(found: dict[str, Any]) -> list[str]:
+    """What was trained to other losses than on the CPU."""
+    return [name.removesuffix("_same") for name, same in found.items() if name.endswith("_same") and not same]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--part", choices=["modes", "speeds", "caches"], action="append")
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--samples", type=int, default=4096)
-    parser.add_argument("--ids", type=int, default=100_000, help="of each of the 26 features")
-    parser.add_argument("--dim", type=int, default=16)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--capacity", type=int, default=500_000, help="rows of a cache")
-    parser.add_argument("--staleness", type=int, default=10, help="of a cache")
-    given = parser.parse_args()
+    parser.add_argument("--steps", type=whole_number(2), default=60)
+    parser.add_argument("--samples", type=whole_number(1), default=4096)
+    parser.add_argument("--ids", type=whole_number(1), default=100_000, help="of each of the 26 features")
+    parser.add_argument("--dim", type=whole_number(1), default=16)
+    parser.add_argument("--threads", type=whole_number(1), default=1)
+    parser.add_argument("--capacity", type=whole_number(1), default=500_000, help="rows of a cache")
+    parser.add_argument("--staleness", type=whole_number(0), default=10, help="of a cache")
+    parser.add_argument("--commit", help="of the sources, where there is no git")
+    given = options_with_json(parser)
     devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+    if len(devices) == 1:
+        print("gpu_trainer: no GPU here: the CPU alone is measured", file=sys.stderr)
     found: dict[str, Any] = {
-        "commit": subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], check=False, capture_output=True, text=True
-        ).stdout.strip(),
-        "torch": torch.__version__,
-        "cpu": platform.processor() or platform.machine(),
-        "device": torch.cuda.get_device_name() if len(devices) == 2 else None,
-        "arguments": {name: value for name, value in vars(given).items() if name != "json"},
+        **gpu_provenance("gpu_trainer.py", given.commit),
+        "arguments": {name: value for name, value in vars(given).items() if name not in ("json", "commit")},
     }
     work = Workload(given.steps, given.samples, given.ids, given.dim, given.threads)
     for part in given.part or ["modes", "speeds", "caches"]:
@@ -173,6 +188,10 @@ def main() -> None:
         if given.json is not None:  # after every part
             given.json.write_text(json.dumps(found, indent=2) + "\n")
     print(json.dumps(found, indent=2))
+    if names := different(found):
+        raise SystemExit(
+            f"gpu_trainer: losses differ from those on the CPU by more than {TOLERANCE}: {', '.join(names)}"
+        )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import argparse
 import importlib
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from script_options import options_with_json, whole_number
 from torch import Tensor, nn
 
 import hotrow as hr
@@ -138,27 +139,12 @@ def document(options: argparse.Namespace, lines: list[dict[str, Any]], runs: Seq
     }
 
 
-def whole_number(least: int) -> Callable[[str], int]:
-    """Reads an option that must be this or more."""
-
-    def number(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text}: must be a whole number, {least} or more")
-        return int(text)
-
-    return number
-
-
 def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="AUC of the click model by type of row, over paired seeds.")
     parser.add_argument("--samples", type=whole_number(1), default=2_000_000, help="samples to train on, in one pass")
     parser.add_argument("--test-samples", type=whole_number(100), default=1_000_000, help="samples held out for AUC")
     parser.add_argument("--seeds", type=int, default=5, choices=range(2, 11), help="paired runs, 2 to 10")
-    parser.add_argument("--json", type=Path, help="keep the result in this file")
-    options = parser.parse_args()
-    if options.json and not options.json.parent.is_dir():  # said now, not after ten minutes
-        parser.error(f"--json {options.json}: there is no folder {options.json.parent}; make it first")
-    return options
+    return options_with_json(parser)
 
 
 def main() -> None:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
-import numpy as np
 import torch
 import without_pyarrow  # noqa: F401 - before Hotrow
 from torch import nn
+from zipf_batches import NAMES, NUMBERS, zipf_batches
 
 from hotrow.client.sharded import ShardedTables
 from hotrow.config import Table
-from hotrow.data.batch import Batch, FeatureBlock
+from hotrow.data.batch import Batch
 from hotrow.data.loader import Lease
 from hotrow.models.deepfm import DeepFM
 from hotrow.nn.inputs import InputShape
@@ -36,7 +36,6 @@ from hotrow.worker.spec import TrainingSpec
 
 SHARDS = [RoleId("shard", number) for number in range(2)]
 TRAINER = RoleId("trainer", 0)
-FEATURES, NUMBERS = 26, 13
 START_S, STOP_S = 120, 30
 
 
@@ -51,7 +50,7 @@ class Job:
 
     def spec(self) -> TrainingSpec:
         torch.manual_seed(0)
-        shape = InputShape(NUMBERS, {f"id_{place}": self.tables["default"].dim for place in range(FEATURES)})
+        shape = InputShape(NUMBERS, dict.fromkeys(NAMES, self.tables["default"].dim))
         model = DeepFM(shape, hidden=tuple(self.hidden), activation="tanh")
         made = KStepAdam if self.k_step else torch.optim.Adam
         return TrainingSpec(model, self.tables, made(model.parameters(), lr=0.001))
@@ -61,19 +60,10 @@ class Job:
         return dict(zip(SHARDS, held, strict=True))
 
 
-def batches(count: int, samples: int, ids: int, seed: int = 0) -> Iterator[tuple[Lease, Batch]]:
-    """Samples whose ids follow Zipf's law (1.05), each feature with ids of its own; labels depend on them."""
-    chance = np.random.default_rng(seed)
-    mass = np.cumsum(np.arange(1, ids + 1, dtype=np.float64) ** -1.05)
-    names = tuple(f"id_{place}" for place in range(FEATURES))
-    for number in range(count):
-        drawn = np.searchsorted(mass / mass[-1], chance.random((samples, FEATURES)))
-        keys = (drawn + ids * np.arange(FEATURES)).astype(np.int64)
-        numbers = chance.standard_normal((samples, NUMBERS)).astype(np.float32)
-        odds = numbers[:, 0] + np.sin(keys[:, :4]).sum(1)
-        labels = (chance.random(samples) < 1 / (1 + np.exp(-odds))).astype(np.float32)[:, None]
-        parts = (FeatureBlock("default", "one", names, keys.reshape(-1)),)
-        yield Lease(number, 0, number, samples), Batch(parts, numbers, labels)
+def leases(count: int, samples: int, ids: int) -> Iterator[tuple[Lease, Batch]]:
+    """Batches of `zipf_batches`, each under a lease of its own."""
+    for number, batch in enumerate(zipf_batches(count, samples, ids)):
+        yield Lease(number, 0, number, samples), batch
 
 
 def serve_shard(number: int, job: Job, ours: Connection) -> None:
