@@ -61,17 +61,18 @@ class LocalTables:
     def read_ahead(self, batch: Batch) -> Callable[[], None]:
         """Read the rows of a batch that will be looked up soon from disk; the returned call puts them into memory.
 
-        Each in any thread: rows of one batch are put while those of the next are read.
+        Each in any thread: rows of one batch are put while those of the next are read. They stay in memory, where those
+        of later batches would displace them, as long as the returned call is held.
         """
         loads: list[tuple[TieredTier, PendingLoad]] = []
         for table, mine in self._places(batch).items():
             tier = self.tiers[table]
             if isinstance(tier, TieredTier):
-                loads.append((tier, tier.read_ahead(np.concatenate([batch.parts[place].keys for place in mine]))))
+                loads.append((tier, tier.start_load(np.concatenate([batch.parts[place].keys for place in mine]))))
 
         def put() -> None:
             for tier, load in loads:
-                tier.put_ahead(load)
+                tier.finish_load(load)
 
         return put
 

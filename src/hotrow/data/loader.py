@@ -21,8 +21,9 @@ from hotrow.errors import ConfigError, InputError
 from hotrow.sizes import MOST
 from hotrow.spec import whole_number
 
-RowPut = Callable[[], object]  # puts rows that were read into memory
+RowPut = Callable[[], object]  # puts rows that were read into memory; they stay there while it is held
 RowReading = Callable[[Batch], RowPut | None]  # reads rows that are on disk; None: nothing is left to do
+READ_AND_PUT = 3  # batches whose rows are read, between the two threads, and put
 HELD = 128  # leases out at once that can still be given back: their batches are held
 
 
@@ -92,7 +93,7 @@ class Loader:
         self.counts: dict[str, int] = {}  # trouble met so far
         self._epoch_counts: dict[int, dict[str, int]] = {}  # the same by epoch, as far as they are counted in each
         self.remote: RemoteReading | None = None  # loaders that read; None: a thread of this process
-        self.thread_started: Callable[[], None] | None = None  # called first in that thread
+        self.thread_started: Callable[[], None] | None = None  # called first in it, and in those of `load_rows`
         self.load_rows: RowReading | None = None  # of batches that were read ahead
         self.loads_ahead = True  # rows on disk come into memory ahead of their batch; measurements turn it off
         fresh = Position(batch=batch, shuffle=shuffle, seed=seed, drop_last=drop_last)
@@ -209,7 +210,8 @@ class Loader:
         if self.load_rows is None:
             return batches
         read = read_ahead(_rows_read(batches, self.load_rows), 1, self.thread_started)
-        return read_ahead(_rows_put(read), self.prefetch, self.thread_started)
+        put = read_ahead(_rows_put(read), max(1, self.prefetch - READ_AND_PUT), self.thread_started)
+        return _rows_held(put)
 
 
 def _rows_read(
@@ -223,12 +225,19 @@ def _rows_read(
 
 def _rows_put(
     read: Generator[tuple[BatchRead, RowPut | None], None, None],
-) -> Generator[BatchRead, None, None]:
+) -> Generator[tuple[BatchRead, RowPut | None], None, None]:
     """Batches whose rows are in memory, in another thread: rows of the next batch are read meanwhile."""
     with closing(read):
         for each, put in read:
             if put is not None:
                 put()
+            yield each, put
+
+
+def _rows_held(ready: Generator[tuple[BatchRead, RowPut | None], None, None]) -> Generator[BatchRead, None, None]:
+    """The batches. Rows of one stay in memory until the next one is asked for, by when it was looked up as a rule."""
+    with closing(ready):
+        for each, _put in ready:
             yield each
 
 

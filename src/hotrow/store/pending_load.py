@@ -1,7 +1,8 @@
-"""Rows that were read from disk ahead of their lookup, and are on their way into memory.
+"""Rows of a batch that are read from disk ahead of their lookup, and are on their way into memory.
 
 The disk is read without the lock of the table. Rows that are written or erased meanwhile are noted in each load, so
-that an old copy never replaces a newer row.
+that an old copy never replaces a newer row. Rows of a batch that waits for its lookup stay in memory while its load is
+held: rows of later batches would displace them otherwise.
 """
 
 import threading
@@ -16,64 +17,94 @@ from hotrow.store.rows import LookupPlan, Rows
 
 
 class PendingLoad:
-    """Rows of a batch that were on disk. One thread reads them, then one puts them."""
+    """One batch. A thread reads its rows, then another one puts them. Hold it until the batch is looked up."""
 
-    def __init__(self, plan: LookupPlan, rows: Rows) -> None:
-        self.plan, self.rows = plan, rows
-        self._moved: list[Keys] = []  # written or erased since the read began, and not in `stale` yet
-        self._dropped = False
-        self._stale = np.zeros(len(rows.keys), np.bool_)
+    def __init__(self, plan: LookupPlan, none: Rows) -> None:
+        self.plan, self.rows = plan, none
+        self._none = none
+        self._keys = np.sort(plan.keys)
+        self._moved = np.zeros(len(self._keys), np.bool_)
+        self._noted: list[Keys] = []  # written or erased, and not in `_moved` yet
+        self._noted_keys = 0
 
-    def take(self, rows: Rows) -> None:
-        """The rows that the disk had."""
-        self.rows, self._stale = rows, np.zeros(len(rows.keys), np.bool_)
+    # With the lock of the table:
 
     def note_moved(self, keys: Keys) -> None:
-        """What was read of these keys is not their row any more. With the lock of the table."""
-        self._moved.append(keys)
+        """What was read of these keys is not their row any more."""
+        self._noted.append(keys)
+        self._noted_keys += len(keys)
+        if self._noted_keys > len(self._keys):  # a load that waits for long keeps no more than this
+            self._take_notes()
 
     def drop(self) -> None:
-        """The table was cleared: none of the rows exists any more. With the lock of the table."""
-        self._dropped = True
+        """The table was cleared: nothing that was read is a row any more."""
+        self._moved[:] = True
 
-    def stale(self) -> Flags:
-        """Which of the rows are not as they were read. With the lock of the table."""
-        if self._moved:
-            self._stale |= np.isin(self.rows.keys, np.concatenate(self._moved))
-            self._moved.clear()
-        return np.ones_like(self._stale) if self._dropped else self._stale
+    def moved(self, keys: Keys) -> Flags:
+        """Which of these keys of the batch were noted."""
+        self._take_notes()
+        return self._moved[np.searchsorted(self._keys, keys)]
+
+    def restart(self) -> Keys:
+        """The keys that were noted; what is read from now on is new."""
+        self._take_notes()
+        moved = self._keys[self._moved]
+        self._moved[:] = False
+        return moved
+
+    def finish(self) -> None:
+        """The rows are in memory."""
+        self.rows = self._none
+
+    def _take_notes(self) -> None:
+        if not self._noted or not len(self._keys):
+            return
+        noted = np.concatenate(self._noted)
+        self._noted.clear()
+        self._noted_keys = 0
+        places = np.minimum(np.searchsorted(self._keys, noted), len(self._keys) - 1)
+        self._moved[places[self._keys[places] == noted]] = True
 
 
 class PendingLoads:
-    """The loads of a table that are on their way. A lock of its own: a read does not wait for rows that move."""
+    """The loads of a table that are held somewhere. A lock of its own: a read does not wait for rows that move."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._loads: weakref.WeakSet[PendingLoad] = weakref.WeakSet()
+        self._reading: weakref.WeakSet[PendingLoad] = weakref.WeakSet()
+        self._waiting: weakref.WeakSet[PendingLoad] = (
+            weakref.WeakSet()
+        )  # in memory, and not looked up as far as is known
         self.announced = 0  # keys of batches, those of each once
 
-    def begin(self, plan: LookupPlan, none: Rows) -> PendingLoad:
-        """A load without rows so far. What moves from now on is noted in it."""
-        load = PendingLoad(plan, none)
+    def begin(self, load: PendingLoad) -> None:
+        """What moves from now on is noted in this load."""
         with self._lock:
-            self._loads.add(load)
-        return load
+            self.announced += load.plan.unique
+            self._reading.add(load)
 
-    def announce(self, keys: int) -> None:
-        """Count the keys of a batch that will be looked up."""
+    def finish(self, load: PendingLoad) -> None:
+        """Its rows are in memory. They stay there while the load is held."""
         with self._lock:
-            self.announced += keys
+            load.finish()
+            self._reading.discard(load)
+            self._waiting.add(load)
+
+    def waiting(self) -> list[LookupPlan]:
+        """Where rows are that wait for their lookup."""
+        with self._lock:
+            return [load.plan for load in self._waiting]
 
     def note_moved(self, keys: Keys) -> None:
-        """These keys are written or erased now. With the lock of the table."""
+        """These keys are written or erased. With the lock of the table."""
         with self._lock:
-            for load in self._loads:
+            for load in self._reading:
                 load.note_moved(keys)
 
     def drop(self) -> None:
         """The table was cleared. With the lock of the table."""
         with self._lock:
-            for load in self._loads:
+            for load in self._reading:
                 load.drop()
 
 
@@ -102,8 +133,9 @@ class ReadGate:
         """Inside, no read is under way and none begins."""
         with self._changed:
             self._shut += 1
-            self._changed.wait_for(lambda: not self._reads)
         try:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._reads)
             yield
         finally:
             with self._changed:

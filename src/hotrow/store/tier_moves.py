@@ -31,6 +31,7 @@ from hotrow.store.ssd import INDEX_CACHE, SsdTier
 from hotrow.store.tier_plan import plan_tiers, slots_path
 
 PUT_AT_ONCE = 4_096  # rows that `load_ahead` puts into memory under one hold of the lock, which a lookup may wait for
+LOCK_FREE_S = 1e-4  # between two holds: the lock is not fair, and the thread that had it would take it again at once
 SHARD_DIRECTORY = "hotrow-"  # begins the names that `share_of` gives
 TICKS_PER_EXPIRY = 65_536  # as native/store/life.h
 
@@ -126,46 +127,66 @@ class TierMoves(RamTier):
 
         The disk is read while other calls go on. Rows for which rows in use would have to go stay on disk.
         """
-        return self.put_ahead(self.read_ahead(keys))
+        return self.finish_load(self.start_load(keys))
 
-    def read_ahead(self, keys: ArrayLike) -> PendingLoad:
-        """The first half of `load_ahead`: another thread may put rows while this one reads those of the next batch."""
-        plan = self.batch(keys)
-        with self._reads.reading() as may_read:
-            if not may_read:
-                return PendingLoad(plan, self._empty_rows(0))
-            self._loads.announce(plan.unique)
-            return self._read_ahead(plan)
+    def start_load(self, keys: ArrayLike) -> PendingLoad:
+        """The first half of `load_ahead`, which reads the disk: rows of the batch before may be put meanwhile.
 
-    def put_ahead(self, load: PendingLoad) -> int:
-        """The second half of `load_ahead`: bring rows that were read into memory; returns how many.
-
-        Then those that left memory since, or changed on disk, which the write buffer still has as a rule.
+        Rows that move after the load has begun are noted in it, or found to be in memory.
         """
+        load = PendingLoad(self.batch(keys), self._empty_rows(0))
         with self._reads.reading() as may_read:
-            return self._put_load(load) + self._put_load(self._read_ahead(load.plan)) if may_read else 0
-
-    def _read_ahead(self, plan: LookupPlan) -> PendingLoad:
-        """Without the lock: rows that move after the load has begun are noted in it, or found to be in memory."""
-        self._check_whole()
-        load = self._loads.begin(plan, self._empty_rows(0))
-        plan.below = None
-        plan.absent = self._unsettled.find(plan._native, None, False, self.threads)  # an update makes no rows
-        if plan.absent and self.disk.unshadowed:
-            load.take(self.disk.read(plan.absent_keys()[0], shadowed=False)[0])
+            if may_read:
+                self._check_whole()
+                self._loads.begin(load)
+                load.rows = self._read_ahead(self._absent(load.plan))
         return load
 
-    def _put_load(self, load: PendingLoad) -> int:
-        """In parts: a lookup waits for one of them at most."""
-        parts = range(0, len(load.rows.keys), PUT_AT_ONCE)
-        return sum(self._put_ahead(load, slice(first, first + PUT_AT_ONCE)) for first in parts)
+    def finish_load(self, load: PendingLoad) -> int:
+        """The second half of `load_ahead`, which puts rows into memory; returns how many.
 
-    def _put_ahead(self, load: PendingLoad, part: slice) -> int:
+        Rows that left memory since the load began, or changed on disk, are read again: as a rule the write buffer has
+        them. The rows of the batch stay in memory, where later loads would displace them, while the load is held.
+        """
+        with self._reads.reading() as may_read:
+            if not may_read:
+                return 0
+            came = self._put_load(load)
+            with self._moving():
+                moved = load.restart()
+            absent = self._absent(load.plan)  # also says where the rows are that stay
+            load.rows = self._read_ahead(absent[np.isin(absent, moved)] if len(moved) else moved)
+            came += self._put_load(load)
+            self._loads.finish(load)
+            return came
+
+    def _absent(self, plan: LookupPlan) -> Keys:
+        """Keys of a plan that are not in memory, where rows are on disk. Without the lock."""
+        if not self.disk.unshadowed:
+            return np.empty(0, np.uint64)
+        plan.below = None
+        plan.absent = self._unsettled.find(plan._native, None, False, self.threads)  # an update makes no rows
+        return plan.absent_keys()[0]
+
+    def _read_ahead(self, keys: Keys) -> Rows:
+        return self.disk.read(keys, shadowed=False)[0] if len(keys) else self._empty_rows(0)
+
+    def _put_load(self, load: PendingLoad) -> int:
+        """In parts, so that a lookup waits for one of them."""
+        came = 0
+        for first in range(0, len(load.rows.keys), PUT_AT_ONCE):
+            if first:
+                time.sleep(LOCK_FREE_S)
+            came += self._put_part(load, slice(first, first + PUT_AT_ONCE))
+        return came
+
+    def _put_part(self, load: PendingLoad, part: slice) -> int:
         """Put some of the rows into memory, except those that have moved since they were read."""
         with self._moving():
             rows = rows_between(load.rows, part)
             here = RamTier.read(self, rows.keys, "version") > 0
-            came = self._put_up(some_rows(rows, ~(load.stale()[part] | here)), [load.plan, *self._in_use])
+            as_read = some_rows(rows, ~(load.moved(rows.keys) | here))
+            came = self._put_up(as_read, [load.plan, *self._in_use, *self._loads.waiting()])
             self.moved_ahead += came
             return came
 
@@ -309,13 +330,19 @@ class TierMoves(RamTier):
         """What `load_ahead` has read of these keys is not their row any more."""
         self._loads.note_moved(keys)
 
+    def _erase_on_disk(self, keys: Keys) -> int:
+        """Noted afterwards: a load that begins meanwhile may still read them. Some are erased where the disk fails."""
+        try:
+            return self.disk.erase(keys)
+        finally:
+            self._note_moved(keys)
+
     def _forget_expired(self) -> None:
         """Remove the copies on disk of rows that expired in memory."""
         keys, _ = self._native.take_gone_keys()
         if keys:
             gone = np.unique(np.frombuffer(keys, np.uint64))
-            self._note_moved(gone)
-            self.disk.erase(gone)
+            self._erase_on_disk(gone)
 
     def _expired(self, last_seen: Integers) -> Flags:
         """Whether rows that were last seen at these ticks are expired."""

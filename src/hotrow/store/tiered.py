@@ -192,9 +192,8 @@ class TieredTier(TierMoves):
         with self._moving():
             plan = self._batch(keys)
             below = plan.keys
-            self._note_moved(below)
             erased = int(self.disk.contains(below, shadowed=False).sum())
-            self.disk.erase(below)
+            self._erase_on_disk(below)
             return erased + super().erase(plan)
 
     def expire(self, samples: int | None = None) -> int:
@@ -205,8 +204,7 @@ class TieredTier(TierMoves):
             if self.table.expiry is not None:
                 old = [chunk.keys[self._expired(chunk.fields["last_seen"])] for chunk in self.disk.export()]
                 for keys in old:  # the export has ended: it would keep the space of what is erased
-                    self._note_moved(keys)
-                    gone += self.disk.erase(keys)
+                    gone += self._erase_on_disk(keys)
             return gone
 
     def clear(self) -> None:

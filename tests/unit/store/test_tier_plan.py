@@ -1,4 +1,4 @@
-"""How a table with a disk divides a capacity that is small beside what rows in shared memory need."""
+"""How a table with a disk divides its memory, also one that is small beside what rows in shared memory need."""
 
 import re
 from contextlib import closing
@@ -9,7 +9,7 @@ import pytest
 import hotrow as hr
 from hotrow.errors import ConfigError
 from hotrow.sizes import parse_bytes
-from hotrow.store.tier_plan import plan_tiers
+from hotrow.store.tier_plan import plan_tiers, slot_bytes
 from hotrow.store.tiered import TieredTier
 
 
@@ -36,3 +36,29 @@ def test_the_index_goes_to_disk_where_rows_in_shared_memory_need_its_room(tmp_pa
     table = hr.Table(dim=16, capacity="32MB", disk="100MB", path=tmp_path)
     assert plan_tiers(table).index == "memory"
     assert plan_tiers(table.model_copy(update={"segment": hr.Segment(run="r", directory=tmp_path)})).index == "disk"
+
+
+@pytest.mark.parametrize(
+    ("rows", "buffer"),
+    [
+        (64, 4 << 20),
+        (183_500, 4 << 20),  # seven times this in rows of 160 bytes, less a part of a row
+        (183_501, 183_501 * 160 // 7),
+        (1_000_000, 160_000_000 // 7),
+        (2_936_012, 2_936_012 * 160 // 7),
+        (2_936_013, 64 << 20),
+        (100_000_000, 64 << 20),
+    ],
+)
+def test_beside_a_capacity_in_rows_the_write_buffer_has_a_seventh_of_their_bytes(
+    rows: int, buffer: int, tmp_path: Path
+) -> None:
+    assert slot_bytes(table := hr.Table(dim=16, capacity=rows, disk="10GB", path=tmp_path)) == 160
+    assert plan_tiers(table).write_behind_bytes == buffer
+
+
+def test_the_write_buffer_is_the_same_share_of_a_capacity_in_bytes(tmp_path: Path) -> None:
+    in_rows = hr.Table(dim=16, capacity=1_000_000, disk="10MB", path=tmp_path)
+    beside = plan_tiers(in_rows).write_behind_bytes
+    in_bytes = in_rows.model_copy(update={"capacity": f"{160_000_000 + beside}B"})
+    assert plan_tiers(in_bytes).write_behind_bytes == beside
