@@ -66,6 +66,14 @@ class RowAllocator:
         self.displaced.clear()
         return rows
 
+    def clear(self) -> None:
+        """Free all slots. Displaced rows go too."""
+        self._table.clear()
+        self.displaced.clear()
+        self.moves += self.rows
+        self.erased += self.rows
+        self.rows = 0
+
     def erase(self, slots: Tensor, rows: int) -> None:
         """Free distinct slots, of which `rows` hold one."""
         self._table.erase(slots)

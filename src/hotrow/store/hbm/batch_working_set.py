@@ -20,8 +20,6 @@ from hotrow.store.hbm.rows import HbmPlan, HbmRows, KeyBatch, joined_rows
 from hotrow.store.hbm.tier import HbmTier
 from hotrow.store.hbm.working_set import WorkingSet
 
-ERASED_TOGETHER = 1 << 22
-
 
 class LowerRows(LowerTier, Protocol):
     """A tier below that can be read without making rows."""
@@ -145,11 +143,10 @@ class BatchWorkingSet(WorkingSet[HbmPlan]):
         self._thread.shutdown()
 
     def empty(self) -> None:
-        """Flush, and hold no row any more: those below are about to be replaced."""
+        """Flush, and hold no row any more: those below are about to be replaced, maybe by earlier ones."""
         self.flush()
         self.wait_written()
         ahead, self._ahead = self._ahead, None
         if ahead is not None and ahead.rows is not None:
             ahead.rows.result()
-        for keys in self.upper.keys().split(ERASED_TOGETHER):
-            self.upper.erase(keys)
+        self.upper.clear()

@@ -220,6 +220,11 @@ class HbmPartitions:
         places = split_by_partition(known, len(self.tiers))
         return sum(self.tiers[n].erase(known[index].to(self.tiers[n].device)) for n, index in places)
 
+    def clear(self) -> None:
+        """As `HbmTier.clear`."""
+        for tier in self.tiers:
+            tier.clear()
+
     def export(self, rows: int = 65_536, *, changed_only: bool = False) -> Iterator[HbmRows]:
         """As `HbmTier.export`; each chunk is of one partition, on its device."""
         for tier in self.tiers:

@@ -198,6 +198,10 @@ class HashTable:
         """Free distinct slots; negative ones are none."""
         self._run(probe.erase_rows, len(slots), slots, self.meta, len(slots))
 
+    def clear(self) -> None:
+        """Free all slots."""
+        self.meta.zero_()
+
     def live_slots(self, first_line: int, last_line: int) -> Tensor:
         """Slots with rows in a range of lines, in order."""
         taken = self.meta[first_line:last_line, 0, :].reshape(-1) > 1

@@ -330,6 +330,14 @@ class HbmTier:
 
     # All rows
 
+    def clear(self) -> None:
+        """Remove all rows, displaced ones that no call has returned too, and forget the latest SWAP period.
+
+        As a table in memory, which takes its period from the rows that are put into it when it is empty.
+        """
+        self._allocator.clear()
+        self._period = 0
+
     def export(self, rows: int = 65_536, *, changed_only: bool = False) -> Iterator[HbmRows]:
         """All rows in chunks of at most `rows`, or those that changed since they were saved."""
         if changed_only and not self.spec.track_changes:

@@ -112,3 +112,13 @@ def test_rows_that_one_partition_displaced_are_kept_when_another_fails() -> None
     after = set(torch.cat([part.keys for part in many.export()]).tolist())
     assert before - after == set(rows.keys.tolist())
     assert many.take_evicted() is None
+
+
+def test_partitions_are_cleared_together() -> None:
+    swapped = replace(spec(32), rule=UpdateRule("adagrad", lr=0.5, swap_period=10, swap_decay=0.5))
+    many = HbmPartitions(swapped, [DEVICE] * 2)
+    many.find_or_init(torch.arange(9, device=DEVICE), samples=55)
+    many.clear()
+    assert (len(many), many.verify()) == (0, [])
+    many.find_or_init(torch.arange(9, device=DEVICE), samples=12)
+    assert {period for part in many.export() for period in part.fields["period"].tolist()} == {1}

@@ -296,3 +296,20 @@ def test_partitions_and_buckets_use_independent_bits() -> None:
     bucket, _, _ = places(keys[owner == 0], 2, 4)
     share = float(bucket.float().mean())
     assert 0.45 < share < 0.55
+
+
+def test_a_cleared_table_has_no_rows_and_begins_at_the_first_swap_period() -> None:
+    rule = UpdateRule("adagrad", lr=0.5, swap_period=10, swap_decay=0.5)
+    tier = small_tier(capacity=16, rule=rule)
+    plan = tier.find_or_init(torch.arange(10, device=DEVICE), samples=55)
+    tier.keep_evicted(next(tier.export()))
+    before = tier.generation
+    tier.clear()
+    assert (len(tier), tier.verify(), tier.take_evicted()) == (0, [], None)
+    assert tier.find(plan).absent == 10
+    assert tier.generation != before
+    assert tier.stats().erased == 10
+    tier.find_or_init(keys_of(3), samples=12)
+    (rows,) = tier.export()
+    assert rows.fields["period"].tolist() == [1]
+    assert tier.pool(plan)[3].tolist() == rows.values[0].tolist()  # plans are looked up again
