@@ -1,7 +1,6 @@
 """The ids of batches on a GPU: copied when their batch was read, or else when it is looked up."""
 
 import threading
-from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -41,38 +40,58 @@ class BatchIds:
 
 
 class IdsAhead:
-    """Brings ids to a device. Batches that are read come in the order in which they will be looked up."""
+    """Copies ids to a device. Batches are read in the order in which they will be looked up."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._lock = threading.Lock()
-        self._waiting: OrderedDict[int, BatchIds] = OrderedDict()  # by the identity of the batch
+        self._read: dict[int, Batch] = {}  # by identity, in the order of their lookups
+        self._copies: dict[int, BatchIds] = {}  # of the first of them
 
-    def bring(self, batch: Batch, tables: Collection[str]) -> None:
-        """The ids of a batch that will be looked up soon; nothing waits for the copy."""
+    def copy_ahead(self, batch: Batch, tables: Collection[str]) -> None:
+        """Copy the ids of a batch that will be looked up soon; nothing waits for the copy.
+
+        Where many wait already only its turn is noted: those before it are needed first.
+        """
         with self._lock:
-            if id(batch) in self._waiting:
+            if id(batch) in self._read:
+                return
+            if len(self._copies) >= BATCHES_MOST:
+                self._read[id(batch)] = batch
                 return
         ids = self._copied(batch, tables)
         with self._lock:
-            self._waiting[id(batch)] = ids
-            while len(self._waiting) > BATCHES_MOST:
-                self._waiting.popitem(last=False)
+            self._read[id(batch)], self._copies[id(batch)] = batch, ids
 
-    def of(self, batch: Batch, tables: Collection[str], *, looked_up: bool) -> BatchIds:
+    def take(self, batch: Batch, tables: Collection[str], *, looked_up: bool) -> BatchIds:
         """The ids of a batch, for use in the current stream. Once it is looked up they wait no longer."""
         with self._lock:
-            found = self._waiting.get(id(batch))
-            if found is not None and looked_up:
-                del self._waiting[id(batch)]
+            found = self._copies.get(id(batch))
+            if looked_up:
+                self._read.pop(id(batch), None)
+                self._copies.pop(id(batch), None)
         return self._usable(found or self._copied(batch, tables))
 
-    def first(self) -> BatchIds | None:
+    def next_batch(self, tables: Collection[str]) -> BatchIds | None:
         """Those of the batch that will be looked up next; None where none is known."""
         with self._lock:
-            found = next(iter(self._waiting.values()), None)
-        return None if found is None else self._usable(found)
+            batch = next(iter(self._read.values()), None)
+            if batch is None:
+                return None
+            found = self._copies.get(id(batch))
+        if found is None:
+            found = self._copied(batch, tables)
+            with self._lock:
+                if id(batch) in self._read:
+                    self._copies[id(batch)] = found
+        return self._usable(found)
+
+    def clear(self) -> None:
+        """Forget batches that were read: reading begins anew, and they will not be looked up."""
+        with self._lock:
+            self._read.clear()
+            self._copies.clear()
 
     def _copied(self, batch: Batch, tables: Collection[str]) -> BatchIds:
         parts: dict[str, list[FeatureBlock]] = {}

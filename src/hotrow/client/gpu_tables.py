@@ -86,8 +86,12 @@ class GpuTables(LocalTables):
         Rows come up when the batch before was looked up. Those on disk come with them: the tier below cannot tell which
         of them GPU memory has.
         """
-        self._ids.bring(batch, self.working)
+        self._ids.copy_ahead(batch, self.working)
         return super().read_ahead(self._others(batch))
+
+    def end_reading(self) -> None:
+        """Batches that were read and not looked up will not be."""
+        self._ids.clear()
 
     def lookup(self, batch: Batch, *, learn: bool, versions: bool = False, worker: int = 0) -> LocalLookup:
         """Vectors for all ids of a batch; those of tables in GPU memory are there."""
@@ -95,7 +99,7 @@ class GpuTables(LocalTables):
         outputs = {id(output.part): output for output in plain.outputs}
         used, pulled = {}, {}
         with self._lock:
-            ids = self._ids.of(batch, self.working, looked_up=learn)
+            ids = self._ids.take(batch, self.working, looked_up=learn)
             for table, mine in ids.tables.items():
                 if learn:
                     used[table], vectors = self._look_up_here(table, mine)
@@ -125,7 +129,7 @@ class GpuTables(LocalTables):
 
     def _prefetch_next(self) -> None:
         """Begin to pull the rows of the batch that was read after this one."""
-        following = self._ids.first()
+        following = self._ids.next_batch(self.working)
         for table, ids in {} if following is None else following.tables.items():
             self.working[table].prefetch_batch(ids.batch(self.working[table]))
 

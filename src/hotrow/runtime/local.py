@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -31,6 +32,9 @@ from hotrow.server.replicas import LocalParameters, Parameters, ReplicatedParame
 from hotrow.store.heap import keep_freed_memory
 from hotrow.topology.affinity import ThreadBinder
 from hotrow.worker.spec import TrainingSpec
+
+if TYPE_CHECKING:  # with Triton
+    from hotrow.client.gpu_tables import GpuTables
 
 
 class LocalBackend:
@@ -158,10 +162,17 @@ class LocalBackend:
     def reading(self, loader: Loader) -> Iterator[None]:
         """This process reads."""
         loader.thread_started = partial(self._binder.bind, "reader")
+        self._end_reading()
         try:
             yield
         finally:
             loader.thread_started = None
+            self._end_reading()
+
+    def _end_reading(self) -> None:
+        """What was read before and not looked up, because a fit ended early, will not be."""
+        if self._in_gpu_memory:
+            cast("GpuTables", self.tables).end_reading()
 
     def predict(self, batch: Batch) -> Tensor:
         """The model's output; no row is created or changed."""

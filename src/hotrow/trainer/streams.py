@@ -79,7 +79,8 @@ def remote_reading(stream: Leases, backend: Backend, *, whole_batches: bool) -> 
         yield
         return
     stream.load_rows = backend.row_prefetch if stream.loads_ahead else None
-    with nullcontext() if whole_batches else backend.reading(stream) as stream.remote:
+    others_read = backend.worker_pool is not None
+    with nullcontext() if whole_batches and others_read else backend.reading(stream) as stream.remote:
         try:
             yield
         finally:

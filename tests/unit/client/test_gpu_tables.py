@@ -135,6 +135,30 @@ def test_rows_that_were_read_ahead_for_another_batch_are_not_used() -> None:
         pair.check_rows()
 
 
+@pytest.mark.parametrize("lead", [6, 20], ids=["as-loaders-read", "more-than-wait"])
+def test_however_many_batches_are_read_ahead_rows_come_up_before_their_lookup(lead: int) -> None:
+    data = [batch_of(seed) for seed in range(24)]
+    with Pair(table(), rows=48) as pair:
+        tables = pair.gpu
+        for again in range(2):  # in the second pass all rows are below
+            tables.working["t"].moved.up = tables.working["t"].moved.up_ahead = 0
+            for each in data[:lead]:
+                tables.read_ahead(each)()
+            for step, batch in enumerate(data):
+                for each in data[step + lead : step + lead + 1]:
+                    tables.read_ahead(each)()
+                handle = tables.lookup(batch, learn=True)
+                number = step + again * len(data)
+                parts = [RowPart(learn(tables, handle, step), SAMPLES, token=number)]
+                tables.apply(parts, step=number, samples=SAMPLES * (number + 1))
+                del handle
+        moved = tables.working["t"].moved
+        assert moved.reread == 0
+        assert moved.up_ahead > 0.8 * moved.up, "all but those of the first batch"
+        assert not tables._ids._read
+        assert not tables._ids._copies
+
+
 POLICIES = {
     "none": None,
     "by-step": Staleness(decay=hr.Linear(reference=1, present=1)),

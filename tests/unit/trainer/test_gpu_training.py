@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ pytest.importorskip("triton", reason="Triton is not installed: pip install 'hotr
 
 import hotrow as hr
 from hotrow.client.gpu_tables import GpuTables
+from hotrow.data import ArrowSource, Schema
 from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.errors import ConfigError, InputError
 from hotrow.modes import Mode
@@ -205,6 +207,23 @@ def test_reports_say_where_rows_are_and_why_others_are_not(gpu: pytest.MonkeyPat
     assert stays.startswith("table 'default' stays in host memory: capacity=500 would evict rows")
     gpu.undo()
     assert "hbm of table 'default' has no effect: the rows of this run are in host memory" in remarks()
+
+
+def test_a_fit_that_ended_before_its_data_leaves_nothing_to_the_next_one(gpu: pytest.MonkeyPatch) -> None:
+    chance = np.random.default_rng(2)
+    columns = {"clicked": chance.integers(0, 2, 30 * SAMPLES), "user": chance.integers(0, IDS, 30 * SAMPLES)}
+    source = ArrowSource(pa.table(columns), Schema(label="clicked", ids=["user"]))
+    model = hr.models.build("lr", hr.InputShape(numbers=0, fields={"user": 1}))
+    for progressive in (False, True):
+        with closing(hr.Trainer(model, hr.Table(dim=1, hbm=128), global_batch=SAMPLES, threads=1)) as ours:
+            list(ours.fit(source))  # makes the rows below
+            assert isinstance(ours.tables, GpuTables)
+            moved = ours.tables.working["default"].moved
+            list(ours.fit(source, most_samples=ours.samples + 10 * SAMPLES, progressive=progressive))
+            moved.up = moved.up_ahead = moved.reread = 0
+            list(ours.fit(source, progressive=progressive))
+            assert moved.reread <= 1  # what was on its way when the second one ended
+            assert moved.up_ahead > 0.8 * moved.up > 0
 
 
 def test_the_end_of_a_run_counts_hits_and_moves(gpu: pytest.MonkeyPatch) -> None:
