@@ -49,7 +49,7 @@ def test_results_of_every_part_are_checked_in_the_interpreter(capsys: pytest.Cap
     ("arguments", "message"),
     [
         (["--interpret"], "--interpret: the interpreter is too slow for full sizes, add --quick"),
-        (["--quick", "--interpret", "--part", "x"], f"--part x: must be of {', '.join(PARTS)}"),
+        (["--quick", "--interpret", "--part", "x"], f"--part x: must be one of {', '.join(PARTS)}"),
         (["--json", "missing/gpu.json"], "--json missing/gpu.json: must be a file in a folder that exists"),
     ],
 )
@@ -148,6 +148,12 @@ def test_a_gradient_that_is_left_out_is_a_fault(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(HbmTier, "apply", without_the_last)
     with pytest.raises(AssertionError, match="not close"):
+        store.check(DEVICE, GpuPlan().quick())
+
+
+def test_a_check_of_evictions_that_compares_no_row_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "isin", lambda keys, _: torch.zeros_like(keys, dtype=torch.bool))
+    with pytest.raises(AssertionError, match="nothing was compared"):
         store.check(DEVICE, GpuPlan().quick())
 
 

@@ -17,11 +17,11 @@ DISK_SHARE = 0.1  # of the rows
 RAM_ROW_BYTES = 40  # beside its floats
 DISK_BYTES = 6  # times those of the rows there: rows read back into memory stay on disk for a while
 
-Made = Callable[[], AbstractContextManager[Any]]
+OpenTier = Callable[[], AbstractContextManager[Any]]
 
 
-def host_tables(spec: HbmSpec) -> list[tuple[str, Made]]:
-    """Their names, and what makes them; none without the native core."""
+def host_tables(spec: HbmSpec) -> list[tuple[str, OpenTier]]:
+    """Their names, and what opens them; none without the native core."""
     try:
         import hotrow.store.ram  # noqa: F401
     except ImportError as error:

@@ -19,5 +19,5 @@ PARTS: dict[str, ModuleType] = {
 def chosen(names: Sequence[str] | None) -> dict[str, ModuleType]:
     """The parts of these names, or all."""
     if unknown := [name for name in names or () if name not in PARTS]:
-        raise ConfigError(f"--part {unknown[0]}: must be of {', '.join(PARTS)}")
+        raise ConfigError(f"--part {unknown[0]}: must be one of {', '.join(PARTS)}")
     return {name: module for name, module in PARTS.items() if not names or name in names}

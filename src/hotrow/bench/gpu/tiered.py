@@ -86,8 +86,8 @@ def measure(clock: EventClock, plan: GpuPlan) -> Iterator[tuple[str, float]]:
     yield "pinned_lock_s", perf_counter() - begin
     yield from _pinned(study, below, base)
     del below
-    for name, make in host_tables(spec):
-        with make() as lower:
+    for name, open_tier in host_tables(spec):
+        with open_tier() as lower:
             study.fill(partial(_make_below, lower, torch.device("cpu")))
             yield from _rates(name, lower, study, torch.device("cpu"))
             yield from study.tiered(f"tiered_{name}", lower, base[""], network=True)

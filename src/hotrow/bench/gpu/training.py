@@ -91,10 +91,10 @@ class FoldedTable:
         self._step = None
 
 
-Looked = TypeVar("Looked")
+LookedUp = TypeVar("LookedUp")
 
 
-def _gradients(step: tuple[Looked, Tensor] | None) -> tuple[Looked, Tensor]:
+def _gradients(step: tuple[LookedUp, Tensor] | None) -> tuple[LookedUp, Tensor]:
     """What was looked up, and the gradients of its rows."""
     assert step is not None, "update: no rows were looked up"
     assert step[1].grad is not None, "update: the network did not go backward"

@@ -1,4 +1,4 @@
-"""`hotrow bench gpu`: kernels on a GPU."""
+"""`hotrow bench gpu`: kernels, tables, models and tiers on a GPU."""
 
 from typing import Annotated
 
@@ -20,7 +20,10 @@ def gpu(
     json: Json = None,
     quick: Quick = False,
 ) -> None:
-    """Kernels on a GPU beside torch and a plain copy: results are checked, then timed. Exits with 1 if a part fails."""
+    """Kernels, tables, models and tiers on a GPU beside torch: results are checked, then timed.
+
+    Exits with 1 if a part fails.
+    """
     record = run(json, part, quick, interpret, commit)
     echo(record.text())
     if record.exit_code:
