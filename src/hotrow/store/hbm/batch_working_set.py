@@ -97,8 +97,8 @@ class BatchWorkingSet(WorkingSet[HbmPlan]):
         put = self.upper.put_and_evict(
             rows.keys, rows.values, state, rows.fields, saved=True, distinct=True, pinned=[plan, *pinned]
         )
-        self.moved.up += len(rows) - put.turned_away
         self._write_evicted(put.evicted)
+        self.moved.up += len(rows) - put.turned_away
         if put.turned_away:
             raise InputError(
                 f"table {self.upper.spec.name!r}: {put.turned_away:,} of {len(rows):,} rows found no room in GPU "

@@ -39,6 +39,7 @@ class PartitionedPlan:
     folded: UniqueKeys
     distinct: int  # keys
     parts: list[PartitionLookup]
+    evicted: HbmRows | None = None  # the rows that the call displaced in all partitions, on its device
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -63,12 +64,6 @@ class PartitionedPlan:
             present[part.index] = part.plan.present.to(self.keys.device)
         return present.index_select(0, self.folded.inverse)
 
-    @property
-    def evicted(self) -> HbmRows | None:
-        """The rows that the call displaced in all partitions, on the device of the call."""
-        evicted = [part.plan.evicted.to(self.keys.device) for part in self.parts if part.plan.evicted is not None]
-        return joined_rows(evicted) if evicted else None
-
 
 def split_by_partition(keys: Tensor, partitions: int) -> list[tuple[int, Tensor]]:
     """Each partition that has some of the keys, and the places of those in their order."""
@@ -88,6 +83,7 @@ class HbmPartitions:
         self.spec = spec
         self.tiers = [HbmTier(share, device) for device in devices]
         self.device = self.tiers[0].device
+        self._displaced: list[HbmRows] = []  # that no call has returned yet, each on its own device
 
     def find(self, keys: Tensor, out: Tensor | None = None) -> PartitionedPlan:
         """As `HbmTier.find`."""
@@ -106,7 +102,8 @@ class HbmPartitions:
         def lookup(tier: HbmTier, own: Tensor, rows: Tensor | None, partition: int) -> HbmPlan:
             return tier.find_or_init(own, rows, samples=samples, pinned=_pins(pinned, partition))
 
-        return self._pull("find_or_init", keys, out, lookup)
+        plan = self._pull("find_or_init", keys, out, lookup)
+        return replace(plan, evicted=self._take_evicted(plan.keys.device))
 
     def touch(self, keys: Tensor) -> PartitionedPlan:
         """As `HbmTier.touch`."""
@@ -129,7 +126,7 @@ class HbmPartitions:
         def look_up(partition: int, index: Tensor) -> HbmPlan:
             tier = self.tiers[partition]
             rows = None if out is None else torch.empty(len(index), self.spec.dim, device=tier.device)
-            plan = lookup(tier, distinct[index].to(tier.device), rows, partition)
+            plan = self._collect_evicted(lookup(tier, distinct[index].to(tier.device), rows, partition))
             if pulled is not None and rows is not None:
                 pulled[index] = rows.to(distinct.device)
             return plan
@@ -140,17 +137,16 @@ class HbmPartitions:
         return PartitionedPlan(known, folded, len(distinct), parts)
 
     def _call_parts(self, keys: Tensor, call: Callable[[int, Tensor], HbmPlan]) -> list[PartitionLookup]:
-        """Call each partition that has some of the keys. If one fails, rows that others displaced are kept there."""
-        parts: list[PartitionLookup] = []
-        try:
-            for partition, index in split_by_partition(keys, len(self.tiers)):
-                parts.append(PartitionLookup(partition, index, call(partition, index)))
-        except BaseException:
-            for part in parts:
-                if part.plan.evicted is not None:
-                    self.tiers[part.partition].keep_evicted(part.plan.evicted)
-            raise
-        return parts
+        """Call each partition that has some of the keys."""
+        places = split_by_partition(keys, len(self.tiers))
+        return [PartitionLookup(partition, index, call(partition, index)) for partition, index in places]
+
+    def _collect_evicted(self, plan: HbmPlan) -> HbmPlan:
+        """Keep what a partition displaced until all of them have been called: one of them may fail."""
+        if plan.evicted is not None:
+            self._displaced.append(plan.evicted)
+            plan.evicted = None
+        return plan
 
     def apply(
         self,
@@ -197,22 +193,31 @@ class HbmPartitions:
             own = rows.select(index).to(tier.device)
             given = None if state is None else own.state
             pins = _pins(pinned, partition)
-            return tier.put_and_evict(own.keys, own.values, given, own.fields, saved=saved, distinct=True, pinned=pins)
+            plan = tier.put_and_evict(own.keys, own.values, given, own.fields, saved=saved, distinct=True, pinned=pins)
+            return self._collect_evicted(plan)
 
         parts = self._call_parts(known, put)
         places = folded.inverse.to(torch.int64)
         parts = [replace(part, index=places[part.index]) for part in parts]
-        return PartitionedPlan(known, folded, len(known), parts)
+        return PartitionedPlan(known, folded, len(known), parts, self._take_evicted(known.device))
 
     def take_evicted(self) -> HbmRows | None:
         """As `HbmTier.take_evicted`, on the device of the first partition."""
-        taken = [(tier, rows) for tier in self.tiers if (rows := tier.take_evicted()) is not None]
-        try:
-            return joined_rows([rows.to(self.device) for _, rows in taken]) if taken else None
-        except BaseException:
-            for tier, rows in taken:
-                tier.keep_evicted(rows)
-            raise
+        return self._take_evicted(self.device)
+
+    def _take_evicted(self, device: torch.device) -> HbmRows | None:
+        for tier in self.tiers:
+            if (rows := tier.take_evicted()) is not None:
+                self._displaced.append(rows)
+        if not self._displaced:
+            return None
+        joined = joined_rows([rows.to(device) for rows in self._displaced])
+        self._displaced.clear()
+        return joined
+
+    def keep_evicted(self, rows: HbmRows) -> None:
+        """As `HbmTier.keep_evicted`."""
+        self._displaced.append(rows)
 
     def erase(self, keys: Tensor) -> int:
         """As `HbmTier.erase`."""
@@ -224,6 +229,7 @@ class HbmPartitions:
         """As `HbmTier.clear`."""
         for tier in self.tiers:
             tier.clear()
+        self._displaced.clear()
 
     def export(self, rows: int = 65_536, *, changed_only: bool = False) -> Iterator[HbmRows]:
         """As `HbmTier.export`; each chunk is of one partition, on its device."""

@@ -70,6 +70,7 @@ class UpperTier(Protocol[Plan]):
         pinned: Sequence[Plan] = (),
     ) -> Plan: ...
     def take_evicted(self) -> HbmRows | None: ...
+    def keep_evicted(self, rows: HbmRows) -> None: ...
     def export(self, rows: int = 65_536, *, changed_only: bool = False) -> Iterator[HbmRows]: ...
     def mark_saved(self, keys: Tensor) -> None: ...
 
@@ -121,8 +122,8 @@ class WorkingSet(Generic[Plan]):
         put = self.upper.put_and_evict(
             rows.keys, rows.values, state, rows.fields, saved=True, distinct=True, pinned=held
         )  # fmt: skip
-        self.moved.up += len(rows) - put.turned_away
         self._write_evicted(put.evicted)
+        self.moved.up += len(rows) - put.turned_away
         if put.turned_away:
             raise InputError(
                 f"begin: {put.turned_away:,} of {_distinct(parts):,} rows found no room in GPU memory, which holds "
@@ -213,18 +214,24 @@ class WorkingSet(Generic[Plan]):
             return self._copies.read(self.lower, keys, since, samples)
 
     def _write_evicted(self, evicted: HbmRows | None) -> None:
-        """Send down what has changed of displaced rows."""
-        if evicted is not None and evicted.changed is not None:
+        """Send down what has changed of displaced rows. Until the queue has them, a failure gives them back."""
+        if evicted is None or evicted.changed is None:
+            return
+        try:
             changed = evicted.select(evicted.changed)
-            if len(changed):
-                self._queue.add(changed)
-                self._writes.append(self._thread.submit(self._queue.write_all))
+            if not len(changed):
+                return
+            self._queue.add(changed)
+        except BaseException:
+            self.upper.keep_evicted(evicted)
+            raise
+        self._writes.append(self._thread.submit(self._queue.write_all))
 
     def _settle(self) -> None:
         """Raise what failed since the last call, once, and send down what a call displaced before it failed."""
+        self._write_evicted(self.upper.take_evicted())
         done = [write for write in self._writes if write.done()]
         self._writes = [write for write in self._writes if write not in done]
-        self._write_evicted(self.upper.take_evicted())
         failures = [failure for write in done if (failure := write.exception()) is not None]
         if failures:
             failures[0].add_note(f"{len(failures)} writes failed: their rows are kept and written by the next call")

@@ -11,7 +11,9 @@ pytest.importorskip("triton", reason="Triton is not installed: pip install 'hotr
 
 import hotrow as hr
 from hotrow.store import RamTier
-from hotrow.store.hbm import HbmPlan, HbmRows, HbmTier, WorkingSet
+from hotrow.store.hbm import HbmPartitions, HbmPlan, HbmRows, HbmTier, WorkingSet, partitions
+from hotrow.store.hbm.batch_working_set import BatchWorkingSet
+from hotrow.store.hbm.copies import HostTierCalls
 from hotrow.store.host_tier import HostTier
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -102,3 +104,84 @@ def test_rows_that_a_failed_begin_displaced_go_down(following: str) -> None:
         train(working, range(8))
     working.close()
     assert host.rows(range(8)) == [[-2.0 if following == "begin" else -1.0] * DIM] * 8
+
+
+def no_memory(*_: Any) -> Any:
+    raise torch.OutOfMemoryError("no memory")
+
+
+def select_unless_by_flags(rows: HbmRows, which: torch.Tensor, real: Any = HbmRows.select) -> Any:
+    return no_memory() if which.dtype == torch.bool else real(rows, which)
+
+
+PLACES: dict[
+    str, tuple[Any, str, Any]
+] = {  # called between the displacement of rows and the queue that brings them down
+    "select": (HbmRows, "select", select_unless_by_flags),
+    "record_event": (HostTierCalls, "record_event", no_memory),
+    "joined_rows": (partitions, "joined_rows", no_memory),
+}
+OF_ONE_TABLE = ("select", "record_event")
+
+
+@pytest.mark.parametrize("following", ["flush", "begin"])
+@pytest.mark.parametrize("place", OF_ONE_TABLE)
+def test_rows_whose_way_down_fails_are_not_lost(place: str, following: str) -> None:
+    host, working = working_set()
+    train(working, range(8))
+    with mock.patch.object(*PLACES[place]), pytest.raises(torch.OutOfMemoryError):
+        working.begin(torch.arange(10, 18, device=DEVICE))
+    if following == "begin":
+        train(working, range(8))
+    working.close()
+    assert host.rows(range(8)) == [[-2.0 if following == "begin" else -1.0] * DIM] * 8
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_rows_of_partitions_whose_way_down_fails_are_not_lost(place: str) -> None:
+    host, _ = working_set()
+    upper = HbmPartitions(host.spec(16, group_slots=4, groups=2), [DEVICE] * 2)
+    working = WorkingSet(upper, host)
+    for first in (0, 10):
+        train(working, range(first, first + 8))
+    before = upper.stats().evicted
+    with mock.patch.object(*PLACES[place]), pytest.raises(torch.OutOfMemoryError):
+        working.begin(torch.arange(20, 28, device=DEVICE))
+    assert upper.stats().evicted > before, "no row was displaced: nothing was tested"
+    train(working, range(8))
+    working.close()
+    assert host.rows(range(8)) == [[-2.0] * DIM] * 8
+    assert host.rows(range(10, 18)) == [[-1.0] * DIM] * 8
+
+
+@pytest.mark.parametrize("place", OF_ONE_TABLE)
+def test_rows_that_a_lookup_displaced_are_not_lost_where_their_way_down_fails(place: str) -> None:
+    host, _ = working_set()
+    upper = HbmTier(host.spec(8, group_slots=4, groups=2), DEVICE)
+    working = BatchWorkingSet(upper, host)
+    working.apply_sums(working.look_up(upper.batch(torch.arange(8, device=DEVICE))), torch.ones(8, DIM, device=DEVICE))
+    with mock.patch.object(*PLACES[place]), pytest.raises(torch.OutOfMemoryError):
+        working.look_up(upper.batch(torch.arange(10, 18, device=DEVICE)))
+    working.flush()
+    working.end()
+    assert host.rows(range(8)) == [[-1.0] * DIM] * 8
+
+
+def test_rows_that_partitions_displaced_before_one_of_them_failed_are_kept() -> None:
+    host, _ = working_set()
+    upper = HbmPartitions(host.spec(16, group_slots=4, groups=2), [DEVICE] * 2)
+    rows = torch.ones(8, DIM, device=DEVICE)
+    kept = upper.put_and_evict(torch.arange(8, device=DEVICE), rows)
+    assert kept.evicted is None
+    for tier in upper.tiers:
+        tier.keep_evicted(next(tier.export()))
+    with mock.patch.object(upper.tiers[1], "take_evicted", no_memory), pytest.raises(torch.OutOfMemoryError):
+        upper.take_evicted()
+    taken = upper.take_evicted()
+    assert taken is not None
+    assert sorted(taken.keys.tolist()) == list(range(8))
+    upper.keep_evicted(taken)
+    again = upper.find_or_init(torch.arange(1, device=DEVICE)).evicted
+    assert again is not None
+    assert len(again) == 8
+    assert upper.take_evicted() is None
