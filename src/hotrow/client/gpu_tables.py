@@ -25,9 +25,10 @@ from hotrow.client.local import LocalTables
 from hotrow.client.local_lookup import LocalLookup
 from hotrow.config import Table
 from hotrow.data.batch import Batch
+from hotrow.errors import ConfigError
 from hotrow.staleness import Histogram, Staleness
 from hotrow.store import Applied, find_or_first
-from hotrow.store.hbm import HbmTier
+from hotrow.store.hbm import HbmSpec, HbmTier
 from hotrow.store.hbm.batch_working_set import BatchWorkingSet
 from hotrow.store.host_tier import HostTier
 
@@ -64,11 +65,20 @@ class GpuTables(LocalTables):
         try:
             for name, capacity in rows.items():
                 host = HostTier(self.tiers[name])
-                upper = HbmTier(host.spec(capacity, **settings), device)
+                upper = self._upper(host.spec(capacity, **settings))
                 self.working[name] = BatchWorkingSet(upper, host)
         except BaseException:
             self.close()
             raise
+
+    def _upper(self, spec: HbmSpec) -> HbmTier:
+        try:
+            return HbmTier(spec, self.device)
+        except torch.OutOfMemoryError as full:
+            raise ConfigError(
+                f"tables.{spec.name}.hbm={self.specs[spec.name].hbm!r}: {spec.slots:,} rows find no room on "
+                f"{self.device} ({full}): ask for less, or take hbm=0 for host memory"
+            ) from None
 
     @property
     def in_gpu_memory(self) -> tuple[str, ...]:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 import torch
+from torch import Tensor
+from torch.optim import Optimizer
 
 from hotrow.errors import ConfigError
 
@@ -16,7 +18,7 @@ class Device:
 
     network: str = "cpu"
     rows: torch.device | None = None  # None: rows are in host memory alone
-    free_bytes: int = 0  # of its memory
+    free_bytes: int | None = None  # of its memory, for rows; None: what is free when the tables open
     remark: str | None = None  # why a GPU that is there keeps no rows
 
 
@@ -41,4 +43,20 @@ def device_of(setting: str) -> Device:
         if setting == "auto":
             return Device(remark=f"device 'auto' takes the CPU though there is a GPU: {missing}")
         raise ConfigError(f"engine.device={setting!r}: {missing}, or take {CHOICES}")
-    return Device(str(device), device, torch.cuda.mem_get_info(device)[0])
+    return Device(str(device), device)
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that torch can still allocate on a GPU: what is free there, and what torch itself holds in reserve."""
+    reserve = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + reserve
+
+
+def move_state(optimizer: Optimizer) -> None:
+    """The state of an optimizer goes to where its parameters are: an earlier run may have been on another device."""
+    if any(
+        isinstance(value, Tensor) and value.device != parameter.device
+        for parameter, state in optimizer.state.items()
+        for value in state.values()
+    ):
+        optimizer.load_state_dict(optimizer.state_dict())

@@ -20,7 +20,7 @@ from hotrow.errors import ConfigError, InputError
 from hotrow.modes import Mode
 from hotrow.modes.base import RunFacts
 from hotrow.runtime.clock import RunClock
-from hotrow.runtime.device import CPU, Device
+from hotrow.runtime.device import CPU, Device, move_state
 from hotrow.runtime.executors import Executor, LocalWork, ThreadExecutor
 from hotrow.runtime.inline import InlineExecutor, InlineStepExecutor
 from hotrow.runtime.local_tables import open_local_tables
@@ -47,8 +47,8 @@ class LocalBackend:
         keep_freed_memory()
         self._binder, self._device = ThreadBinder() if binder is None else binder, device
         self._learner = spec.learner(device=device.network)  # first: buffers of the model are others there
-        if spec.optimizer is not None and device.network != "cpu":
-            spec.optimizer.load_state_dict(spec.optimizer.state_dict())  # its state goes to where the parameters are
+        if spec.optimizer is not None:
+            move_state(spec.optimizer)
         self.tables, self.remarks = open_local_tables(spec, device)
         self._in_gpu_memory = self.tables.in_gpu_memory
         self.server = ParameterServer(spec.model, self.tables, spec.optimizer, average=spec.average, clip=spec.clip)
@@ -182,6 +182,9 @@ class LocalBackend:
         """None: this process predicts."""
 
     def close(self) -> None:
-        """Release all rows; segments that are to be kept stay. Threads are free again."""
+        """Release all rows; segments that are to be kept stay. Threads are free again.
+
+        The model and the state of the optimizer stay on the device of the run.
+        """
         self.tables.close()
         self._binder.close()

@@ -7,7 +7,7 @@ from hotrow.cache.modes import cached_tables
 from hotrow.client import LocalTables
 from hotrow.config import Table
 from hotrow.errors import ConfigError
-from hotrow.runtime.device import Device
+from hotrow.runtime.device import Device, free_memory
 from hotrow.store.tiers import listed, named_tables
 from hotrow.worker.spec import TrainingSpec
 
@@ -23,6 +23,8 @@ def open_local_tables(spec: TrainingSpec, device: Device) -> tuple[LocalTables, 
             f"memory beside them, and hbm is set for {listed(asked)}: leave cache or hbm out"
         )
     remarks = [] if device.remark is None else [device.remark]
+    if device.rows is not None and cached and any(table.hbm != 0 for table in named.values()):
+        remarks.append(f"all tables stay in host memory: table {cached[0]!r} has a cache")
     if device.rows is None or cached:
         remarks += [f"hbm of table {name!r} has no effect: the rows of this run are in host memory" for name in asked]
         kind = CachedLocalTables if cached else LocalTables
@@ -30,11 +32,14 @@ def open_local_tables(spec: TrainingSpec, device: Device) -> tuple[LocalTables, 
     from hotrow.client.gpu_capacity import rows_in_gpu_memory  # with Triton, which other runs need not have
     from hotrow.client.gpu_tables import GpuTables
 
-    rows, others = rows_in_gpu_memory(named, device.free_bytes)
-    remarks += [f"table {name!r}: {device.rows} has room for {count:,} rows" for name, count in rows.items()] + others
+    free_bytes = free_memory(device.rows) if device.free_bytes is None else device.free_bytes
+    rows, others = rows_in_gpu_memory(named, free_bytes)
     if not rows:
-        return LocalTables(named, threads=spec.threads, attach=spec.attach), tuple(remarks)
-    return GpuTables(named, rows, device.rows, threads=spec.threads, attach=spec.attach), tuple(remarks)
+        return LocalTables(named, threads=spec.threads, attach=spec.attach), (*remarks, *others)
+    tables = GpuTables(named, rows, device.rows, threads=spec.threads, attach=spec.attach)
+    room = {name: working.upper.spec.slots for name, working in tables.working.items()}  # whole buckets
+    remarks += [f"table {name!r}: {device.rows} has room for {count:,} rows" for name, count in room.items()] + others
+    return tables, tuple(remarks)
 
 
 def check_no_hbm(tables: Mapping[str, Table]) -> None:

@@ -17,8 +17,9 @@ def takes_bfloat16(choice: Autocast, engine: Local | Ray) -> bool:
     """Whether the network computes in bfloat16; "auto": where its processor gains from it."""
     if choice != "auto":
         return choice == "on"
-    if isinstance(engine, Local) and device_of(engine.device).network != "cpu":
-        return bool(torch.cuda.is_bf16_supported())
+    if isinstance(engine, Local) and (gpu := device_of(engine.device).rows) is not None:
+        with torch.cuda.device(gpu):  # torch tells it of the current one
+            return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return gains_from_bfloat16()
 
 

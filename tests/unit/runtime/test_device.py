@@ -1,5 +1,6 @@
 """Where a run computes: what is there, and a sentence where it is not. Which tables have rows there, and how many."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -8,18 +9,24 @@ import torch
 pytest.importorskip("triton", reason="Triton is not installed: pip install 'hotrow[gpu]'")
 
 import hotrow as hr
+from hotrow.client import gpu_tables
 from hotrow.client.gpu_capacity import AUTO_SHARE, row_bytes, rows_in_gpu_memory
 from hotrow.client.gpu_tables import GpuTables
 from hotrow.config import HBM_BUCKET, HBM_DIM
 from hotrow.errors import ConfigError
 from hotrow.kernels.launch import DIM_MAX
-from hotrow.runtime import device
-from hotrow.runtime.device import CPU, Device, device_of
+from hotrow.runtime import device, local_tables
+from hotrow.runtime.device import CPU, Device, device_of, free_memory
+from hotrow.runtime.local import LocalBackend
 from hotrow.runtime.local_tables import check_no_hbm, open_local_tables
+from hotrow.runtime.state import RunState
 from hotrow.store.hbm import HbmSpec, HbmTier
 from hotrow.store.host_tier import HostTier
 from hotrow.store.ram import RamTier
+from hotrow.trainer.autocast import takes_bfloat16
 from hotrow.worker.spec import TrainingSpec
+
+HERE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter computes idle lanes
 
@@ -31,14 +38,86 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (700, 1000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 200)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 50)
     return monkeypatch
 
 
 def test_auto_takes_the_gpu_that_is_there(two_gpus: pytest.MonkeyPatch) -> None:
-    second = Device("cuda:1", torch.device("cuda:1"), 700)
+    second = Device("cuda:1", torch.device("cuda:1"))
     assert [device_of(name) for name in ("auto", "cuda", "cuda:1")] == [second] * 3
     assert device_of("cuda:0").network == "cuda:0"
     assert device_of("cpu") == CPU
+
+
+def test_memory_that_torch_holds_in_reserve_is_free(two_gpus: pytest.MonkeyPatch) -> None:
+    """That of a trainer of this process that was closed."""
+    assert free_memory(torch.device("cuda:1")) == 700 + 200 - 50
+
+
+def test_free_memory_is_read_when_the_tables_open_and_the_network_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Net(torch.nn.Linear):
+        def to(self, *given: Any, **named: Any) -> Any:
+            happened.append("network")
+            return super().to(*given, **named)
+
+    happened: list[str] = []
+
+    def free(_: torch.device) -> int:
+        happened.append("memory")
+        return 10**6
+
+    monkeypatch.setattr(local_tables, "free_memory", free)
+    where = Device("cpu", HERE)
+    backend = LocalBackend(TrainingSpec(Net(1, 1), {"t": table(hbm=128)}, threads=1), RunState(), device=where)
+    backend.close()
+    assert happened == ["network", "memory"]
+
+
+def test_rows_for_which_the_gpu_has_no_room_are_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(gpu_tables, "HbmTier", full)
+    with pytest.raises(
+        ConfigError,
+        match=r"tables.t.hbm=300: 256 rows find no room on \w+ \(CUDA out of memory\): ask for less, or take hbm=0",
+    ):
+        open_local_tables(TrainingSpec(torch.nn.Linear(1, 1), {"t": table(hbm=300)}), Device("cpu", HERE, 10**6))
+
+
+class CountedLoads(torch.optim.SGD):
+    loads = 0
+
+    def load_state_dict(self, given: Any) -> None:
+        self.loads += 1
+        self.state.clear()
+
+
+@pytest.mark.parametrize(("device", "loads"), [("meta", 1), ("cpu", 0)])
+def test_the_state_of_an_optimizer_that_trained_elsewhere_comes_to_the_network(device: str, loads: int) -> None:
+    model = torch.nn.Linear(1, 1)
+    optimizer = CountedLoads(model.parameters(), lr=0.1, momentum=0.9)
+    for each in model.parameters():
+        optimizer.state[each]["momentum_buffer"] = torch.zeros_like(each, device=device)
+    LocalBackend(TrainingSpec(model, {"t": table()}, optimizer, threads=1), RunState()).close()
+    assert optimizer.loads == loads
+
+
+def test_bfloat16_is_that_of_the_device_of_the_run_and_not_emulated(two_gpus: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def current(device: torch.device) -> Any:
+        asked.append(device)
+        return nullcontext()
+
+    def supported(including_emulation: bool = True) -> bool:
+        return including_emulation or asked[-1] == torch.device("cuda:0")
+
+    two_gpus.setattr(torch.cuda, "device", current)
+    two_gpus.setattr(torch.cuda, "is_bf16_supported", supported)
+    assert takes_bfloat16("auto", hr.Local(device="cuda:0"))
+    assert not takes_bfloat16("auto", hr.Local(device="cuda:1"))
 
 
 def test_a_gpu_that_is_not_there_is_refused_with_a_remedy(two_gpus: pytest.MonkeyPatch) -> None:
@@ -163,18 +242,23 @@ def test_a_size_is_so_many_rows_of_at_least_one_bucket() -> None:
 
 
 def test_tables_open_where_the_device_is() -> None:
-    here = Device("cpu", torch.device("cuda" if torch.cuda.is_available() else "cpu"), 10**6)
+    here = Device("cpu", HERE, 10**6)
 
     def opened(made: hr.Table, where: Device) -> tuple[type, tuple[str, ...]]:
         tables, remarks = open_local_tables(TrainingSpec(torch.nn.Linear(1, 1), {"t": made}, threads=1), where)
         tables.close()
         return type(tables), remarks
 
-    assert opened(table(hbm=128), here)[0] is GpuTables
+    kind, (remark,) = opened(table(hbm=1000), here)
+    assert kind is GpuTables
+    assert remark == f"table 't': {here.rows} has room for 896 rows"  # seven whole buckets
     assert opened(table(hbm=0), here) == (hr.client.LocalTables, ())
     assert opened(table(), CPU) == (hr.client.LocalTables, ())
     cached = table(cache=hr.Cache(capacity=10))
-    assert opened(cached, here)[0].__name__ == "CachedLocalTables"
+    of_cache = "all tables stay in host memory: table 't' has a cache"
+    kind, remarks = opened(cached, here)
+    assert (kind.__name__, remarks) == ("CachedLocalTables", (of_cache,))
+    assert opened(cached, CPU)[1] == ()
     both = {"t": cached.model_copy(update={"name": "t"}), "u": table(name="u", hbm=128)}
     with pytest.raises(ConfigError, match=r"tables.t.cache: .* hbm is set for 'u': leave cache or hbm out"):
         open_local_tables(TrainingSpec(torch.nn.Linear(1, 1), both), here)
