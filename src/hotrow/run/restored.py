@@ -21,7 +21,8 @@ from hotrow.run.config import RunConfig, load_config
 from hotrow.run.folder import CHECKPOINT, CONFIG, SCHEMA
 from hotrow.run.predictions import Predicted, predicted
 from hotrow.run.trust import check_trust
-from hotrow.runtime.settings import Local
+from hotrow.runtime.device import device_of
+from hotrow.runtime.settings import AnyEngine, Local
 from hotrow.trainer import Evaluated, Trainer
 from hotrow.trainer.streams import evaluation_batches
 
@@ -152,8 +153,19 @@ def _in_memory(config: RunConfig) -> RunConfig:
     """In this process, without shared memory: a reader must not take the rows of a run that is training."""
     here = {"segment": None, "cache": None, "hbm": 0}  # nothing is trained: no row would come up to a GPU
     tables = {name: table.model_copy(update=here) for name, table in config.tables.items()}
-    run = config.run.model_copy(update={"engine": Local()})
+    run = config.run.model_copy(update={"engine": Local(device=_device_here(config.run.engine))})
     return config.model_copy(update={"tables": tables, "run": run})
+
+
+def _device_here(engine: AnyEngine) -> str:
+    """The device of the run where it is here too."""
+    if not isinstance(engine, Local):
+        return "auto"
+    try:
+        device_of(engine.device)
+    except ConfigError:
+        return "auto"
+    return engine.device
 
 
 def _watched(batches: Iterator[Batch], watch: Watch) -> Iterator[Batch]:

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from hotrow.errors import ConfigError, InputError
 from hotrow.metrics import auc
-from hotrow.run import Run, load_config
+from hotrow.run import Run, load_config, restored
 from hotrow.run.folder import CHECKPOINT, SCHEMA
 from hotrow.run.restored import Restored, find_run, has_checkpoint
+from hotrow.runtime.settings import AnyEngine, Local, Ray
 from small_run import CONFIG, clicks, trained, write_csv, write_data
 
 
@@ -34,6 +35,23 @@ def test_its_evaluation_is_the_one_of_the_end_of_training(finished: Path) -> Non
     assert (split, found.rows) == ("test", 1000)
     assert found.metrics == pytest.approx(pictures["test"]["metrics"], abs=1e-12)
     assert files_of(finished) == before
+
+
+def test_it_computes_on_the_device_of_the_run_where_it_is_here_and_else_on_any(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def device(engine: AnyEngine) -> str:
+        config = load_config(finished / "config.toml")
+        run = config.run.model_copy(update={"engine": engine})
+        found = restored._in_memory(config.model_copy(update={"run": run})).run.engine
+        assert isinstance(found, Local)
+        return found.device
+
+    assert device(Local(device="cpu")) == "cpu"
+    assert device(Local(device="cuda:77")) == "auto"
+    assert device(Ray()) == "auto"
+    monkeypatch.setattr(restored, "device_of", lambda name: name)
+    assert device(Local(device="cuda:1")) == "cuda:1"
 
 
 def test_it_predicts_as_it_evaluates_and_needs_no_labels_for_it(finished: Path, tmp_path: Path) -> None:
