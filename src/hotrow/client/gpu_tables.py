@@ -54,7 +54,10 @@ class GpuTables(LocalTables):
         attach: bool = True,
         **settings: Any,
     ) -> None:
-        """`rows`: by table, how many of them fit in GPU memory; `settings` of `HbmSpec` are for tests."""
+        """`rows`: by table, how many of them fit in GPU memory; `settings` of `HbmSpec` are for tests.
+
+        Where torch has to be deterministic, gradients of duplicates are summed in the same order every time.
+        """
         super().__init__(tables, threads=threads, attach=attach)
         self.device = device
         self._lock = threading.RLock()  # workers compute in threads; Triton's interpreter runs in one at a time
@@ -62,6 +65,7 @@ class GpuTables(LocalTables):
         self._taken: dict[str, int] = {}
         self._in_use: dict[str, weakref.WeakSet[GpuUse]] = {name: weakref.WeakSet() for name in rows}
         self.working: dict[str, BatchWorkingSet] = {}
+        settings = {"deterministic": torch.are_deterministic_algorithms_enabled()} | settings
         try:
             for name, capacity in rows.items():
                 host = HostTier(self.tiers[name])
@@ -204,6 +208,11 @@ class GpuTables(LocalTables):
                     update.plan, update.sums, only=update.only, step=step, samples=samples, lr_scale=lr_scale
                 )
         return applied
+
+    def settle(self) -> None:
+        """Bring all changes down, so that they are counted with what changed them."""
+        super().settle()
+        self.flush()
 
     def flush(self) -> None:
         """Bring all changes down to the tiers."""

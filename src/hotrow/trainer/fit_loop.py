@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hotrow.data.loader import Loader
 from hotrow.errors import ConfigError, InputError
+from hotrow.obs.table_counts import is_gauge
 from hotrow.runtime import LeaseQueue, TrainingLoop
 from hotrow.staleness import Statistics
 from hotrow.trainer.meter import ProgressMeter
@@ -195,11 +196,15 @@ def _hold(stream: Leases, held: int | None) -> None:
 
 
 def mode_counts(statistics: Statistics, before: Mapping[str, int] | None = None) -> dict[str, int]:
-    """What one large batch would not have done, by name and not 0; `before`: counted earlier and not told again."""
+    """What one large batch would not have done, by name and not 0; `before`: counted earlier and not told again.
+
+    How many rows are in GPU memory is told whole.
+    """
     counts = {f"{reason}_batches_dropped": count for reason, count in statistics.dropped.items()}
     counts |= {f"{reason}_samples_dropped": count for reason, count in statistics.samples_dropped.items()}
     counts |= {"decayed_gradients": statistics.decayed, "gradients_of_weight_0": statistics.zero_weight}
     counts |= {"decayed_ids": statistics.ids_decayed, "ids_of_weight_0": statistics.ids_zero_weight}
     counts |= statistics.counts
-    since = {name: count - (before or {}).get(name, 0) for name, count in counts.items()}
+    told = before or {}
+    since = {name: count if is_gauge(name) else count - told.get(name, 0) for name, count in counts.items()}
     return {name: count for name, count in since.items() if count}

@@ -1,6 +1,6 @@
 """Training through GPU memory leaves the rows that training in memory alone leaves, whatever moves up and down."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,10 @@ pytest.importorskip("triton", reason="Triton is not installed: pip install 'hotr
 import hotrow as hr
 from hotrow.client import LocalTables
 from hotrow.client.aggregate import RowPart
-from hotrow.client.gpu_tables import GpuTables
+from hotrow.client.gpu_tables import GpuLookup, GpuTables
 from hotrow.data.batch import Batch, FeatureBlock
 from hotrow.errors import InputError
+from hotrow.kernels.unique import UniqueKeys
 from hotrow.staleness import Histogram, Staleness
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -157,6 +158,32 @@ def test_however_many_batches_are_read_ahead_rows_come_up_before_their_lookup(le
         assert moved.up_ahead > 0.8 * moved.up, "all but those of the first batch"
         assert not tables._ids._read
         assert not tables._ids._copies
+
+
+@pytest.fixture
+def deterministic() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def test_where_torch_is_deterministic_duplicates_are_summed_in_the_order_of_the_batch(deterministic: None) -> None:
+    with Pair(table(), rows=96) as pair:
+        for step in range(3):
+            for tables in pair.both:
+                handle = tables.lookup(batch_of(step), learn=True)
+                parts = [RowPart(learn(tables, handle, step), SAMPLES, token=step)]
+                tables.apply(parts, step=step, samples=SAMPLES * (step + 1))
+        assert isinstance(handle, GpuLookup)
+        unique = handle.used["t"].unique
+        assert (unique.keys[: int(unique.size)].diff() > 0).all()  # sorted
+        assert (unique.rank[unique.order()] == _ranks(unique)).all()
+        pair.check_rows()
+
+
+def _ranks(unique: UniqueKeys) -> torch.Tensor:
+    """Positions of a key one after the other."""
+    return torch.cat([torch.arange(int(count)) for count in unique.counts[: int(unique.size)]]).to(DEVICE)
 
 
 POLICIES = {

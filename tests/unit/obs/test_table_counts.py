@@ -9,7 +9,7 @@ from hotrow.obs.report.folder import ReportInputs
 from hotrow.obs.report.run import tell
 from hotrow.obs.report.tables import tables
 from hotrow.obs.report.trouble import trouble
-from hotrow.obs.table_counts import by_table, is_table_count
+from hotrow.obs.table_counts import by_table, is_gauge, is_table_count
 
 COUNTS = {
     "cache_hits.user": 900, "cache_misses.user": 50, "cache_awaited.user": 10, "cache_ahead.user": 30,
@@ -25,6 +25,11 @@ def test_counts_are_told_apart_by_table() -> None:
     assert list(found) == ["user", "item.x"]
     assert found["item.x"] == {"hits": 3}
     assert [name for name in COUNTS if not is_table_count(name)] == ["cached_rows_lost", "short_steps", "gpu_seconds"]
+
+
+def test_what_tells_how_it_is_now_is_no_sum() -> None:
+    assert [name for name in COUNTS if is_gauge(name)] == ["gpu_rows.item", "gpu_capacity.item"]
+    assert not is_gauge("gpu_rows")
 
 
 def test_shares_are_of_all_lookups_and_of_all_bytes() -> None:

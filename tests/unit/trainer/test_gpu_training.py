@@ -13,6 +13,7 @@ from torch import Tensor, nn
 pytest.importorskip("triton", reason="Triton is not installed: pip install 'hotrow[gpu]'")
 
 import hotrow as hr
+from hotrow.cli.report_lines import ending
 from hotrow.client.gpu_tables import GpuTables
 from hotrow.data import ArrowSource, Schema
 from hotrow.data.batch import Batch, FeatureBlock
@@ -235,3 +236,20 @@ def test_the_end_of_a_run_counts_hits_and_moves(gpu: pytest.MonkeyPatch) -> None
     assert end.counts["gpu_hits.default"] + end.counts["gpu_up.default"] == sum(
         len(np.unique(batch.parts[0].keys)) for batch in batches(8)
     )
+
+
+def test_the_end_of_each_run_tells_what_gpu_memory_has_and_what_moved_in_it(gpu: pytest.MonkeyPatch) -> None:
+    """All rows find room, so they go down at the end of each run alone."""
+    data = batches(8)
+    distinct = len(np.unique(np.concatenate([batch.parts[0].keys for batch in data])))
+    with closing(made(hbm=1024)) as ours:
+        *_, first = ours.fit(data)
+        *_, second = ours.fit(data)
+    assert isinstance(first, TrainingEnded)
+    assert isinstance(second, TrainingEnded)
+    held = {"gpu_rows.default": distinct, "gpu_capacity.default": 1024, "gpu_down.default": distinct}
+    assert {name: first.counts[name] for name in held} == held
+    assert {name: second.counts.get(name) for name in held} == held
+    assert "gpu_up.default" not in second.counts
+    (line,) = [line for line in ending(second) if line.startswith("GPU memory")]
+    assert f"{distinct} of 1,024 rows, 100.0% of lookups were hits, 0 rows came up, {distinct} went down" in line

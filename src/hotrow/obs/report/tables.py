@@ -22,7 +22,7 @@ from hotrow.obs.report.charts import (
 from hotrow.obs.report.folder import TABLES, ReportInputs
 from hotrow.obs.report.rendering import render
 from hotrow.obs.report.run import Record, RunRecord, columns, number
-from hotrow.obs.table_counts import Place, by_table
+from hotrow.obs.table_counts import CountedMemory, by_table
 
 Bin: TypeAlias = tuple[float, float, float]
 
@@ -129,10 +129,10 @@ def _disk_cells(name: str, record: Record) -> list[str]:
     ]
 
 
-def _counted(run: RunRecord, place: Place) -> dict[str, dict[str, float]]:
+def _counted(run: RunRecord, memory: CountedMemory) -> dict[str, dict[str, float]]:
     """The counts of the end of the run, by table."""
     told = (run.end or {}).get("counts")
-    return by_table({name: number(told, name) or 0 for name in told} if isinstance(told, dict) else {}, place)
+    return by_table({name: number(told, name) or 0 for name in told} if isinstance(told, dict) else {}, memory)
 
 
 def _gpus(run: RunRecord) -> list[list[str]]:
