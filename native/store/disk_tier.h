@@ -154,6 +154,7 @@ class DiskTier {
   void open_file();
   void check_bounds() const;
   void take_over_staged();
+  std::uint32_t keep_whole_slots(std::byte* slots, const ExtentHeader& header) const;
   void scan();
   std::vector<FoundExtent> find_extents();
   struct FoundTombstone {

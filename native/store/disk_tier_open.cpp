@@ -54,9 +54,6 @@ void DiskTier::take_over_staged() {
     const std::byte* staged = found.data() + at;
     ExtentHeader header, stored{};
     if (!read_extent_header(staged, staged + geometry_.extent_bytes - kExtentHeader, header)) continue;
-    std::uint32_t used = 0;
-    for (std::uint32_t index = 0; index < geometry_.slots(); ++index)
-      if (!SlotLayout::empty(staged + kExtentHeader + std::size_t{index} * geometry_.slot_bytes)) used = index + 1;
     const std::uint64_t place = geometry_.extent_at(header.extent);
     if (place + geometry_.extent_bytes <= file_->bytes()) {
       IoRequest both[] = {{place, pages.data(), kPage},
@@ -64,14 +61,35 @@ void DiskTier::take_over_staged() {
       file_->read(both);
       if (!read_extent_header(pages.data(), pages.data() + 2 * kPage - kExtentHeader, stored)) stored = {};
     }
-    if (used == 0 || stored.generation > header.generation) continue;
+    if (stored.generation > header.generation) continue;
     std::memcpy(whole.data(), staged, geometry_.extent_bytes);
+    const std::uint32_t used = keep_whole_slots(whole.data() + kExtentHeader, header);
+    if (used == 0) continue;
     write_extent_header(whole.data(), geometry_.extent_bytes, header.generation, header.opened_at, header.extent, used);
     file_->grow(place + geometry_.extent_bytes);
     IoRequest request{place, whole.data(), geometry_.extent_bytes};
     file_->write({&request, 1});
   }
   file_->sync();
+}
+
+// Of an extent in memory; returns how many there are. A slot that was being written when its process died is no damage:
+// its row is still where it was.
+std::uint32_t DiskTier::keep_whole_slots(std::byte* slots, const ExtentHeader& header) const {
+  const std::uint64_t first = extents_->first_slot(header.extent);
+  const std::size_t bytes = geometry_.slot_bytes;
+  std::uint32_t kept = 0;
+  for (std::uint32_t index = 0; index < geometry_.slots(); ++index) {
+    std::byte* slot = slots + std::size_t{index} * bytes;
+    if (!spec_.layout.whole(slot, header.generation, first + index)) continue;
+    if (kept != index) {
+      std::memcpy(slots + std::size_t{kept} * bytes, slot, bytes);
+      spec_.layout.seal(slots + std::size_t{kept} * bytes, header.generation, first + kept);
+    }
+    ++kept;
+  }
+  std::fill(slots + std::size_t{kept} * bytes, slots + std::size_t{geometry_.slots()} * bytes, std::byte{});
+  return kept;
 }
 
 void DiskTier::scan() {
