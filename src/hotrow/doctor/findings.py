@@ -178,7 +178,7 @@ def _limits(readings: Readings) -> Iterator[Finding]:
         cost = "a Ray with many roles runs out of them"
         yield Finding("open files", Level.NOTE, f"{readings.open_files:,}", cost, "ulimit -n 65536")
     locked = "unlimited" if readings.locked_bytes is None else size_text(readings.locked_bytes)
-    yield Finding("locked memory", Level.OK, f"{locked}; Hotrow locks none")
+    yield Finding("locked memory", Level.OK, f"{locked}; the store locks none")
 
 
 def _ray(readings: Readings) -> Iterator[Finding]:
