@@ -32,6 +32,12 @@ def table_spec(
     return _spec(table, rows, partitions, keep_evicted=keep_evicted, cached=cached), partitions
 
 
+def row_fields(table: Table) -> tuple[str, ...]:
+    """The counters of a row of the table, in memory and on disk."""
+    rows = 0 if table.capacity is None else 1
+    return tuple(_spec(table, rows, 1, keep_evicted=False, cached=None).fields)
+
+
 def partitions_of_cache(threads: int) -> int:
     """Of a cache, which works on one batch at a time: partitions only keep the threads of a call busy.
 

@@ -4,7 +4,9 @@ Every call takes a batch of keys, checks it, and enters native code once, withou
 lookup returns also serves the update of the same keys: duplicates are folded and rows are found already.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from numbers import Real
 from typing import Any, Literal, TypeAlias
 
@@ -30,6 +32,20 @@ from hotrow.store.inspection import TableInspection
 from hotrow.store.rows import LookupPlan, RowsToPut
 
 Per: TypeAlias = Literal["key", "unique"]
+_AS_TRAINED = ContextVar("rows_as_trained", default=False)
+
+
+@contextmanager
+def rows_as_trained() -> Iterator[None]:
+    """Inside, `put` does not look for NaN and infinities.
+
+    For rows of this table that were trained elsewhere and come back: an update in memory leaves such values too.
+    """
+    before = _AS_TRAINED.set(True)
+    try:
+        yield
+    finally:
+        _AS_TRAINED.reset(before)
 
 
 class RamTier(TableInspection):
@@ -243,7 +259,7 @@ class RamTier(TableInspection):
     ) -> tuple[Floats, Floats | None, dict[str, Integers]]:
         """Columns of whole rows, checked."""
         value = as_matrix("values", values, rows, self.dim)
-        if not np.isfinite(value).all():
+        if not _AS_TRAINED.get() and not np.isfinite(value).all():
             raise InputError("values holds NaN or infinity: a row cannot start from it")
         whole = None if state is None else as_matrix("state", state, rows, self.state_dim)
         if fields is not None and not isinstance(fields, Mapping):

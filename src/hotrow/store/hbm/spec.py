@@ -100,6 +100,11 @@ class HbmSpec:
         return self.rule.state_dim(self.dim)
 
     @property
+    def row_bytes(self) -> int:
+        """What a row takes in GPU memory: key, digest, age and lock (a bit) too."""
+        return 4 * (self.dim + self.state_dim + len(self.fields) + self.track_changes) + 8 + 2 + 1
+
+    @property
     def stream(self) -> int:
         """Of the first values, as the bits of an int64."""
         bits = first_value_stream(self.seed, self.name)

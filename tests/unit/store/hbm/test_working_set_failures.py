@@ -114,9 +114,8 @@ def select_unless_by_flags(rows: HbmRows, which: torch.Tensor, real: Any = HbmRo
     return no_memory() if which.dtype == torch.bool else real(rows, which)
 
 
-PLACES: dict[
-    str, tuple[Any, str, Any]
-] = {  # called between the displacement of rows and the queue that brings them down
+# What is called between the displacement of rows and the queue that brings them down.
+PLACES: dict[str, tuple[Any, str, Any]] = {
     "select": (HbmRows, "select", select_unless_by_flags),
     "record_event": (HostTierCalls, "record_event", no_memory),
     "joined_rows": (partitions, "joined_rows", no_memory),
