@@ -107,7 +107,7 @@ class Cache(Spec):
 
 
 def rows_of_gpu(value: Any) -> int | str:
-    """ "auto", rows or a size; None and 0 are none."""
+    """Check hbm: "auto", rows or a size; None becomes 0."""
     if value is None or value == 0:
         return 0
     if value == "auto":

@@ -38,6 +38,7 @@ def row_memory(request: pytest.FixtureRequest) -> Iterator[str]:
 def put_rows_on_device(patched: pytest.MonkeyPatch) -> None:
     import triton
 
+    import hotrow.client.device_pooling  # noqa: F401  # now: Triton looks at the knob when it defines a kernel
     from hotrow.cache.device_rows import DeviceRows
 
     patched.setattr(triton.knobs.runtime, "interpret", False)  # the interpreter takes some six times as long

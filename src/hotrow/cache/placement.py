@@ -5,9 +5,7 @@ from importlib.util import find_spec
 
 import torch
 
-from hotrow.config import Table
-
-DIM_MAX = 1024  # floats of a row that a GPU kernel holds
+from hotrow.config import HBM_DIM, Table
 
 
 def caches_on_device(
@@ -30,6 +28,6 @@ def _host_reason(table: Table) -> str | None:
     """Why the rows of a cached table cannot be in GPU memory."""
     if find_spec("triton") is None:
         return "Triton is not installed: pip install 'hotrow[gpu]'"
-    if table.dim > DIM_MAX:
-        return f"dim={table.dim:,}: kernels have rows of {DIM_MAX:,} floats at most"
+    if table.dim > HBM_DIM:
+        return f"dim={table.dim:,}: kernels have rows of {HBM_DIM:,} floats at most"
     return None

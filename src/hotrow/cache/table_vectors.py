@@ -52,7 +52,11 @@ class HostVectors:
             return None
         count = len(self._ids.keys)
         sums, used = folded(self.outputs, self._ids.inverse, count, self._threads)
-        return sums, None if used is None else np.isin(np.arange(count), used)
+        if used is None:
+            return sums, None
+        flags = np.zeros(count, np.bool_)
+        flags[used] = True
+        return sums, flags
 
 
 class DeviceVectors:

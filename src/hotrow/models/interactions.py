@@ -23,8 +23,9 @@ def weights_and_pairs(rows: Tensor) -> Tensor:
 
 
 def torch_weights_and_pairs(rows: Tensor) -> Tensor:
-    """The same without a kernel."""
-    found: Tensor = _WeightsAndPairs.apply(rows)  # type: ignore[no-untyped-call]
+    """The same without a kernel, in the type of the rows as there: autocast would multiply in bfloat16."""
+    with torch.autocast(rows.device.type, enabled=False):
+        found: Tensor = _WeightsAndPairs.apply(rows)  # type: ignore[no-untyped-call]
     return found
 
 

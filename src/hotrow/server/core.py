@@ -72,10 +72,11 @@ class ParameterServer(DenseParameters):
         push = self._parked.get(grant)
         if push is None or not push.rows:
             return False
-        gone = {table: lost(given.keys) for table, given in push.rows.items()}
+        pushed = {table: push.row_gradients(table) for table in push.rows}
+        gone = {table: lost(given.keys) for table, given in pushed.items()}
         push.rows = {
             table: given.without(gone[table], self.tables.tiers[table]) if gone[table].any() else given
-            for table, given in push.rows.items()
+            for table, given in pushed.items()
         }
         return any(bool(each.any()) for each in gone.values())
 

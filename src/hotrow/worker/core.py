@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hotrow.client import Handle, LocalTables, inputs_of
+from hotrow.client.aggregate import RowGradients, TableGradients
 from hotrow.client.local import LocalLookup
 from hotrow.data.batch import Batch
 from hotrow.errors import InputError
@@ -21,11 +21,17 @@ class Gradients:
 
     samples: int
     dense: list[Tensor | None]  # in the order of the model's parameters; None: not used
-    rows: Mapping[str, Any]  # by table, of the kind that the tables make
+    rows: Mapping[str, TableGradients]  # by table, of the kind that the tables make
     loss: Tensor  # one number
     output: Tensor  # of the model, before the update
     halves: int = 0  # applied halves: rows and dense parameters
     buffers: list[Tensor] | None = None  # the change of a replica's buffers by this batch
+
+    def row_gradients(self, table: str) -> RowGradients:
+        """Of a table whose rows are in host memory."""
+        given = self.rows[table]
+        assert isinstance(given, RowGradients)
+        return given
 
     @property
     def dense_bytes(self) -> int:
@@ -46,9 +52,10 @@ class Learner:
         self._autocast = autocast
 
     def like(self, model: nn.Module) -> "Learner":
-        """The same loss and precision for a copy of the model."""
+        """The same loss, precision and device for a copy of the model."""
         own = getattr(self.model, "loss", None)
-        return Learner(model, loss=None if self._loss == own else self._loss, autocast=self._autocast)
+        loss = None if self._loss == own else self._loss
+        return Learner(model, loss=loss, autocast=self._autocast, device=str(self.device))
 
     def learn(self, batch: Batch, handle: LocalLookup, client: LocalTables) -> Gradients:
         """Forward and backward. The model's own gradients are moved out of it."""

@@ -9,7 +9,9 @@ from torch import nn
 import hotrow as hr
 from hotrow.cache import placement
 from hotrow.cache.placement import caches_on_device
+from hotrow.config import HBM_DIM
 from hotrow.errors import ConfigError
+from hotrow.models.interactions import KERNEL_WIDTH_MAX
 from hotrow.worker.setup import RoleSpec, TrainerSetup
 from hotrow.worker.spec import TrainingSpec
 from hotrow.worker.trainer_rows import _devices_of_caches
@@ -35,8 +37,6 @@ def test_caches_are_where_the_network_computes() -> None:
 def test_rows_that_kernels_do_not_hold_stay_in_host_memory_and_the_trainer_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    launch = pytest.importorskip("hotrow.kernels.launch", reason="Triton is not installed: pip install 'hotrow[gpu]'")
-    assert placement.DIM_MAX == launch.DIM_MAX
     wide = TABLES | {"wide": hr.Table(dim=1025, cache=hr.Cache(capacity=10))}
     role = RoleSpec(TrainingSpec(nn.Linear(1, 1), wide))
     with caplog.at_level(logging.WARNING, "hotrow.worker"):
@@ -45,6 +45,11 @@ def test_rows_that_kernels_do_not_hold_stay_in_host_memory_and_the_trainer_says_
         "tables.wide.cache: its rows are in host memory, not on cuda:1: dim=1,025: kernels have rows of 1,024 floats "
         "at most"
     ]
+
+
+def test_all_say_the_same_of_the_floats_that_a_kernel_holds() -> None:
+    launch = pytest.importorskip("hotrow.kernels.launch", reason="Triton is not installed: pip install 'hotrow[gpu]'")
+    assert launch.DIM_MAX == HBM_DIM == KERNEL_WIDTH_MAX
 
 
 def test_without_triton_all_rows_stay_in_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:

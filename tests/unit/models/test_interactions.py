@@ -51,6 +51,20 @@ def test_fm_adds_the_products_of_all_pairs() -> None:
     np.testing.assert_allclose(array(model(x)), expected, rtol=1e-12)
 
 
+def test_fm_keeps_float32_under_autocast_as_the_kernel_does() -> None:
+    rows = torch.randn(100, 26, 17, generator=torch.Generator().manual_seed(1)) * 0.05
+    found = rows.clone().requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        pairs_of_rows = weights_and_pairs(found)
+    expected = rows.double().requires_grad_()
+    torch.testing.assert_close(pairs_of_rows.double(), weights_and_pairs(expected), atol=1e-5, rtol=1e-5)
+    pairs_of_rows.sum().backward()  # type: ignore[no-untyped-call]
+    weights_and_pairs(expected).sum().backward()  # type: ignore[no-untyped-call]
+    assert found.grad is not None
+    assert expected.grad is not None
+    torch.testing.assert_close(found.grad.double(), expected.grad, atol=1e-5, rtol=1e-5)
+
+
 def test_fm_gradient_of_a_row_is_one_for_the_weight_and_the_others_sum_for_the_vector() -> None:
     rows = made(FIELDS).rows.detach().requires_grad_()
     backward(weights_and_pairs(rows))

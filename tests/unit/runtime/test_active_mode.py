@@ -264,7 +264,7 @@ def test_rows_whose_gradient_is_refused_are_told_with_the_step() -> None:
     run = Run(Async(), 1, 1)
     run.ask(0)
     finished = run.pull(next(batches(1)))
-    gradients = finished.gradients.rows["t"].gradients
+    gradients = finished.gradients.row_gradients("t").gradients
     gradients[0] = np.nan
     (stepped,) = run.push(finished)
     assert stepped.refused == 1

@@ -324,8 +324,8 @@ def test_ids_that_weigh_less_are_counted_one_by_one(late: Staleness | None, deca
     server = server_of(late=late)
     for grant in (1, 2):
         made = rows_push(server)
-        versions = server.tables.tiers["t"].versions(made.rows["t"].plan)
-        made.rows = {"t": replace(made.rows["t"], versions=versions)}
+        versions = server.tables.tiers["t"].versions(made.row_gradients("t").plan)
+        made.rows = {"t": replace(made.row_gradients("t"), versions=versions)}
         server.park(grant, made)
     first = server.apply(Apply("both", 0, (GradientPart(1, 0, 0, 4, 1.0),)), samples=4)
     second = server.apply(Apply("both", 1, (GradientPart(2, 0, 0, 4, 1.0),)), samples=8)

@@ -61,7 +61,7 @@ def test_gradients_are_those_of_the_mean_loss() -> None:
     torch.testing.assert_close(found.output, odds.detach().squeeze(1))
     assert found.dense[0] is None  # not used; the frozen one is not in the list at all
     torch.testing.assert_close(found.dense[1:], [model.layer.weight.grad, model.layer.bias.grad])
-    torch.testing.assert_close(torch.from_numpy(found.rows["t"].gradients), rows.grad)
+    torch.testing.assert_close(torch.from_numpy(found.row_gradients("t").gradients), rows.grad)
     assert found.dense_bytes == 4 * (DIM + 2)
 
 
@@ -78,9 +78,9 @@ def test_a_batch_that_is_learnt_again_has_the_same_gradients() -> None:
     model, made, batch = Net(), client(), batch_of(6)
     handle, learner = made.lookup(batch, learn=True), Learner(model)
     first = learner.learn(batch, handle, made)
-    kept = first.rows["t"].gradients.copy()
+    kept = first.row_gradients("t").gradients.copy()
     again = learner.learn(batch, handle, made)  # after it was cut off
-    assert (again.rows["t"].gradients == kept).all()
+    assert (again.row_gradients("t").gradients == kept).all()
     torch.testing.assert_close(again.dense, first.dense)
 
 
@@ -119,6 +119,12 @@ def test_a_learner_for_a_copy_uses_the_copys_own_loss(given: bool) -> None:
     learner = Learner(model, loss=(lambda output, labels: output.mean() * 0 + 3) if given else None).like(copied)
     assert learner.model is copied
     assert float(learner.learn(batch, made.lookup(batch, learn=True), made).loss) == (3 if given else 9)
+
+
+def test_a_learner_for_a_copy_computes_on_the_same_device() -> None:
+    learner = Learner(Net(), device="meta").like(Net())
+    assert learner.device == torch.device("meta")
+    assert {each.device.type for each in learner.model.parameters()} == {"meta"}
 
 
 def test_narrow_numbers_come_out_wide() -> None:

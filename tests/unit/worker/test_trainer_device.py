@@ -73,7 +73,9 @@ def test_gradients_come_back_from_a_device_and_are_those_of_the_processor() -> N
     assert {there.loss.device.type, there.output.device.type, predicted_there.device.type} == {"cpu"}
     torch.testing.assert_close(there.output, here.output)
     torch.testing.assert_close(predicted_there, predicted_here)
-    np.testing.assert_allclose(there.rows["t"].gradients, here.rows["t"].gradients, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(
+        there.row_gradients("t").gradients, here.row_gradients("t").gradients, rtol=1e-5, atol=1e-7
+    )
     for one, other in zip(there.dense, here.dense, strict=True):
         assert one is not None
         assert other is not None
