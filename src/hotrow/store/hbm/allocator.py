@@ -45,9 +45,9 @@ class RowAllocator:
             table.unlock([*used, slots])
         except BaseException:
             copied = len(self.displaced) > kept
-            table.undo(keys, buffers, copied=copied)
             if copied:
                 self._count_evicted(len(self.displaced[-1]))
+            table.undo(keys, buffers, copied=copied)
             raise
         self._count_evicted(claimed.displaced)
         self.rows += claimed.made

@@ -2,6 +2,7 @@
 
 import mmap
 import weakref
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -30,8 +31,7 @@ class PinnedMemory:
         self.bytes += size
         if self._device.type != "cuda" or not size:
             return torch.zeros(rows, columns, dtype=dtype)
-        pages = mmap.mmap(-1, -(-size // HUGE_PAGE) * HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        pages.madvise(mmap.MADV_HUGEPAGE)  # fewer pages to lock, and to translate at each access
+        pages = allocate_pages(size)
         tensor = torch.frombuffer(pages, dtype=dtype, count=rows * columns).view(rows, columns).zero_()
         with torch.cuda.device(self._device):
             fault = int(torch.cuda.cudart().cudaHostRegister(tensor.data_ptr(), size, 0))
@@ -42,6 +42,14 @@ class PinnedMemory:
             )
         self._held.append((tensor, pages))
         return tensor
+
+
+def allocate_pages(size: int) -> mmap.mmap:
+    """Memory of this size, rounded up."""
+    pages = mmap.mmap(-1, -(-size // HUGE_PAGE) * HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # a kernel may have no huge pages
+        pages.madvise(mmap.MADV_HUGEPAGE)  # fewer pages to lock, and to translate at each access
+    return pages
 
 
 def _unlock(held: list[Any]) -> None:

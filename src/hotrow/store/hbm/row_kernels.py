@@ -58,6 +58,12 @@ def move_floats(table, slot, rows, i, INTO: tl.constexpr, DIM: tl.constexpr, WID
 
 
 @triton.jit
+def counter_place(each: tl.constexpr, count, i):
+    """Of counters that are one after the other, `count` of each."""
+    return each * count.to(tl.int64) + i
+
+
+@triton.jit
 def first_counter(zero, each: tl.constexpr, period, VERSION_AT: tl.constexpr, PERIOD_AT: tl.constexpr):
     """Of new rows."""
     return zero + 1 if each == VERSION_AT else (zero + period if each == PERIOD_AT else zero)
@@ -100,7 +106,7 @@ def move_rows(
     for each in tl.static_range(COUNTERS):
         at = counters + slot * COUNTERS + each
         if (GIVEN >> each) & 1:
-            beside = row_counters + each * count + i
+            beside = row_counters + counter_place(each, count, i)
             if INTO:
                 tl.store(at, tl.load(beside, mask=there), mask=there)
             else:

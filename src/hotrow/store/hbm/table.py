@@ -183,12 +183,14 @@ class HashTable:
 
         Rows that were displaced have their slots again, unless they are `copied` out; they count as new.
         """
-        made = buffers.made
-        put = (made >= 0) & (self.stored[made.clamp(min=0)] == keys)  # else the slot still has its old row
-        self.erase(made.masked_fill(~put, ABSENT))
-        if not copied:
-            self._restore(buffers)
-        self.locks.zero_()
+        try:
+            if not copied:
+                self._restore(buffers)  # first: it needs no memory
+            made = buffers.made
+            put = (made >= 0) & (self.stored[made.clamp(min=0)] == keys)  # else the slot has its old row
+            self.erase(made.masked_fill(~put, ABSENT))
+        finally:
+            self.locks.zero_()
 
     def _restore(self, buffers: ClaimBuffers) -> None:
         keys, slots = buffers.displaced_keys, buffers.displaced_slots

@@ -113,6 +113,8 @@ class WorkingSet(Generic[Plan]):
         """
         self._settle()
         parts, self._begun = _parts(keys), []
+        if not parts:
+            return
         rows, held = self._rows_for(parts, samples)
         if not len(rows):
             self._begun = parts
@@ -151,6 +153,8 @@ class WorkingSet(Generic[Plan]):
         """Begin to read the rows of the next batch that GPU memory lacks."""
         self._settle()
         parts = _parts(keys)
+        if not parts:
+            return
         found = [self.upper.find(part) for part in parts]
         self._prefetch = Prefetch(parts, self.upper.generation, self._submit_read(found, samples))
 

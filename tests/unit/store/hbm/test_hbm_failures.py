@@ -119,3 +119,29 @@ def test_rows_that_a_failed_call_displaced_can_be_taken_once() -> None:
         find_or_init(tier)
     check_old_rows(tier, tier.take_evicted())
     assert tier.take_evicted() is None
+
+
+@pytest.mark.parametrize("call", [find_or_init, put_and_evict])
+@pytest.mark.parametrize("launch", ["erase", "_restore"])
+def test_no_lock_stays_where_undoing_a_call_fails_too(launch: str, call: Callable[[HbmTier], Any]) -> None:
+    tier = full_tier()
+    with (
+        mock.patch.object(tier._columns, "read", side_effect=torch.OutOfMemoryError),
+        mock.patch.object(tier._table, launch, side_effect=torch.OutOfMemoryError),
+        pytest.raises(torch.OutOfMemoryError),
+    ):
+        call(tier)
+    assert not tier._table.locks.any()
+
+
+def test_displaced_rows_are_counted_where_undoing_a_call_fails_too() -> None:
+    tier = full_tier()
+    with (
+        mock.patch.object(tier._columns, "make", side_effect=torch.OutOfMemoryError),
+        mock.patch.object(tier._table, "undo", side_effect=torch.OutOfMemoryError),
+        pytest.raises(torch.OutOfMemoryError),
+    ):
+        find_or_init(tier)
+    evicted = tier.take_evicted()
+    assert evicted is not None
+    assert tier.stats().evicted == len(evicted) > 0

@@ -9,12 +9,17 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install 'hotrow[gpu]'")
 
+import triton
+import triton.language as tl
+
 import hotrow as hr
 from hotrow.errors import ConfigError, InputError
+from hotrow.kernels.launch import launch
 from hotrow.kernels.update_rule import UpdateRule
 from hotrow.store import RamTier
 from hotrow.store.hbm import HbmSpec, HbmTier
 from hotrow.store.hbm.hashing import hash_keys, partition_of, places
+from hotrow.store.hbm.row_kernels import counter_place
 from oracles.hbm_twin import MASK, scramble
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -313,3 +318,16 @@ def test_a_cleared_table_has_no_rows_and_begins_at_the_first_swap_period() -> No
     (rows,) = tier.export()
     assert rows.fields["period"].tolist() == [1]
     assert tier.pool(plan)[3].tolist() == rows.values[0].tolist()  # plans are looked up again
+
+
+@triton.jit(do_not_specialize=["count"])  # type: ignore[untyped-decorator]
+def _counter_places(out: Any, count: Any, COUNTERS: tl.constexpr) -> None:
+    i = tl.arange(0, 1).to(tl.int64)
+    for each in tl.static_range(COUNTERS):
+        tl.store(out + each + i, counter_place(each, count, i + 3))
+
+
+def test_counters_of_the_largest_batch_have_places_beyond_31_bits() -> None:
+    out = torch.zeros(6, dtype=torch.int64, device=DEVICE)
+    launch(_counter_places, 1, out, 2**29 - 1, COUNTERS=6)
+    assert out.tolist() == [each * (2**29 - 1) + 3 for each in range(6)]

@@ -1,5 +1,6 @@
 """Rows in pinned host memory: made, read and written by kernels, and the tier below a working set."""
 
+import mmap
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from hotrow.kernels.update_rule import UpdateRule
 from hotrow.store import RamTier
 from hotrow.store.hbm import HbmRows, HbmSpec, HbmTier, WorkingSet
 from hotrow.store.hbm.pinned import PinnedTier
-from hotrow.store.hbm.pinned_memory import PinnedMemory
+from hotrow.store.hbm.pinned_memory import HUGE_PAGE, PinnedMemory, allocate_pages
 from working_set_runs import DEVICE, DIM, SMALL, batches, check_same_rows, gradients, train_in_memory
 
 ADAM = UpdateRule("adam", lr=0.01)
@@ -171,3 +172,12 @@ def test_memory_that_cannot_be_locked_is_refused(monkeypatch: pytest.MonkeyPatch
         memory.zeros(1_000_000, 1, torch.float32)
     del memory
     assert runtime.unlocked == [address]
+
+
+def test_a_kernel_without_huge_pages_gives_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    class SmallPages(mmap.mmap):
+        def madvise(self, *_: int) -> None:
+            raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(mmap, "mmap", SmallPages)
+    assert len(allocate_pages(1)) == HUGE_PAGE

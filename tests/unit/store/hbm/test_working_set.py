@@ -139,3 +139,14 @@ def test_tables_that_cannot_be_below_are_refused() -> None:
     untracked = HbmTier(replace(host.spec(8, **SMALL), track_changes=False), DEVICE)
     with pytest.raises(ConfigError, match="track_changes=False"):
         WorkingSet(untracked, host)
+
+
+def test_a_batch_of_no_mini_batches_does_nothing() -> None:
+    host = HostTier(RamTier(hr.Table(dim=DIM)))
+    with WorkingSet(one_table(host), host) as working:
+        keys = torch.tensor([1, 2], device=DEVICE)
+        working.prefetch(keys)
+        working.prefetch([])
+        working.begin([])
+        working.begin(keys)
+        assert (working.moved.up, working.moved.up_ahead, working.moved.reread) == (2, 2, 0)
