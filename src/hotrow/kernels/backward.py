@@ -61,11 +61,10 @@ def update_checked(
     given: BagGradients,
     scalars: StepScalars,
     missing: Tensor | None = None,
-    order: Tensor | None = None,
 ) -> None:
-    """As `update_from_bags`, of arguments that fit. `order` is `unique.order()`, where it is known."""
+    """As `update_from_bags`, of arguments that fit."""
     if takes_kernel(slots):
-        _kernel_update(rows, slots, unique, given, scalars, missing, unique.order() if order is None else order)
+        _kernel_update(rows, slots, unique, given, scalars, missing)
         return
     size, rule = int(unique.size), rows.rule
     if missing is not None:
@@ -81,9 +80,8 @@ def _kernel_update(
     given: BagGradients,
     scalars: StepScalars,
     missing: Tensor | None,
-    order: Tensor,
 ) -> None:
-    arguments, constants = rows.arguments(scalars), rows.constants
+    arguments, constants, order = rows.arguments(scalars), rows.constants, unique.order()
     tile, groups = warp_tile(constants["BLOCK_DIM"]), (unique.counts, unique.starts)
     frequent = FrequentKeys.sum_windows(unique, given, order)
     programs = programs_of(slots, triton.cdiv(len(slots), tile["ROWS"]))

@@ -33,9 +33,16 @@ class UniqueKeys(NamedTuple):
     inverse: Tensor  # int32: for every position its place in `keys`
     rank: Tensor  # int32: for every position its number, from 0, among those of the same key
     size: Tensor  # int32 [1]
+    grouped: Tensor | None = None  # what `order` returns, where it was asked for ahead
+
+    def with_order(self) -> "UniqueKeys":
+        """The same with `order` computed now, once for all that ask for it."""
+        return self._replace(grouped=self.order())
 
     def order(self) -> Tensor:
         """int32 [n]: positions grouped by key."""
+        if self.grouped is not None:
+            return self.grouped
         n, order = len(self.inverse), torch.empty_like(self.inverse)
         if not takes_kernel(order):
             places = (self.starts[self.inverse] + self.rank).to(torch.int64)

@@ -56,7 +56,6 @@ class KeyBatch:
 
     keys: Tensor  # int64 [keys]
     folded: UniqueKeys | None
-    order: Tensor | None = None  # positions grouped by key, for an update
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -77,7 +76,6 @@ class HbmPlan:
     turned_away: int = 0  # distinct keys that got no row
     evicted: HbmRows | None = None  # rows that this call displaced
     folded: UniqueKeys | None = None
-    order: Tensor | None = None  # of the folded keys, where it is known
 
     def __len__(self) -> int:
         return len(self.keys)

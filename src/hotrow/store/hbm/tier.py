@@ -52,7 +52,7 @@ class HbmTier:
         """Keys with their duplicates folded: lookups and the update after them share it."""
         batch = self._batch("batch", keys, fold=True)
         assert batch.folded is not None
-        return KeyBatch(batch.keys, batch.folded, batch.folded.order())  # now: the host waits at the next lookup
+        return KeyBatch(batch.keys, batch.folded.with_order())  # now: the host waits at the next lookup
 
     def find(self, keys: Keys, out: Tensor | None = None) -> HbmPlan:
         """Copy rows into `out`, NaN where a key has none. Rows do not count as seen."""
@@ -125,7 +125,7 @@ class HbmTier:
 
     def _batch(self, who: str, keys: Keys, *, fold: bool = False) -> KeyBatch:
         if isinstance(keys, KeyBatch | HbmPlan):
-            batch = KeyBatch(keys.keys, keys.folded, keys.order)
+            batch = KeyBatch(keys.keys, keys.folded)
         else:
             batch = KeyBatch(as_keys(who, keys, self.device), None)
         if fold and batch.folded is None:
@@ -152,7 +152,7 @@ class HbmTier:
             slots, missed = self._table.find(
                 folded.keys, values, None, seen=seen, size=folded.size, bucket_full=bucket_full
             )
-        plan = HbmPlan(batch.keys, slots, self._allocator.moves, folded=folded, order=batch.order)
+        plan = HbmPlan(batch.keys, slots, self._allocator.moves, folded=folded)
         if folded is not None and out is not None:
             self._columns.read_values(plan.slots_of_keys(), out, fill)
         return plan, missed
@@ -235,7 +235,7 @@ class HbmTier:
         given = bag_gradients("apply", found, gradients, offsets, mode, self.spec.dim)
         before = self._counts.clone() if counted else None
         scalars = self._scalars(step, samples, lr_scale)
-        update_checked(self._updated, plan.slots, found, given, scalars, self._counts[1:], plan.order)
+        update_checked(self._updated, plan.slots, found, given, scalars, self._counts[1:])
         return self._applied(found, before)
 
     def apply_sums(

@@ -8,6 +8,7 @@ import torch
 pytest.importorskip("triton", reason="Triton is not installed: pip install 'hotrow[gpu]'")
 
 from hotrow.errors import InputError
+from hotrow.kernels.scatter import scatter
 from hotrow.kernels.update_rule import UpdateRule
 from hotrow.store.hbm import HbmSpec, HbmTier
 from hotrow.store.hbm.hashing import places
@@ -129,3 +130,17 @@ def test_a_learning_rate_that_would_ruin_rows_is_refused(scale: float) -> None:
     with pytest.raises(InputError, match=r"lr_scale=.*: must be from 0 to 1e30"):
         tier.apply(plan, ones(1), lr_scale=scale)
     tier.apply(plan, ones(1), lr_scale=1e30)
+
+
+def test_a_batch_groups_its_positions_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tier, gradients = small_tier(), torch.randn(5, 2, device=DEVICE)
+    batch = tier.batch(keys_of(3, 1, 3, 3, 2))
+    plan = tier.find_or_init(batch)
+    assert batch.folded is not None
+    again = batch.folded._replace(grouped=None)
+    assert torch.equal(again.order(), batch.folded.order())
+    wanted = scatter(again, gradients)
+    monkeypatch.setattr("hotrow.kernels.unique._order_kernel", None)
+    size = int(again.size)
+    assert torch.equal(scatter(batch.folded, gradients)[:size], wanted[:size])
+    tier.apply(plan, gradients)
