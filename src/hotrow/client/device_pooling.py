@@ -46,8 +46,20 @@ def pooled_rows(rows: Tensor, inverse: Tensor) -> RowPooling:
 class KeySums:
     """Gradients of distinct keys, in the order of `UniqueKeys.keys`; those beyond their number mean nothing."""
 
-    gradients: Tensor  # float32 [positions, dim]
-    used: Tensor | None  # bool [positions]: keys that the model used; None: all
+    gradients: Tensor  # float32 [positions, dim], or of the distinct keys alone
+    used: Tensor | None  # bool of as many: keys that the model used; None: all
+
+    def cut(self, count: int) -> "KeySums":
+        """A copy for the distinct keys alone: the memory of the others is free."""
+        return KeySums(self.gradients[:count].clone(), None if self.used is None else self.used[:count].clone())
+
+    def padded(self, positions: int) -> "KeySums":
+        """With a row for each position again."""
+        if len(self.gradients) == positions:
+            return self
+        longer = (0, positions - len(self.gradients))
+        gradients = torch.nn.functional.pad(self.gradients, (0, 0, *longer))
+        return KeySums(gradients, None if self.used is None else torch.nn.functional.pad(self.used, longer))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -64,6 +64,7 @@ class GpuTables(LocalTables):
         self._ids = IdsAhead(device)
         self._taken: dict[str, int] = {}
         self._in_use: dict[str, weakref.WeakSet[GpuUse]] = {name: weakref.WeakSet() for name in rows}
+        self._parked: dict[str, weakref.WeakSet[GpuGradients]] = {name: weakref.WeakSet() for name in rows}  # uncut
         self.working: dict[str, BatchWorkingSet] = {}
         settings = {"deterministic": torch.are_deterministic_algorithms_enabled()} | settings
         try:
@@ -175,9 +176,13 @@ class GpuTables(LocalTables):
             assert isinstance(handle, GpuLookup)
             outputs = [output for output in handle.outputs if output.part.table == table]
             with self._lock:
+                for parked in self._parked[table]:  # since the last push: it waits for this one
+                    parked.cut()
+                self._parked[table].clear()
                 sums = use.pooling.sums(use.unique, outputs)
-            if sums is not None:
-                found[table] = GpuGradients(use, sums, handle.pulled.get(table))
+                if sums is not None:
+                    found[table] = given = GpuGradients(use, sums, handle.pulled.get(table))
+                    self._parked[table].add(given)
         return found
 
     def apply(

@@ -36,13 +36,17 @@ class GpuUse:
         return int(self.unique.size)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class GpuGradients(TableGradients):
     """Of one push and table in GPU memory."""
 
     use: GpuUse
     sums: KeySums
     versions: Tensor | None = None  # of each distinct key's row when it was pulled, as int32 bits
+
+    def cut(self) -> None:
+        """Hold no more than the distinct keys need: the push waits for others. Waits for the device."""
+        self.sums = self.sums.cut(self.use.count())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,14 +73,14 @@ def combined(
     weights = [_weights(tier, part, each, step, late, staleness) for part, each in zip(parts, given, strict=True)]
     if len(parts) == 1:
         share = parts[0].factor * (1.0 if average == "present" else parts[0].samples / whole)
-        sums, only = _weighted(given[0], weights[0], share)
+        sums, only = _weighted(given[0].sums.padded(len(given[0].use.plan.slots)), weights[0], share)
         return SummedUpdate(given[0].use.plan, sums, only)
     counts = [each.use.count() for each in given]
     joint = tier.find(tier.batch(torch.cat([each.use.unique.keys[:n] for each, n in zip(given, counts, strict=True)])))
     divisors = _divisors(joint, parts, counts, float(whole), average)
     pieces, flags = [], []
     for part, each, weight, n, divisor in zip(parts, given, weights, counts, divisors, strict=True):
-        sums, only = _weighted(each, weight, part.factor * part.samples, divisor, n)
+        sums, only = _weighted(each.sums, weight, part.factor * part.samples, divisor, n)
         pieces.append(sums)
         flags.append(torch.ones(n, dtype=torch.bool, device=tier.device) if only is None else only)
     assert joint.folded is not None
@@ -140,10 +144,10 @@ def _divisors(
 
 
 def _weighted(
-    given: GpuGradients, weights: Tensor | None, factor: float, divisor: float | Tensor = 1.0, count: int | None = None
+    given: KeySums, weights: Tensor | None, factor: float, divisor: float | Tensor = 1.0, count: int | None = None
 ) -> tuple[Tensor, Tensor | None]:
     """Sums times weights and factor; and which keys have a weight other than 0 (None: all). 0 times NaN is 0 here."""
-    sums, only = given.sums.gradients[:count], given.sums.used
+    sums, only = given.gradients[:count], given.used
     only = None if only is None else only[:count]
     if weights is not None:
         full = torch.zeros(len(sums), dtype=torch.float64, device=sums.device)

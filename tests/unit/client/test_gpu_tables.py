@@ -186,6 +186,28 @@ def _ranks(unique: UniqueKeys) -> torch.Tensor:
     return torch.cat([torch.arange(int(count)) for count in unique.counts[: int(unique.size)]]).to(DEVICE)
 
 
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("unused", [(), (0,)])
+def test_gradients_that_wait_for_others_hold_distinct_keys_alone(together: bool, unused: Sequence[int]) -> None:
+    with Pair(table(), rows=96) as pair:
+
+        def train(tables: LocalTables) -> list[Any]:
+            handles = [tables.lookup(batch_of(seed), learn=True) for seed in range(2)]
+            given = [learn(tables, handle, seed, unused) for seed, handle in enumerate(handles)]
+            if isinstance(tables, GpuTables):
+                first, second = (each["t"] for each in given)
+                assert len(first.sums.gradients) == first.use.count() < len(first.use.plan)
+                assert len(second.sums.gradients) == len(second.use.plan)  # none came after it
+                assert first.sums.gradients.untyped_storage().nbytes() == first.use.count() * DIM * 4
+            parts = [RowPart(each, SAMPLES, token=0) for each in given]
+            steps = [parts] if together else [parts[:1], parts[1:]]
+            return [tables.apply(some, step=n, samples=SAMPLES * (n + 1)) for n, some in enumerate(steps)]
+
+        theirs, ours = pair.each(train)
+        assert ours == theirs
+        pair.check_rows()
+
+
 POLICIES = {
     "none": None,
     "by-step": Staleness(decay=hr.Linear(reference=1, present=1)),
