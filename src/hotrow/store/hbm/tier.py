@@ -132,13 +132,13 @@ class HbmTier(HbmLookups):
         self._table.begin_call()
         bucket_full = torch.empty_like(batch.keys, dtype=torch.int8)
         plan, _ = self._look_up(batch, None, seen=True, bucket_full=bucket_full)
-        whole = state is not None or not self.spec.state_dim
+        whole, created = state is not None or not self.spec.state_dim, self._allocator.created
         made = self._make_rows(plan, pinned, make=not whole, distinct_keys=distinct, bucket_full=bucket_full)
         try:
             slots, fresh = (each if plan.folded is None else each[plan.folded.inverse] for each in (plan.slots, made))
             self._columns.write(slots, rows, fresh if whole else None, self._period, saved=saved)
         except BaseException:  # rows that were made for it have no values
-            self._allocator.erase(made, int((made >= 0).sum()))
+            self._allocator.erase(made, self._allocator.created - created)
             raise
         plan.evicted = self.take_evicted()
         return plan

@@ -145,3 +145,15 @@ def test_displaced_rows_are_counted_where_undoing_a_call_fails_too() -> None:
     evicted = tier.take_evicted()
     assert evicted is not None
     assert tier.stats().evicted == len(evicted) > 0
+
+
+def test_rows_without_their_values_are_removed_where_no_memory_is_left() -> None:
+    tier, out_of_memory = full_tier(), mock.Mock(side_effect=torch.OutOfMemoryError)
+    with (
+        mock.patch.object(tier._columns, "write", out_of_memory),
+        mock.patch.object(torch.Tensor, "sum", out_of_memory),
+        pytest.raises(torch.OutOfMemoryError),
+    ):
+        put_and_evict(tier)
+    assert tier.verify() == []
+    assert tier.find(NEW).absent == len(NEW)
