@@ -45,8 +45,7 @@ class HostTier:
     def read(self, keys: Tensor, samples: int) -> HbmRows:
         """Whole rows of distinct keys in their order; absent ones are made. `samples`: all samples trained so far."""
         wanted = keys.numpy().view(np.uint64)
-        with rows_as_trained():  # they may come from the disk
-            plan = self.tier.find_or_init(wanted, samples=samples)
+        plan = self.tier.find_or_init(wanted, samples=samples)
         rows = self._whole_rows(keys)
         del plan  # rows of a plan in use stay in memory, where they are read
         return rows

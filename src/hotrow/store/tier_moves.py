@@ -25,7 +25,7 @@ from hotrow.config import Segment, Table
 from hotrow.errors import ConfigError, DiskError, DiskFullError, InputError, LockedFileError
 from hotrow.store.arrays import ArrayLike, Flags, Integers, Keys
 from hotrow.store.pending_load import PendingLoad, PendingLoads, ReadGate
-from hotrow.store.ram import RamTier
+from hotrow.store.ram import RamTier, rows_as_trained
 from hotrow.store.rows import Attached, LookupPlan, Rows
 from hotrow.store.ssd import INDEX_CACHE, SsdTier
 from hotrow.store.tier_plan import plan_tiers, slots_path
@@ -243,7 +243,7 @@ class TierMoves(RamTier):
             return 0
         state = rows.state if self.state_dim else None
         plan = self.batch(rows.keys)
-        with self._moving_down(plan, self._evicted_by_put(plan, pinned)):
+        with self._moving_down(plan, self._evicted_by_put(plan, pinned)), rows_as_trained():
             self._put_planned(plan, rows.values, state, rows.fields, pinned)
         came = self._shadow(plan)
         self.moved_up += came

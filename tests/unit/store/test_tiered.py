@@ -541,3 +541,20 @@ def test_a_plan_whose_rows_are_gone_evicts_no_row_that_is_not_on_disk(expiry: in
     tier.find(others, after)
     assert (after == values).all()
     tier.close()
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_row_that_became_infinite_comes_back_from_the_disk_as_it_is(ahead: bool, tmp_path: Path) -> None:
+    of_tiers, of_memory = tables(tmp_path, optimizer=hr.SGD(lr=1e19))
+    tiered, memory = TieredTier(of_tiers), RamTier(of_memory)
+    early = np.arange(20, dtype=np.uint64)
+    with opened(tiered, memory):
+        for tier in (tiered, memory):
+            for step in range(5):
+                tier.apply(tier.find_or_init(early, samples=step), np.full((20, 3), 1e19, np.float32), step=step)
+            for first in range(100, 300, 50):
+                train(tier, np.arange(first, first + 50, dtype=np.uint64), first, first)
+            train(tier, early, 400, 400, ahead=ahead)
+        assert tiered.moved_up == 20
+        assert not np.isfinite(tiered.whole_rows(early).values).any()
+        assert all_rows(tiered) == all_rows(memory)
