@@ -182,7 +182,7 @@ def test_a_slot_that_was_being_written_when_its_process_died_is_no_damage(tmp_pa
         tier = TieredTier(table(tmp_path))
         ours, theirs = tier.whole_rows(np.arange(KEYS, dtype=np.uint64)), rows_after(STEPS)
         assert tier.attached is not None
-        assert (tier.attached.rows, tier.attached.dropped) == (np.count_nonzero(theirs.fields["version"]), 0)
+        assert (tier.attached.rows, tier.attached.dropped) == (int(np.count_nonzero(theirs.fields["version"])), 0)
         assert same_rows(ours, theirs).all()
         tier.close(leave=True)
     TieredTier(table(tmp_path)).close()
