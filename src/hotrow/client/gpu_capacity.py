@@ -4,11 +4,10 @@ from collections.abc import Mapping
 
 from hotrow.config import HBM_BUCKET, Table
 from hotrow.errors import ConfigError
-from hotrow.kernels.update_rule import UpdateRule
 from hotrow.sizes import parse_bytes, size_text
+from hotrow.store.host_tier import row_bytes
 
 AUTO_SHARE = 0.6  # of the memory that is free when the tables open: the network and its batches need some
-ROW_OVERHEAD = 8 + 2 + 1  # key, digest and age, and a bit for a lock
 
 
 def rows_in_gpu_memory(tables: Mapping[str, Table], free_bytes: int) -> tuple[dict[str, int], list[str]]:
@@ -39,15 +38,6 @@ def rows_in_gpu_memory(tables: Mapping[str, Table], free_bytes: int) -> tuple[di
         else:
             taken[name] = rows
     return taken, remarks
-
-
-def row_bytes(table: Table) -> int:
-    """What a row takes in GPU memory."""
-    rule = UpdateRule.of(table.optimizer)
-    counters = (
-        3 + bool(rule.swap_period) + rule.counts_updates + table.keeps_clock
-    )  # version and that below, last_update
-    return 4 * (table.dim + rule.state_dim(table.dim) + counters) + ROW_OVERHEAD
 
 
 def _rows(table: Table, hbm: int | str) -> int:
