@@ -153,9 +153,9 @@ class DiskTier {
   using FoundExtent = std::pair<std::uint32_t, ExtentHeader>;  // number and header; generation 0: it has none
   void open_file();
   void check_bounds() const;
-  void take_over_staged();
-  std::uint32_t keep_whole_slots(std::byte* slots, const ExtentHeader& header) const;
-  void scan();
+  std::size_t take_over_staged();
+  std::uint32_t keep_whole_slots(std::byte* slots, const ExtentHeader& header, std::size_t& damaged) const;
+  void scan(std::size_t damaged);
   std::vector<FoundExtent> find_extents();
   struct FoundTombstone {
     std::uint32_t extent;  // that counts it

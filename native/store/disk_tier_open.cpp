@@ -30,8 +30,7 @@ void DiskTier::open_file() {
   if (read_file_header(spec_.path, pages, size, spec_.identity, spec_.layout.bytes(), geometry_) ==
       FoundHeader::whole) {
     extents_ = std::make_unique<Extents>(geometry_);
-    take_over_staged();
-    scan();
+    scan(take_over_staged());
     return;
   }
   geometry_ = choose_geometry(spec_.layout, spec_.capacity_bytes);
@@ -45,10 +44,11 @@ void DiskTier::open_file() {
 }
 
 // Extents that a killed process had not written yet. One that the file has as it was then, or has used again since, is
-// left: its generation tells.
-void DiskTier::take_over_staged() {
+// left: its generation tells. Returns how many slots are damaged.
+std::size_t DiskTier::take_over_staged() {
   const Staging found = Staging::found(spec_.staging);
-  if (found.data() == nullptr) return;
+  if (found.data() == nullptr) return 0;
+  std::size_t damaged = 0;
   const AlignedBuffer pages(2 * kPage), whole(geometry_.extent_bytes);
   for (std::size_t at = 0; at + geometry_.extent_bytes <= found.bytes(); at += geometry_.extent_bytes) {
     const std::byte* staged = found.data() + at;
@@ -63,7 +63,7 @@ void DiskTier::take_over_staged() {
     }
     if (stored.generation > header.generation) continue;
     std::memcpy(whole.data(), staged, geometry_.extent_bytes);
-    const std::uint32_t used = keep_whole_slots(whole.data() + kExtentHeader, header);
+    const std::uint32_t used = keep_whole_slots(whole.data() + kExtentHeader, header, damaged);
     if (used == 0) continue;
     write_extent_header(whole.data(), geometry_.extent_bytes, header.generation, header.opened_at, header.extent, used);
     file_->grow(place + geometry_.extent_bytes);
@@ -71,17 +71,21 @@ void DiskTier::take_over_staged() {
     file_->write({&request, 1});
   }
   file_->sync();
+  return damaged;
 }
 
-// Of an extent in memory; returns how many there are. A slot that was being written when its process died is no damage:
-// its row is still where it was.
-std::uint32_t DiskTier::keep_whole_slots(std::byte* slots, const ExtentHeader& header) const {
+// Of an extent in memory; returns how many there are. One that its header does not count was being written when its
+// process died, and is no damage: its row is still where it was.
+std::uint32_t DiskTier::keep_whole_slots(std::byte* slots, const ExtentHeader& header, std::size_t& damaged) const {
   const std::uint64_t first = extents_->first_slot(header.extent);
   const std::size_t bytes = geometry_.slot_bytes;
   std::uint32_t kept = 0;
   for (std::uint32_t index = 0; index < geometry_.slots(); ++index) {
     std::byte* slot = slots + std::size_t{index} * bytes;
-    if (!spec_.layout.whole(slot, header.generation, first + index)) continue;
+    if (!spec_.layout.whole(slot, header.generation, first + index)) {
+      damaged += index < header.used;
+      continue;
+    }
     if (kept != index) {
       std::memcpy(slots + std::size_t{kept} * bytes, slot, bytes);
       spec_.layout.seal(slots + std::size_t{kept} * bytes, header.generation, first + kept);
@@ -92,9 +96,10 @@ std::uint32_t DiskTier::keep_whole_slots(std::byte* slots, const ExtentHeader& h
   return kept;
 }
 
-void DiskTier::scan() {
+void DiskTier::scan(std::size_t damaged) {
   const auto start = std::chrono::steady_clock::now();
   opened_.emplace();
+  opened_->torn = damaged;
   const std::uint64_t size = file_->bytes();
   const std::uint64_t data = size > geometry_.extent_bytes ? size - geometry_.extent_bytes : 0;
   const std::uint64_t count = (data + geometry_.extent_bytes - 1) / geometry_.extent_bytes;

@@ -95,14 +95,14 @@ class GpuTables(LocalTables):
         """Ids of read batches go to the GPU."""
         return True
 
-    def read_ahead(self, batch: Batch) -> Callable[[], None]:
+    def start_load(self, batch: Batch) -> Callable[[], None]:
         """Send the ids of a batch that will be looked up soon to the GPU. In any thread.
 
         Rows come up when the batch before was looked up. Those on disk come with them: the tier below cannot tell which
         of them GPU memory has.
         """
         self._ids.copy_ahead(batch, self.working)
-        return super().read_ahead(self._others(batch))
+        return super().start_load(self._others(batch))
 
     def end_reading(self) -> None:
         """Batches that were read and not looked up will not be."""

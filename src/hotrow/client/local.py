@@ -58,7 +58,7 @@ class LocalTables:
         """Whether rows of a table may be on disk."""
         return any(isinstance(tier, TieredTier) for tier in self.tiers.values())
 
-    def read_ahead(self, batch: Batch) -> Callable[[], None]:
+    def start_load(self, batch: Batch) -> Callable[[], None]:
         """Read the rows of a batch that will be looked up soon from disk; the returned call puts them into memory.
 
         Each in any thread: rows of one batch are put while those of the next are read. They stay in memory, where those

@@ -228,10 +228,11 @@ def _rows_put(
 ) -> Generator[tuple[BatchRead, RowPut | None], None, None]:
     """Batches whose rows are in memory, in another thread: rows of the next batch are read meanwhile."""
     with closing(read):
-        for each, put in read:
-            if put is not None:
-                put()
-            yield each, put
+        for item in read:
+            if item[1] is not None:
+                item[1]()
+            yield item
+            del item  # the consumer's alone while the next one is read
 
 
 def _rows_held(ready: Generator[tuple[BatchRead, RowPut | None], None, None]) -> Generator[BatchRead, None, None]:

@@ -156,7 +156,7 @@ class LocalBackend:
     @property
     def row_prefetch(self) -> RowReading | None:
         """Where tables have rows on disk, or in GPU memory."""
-        return self.tables.read_ahead if self.tables.loads_ahead else None
+        return self.tables.start_load if self.tables.loads_ahead else None
 
     @contextmanager
     def reading(self, loader: Loader) -> Iterator[None]:

@@ -17,7 +17,7 @@ from hotrow.errors import ConfigError
 from hotrow.store.hbm.rows import HbmRows
 from hotrow.store.hbm.spec import KEPT_FIELDS, HbmSpec
 from hotrow.store.native_spec import row_fields
-from hotrow.store.ram import RamTier, rows_as_trained
+from hotrow.store.ram import RamTier
 
 SEEN = "last_seen"
 TICK = 1024  # samples: the unit of `last_seen` in a table without expiry, as in native/store/life.h
@@ -67,8 +67,7 @@ class HostTier:
         if SEEN in self.tier.fields:
             fields[SEEN] = np.full(len(rows), self.tier.samples // TICK, np.uint32)
         state = rows.state.numpy() if rows.state.shape[1] else None
-        with rows_as_trained():
-            self.tier.put(rows.keys.numpy().view(np.uint64), rows.values.numpy(), state, fields)
+        self.tier.put(rows.keys.numpy().view(np.uint64), rows.values.numpy(), state, fields)
 
 
 def row_bytes(table: Table) -> int:

@@ -9,11 +9,14 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 
 import numpy as np
 
 from hotrow.store.arrays import Flags, Keys
 from hotrow.store.rows import LookupPlan, Rows
+
+WAITING_MOST = 3  # batches whose rows stay: a put looks for them among all rows that it could displace
 
 
 class PendingLoad:
@@ -57,11 +60,13 @@ class PendingLoad:
         self.rows = self._none
 
     def _take_notes(self) -> None:
-        if not self._noted or not len(self._keys):
+        if not self._noted:
             return
         noted = np.concatenate(self._noted)
         self._noted.clear()
         self._noted_keys = 0
+        if not len(self._keys):
+            return
         places = np.minimum(np.searchsorted(self._keys, noted), len(self._keys) - 1)
         self._moved[places[self._keys[places] == noted]] = True
 
@@ -72,9 +77,8 @@ class PendingLoads:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._reading: weakref.WeakSet[PendingLoad] = weakref.WeakSet()
-        self._waiting: weakref.WeakSet[PendingLoad] = (
-            weakref.WeakSet()
-        )  # in memory, and not looked up as far as is known
+        self._waiting: weakref.WeakValueDictionary[int, PendingLoad] = weakref.WeakValueDictionary()  # in their order
+        self._finished = 0
         self.announced = 0  # keys of batches, those of each once
 
     def begin(self, load: PendingLoad) -> None:
@@ -88,12 +92,13 @@ class PendingLoads:
         with self._lock:
             load.finish()
             self._reading.discard(load)
-            self._waiting.add(load)
+            self._finished += 1
+            self._waiting[self._finished] = load
 
     def waiting(self) -> list[LookupPlan]:
-        """Where rows are that wait for their lookup."""
+        """Where rows are of finished loads that are held, the oldest ones."""
         with self._lock:
-            return [load.plan for load in self._waiting]
+            return [load.plan for load in islice(self._waiting.values(), WAITING_MOST)]
 
     def note_moved(self, keys: Keys) -> None:
         """These keys are written or erased. With the lock of the table."""

@@ -4,9 +4,7 @@ Every call takes a batch of keys, checks it, and enters native code once, withou
 lookup returns also serves the update of the same keys: duplicates are folded and rows are found already.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any, Literal, TypeAlias
 
@@ -32,20 +30,6 @@ from hotrow.store.inspection import TableInspection
 from hotrow.store.rows import LookupPlan, RowsToPut
 
 Per: TypeAlias = Literal["key", "unique"]
-_AS_TRAINED = ContextVar("rows_as_trained", default=False)
-
-
-@contextmanager
-def rows_as_trained() -> Iterator[None]:
-    """Inside, `put` does not look for NaN and infinities.
-
-    For rows of this table that were trained elsewhere and come back: an update in memory leaves such values too.
-    """
-    before = _AS_TRAINED.set(True)
-    try:
-        yield
-    finally:
-        _AS_TRAINED.reset(before)
 
 
 class RamTier(TableInspection):
@@ -219,8 +203,9 @@ class RamTier(TableInspection):
     ) -> LookupPlan:
         """Insert or overwrite whole rows. A column that is not given keeps its values, or starts as in a new row.
 
-        These rows are the newest; they need no admission. Rows of the `pinned` plans are not evicted for them. The
-        returned plan has the rows that were evicted, and the number that found no room (`turned_away`).
+        Values that are not finite are refused, but in rows with a `version`: training may have left them. These are
+        the newest; they need no admission. Rows of the `pinned` plans are not evicted for them. The returned plan has
+        the rows that were evicted, and the number that found no room (`turned_away`).
         """
         return self._put_planned(self.batch(keys), values, state, fields, pinned)
 
@@ -259,11 +244,11 @@ class RamTier(TableInspection):
     ) -> tuple[Floats, Floats | None, dict[str, Integers]]:
         """Columns of whole rows, checked."""
         value = as_matrix("values", values, rows, self.dim)
-        if not _AS_TRAINED.get() and not np.isfinite(value).all():
-            raise InputError("values holds NaN or infinity: a row cannot start from it")
-        whole = None if state is None else as_matrix("state", state, rows, self.state_dim)
         if fields is not None and not isinstance(fields, Mapping):
             raise InputError(f"fields is a {type(fields).__name__}: give a dict of a field's name and its numbers")
+        if "version" not in (fields or {}) and not np.isfinite(value).all():  # with one it goes on from where it was
+            raise InputError("values holds NaN or infinity: a row cannot start from it")
+        whole = None if state is None else as_matrix("state", state, rows, self.state_dim)
         for name in fields or {}:
             self._check_field(name)
         columns = {name: as_integers(name, column, rows) for name, column in (fields or {}).items()}

@@ -25,7 +25,7 @@ from hotrow.config import Segment, Table
 from hotrow.errors import ConfigError, DiskError, DiskFullError, InputError, LockedFileError
 from hotrow.store.arrays import ArrayLike, Flags, Integers, Keys
 from hotrow.store.pending_load import PendingLoad, PendingLoads, ReadGate
-from hotrow.store.ram import RamTier, rows_as_trained
+from hotrow.store.ram import RamTier
 from hotrow.store.rows import Attached, LookupPlan, Rows
 from hotrow.store.ssd import INDEX_CACHE, SsdTier
 from hotrow.store.tier_plan import plan_tiers, slots_path
@@ -139,7 +139,7 @@ class TierMoves(RamTier):
             if may_read:
                 self._check_whole()
                 self._loads.begin(load)
-                load.rows = self._read_ahead(self._absent(load.plan))
+                load.rows = self._read_on_disk(self._absent(load.plan))
         return load
 
     def finish_load(self, load: PendingLoad) -> int:
@@ -155,7 +155,7 @@ class TierMoves(RamTier):
             with self._moving():
                 moved = load.restart()
             absent = self._absent(load.plan)  # also says where the rows are that stay
-            load.rows = self._read_ahead(absent[np.isin(absent, moved)] if len(moved) else moved)
+            load.rows = self._read_on_disk(absent[np.isin(absent, moved)] if len(moved) else moved)
             came += self._put_load(load)
             self._loads.finish(load)
             return came
@@ -168,7 +168,7 @@ class TierMoves(RamTier):
         plan.absent = self._unsettled.find(plan._native, None, False, self.threads)  # an update makes no rows
         return plan.absent_keys()[0]
 
-    def _read_ahead(self, keys: Keys) -> Rows:
+    def _read_on_disk(self, keys: Keys) -> Rows:
         return self.disk.read(keys, shadowed=False)[0] if len(keys) else self._empty_rows(0)
 
     def _put_load(self, load: PendingLoad) -> int:
@@ -243,7 +243,7 @@ class TierMoves(RamTier):
             return 0
         state = rows.state if self.state_dim else None
         plan = self.batch(rows.keys)
-        with self._moving_down(plan, self._evicted_by_put(plan, pinned)), rows_as_trained():
+        with self._moving_down(plan, self._evicted_by_put(plan, pinned)):
             self._put_planned(plan, rows.values, state, rows.fields, pinned)
         came = self._shadow(plan)
         self.moved_up += came

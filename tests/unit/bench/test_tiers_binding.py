@@ -50,10 +50,10 @@ def test_a_contestant_is_bound_while_it_trains_and_leaves_its_threads_free(
 
     with closing(TierTraining(PLAN, table, binder=binder if bound else None)) as run:
         run.fill(np.arange(100))
-        read_ahead = run._tables.read_ahead
+        start_load = run._tables.start_load
 
         def watched(batch: Batch) -> Callable[[], None]:
-            put = read_ahead(batch)
+            put = start_load(batch)
 
             def watched_put() -> None:
                 seen["putter"] = cpus()
@@ -62,7 +62,7 @@ def test_a_contestant_is_bound_while_it_trains_and_leaves_its_threads_free(
             seen["reader"] = cpus()
             return watched_put
 
-        monkeypatch.setattr(run._tables, "read_ahead", watched)
+        monkeypatch.setattr(run._tables, "start_load", watched)
         assert run.contestant(PLAN, source_of)(0) > 0
         assert cpus() == FREE
     near = {"trainer": (1,), "reader": (0,), "putter": (0,)}  # the GPU, and the network interface

@@ -81,6 +81,18 @@ def test_everything_comes_back_bit_for_bit(table: hr.Table, tmp_path: Path) -> N
             assert left.tolist() == right.tolist()
 
 
+def test_rows_that_became_infinite_come_back_too(tmp_path: Path) -> None:
+    net, optimizer, tiers = trained(0, hr.Table(dim=3, optimizer=hr.SGD(lr=1e19)))
+    for step in range(5):
+        tiers["t"].apply(np.arange(5), np.full((5, 3), 1e19, np.float32), step=step)
+    saved = rows(tiers["t"])
+    checkpoint.save(tmp_path, net, optimizer, tiers, ABOUT)
+    other, its, theirs = trained(1, hr.Table(dim=3, optimizer=hr.SGD(lr=1e19)))
+    checkpoint.load(tmp_path, other, its, theirs)
+    assert rows(theirs["t"]) == saved
+    assert not all(np.isfinite(chunk.values).all() for chunk in theirs["t"].export())
+
+
 def test_rows_that_came_after_the_save_are_gone_after_the_load(tmp_path: Path) -> None:
     net, optimizer, tiers = trained(0, TABLES["adagrad"])
     checkpoint.save(tmp_path / "c", net, optimizer, tiers, ABOUT)

@@ -108,7 +108,7 @@ def test_steps_leave_the_rows_of_memory_while_rows_move(optimizer: Any) -> None:
                 return handle, tables.apply(parts, step=step, samples=SAMPLES * (step + 1), lr_scale=0.5)
 
             for each in data[step : step + 2] if ahead else ():
-                pair.gpu.read_ahead(each)()
+                pair.gpu.start_load(each)()
             (theirs, applied), (ours, done) = pair.each(train)
             for mine, other in zip(ours.outputs, theirs.outputs, strict=True):
                 torch.testing.assert_close(mine.rows.cpu(), other.rows)
@@ -125,7 +125,7 @@ def test_rows_that_were_read_ahead_for_another_batch_are_not_used() -> None:
     first, second, between = (batch_of(seed) for seed in range(3))
     with Pair(table(), rows=96) as pair:
         for each in (first, second):
-            pair.gpu.read_ahead(each)()
+            pair.gpu.start_load(each)()
         for step, batch in enumerate((first, between, second)):
             for tables in pair.both:
                 handle = tables.lookup(batch, learn=True)
@@ -144,10 +144,10 @@ def test_however_many_batches_are_read_ahead_rows_come_up_before_their_lookup(le
         for again in range(2):  # in the second pass all rows are below
             tables.working["t"].moved.up = tables.working["t"].moved.up_ahead = 0
             for each in data[:lead]:
-                tables.read_ahead(each)()
+                tables.start_load(each)()
             for step, batch in enumerate(data):
                 for each in data[step + lead : step + lead + 1]:
-                    tables.read_ahead(each)()
+                    tables.start_load(each)()
                 handle = tables.lookup(batch, learn=True)
                 number = step + again * len(data)
                 parts = [RowPart(learn(tables, handle, step), SAMPLES, token=number)]

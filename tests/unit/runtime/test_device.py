@@ -10,7 +10,7 @@ pytest.importorskip("triton", reason="Triton is not installed: pip install 'hotr
 
 import hotrow as hr
 from hotrow.client import gpu_tables
-from hotrow.client.gpu_capacity import AUTO_SHARE, row_bytes, rows_in_gpu_memory
+from hotrow.client.gpu_capacity import AUTO_SHARE, rows_in_gpu_memory
 from hotrow.client.gpu_tables import GpuTables
 from hotrow.config import HBM_BUCKET, HBM_DIM
 from hotrow.errors import ConfigError
@@ -21,7 +21,7 @@ from hotrow.runtime.local import LocalBackend
 from hotrow.runtime.local_tables import check_no_hbm, open_local_tables
 from hotrow.runtime.state import RunState
 from hotrow.store.hbm import HbmSpec, HbmTier
-from hotrow.store.host_tier import HostTier
+from hotrow.store.host_tier import HostTier, row_bytes
 from hotrow.store.ram import RamTier
 from hotrow.trainer.autocast import takes_bfloat16
 from hotrow.worker.spec import TrainingSpec

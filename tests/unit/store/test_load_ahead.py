@@ -210,7 +210,7 @@ def test_tables_read_all_rows_of_a_batch_and_put_them_by_the_call_that_comes_bac
         for first in range(0, 500, 50):
             tier.find_or_init(np.arange(first, first + 50))
         ids = hr.data.FeatureBlock("default", "one", ("user",), np.arange(20))
-        put = client.read_ahead(hr.data.Batch((ids,), np.zeros((20, 0), np.float32), np.zeros((20, 1), np.float32)))
+        put = client.start_load(hr.data.Batch((ids,), np.zeros((20, 0), np.float32), np.zeros((20, 1), np.float32)))
         assert tier.moved_ahead == 0
         put()
         assert tier.moved_ahead == 20
@@ -241,7 +241,6 @@ def test_rows_erased_while_a_load_begins_stay_erased(tmp_path: Path, monkeypatch
 def test_a_call_that_waits_for_the_lock_gets_it_after_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiered, memory = filled(tmp_path)
     monkeypatch.setattr("hotrow.store.tier_moves.PUT_AT_ONCE", 10)
-    monkeypatch.setattr("hotrow.store.tier_moves.LOCK_FREE_S", 0.2)  # a busy machine wakes the other thread late
     parts: list[int] = []
     parts_before: list[int] = []
 
@@ -251,6 +250,7 @@ def test_a_call_that_waits_for_the_lock_gets_it_after_one_part(tmp_path: Path, m
 
     with opened(tiered, memory):
         put, waiting = tiered._put_part, threading.Thread(target=look)
+        monkeypatch.setattr("hotrow.store.tier_moves.time.sleep", lambda seconds: waiting.join(WAIT_S))
 
         def counted(load: PendingLoad, part: slice) -> int:
             with tiered._lock:

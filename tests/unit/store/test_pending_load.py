@@ -55,6 +55,7 @@ def test_a_batch_without_keys_takes_notes(tier: RamTier) -> None:
     load.note_moved(uint64(1))
     load.drop()
     assert load.moved(uint64()).tolist() == []
+    assert load._noted == []
     assert load.restart().tolist() == []
 
 
@@ -79,6 +80,17 @@ def test_a_finished_load_has_neither_rows_nor_notes_and_is_forgotten_with_its_la
     del load
     gc.collect()
     assert loads.waiting() == []
+
+
+def test_rows_of_the_batches_that_come_next_stay_and_not_those_of_all_that_wait(tier: RamTier) -> None:
+    loads, held = PendingLoads(), [load_of(tier, [key]) for key in range(5)]
+    for load in held:
+        loads.begin(load)
+        loads.finish(load)
+    assert loads.waiting() == [load.plan for load in held[:3]]
+    del held[0], load
+    gc.collect()
+    assert loads.waiting() == [load.plan for load in held[:3]]
 
 
 def test_a_gate_waits_for_reads_and_lets_none_begin(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ class TierTraining:
 
         Where rows are loaded ahead, those of the first batch come before the clock starts: its step does not count.
         """
-        load_rows = self._tables.read_ahead if ahead and self._tables.loads_ahead else None
+        load_rows = self._tables.start_load if ahead and self._tables.loads_ahead else None
 
         def contestant(turn: int) -> float:
             started = partial(self._binder.bind, "reader")
