@@ -23,7 +23,7 @@ from hotrow.store.rows import Rows, first_rows
 
 DiskIo: TypeAlias = Literal["auto", "uring", "threads"]
 DiskIndex: TypeAlias = Literal["memory", "disk"]
-QUEUE_DEPTH = 128  # requests under way at a time
+QUEUE_DEPTH = 256  # requests under way at a time: enough while the thread that reads waits for a core
 LEAST_BYTES = 64 << 10
 INDEX_CACHE = 64 << 20  # bytes of the pages of an index on disk that are in memory
 PAGE = 4096
