@@ -47,7 +47,7 @@ def test_rows_are_read_ahead_at_once_and_put_into_memory_in_parts(
     """A lookup waits for one part at most; one that comes between two parts has its own changes."""
     of_tiers, of_memory = tables(tmp_path)
     tiered, memory = TieredTier(of_tiers), RamTier(of_memory)
-    monkeypatch.setattr("hotrow.store.tier_moves.PUT_AT_ONCE", 10)
+    monkeypatch.setattr("hotrow.store.load_ahead.PUT_AT_ONCE", 10)
     early = np.arange(40, dtype=np.uint64)
     with opened(tiered, memory):
         for tier in (tiered, memory):
@@ -240,7 +240,7 @@ def test_rows_erased_while_a_load_begins_stay_erased(tmp_path: Path, monkeypatch
 
 def test_a_call_that_waits_for_the_lock_gets_it_after_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiered, memory = filled(tmp_path)
-    monkeypatch.setattr("hotrow.store.tier_moves.PUT_AT_ONCE", 10)
+    monkeypatch.setattr("hotrow.store.load_ahead.PUT_AT_ONCE", 10)
     parts: list[int] = []
     parts_before: list[int] = []
 
@@ -250,7 +250,7 @@ def test_a_call_that_waits_for_the_lock_gets_it_after_one_part(tmp_path: Path, m
 
     with opened(tiered, memory):
         put, waiting = tiered._put_part, threading.Thread(target=look)
-        monkeypatch.setattr("hotrow.store.tier_moves.time.sleep", lambda seconds: waiting.join(WAIT_S))
+        monkeypatch.setattr("hotrow.store.load_ahead.time.sleep", lambda seconds: waiting.join(WAIT_S))
 
         def counted(load: PendingLoad, part: slice) -> int:
             with tiered._lock:
