@@ -1,8 +1,10 @@
 """A run that was trained, opened again from its folder: to evaluate it on any files, and to predict with it."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal, Self
 
 from hotrow import checkpoint
@@ -49,18 +51,18 @@ class Restored:
         self.config: RunConfig = load_config(folder / CONFIG, changes)
         check_trust(self.config, folder, trust=trust)
         self.schema: Schema = read_schema(folder / SCHEMA)
-        self.trainer: Trainer = trainer_of(_in_memory(self.config), self.schema)
-        try:
+        with ExitStack() as opened:
+            here = _in_this_process(self.config, folder, opened)
+            self.trainer: Trainer = trainer_of(here, self.schema)
+            opened.callback(self.trainer.close)
             self.trainer.load(folder / CHECKPOINT)
-        except BaseException:
-            self.trainer.close()
-            raise
+            self._opened = opened.pop_all()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *fault: object) -> None:
-        self.trainer.close()
+        self._opened.close()
 
     def source(self, where: Where) -> Source:
         """The rows of other files of the same format, with labels."""
@@ -149,12 +151,23 @@ def read_schema(path: Path) -> Schema:
         raise InputError(f"{path}: cannot be read as a schema: {error}: it is written when a run starts") from None
 
 
-def _in_memory(config: RunConfig) -> RunConfig:
-    """In this process, without shared memory: a reader must not take the rows of a run that is training."""
+def _in_this_process(config: RunConfig, folder: Path, opened: ExitStack) -> RunConfig:
+    """Without shared memory, and with files of its own: a reader must not take the rows of a run that is training."""
     here = {"segment": None, "cache": None, "hbm": 0}  # nothing is trained: no row would come up to a GPU
-    tables = {name: table.model_copy(update=here) for name, table in config.tables.items()}
+    tables = {
+        name: table.model_copy(update=here if table.path is None else here | {"path": _own(table.path, folder, opened)})
+        for name, table in config.tables.items()
+    }
     run = config.run.model_copy(update={"engine": Local(device=_device_here(config.run.engine))})
     return config.model_copy(update={"tables": tables, "run": run})
+
+
+def _own(path: Path, folder: Path, opened: ExitStack) -> Path:
+    """A directory that ends with the reader: on the disk of the run's rows, or in its folder if that is gone."""
+    for parent in (path, folder):
+        with suppress(OSError):
+            return Path(opened.enter_context(TemporaryDirectory(prefix="hotrow-", dir=parent)))
+    return Path(opened.enter_context(TemporaryDirectory(prefix="hotrow-")))
 
 
 def _device_here(engine: AnyEngine) -> str:

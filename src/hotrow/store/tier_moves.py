@@ -10,6 +10,7 @@ One lock orders what moves rows; `load_ahead` reads the disk without it (load_ah
 
 import fcntl
 import os
+import re
 import sys
 import time
 import weakref
@@ -22,6 +23,7 @@ import numpy as np
 
 from hotrow.config import Segment, Table
 from hotrow.errors import ConfigError, DiskError, DiskFullError, InputError, LockedFileError
+from hotrow.sizes import size_text
 from hotrow.store.arrays import ArrayLike, Flags, Integers, Keys
 from hotrow.store.pending_load import PendingLoads, ReadGate
 from hotrow.store.ram import RamTier
@@ -248,6 +250,7 @@ class TierMoves(RamTier):
             if not isinstance(error, DiskFullError):
                 raise
             said = str(error).replace("raise capacity_bytes, or erase rows", "raise disk, or set expiry")
+            said = re.sub(r"capacity_bytes=\d+ has", "the file has", said)
             raise DiskFullError(f"table {self.table.name!r} with disk={self.table.disk!r}: {said}") from None
         return rows.keys
 
@@ -280,9 +283,13 @@ class TierMoves(RamTier):
         return self.samples - last_seen.astype(np.int64) * unit > expiry
 
     def _no_room(self) -> NoRoomError:
+        index = ""
+        if self.table.capacity_bytes is not None:
+            index_bytes = size_text(self._plan.index_bytes)
+            index = f", give less than disk={self.table.disk!r}, whose index takes {index_bytes} of it"
         return NoRoomError(
             f"table {self.table.name!r}: capacity={self.table.capacity!r} holds {self.ram_rows_max:,} rows in memory, "
-            "and the rows of batches in use take all of them: raise capacity, or use smaller batches"
+            f"and the rows of batches in use take all of them: raise capacity{index}, or use smaller batches"
         )
 
 
@@ -314,7 +321,8 @@ def remove_unused(path: Path) -> None:
         path.unlink()
     except BlockingIOError:
         raise LockedFileError(
-            f"disk file {path}: is in use by another process: end it, or set another path for this table"
+            f"disk file {path}: is in use by another table of this process or of another one: close that table, or set "
+            "another path for this one"
         ) from None
     finally:
         os.close(file)

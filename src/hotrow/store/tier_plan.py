@@ -11,7 +11,7 @@ from hotrow.sizes import size_text
 from hotrow.store.native_spec import table_spec
 from hotrow.store.ram import RamTier
 from hotrow.store.segments import SHARED_MEMORY
-from hotrow.store.ssd import INDEX_CACHE, PAGE, DiskIndex
+from hotrow.store.ssd import INDEX_CACHE, LEAST_BYTES, PAGE, DiskIndex
 
 INDEX_BYTES = 16  # of memory for each row on disk, at most
 FILTER_BYTES = 3  # the same where the index is on disk
@@ -44,6 +44,8 @@ def plan_tiers(table: Table) -> TierPlan:
     """ConfigError where the memory has no room for the index of the rows on disk."""
     if table.disk_bytes is None or table.path is None:
         raise ConfigError(f"table {table.name!r} has no disk tier: give it disk and path")
+    if table.disk_bytes < LEAST_BYTES:
+        raise ConfigError(f"Table.disk={table.disk!r}: is less than {LEAST_BYTES:,} bytes, the least size of a file")
     slot = slot_bytes(table)
     rows = table.disk_bytes // slot
     whole = table.capacity_bytes

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,8 @@ def test_it_computes_on_the_device_of_the_run_where_it_is_here_and_else_on_any(
     def device(engine: AnyEngine) -> str:
         config = load_config(finished / "config.toml")
         run = config.run.model_copy(update={"engine": engine})
-        found = restored._in_memory(config.model_copy(update={"run": run})).run.engine
+        with ExitStack() as opened:
+            found = restored._in_this_process(config.model_copy(update={"run": run}), finished, opened).run.engine
         assert isinstance(found, Local)
         return found.device
 
@@ -139,6 +141,26 @@ def test_a_run_whose_tables_lie_in_shared_memory_is_opened_beside_it(tmp_path: P
             pass
         with Restored(run.folder) as beside:  # the run still holds its segment
             assert beside.evaluate(beside.part()[1]).metrics["auc"] == pytest.approx(run.summary["test_auc"])
+
+
+def test_a_run_with_rows_on_disk_is_opened_beside_it_and_where_its_disk_is_gone(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    text = CONFIG.replace("dim = 1", f'dim = 1\ncapacity = 300\ndisk = "4MB"\npath = "{disk}"')
+    config = load_config(write_data(tmp_path, text), [f"run.folder={tmp_path / 'runs'}"])
+    with Run(config) as run:
+        for _ in run:
+            pass
+        held = [path.name for path in disk.iterdir()]
+        with Restored(run.folder) as one, Restored(run.folder) as other:  # the run still holds its file
+            for beside in (one, other):
+                assert beside.evaluate(beside.part()[1]).metrics["auc"] == pytest.approx(run.summary["test_auc"])
+        assert [path.name for path in disk.iterdir()] == held
+    shutil.rmtree(disk)
+    before = files_of(run.folder)
+    with Restored(run.folder) as alone:
+        assert alone.evaluate(alone.part()[1]).metrics["auc"] == pytest.approx(run.summary["test_auc"])
+    assert not disk.exists()
+    assert {*files_of(run.folder)} == {*before}
 
 
 def test_one_file_at_a_time_is_predicted(finished: Path, tmp_path: Path) -> None:

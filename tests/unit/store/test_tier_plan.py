@@ -4,10 +4,11 @@ import re
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import hotrow as hr
-from hotrow.errors import ConfigError
+from hotrow.errors import ConfigError, InputError
 from hotrow.sizes import parse_bytes
 from hotrow.store.tier_plan import plan_tiers, slot_bytes
 from hotrow.store.tiered import TieredTier
@@ -62,3 +63,16 @@ def test_the_write_buffer_is_the_same_share_of_a_capacity_in_bytes(tmp_path: Pat
     beside = plan_tiers(in_rows).write_behind_bytes
     in_bytes = in_rows.model_copy(update={"capacity": f"{160_000_000 + beside}B"})
     assert plan_tiers(in_bytes).write_behind_bytes == beside
+
+
+def test_a_disk_that_is_too_small_for_a_file_is_refused_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"Table.disk='65535B': is less than 65,536 bytes, the least size of a file"):
+        plan_tiers(hr.Table(dim=1, capacity=64, disk="65535B", path=tmp_path))
+    assert plan_tiers(hr.Table(dim=1, capacity=64, disk="65536B", path=tmp_path)).disk_rows > 0
+
+
+def test_batches_that_find_no_room_are_told_what_takes_the_capacity(tmp_path: Path) -> None:
+    table = hr.Table(dim=16, capacity="7MB", disk="200MB", path=tmp_path)
+    with closing(TieredTier(table)) as tier, pytest.raises(InputError) as refused:
+        tier.find_or_init(np.arange(10_000))
+    assert "raise capacity, give less than disk='200MB', whose index takes 20.0 MB of it" in str(refused.value)

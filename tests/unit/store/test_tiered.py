@@ -191,7 +191,7 @@ def test_a_file_without_a_segment_ends_with_its_table(tmp_path: Path) -> None:
         tier = TieredTier(table)
         train(tier, np.arange(90, dtype=np.uint64), 0, 0)
         assert len(tier) == 90
-        with pytest.raises(LockedFileError, match="in use by another process"):
+        with pytest.raises(LockedFileError, match="in use by another table of this process"):
             TieredTier(table)
         assert slots_path(table).exists()
         tier.close(leave=leave)
