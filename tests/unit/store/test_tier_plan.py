@@ -75,4 +75,4 @@ def test_batches_that_find_no_room_are_told_what_takes_the_capacity(tmp_path: Pa
     table = hr.Table(dim=16, capacity="7MB", disk="200MB", path=tmp_path)
     with closing(TieredTier(table)) as tier, pytest.raises(InputError) as refused:
         tier.find_or_init(np.arange(10_000))
-    assert "raise capacity, give less than disk='200MB', whose index takes 20.0 MB of it" in str(refused.value)
+    assert "raise capacity, give less than disk='200MB', whose index takes 3.8 MB of it" in str(refused.value)
