@@ -18,7 +18,7 @@ PUT_AT_ONCE = 4_096  # rows that `load_ahead` puts into memory under one hold of
 LOCK_FREE_S = 1e-4  # between two holds: the lock is not fair, and the thread that had it would take it again at once
 
 
-class LoadAhead(TierMoves):
+class TierPrefetch(TierMoves):
     """The memory of a table and its file, with rows that come up before they are needed."""
 
     def load_ahead(self, keys: ArrayLike) -> int:

@@ -11,7 +11,7 @@ from hotrow.config import Table
 from hotrow.errors import InputError
 from hotrow.store.applied import Applied
 from hotrow.store.arrays import ArrayLike, Flags, Integers, Keys, as_keys
-from hotrow.store.load_ahead import LoadAhead
+from hotrow.store.load_ahead import TierPrefetch
 from hotrow.store.ram import Per, RamTier, sample_count
 from hotrow.store.rows import LookupPlan, Rows, RowsToPut, Stats
 from hotrow.store.tier_moves import NoRoomError, Sight, end_disk, some_rows
@@ -20,7 +20,7 @@ from hotrow.store.tiered_cut import TieredCut
 PUT_SHARE = 4  # rows of one put that are in memory at a time, as a part of the memory
 
 
-class TieredTier(LoadAhead):
+class TieredTier(TierPrefetch):
     """Rows in memory up to the table's capacity, the others in a file of `table.disk` bytes under `table.path`.
 
     It has the calls of `RamTier`, and gives the same results as one without a limit. Rows of plans that are in use are
